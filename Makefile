@@ -1,0 +1,48 @@
+# make         builds the examples           make test    everything that can be tested here, in under five minutes
+# make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
+# make clean   removes build/
+#
+# CC, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
+
+CFLAGS = -O2 -g
+STB    = /usr/include/stb
+JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
+
+.PHONY: all examples demo test check clean
+all: examples
+
+# ---- examples: each is one file that holds the whole library, as a user's program would
+
+examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c))
+
+PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
+OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
+               $(CC) -fopenmp -include omp.h -x c - -o /dev/null >/dev/null 2>&1 && echo -fopenmp)
+
+build/examples/%: examples/%.c tensornet.h $(PNG_OBJECT)
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -I. $(PNG_FLAGS) $< $(PNG_OBJECT) $(LDFLAGS) -o $@ -lm
+
+build/examples/stb_image_write.o: $(STB)/stb_image_write.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -w -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
+
+demo: build/examples/fashion
+	$<
+
+# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at an error:
+#      the sum has the last word.
+
+EXAMPLES_RUN = hello gates published
+export WARN PNG_FLAGS EXAMPLES_RUN
+test check:
+	@rm -rf build/*/*.log
+	@$(MAKE) --no-print-directory -k -O -j$(JOBS) $(EXAMPLES_RUN:%=build/examples/%) || true
+	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
+	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
+	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+
+clean:
+	rm -rf build

@@ -1,0 +1,1130 @@
+/* cases.h: the one list of what ops and layers are checked with; test_ops.c drives it.
+
+   A case draws inputs (build), runs the op on tensors (run), and computes the same in plain double loops (want). Everything else comes
+   from the list: values, gradients against central differences, reference against cpu, every SIMD level, sealed backends. A new op or
+   layer adds one line to `cases`, and what of its three functions there is not already.
+
+   Inputs come as views: input k is a larger tensor of which case_x(s, k) takes slices with any step, transposes or reshapes as a recipe
+   says, and plain_x(s, k) does the same to the plain numbers. So each op meets all strides, and each gradient flows through views. */
+
+#ifndef TN_CASES_H
+#define TN_CASES_H
+
+#include "test.h"
+
+/* ---- plain numbers: a strided look at doubles, which shares no code with the library ------------------- */
+
+typedef struct plain {
+    const double *v;
+    int     rank;
+    int64_t shape[TN_MAX_RANK], strides[TN_MAX_RANK];
+} plain;
+
+static inline int64_t shape_count(int rank, const int64_t *shape)
+{
+    int64_t n = 1;
+    int i;
+    for (i = 0; i < rank; i++) n *= shape[i];
+    return n;
+}
+
+static inline int64_t plain_count(const plain *p) { return shape_count(p->rank, p->shape); }
+
+static inline plain plain_of(const double *v, int rank, const int64_t *shape)
+{
+    plain p;
+    int64_t stride = 1;
+    int i;
+    memset(&p, 0, sizeof p);
+    p.v = v;
+    p.rank = rank;
+    for (i = rank - 1; i >= 0; i--) { p.shape[i] = shape[i]; p.strides[i] = stride; stride *= shape[i]; }
+    return p;
+}
+
+/* Element i in row-major order. */
+static inline double plain_at(const plain *p, int64_t i)
+{
+    const double *v = p->v;
+    int k;
+    for (k = p->rank - 1; k >= 0; k--) { v += i % p->shape[k] * p->strides[k]; i /= p->shape[k]; }
+    return *v;
+}
+
+/* Broadcast to a shape, NumPy's rule. */
+static inline plain plain_stretch(plain p, int rank, const int64_t *shape)
+{
+    plain s = plain_of(p.v, rank, shape);
+    int i, j;
+    for (i = rank - 1, j = p.rank - 1; i >= 0; i--, j--) s.strides[i] = j < 0 || p.shape[j] != shape[i] ? 0 : p.strides[j];
+    return s;
+}
+
+/* ---- a case, and the setting it runs in -------------------------------------------------------------------- */
+
+enum { CASE_INPUTS = 8, CASE_DRAWS = 12, CASE_ROUNDS = 7, CASE_LARGE = CASE_ROUNDS - 1, CASE_SEED = 20240607, CASE_RANDOM = 77 };
+
+/* What numbers an input gets. */
+typedef enum case_range {
+    CASE_UNIT,                  /* -1 to 1                                       */
+    CASE_AWAY,                  /* the same, but not within 0.05 of zero         */
+    CASE_FEW,                   /* whole numbers from -2 to 2: full of ties      */
+    CASE_WIDE                   /* to +-1000, for saturation and rounding        */
+} case_range;
+
+typedef struct case_recipe {    /* flat: a vector, reshaped. Else slices, then two axes change places. */
+    bool    flat;
+    int     swap_a, swap_b;
+    int64_t shape[TN_MAX_RANK], start[TN_MAX_RANK], step[TN_MAX_RANK];   /* shape: before the swap */
+} case_recipe;
+
+typedef struct case_input {
+    tn_tensor *base;            /* a parameter, or made anew for each run                */
+    bool       real, param, views;
+    double    *v;               /* its numbers, row-major                                */
+    int        rank, base_rank;
+    int64_t    shape[TN_MAX_RANK], base_shape[TN_MAX_RANK], count;
+    case_recipe recipe;
+} case_input;
+
+typedef struct test_case test_case;
+
+typedef struct setting {
+    tn_ctx          *ctx;
+    const test_case *of;
+    uint64_t   rng;
+    int        round;
+    bool       watch;           /* inputs are watched arena tensors, else parameters */
+    bool       kink;            /* set by want: too near to a kink, draw again       */
+    tn_params *params;
+    int        inputs;
+    case_input in[CASE_INPUTS];
+    int64_t    k[CASE_DRAWS];   /* what build drew and run and want need             */
+    double    *want;            /* what want found                                   */
+    int        want_rank;
+    int64_t    want_shape[TN_MAX_RANK], want_count;
+    tn_linear    linear;
+    tn_embedding embedding;
+    tn_norm      norm;
+    tn_mlp       mlp;
+} setting;
+
+struct test_case {
+    const char *name;
+    int64_t     kind;
+    double      f32;            /* error allowed in float, relative to max(1, largest)  */
+    bool        smooth;         /* has a gradient                                       */
+    void       (*build)(setting *s);
+    tn_tensor *(*run)(setting *s);
+    void       (*want)(setting *s);
+};
+
+/* ---- drawing ------------------------------------------------------------------------------------------------ */
+
+static inline int64_t draw(setting *s, int64_t low, int64_t high) { return test_random_int(&s->rng, low, high); }
+
+/* An extent: small and plain in round 0, large in the last, and odd ones, 1 and (where allowed) 0 in between. */
+static inline int64_t draw_extent(setting *s, bool zero)
+{
+    static const int64_t odd[] = {1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17};
+    if (s->round == 0) return draw(s, 2, 5);
+    if (s->round == CASE_LARGE) return draw(s, 33, 150);
+    return zero && draw(s, 0, 11) == 0 ? 0 : odd[draw(s, 0, 11)];
+}
+
+static inline void draw_shape(setting *s, int rank, int64_t *shape, bool zero)
+{
+    int i;
+    for (i = 0; i < rank; i++) shape[i] = i + 2 < rank && s->round > 0 ? draw(s, 1, 3) : draw_extent(s, zero);
+}
+
+static inline double draw_number(setting *s, case_range range)
+{
+    double v = (double)(float)test_random_real(&s->rng);        /* the same in both precisions */
+    if (range == CASE_AWAY && fabs(v) < 0.05) v += v < 0 ? -0.0625 : 0.0625;
+    if (range == CASE_AWAY) v = (double)(float)v;
+    if (range == CASE_FEW) v = (double)draw(s, -2, 2);
+    if (range == CASE_WIDE) v = (double)(float)(v * 1000);
+    return v;
+}
+
+/* How the input's view is taken out of its base. Round 0 and the large one take all of it. */
+static inline void draw_recipe(setting *s, case_input *in)
+{
+    case_recipe *r = &in->recipe;
+    bool whole = s->round == 0 || s->round == CASE_LARGE || !in->views;
+    int i;
+    memset(r, 0, sizeof *r);
+    memcpy(r->shape, in->shape, sizeof r->shape);
+    r->flat = !whole && draw(s, 0, 7) == 0;
+    if (!whole && !r->flat && in->rank >= 2 && draw(s, 0, 2) == 0) {
+        r->swap_a = (int)draw(s, 0, in->rank - 1);
+        r->swap_b = (int)draw(s, 0, in->rank - 1);
+        r->shape[r->swap_a] = in->shape[r->swap_b];
+        r->shape[r->swap_b] = in->shape[r->swap_a];
+    }
+    in->base_rank = r->flat ? 1 : in->rank;
+    if (r->flat) in->base_shape[0] = shape_count(in->rank, in->shape);
+    for (i = 0; i < in->rank && !r->flat; i++) {
+        static const int64_t steps[] = {1, 2, 3, -1, -2};
+        bool    sliced = !whole && draw(s, 0, 2) == 0;
+        int64_t step = sliced ? steps[draw(s, 0, 4)] : 1, low = sliced ? draw(s, 0, 2) : 0, tail = sliced ? draw(s, 0, 2) : 0;
+        int64_t length = r->shape[i] == 0 ? 0 : (r->shape[i] - 1) * (step < 0 ? -step : step) + 1;
+        r->step[i] = r->shape[i] == 0 ? 1 : step;
+        r->start[i] = step < 0 && length > 0 ? low + length - 1 : low;
+        in->base_shape[i] = low + length + tail;
+    }
+}
+
+static inline case_input *case_slot(setting *s, int rank, const int64_t *shape, bool real, bool views)
+{
+    case_input *in = &s->in[s->inputs++];
+    memset(in, 0, sizeof *in);
+    in->real = real;
+    in->views = views;
+    in->rank = rank;
+    if (rank > 0) memcpy(in->shape, shape, sizeof *shape * (size_t)rank);
+    draw_recipe(s, in);
+    in->count = shape_count(in->base_rank, in->base_shape);
+    in->v = (double *)malloc(sizeof(double) * (size_t)(in->count + 1));
+    return in;
+}
+
+static inline tn_init case_init_zero(void)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_ZERO;
+    return init;
+}
+
+static inline void case_real(setting *s, int rank, const int64_t *shape, case_range range)
+{
+    static const char *const name[CASE_INPUTS] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    const char *called = name[s->inputs];
+    case_input *in = case_slot(s, rank, shape, true, true);
+    int64_t i;
+    for (i = 0; i < in->count; i++) in->v[i] = draw_number(s, range);
+    if (!s->watch) {
+        tn_param *p = tn_params_add(s->params, called, in->base_rank, in->base_shape, case_init_zero());
+        if (CHECK(p != NULL)) in->base = p->value;
+        in->param = true;
+    }
+}
+
+static inline void case_ids(setting *s, int rank, const int64_t *shape, int64_t limit)
+{
+    case_input *in = case_slot(s, rank, shape, false, true);
+    int64_t i;
+    for (i = 0; i < in->count; i++) in->v[i] = (double)draw(s, 0, limit - 1);
+}
+
+/* The parameters that a layer's init has made are inputs from here on, with numbers of our own. */
+static inline void case_layer(setting *s, int64_t made_before)
+{
+    int64_t i, j;
+    for (i = made_before; i < tn_params_count(s->params); i++) {
+        tn_tensor  *t = tn_params_at(s->params, i)->value;
+        case_input *in = case_slot(s, t->rank, t->shape, true, false);
+        in->base = t;
+        in->param = true;
+        for (j = 0; j < in->count; j++) in->v[j] = draw_number(s, CASE_UNIT);
+    }
+}
+
+/* ---- what run and want see ------------------------------------------------------------------------------------- */
+
+static inline tn_tensor *case_x(setting *s, int k)
+{
+    const case_input  *in = &s->in[k];
+    const case_recipe *r = &in->recipe;
+    tn_tensor *t = in->base;
+    int i;
+    if (r->flat) return tn_reshape(t, in->rank, in->shape);
+    for (i = 0; t && i < in->rank; i++) {
+        int64_t n = r->shape[i], step = r->step[i], start = r->start[i], stop = start;
+        if (n > 0) stop = step > 0 ? start + (n - 1) * step + 1 : start + (n - 1) * step - 1;
+        if (step != 1 || n != in->base_shape[i]) t = tn_slice_step(t, i - (i % 2 ? in->rank : 0), start, stop, step);
+    }
+    if (t && r->swap_a != r->swap_b) t = tn_transpose(t, r->swap_a, r->swap_b - in->rank);
+    return t;
+}
+
+static inline plain plain_x(const setting *s, int k)
+{
+    const case_input  *in = &s->in[k];
+    const case_recipe *r = &in->recipe;
+    plain p = plain_of(in->v, in->base_rank, in->base_shape);
+    int64_t stride;
+    int i;
+    if (r->flat) return plain_of(in->v, in->rank, in->shape);
+    for (i = 0; i < in->rank; i++) {
+        if (r->shape[i] > 0) p.v += r->start[i] * p.strides[i];
+        p.strides[i] *= r->step[i];
+    }
+    stride = p.strides[r->swap_a];
+    p.strides[r->swap_a] = p.strides[r->swap_b];
+    p.strides[r->swap_b] = stride;
+    for (i = 0; i < in->rank; i++) p.shape[i] = in->shape[i];
+    return p;
+}
+
+static inline double *case_want(setting *s, int rank, const int64_t *shape)
+{
+    s->want_rank = rank;
+    if (rank > 0) memcpy(s->want_shape, shape, sizeof *shape * (size_t)rank);
+    s->want_count = shape_count(rank, shape);
+    s->want = (double *)calloc((size_t)s->want_count + 1, sizeof(double));
+    return s->want;
+}
+
+/* An input as contiguous rows, for wants that are easier so; freed with the result. */
+static inline double *plain_flat(const plain *p)
+{
+    int64_t i, n = plain_count(p);
+    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    for (i = 0; i < n; i++) v[i] = plain_at(p, i);
+    return v;
+}
+
+/* ---- a second Philox 4x32-10, from the paper's figure: rounds on a pair of halves -------------------------------- */
+
+static inline void plain_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    static const uint32_t multiplier[2] = {0xD2511F53u, 0xCD9E8D57u}, weyl[2] = {0x9E3779B9u, 0xBB67AE85u};
+    uint32_t left[2], right[2], k[2];
+    int round, i;
+    for (i = 0; i < 2; i++) { right[i] = counter[2 * i]; left[i] = counter[2 * i + 1]; k[i] = key[i]; }
+    for (round = 0; round < 10; round++) {
+        uint64_t product[2];
+        for (i = 0; i < 2; i++) product[i] = (uint64_t)multiplier[i] * right[i];
+        for (i = 0; i < 2; i++) right[i] = (uint32_t)(product[1 - i] >> 32) ^ left[i] ^ k[i];
+        for (i = 0; i < 2; i++) { left[i] = (uint32_t)product[1 - i]; k[i] += weyl[i]; }
+    }
+    for (i = 0; i < 2; i++) { out[2 * i] = right[i]; out[2 * i + 1] = left[i]; }
+}
+
+/* Element e of the call-th random call after tn_ctx_seed(ctx, seed), as DESIGN says it. */
+static inline double plain_uniform(uint64_t seed, int64_t call, int64_t e)
+{
+    uint32_t counter[4] = {0, 0, 0, 0}, key[2], out[4];
+    counter[0] = (uint32_t)(e / 4);
+    counter[1] = (uint32_t)((e / 4) >> 32);
+    counter[2] = (uint32_t)call;
+    key[0] = (uint32_t)seed;
+    key[1] = (uint32_t)(seed >> 32);
+    plain_philox(counter, key, out);
+    return (floor((double)out[e % 4] / 512) + 0.5) / 8388608;
+}
+
+static inline double plain_normal(uint64_t seed, int64_t call, int64_t e)
+{
+    double radius = sqrt(-2 * log(plain_uniform(seed, call, e / 2 * 2))), angle = 2 * acos(-1.0) * plain_uniform(seed, call, e / 2 * 2 + 1);
+    return radius * (e % 2 == 0 ? cos(angle) : sin(angle));
+}
+
+/* ---- copies and casts ------------------------------------------------------------------------------------------------ */
+
+static inline void build_any(setting *s)
+{
+    int64_t shape[4];
+    int rank = (int)draw(s, s->round == 0 ? 1 : 0, s->round == CASE_LARGE ? 3 : 4);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_UNIT);
+}
+
+static inline void build_wide(setting *s)
+{
+    int64_t shape[2];
+    draw_shape(s, 2, shape, true);
+    case_real(s, 2, shape, CASE_WIDE);
+}
+
+static inline tn_tensor *run_copy(setting *s) { return tn_copy(s->ctx, case_x(s, 0)); }
+static inline tn_tensor *run_cast(setting *s) { return tn_cast(s->ctx, case_x(s, 0), (tn_dtype)s->of->kind); }
+
+/* There and back, so that the result is as real as any. */
+static inline tn_tensor *run_through(setting *s)
+{
+    tn_tensor *t = tn_cast(s->ctx, case_x(s, 0), (tn_dtype)s->of->kind);
+    return tn_cast(s->ctx, t, TN_REAL);
+}
+
+/* bfloat16 has 8 bits: to nearest, ties to even. */
+static inline double plain_bf16(double x)
+{
+    int exponent;
+    double m = frexp(x, &exponent) * 256, down = floor(m), part = m - down;
+    if (part > 0.5 || (part == 0.5 && fmod(down, 2) != 0)) down += 1;
+    return ldexp(down, exponent - 8);
+}
+
+static inline void want_cast(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, x.rank, x.shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++) {
+        y[i] = plain_at(&x, i);
+        if (s->of->kind == TN_BF16) y[i] = plain_bf16(y[i]);
+        if (s->of->kind == TN_I32) y[i] = trunc(y[i]);
+    }
+}
+
+static inline tn_tensor *run_full(setting *s) { return tn_full(s->ctx, s->in[0].rank, s->in[0].shape, -2.5); }
+static inline void want_full(setting *s)
+{
+    double *y = case_want(s, s->in[0].rank, s->in[0].shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++) y[i] = -2.5;
+}
+
+/* ---- random ------------------------------------------------------------------------------------------------------------ */
+
+static inline tn_tensor *run_uniform(setting *s) { return tn_uniform(s->ctx, s->in[0].rank, s->in[0].shape, -1.5, 2); }
+static inline tn_tensor *run_normal(setting *s)  { return tn_normal(s->ctx, s->in[0].rank, s->in[0].shape, 0.5, 2); }
+
+/* The same stream on: two calls of one step differ, and so do two steps. */
+static inline tn_tensor *run_normals(setting *s)
+{
+    tn_tensor *a = tn_normal(s->ctx, s->in[0].rank, s->in[0].shape, 0, 1);
+    tn_tensor *b = tn_normal(s->ctx, s->in[0].rank, s->in[0].shape, 0, 1);
+    return tn_sub(s->ctx, a, b);
+}
+
+static inline void want_random(setting *s)
+{
+    double *y = case_want(s, s->in[0].rank, s->in[0].shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++)
+        y[i] = s->of->kind == 0 ? -1.5 + 3.5 * plain_uniform(CASE_RANDOM, 0, i)
+             : s->of->kind == 1 ? 0.5 + 2 * plain_normal(CASE_RANDOM, 0, i)
+                                : plain_normal(CASE_RANDOM, 0, i) - plain_normal(CASE_RANDOM, 1, i);
+}
+
+static inline tn_tensor *run_noise(setting *s)   { return tn_noise(s->ctx, case_x(s, 0), 0.25); }
+static inline tn_tensor *run_dropout(setting *s) { return tn_dropout(s->ctx, case_x(s, 0), 0.375); }
+static inline void want_noise(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, x.rank, x.shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++) y[i] = plain_at(&x, i) + 0.25 * plain_normal(CASE_RANDOM, 0, i);
+}
+
+static inline void want_dropout(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, x.rank, x.shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++) y[i] = plain_uniform(CASE_RANDOM, 0, i) >= 0.375 ? plain_at(&x, i) / (1 - 0.375) : 0;
+}
+
+/* ---- elementwise --------------------------------------------------------------------------------------------------------- */
+
+/* Two shapes that broadcast: of one shape axes turn into 1 or are left out, on either side. */
+static inline void build_broadcast(setting *s)
+{
+    int64_t shape[4], part[4];
+    int rank = (int)draw(s, 0, s->round == CASE_LARGE ? 3 : 4), side, i;
+    draw_shape(s, rank, shape, true);
+    for (side = 0; side < 2; side++) {
+        int from = s->round > 0 && draw(s, 0, 2) == 0 ? (int)draw(s, 0, rank) : 0;
+        for (i = from; i < rank; i++) part[i] = s->round > 0 && draw(s, 0, 3) == 0 ? 1 : shape[i];
+        case_real(s, rank - from, part + from, CASE_UNIT);
+    }
+}
+
+static inline tn_tensor *run_add(setting *s) { return tn_add(s->ctx, case_x(s, 0), case_x(s, 1)); }
+static inline tn_tensor *run_sub(setting *s) { return tn_sub(s->ctx, case_x(s, 0), case_x(s, 1)); }
+static inline tn_tensor *run_mul(setting *s) { return tn_mul(s->ctx, case_x(s, 0), case_x(s, 1)); }
+
+static inline void want_binary(setting *s)
+{
+    plain a = plain_x(s, 0), b = plain_x(s, 1);
+    int64_t shape[TN_MAX_RANK], i;
+    int rank = a.rank > b.rank ? a.rank : b.rank, k;
+    double *y;
+    for (k = 1; k <= rank; k++) {
+        int64_t na = k <= a.rank ? a.shape[a.rank - k] : 1, nb = k <= b.rank ? b.shape[b.rank - k] : 1;
+        shape[rank - k] = na == 1 ? nb : na;
+    }
+    a = plain_stretch(a, rank, shape);
+    b = plain_stretch(b, rank, shape);
+    y = case_want(s, rank, shape);
+    for (i = 0; i < s->want_count; i++)
+        y[i] = s->of->kind == '+' ? plain_at(&a, i) + plain_at(&b, i) : s->of->kind == '-' ? plain_at(&a, i) - plain_at(&b, i)
+                                                                                           : plain_at(&a, i) * plain_at(&b, i);
+}
+
+static inline tn_tensor *run_scale(setting *s) { return tn_scale(s->ctx, case_x(s, 0), -1.75); }
+static inline void want_scale(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, x.rank, x.shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++) y[i] = -1.75 * plain_at(&x, i);
+}
+
+static inline double plain_act(int64_t kind, double x)
+{
+    switch (kind) {
+    case TN_ACT_RELU:    return x > 0 ? x : 0;
+    case TN_ACT_RELU2:   return x > 0 ? x * x : 0;
+    case TN_ACT_GELU:    return x * (1 + erf(x / sqrt(2.0))) / 2;
+    case TN_ACT_SWISH:   return x / (1 + exp(-x));
+    case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    default:             return x;
+    }
+}
+
+static inline bool plain_act_kinked(int64_t kind) { return kind == TN_ACT_RELU || kind == TN_ACT_RELU2; }
+
+static inline void build_act(setting *s)
+{
+    int64_t shape[4];
+    int rank = (int)draw(s, s->round == 0 ? 1 : 0, 3);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_AWAY);
+}
+
+static inline tn_tensor *run_act(setting *s) { return tn_activation(s->ctx, tn_scale(s->ctx, case_x(s, 0), 4), (tn_act)s->of->kind); }
+static inline void want_act(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, x.rank, x.shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++) y[i] = plain_act(s->of->kind, 4 * plain_at(&x, i));
+}
+
+static inline void build_glu(setting *s)
+{
+    int64_t shape[3];
+    int rank = (int)draw(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    shape[rank - 1] *= 2;
+    case_real(s, rank, shape, CASE_AWAY);
+}
+
+static inline tn_tensor *run_glu(setting *s) { return tn_glu(s->ctx, case_x(s, 0), (tn_act)s->of->kind); }
+static inline void want_glu(setting *s)
+{
+    plain x = plain_x(s, 0);
+    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / 2, i;
+    double *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = h;
+    y = case_want(s, x.rank, shape);
+    for (i = 0; i < s->want_count; i++)
+        y[i] = plain_act(s->of->kind, plain_at(&x, i / h * 2 * h + i % h)) * plain_at(&x, i / h * 2 * h + h + i % h);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------------------------- */
+
+static inline tn_tensor *run_sum(setting *s)  { return tn_sum(s->ctx, case_x(s, 0)); }
+static inline tn_tensor *run_mean(setting *s) { return tn_mean(s->ctx, case_x(s, 0)); }
+static inline void build_some(setting *s)             /* not empty */
+{
+    int64_t shape[4];
+    int rank = (int)draw(s, 0, 4);
+    if (s->round == CASE_LARGE && rank > 3) rank = 3;
+    draw_shape(s, rank, shape, false);
+    case_real(s, rank, shape, CASE_UNIT);
+}
+
+static inline void want_sum(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, 0, NULL);
+    int64_t i, n = plain_count(&x);
+    for (i = 0; i < n; i++) *y += plain_at(&x, i);
+    if (s->of->kind == 1) *y /= (double)n;
+}
+
+static inline void build_sum_axis(setting *s)
+{
+    int64_t shape[4];
+    int rank = (int)draw(s, 1, s->round == CASE_LARGE ? 3 : 4);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_UNIT);
+    s->k[0] = draw(s, -rank, rank - 1);
+}
+
+static inline tn_tensor *run_sum_axis(setting *s) { return tn_sum_axis(s->ctx, case_x(s, 0), (int)s->k[0]); }
+static inline void want_sum_axis(setting *s)
+{
+    plain x = plain_x(s, 0), rest = x;
+    int64_t i, j;
+    int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]), k;
+    double *y;
+    rest.rank--;
+    for (k = axis; k < rest.rank; k++) { rest.shape[k] = x.shape[k + 1]; rest.strides[k] = x.strides[k + 1]; }
+    y = case_want(s, rest.rank, rest.shape);
+    for (j = 0; j < x.shape[axis]; j++, rest.v += x.strides[axis])
+        for (i = 0; i < s->want_count; i++) y[i] += plain_at(&rest, i);
+}
+
+static inline void build_pair(setting *s)
+{
+    int64_t shape[3];
+    int rank = (int)draw(s, 0, 3);
+    draw_shape(s, rank, shape, false);
+    case_real(s, rank, shape, CASE_UNIT);
+    case_real(s, rank, shape, CASE_UNIT);
+}
+
+static inline tn_tensor *run_mse(setting *s) { return tn_mse(s->ctx, case_x(s, 0), case_x(s, 1)); }
+static inline void want_mse(setting *s)
+{
+    plain a = plain_x(s, 0), b = plain_x(s, 1);
+    double *y = case_want(s, 0, NULL);
+    int64_t i, n = plain_count(&a);
+    for (i = 0; i < n; i++) *y += (plain_at(&a, i) - plain_at(&b, i)) * (plain_at(&a, i) - plain_at(&b, i)) / (double)n;
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------------------ */
+
+/* kind: how many batch axes a and b have, 10 a + b */
+static inline void build_matmul(setting *s)
+{
+    int64_t shape[4], m, k, n;
+    int a = (int)s->of->kind / 10, b = (int)s->of->kind % 10;
+    shape[0] = draw(s, s->round > 0 ? 0 : 2, 3);
+    if (s->round == CASE_LARGE) shape[0] = 2;
+    shape[1] = draw(s, 1, 3);
+    m = draw_extent(s, true);
+    k = draw_extent(s, true);
+    n = draw_extent(s, true);
+    if (s->round == CASE_LARGE && s->of->kind == 0) k += 300;      /* deeper than one packed block */
+    else if (s->round == CASE_LARGE) { m = m / 2 + 1; k = k / 3 + 1; n = n / 2 + 1; }
+    shape[a] = m;
+    shape[a + 1] = k;
+    case_real(s, a + 2, shape, CASE_UNIT);
+    if (a == 0) { shape[0] = draw(s, 1, 3); shape[1] = draw(s, 1, 3); }
+    else if (a == 1) shape[1] = draw(s, 1, 3);
+    shape[b] = k;
+    shape[b + 1] = n;
+    case_real(s, b + 2, shape, CASE_UNIT);
+}
+
+static inline tn_tensor *run_matmul(setting *s) { return tn_matmul(s->ctx, case_x(s, 0), case_x(s, 1)); }
+static inline void want_matmul(setting *s)
+{
+    plain a = plain_x(s, 0), b = plain_x(s, 1);
+    int64_t shape[TN_MAX_RANK], m = a.shape[a.rank - 2], k = a.shape[a.rank - 1], n = b.shape[b.rank - 1], i, j;
+    int rank = a.rank > b.rank ? a.rank : b.rank;
+    double *fa, *fb, *y;
+    memcpy(shape, a.rank > 2 ? a.shape : b.shape, sizeof shape);
+    shape[rank - 2] = m;
+    shape[rank - 1] = n;
+    y = case_want(s, rank, shape);
+    fa = plain_flat(&a);
+    fb = plain_flat(&b);
+    for (i = 0; i < s->want_count; i++) {
+        int64_t batch = i / (m * n), row = i / n % m, column = i % n;
+        const double *x = fa + ((a.rank > 2 ? batch : 0) * m + row) * k, *w = fb + (b.rank > 2 ? batch : 0) * k * n + column;
+        for (j = 0; j < k; j++) y[i] += x[j] * w[j * n];
+    }
+    free(fa);
+    free(fb);
+}
+
+/* kind 1: with bias */
+static inline void build_affine(setting *s)
+{
+    int64_t shape[3], w[2], rank = draw(s, 1, 3);
+    draw_shape(s, (int)rank, shape, true);
+    w[0] = draw_extent(s, true);
+    w[1] = shape[rank - 1];
+    case_real(s, (int)rank, shape, CASE_UNIT);
+    case_real(s, 2, w, CASE_UNIT);
+    if (s->of->kind) case_real(s, 1, w, CASE_UNIT);
+}
+
+static inline tn_tensor *run_affine(setting *s)
+{
+    return tn_affine(s->ctx, case_x(s, 0), case_x(s, 1), s->of->kind ? case_x(s, 2) : NULL);
+}
+
+/* y = x w^T + b on rows; b may be NULL */
+static inline void plain_affine(double *y, const double *x, const double *w, const double *b, int64_t rows, int64_t n, int64_t m)
+{
+    int64_t r, i, j;
+    for (r = 0; r < rows; r++)
+        for (i = 0; i < m; i++) {
+            double sum = b ? b[i] : 0;
+            for (j = 0; j < n; j++) sum += x[r * n + j] * w[i * n + j];
+            y[r * m + i] = sum;
+        }
+}
+
+static inline void want_affine(setting *s)
+{
+    plain x = plain_x(s, 0), w = plain_x(s, 1), b;
+    int64_t shape[TN_MAX_RANK], n = w.shape[1], m = w.shape[0];
+    double *fx = plain_flat(&x), *fw = plain_flat(&w), *fb = NULL, *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = m;
+    y = case_want(s, x.rank, shape);
+    if (s->of->kind) { b = plain_x(s, 2); fb = plain_flat(&b); }
+    plain_affine(y, fx, fw, fb, shape_count(x.rank - 1, x.shape), n, m);
+    free(fx);
+    free(fw);
+    free(fb);
+}
+
+static inline void build_rows(setting *s)
+{
+    int64_t shape[3];
+    int rank = (int)draw(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_UNIT);
+}
+
+static inline tn_tensor *run_append_one(setting *s) { return tn_append_one(s->ctx, case_x(s, 0)); }
+static inline void want_append_one(setting *s)
+{
+    plain x = plain_x(s, 0);
+    int64_t shape[TN_MAX_RANK], n = x.shape[x.rank - 1], i;
+    double *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = n + 1;
+    y = case_want(s, x.rank, shape);
+    for (i = 0; i < s->want_count; i++) y[i] = i % (n + 1) == n ? 1 : plain_at(&x, i / (n + 1) * n + i % (n + 1));
+}
+
+/* ---- tables, norms ---------------------------------------------------------------------------------------------------------------- */
+
+static inline void build_embed(setting *s)
+{
+    int64_t table[2], shape[2];
+    int rank = (int)draw(s, 0, 2);
+    table[0] = draw_extent(s, false);
+    table[1] = draw_extent(s, true);
+    draw_shape(s, rank, shape, true);
+    case_real(s, 2, table, CASE_UNIT);
+    case_ids(s, rank, shape, table[0]);
+}
+
+static inline tn_tensor *run_embed(setting *s) { return tn_embed(s->ctx, case_x(s, 0), case_x(s, 1)); }
+static inline void want_embed(setting *s)
+{
+    plain table = plain_x(s, 0), ids = plain_x(s, 1);
+    int64_t shape[TN_MAX_RANK], d = table.shape[1], i;
+    double *y;
+    memcpy(shape, ids.shape, sizeof shape);
+    shape[ids.rank] = d;
+    y = case_want(s, ids.rank + 1, shape);
+    for (i = 0; i < s->want_count; i++) y[i] = plain_at(&table, (int64_t)plain_at(&ids, i / d) * d + i % d);
+}
+
+/* kind 1: with gain */
+static inline void build_rmsnorm(setting *s)
+{
+    int64_t shape[3];
+    int rank = (int)draw(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_AWAY);
+    if (s->of->kind) case_real(s, 1, shape + rank - 1, CASE_UNIT);
+}
+
+static inline tn_tensor *run_rmsnorm(setting *s)
+{
+    return tn_rmsnorm(s->ctx, case_x(s, 0), s->of->kind ? case_x(s, 1) : NULL, 1e-3);
+}
+
+static inline void plain_rmsnorm(double *y, const plain *x, const plain *gain, double eps)
+{
+    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape), r, j;
+    for (r = 0; r < rows; r++) {
+        double squares = 0;
+        for (j = 0; j < n; j++) squares += plain_at(x, r * n + j) * plain_at(x, r * n + j);
+        for (j = 0; j < n; j++) y[r * n + j] = plain_at(x, r * n + j) / sqrt(squares / (double)n + eps) * (gain ? plain_at(gain, j) : 1);
+    }
+}
+
+static inline void want_rmsnorm(setting *s)
+{
+    plain x = plain_x(s, 0), gain = plain_x(s, s->of->kind ? 1 : 0);
+    plain_rmsnorm(case_want(s, x.rank, x.shape), &x, s->of->kind ? &gain : NULL, 1e-3);
+}
+
+/* ---- logits and labels -------------------------------------------------------------------------------------------------------------- */
+
+static inline void build_logits(setting *s)
+{
+    int64_t shape[3];
+    int rank = (int)draw(s, 1, 3);
+    draw_shape(s, rank, shape, false);
+    case_real(s, rank, shape, s->of->smooth ? CASE_UNIT : CASE_FEW);
+    case_ids(s, rank - 1, shape, shape[rank - 1]);
+}
+
+static inline tn_tensor *run_cross_entropy(setting *s)
+{
+    return tn_cross_entropy(s->ctx, tn_scale(s->ctx, case_x(s, 0), 5), case_x(s, 1));
+}
+
+static inline void want_cross_entropy(setting *s)
+{
+    plain x = plain_x(s, 0), label = plain_x(s, 1);
+    int64_t c = x.shape[x.rank - 1], rows = plain_count(&label), r, j;
+    double *y = case_want(s, 0, NULL);
+    for (r = 0; r < rows; r++) {
+        double sum = 0;
+        for (j = 0; j < c; j++) sum += exp(5 * plain_at(&x, r * c + j));
+        *y += (log(sum) - 5 * plain_at(&x, r * c + (int64_t)plain_at(&label, r))) / (double)rows;
+    }
+}
+
+static inline int64_t plain_argmax(const plain *x, int64_t row, int64_t c)
+{
+    int64_t j, best = 0;
+    for (j = 1; j < c; j++) if (plain_at(x, row * c + j) > plain_at(x, row * c + best)) best = j;
+    return best;
+}
+
+static inline tn_tensor *run_argmax(setting *s) { return tn_argmax(s->ctx, case_x(s, 0)); }
+static inline void want_argmax(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, x.rank - 1, x.shape);
+    int64_t r;
+    for (r = 0; r < s->want_count; r++) y[r] = (double)plain_argmax(&x, r, x.shape[x.rank - 1]);
+}
+
+static inline tn_tensor *run_accuracy(setting *s) { return tn_accuracy(s->ctx, case_x(s, 0), case_x(s, 1)); }
+static inline void want_accuracy(setting *s)
+{
+    plain x = plain_x(s, 0), label = plain_x(s, 1);
+    int64_t rows = plain_count(&label), r;
+    double *y = case_want(s, 0, NULL);
+    for (r = 0; r < rows; r++)
+        if ((double)plain_argmax(&x, r, x.shape[x.rank - 1]) == plain_at(&label, r)) *y += 1 / (double)rows;
+}
+
+/* ---- one input on several ways: gradients add up --------------------------------------------------------------------------------------- */
+
+enum { TWICE_SQUARE, TWICE_SUM, TWICE_GRAM, TWICE_NEIGHBOURS, TWICE_FAN, TWICE_VIEWS, TWICE_NORM };
+
+static inline void build_square(setting *s)
+{
+    int64_t shape[2];
+    draw_shape(s, 2, shape, false);
+    if (shape[1] < 2) shape[1] = 2;
+    case_real(s, 2, shape, CASE_UNIT);
+}
+
+static inline tn_tensor *run_twice(setting *s)
+{
+    tn_ctx *ctx = s->ctx;
+    tn_tensor *x = case_x(s, 0), *h;
+    int64_t n = x ? x->shape[0] : 0, m = x ? x->shape[1] : 0;
+    switch (s->of->kind) {
+    case TWICE_SQUARE:     return tn_mul(ctx, x, x);
+    case TWICE_SUM:        return tn_add(ctx, x, x);
+    case TWICE_GRAM:       return tn_matmul(ctx, x, tn_transpose(x, 0, 1));
+    case TWICE_NEIGHBOURS: return tn_mul(ctx, tn_slice(x, 1, 0, m - 1), tn_slice(x, 1, 1, m));
+    case TWICE_FAN:        /* h is read three times, one of them as a view, and so is x */
+        h = tn_mul(ctx, x, tn_scale(ctx, x, 3));
+        return tn_add(ctx, tn_add(ctx, h, tn_mul(ctx, tn_slice_step(h, 1, m - 1, -1, -1), h)), x);
+    case TWICE_VIEWS:      /* a view of a view of a view of something computed */
+        h = tn_reshape_2d(tn_scale(ctx, x, 2), m, n);
+        h = tn_slice_step(tn_transpose(h, 0, 1), 1, 0, m, 2);
+        return tn_mul(ctx, h, h);
+    default:               /* the gain is the input's own first row */
+        h = tn_copy(ctx, x);
+        return tn_rmsnorm(ctx, h, tn_reshape(tn_slice(h, 0, 0, 1), 1, &m), 1e-2);
+    }
+}
+
+static inline void want_twice(setting *s)
+{
+    plain x = plain_x(s, 0);
+    int64_t n = x.shape[0], m = x.shape[1], shape[2], i, j, k;
+    double *v = plain_flat(&x), *y;
+    shape[0] = n; shape[1] = m;
+    if (s->of->kind == TWICE_GRAM) shape[1] = n;
+    if (s->of->kind == TWICE_NEIGHBOURS) shape[1] = m - 1;
+    if (s->of->kind == TWICE_VIEWS) shape[1] = (m + 1) / 2;
+    y = case_want(s, 2, shape);
+    for (i = 0; i < shape[0]; i++)
+        for (j = 0; j < shape[1]; j++) {
+            double a = v[i * m + (j < m ? j : 0)], back = v[i * m + m - 1 - (j < m ? j : 0)], *to = &y[i * shape[1] + j], squares = 0;
+            switch (s->of->kind) {
+            case TWICE_SQUARE:     *to = a * a; break;
+            case TWICE_SUM:        *to = a + a; break;
+            case TWICE_GRAM:       for (k = 0; k < m; k++) *to += v[i * m + k] * v[j * m + k]; break;
+            case TWICE_NEIGHBOURS: *to = a * v[i * m + j + 1]; break;
+            case TWICE_FAN:        *to = 3 * a * a + 3 * back * back * 3 * a * a + a; break;
+            case TWICE_VIEWS:      *to = 4 * v[2 * j * n + i] * v[2 * j * n + i]; break;
+            default:
+                for (k = 0; k < m; k++) squares += v[i * m + k] * v[i * m + k];
+                *to = a * v[j] / sqrt(squares / (double)m + 1e-2);
+            }
+        }
+    free(v);
+}
+
+/* ---- layers --------------------------------------------------------------------------------------------------------------------------------- */
+
+enum { LAYER_PLAIN, LAYER_BIAS, LAYER_AUGMENTED };
+
+static inline void layer_rows(setting *s, int64_t columns, case_range range)
+{
+    int64_t shape[3];
+    int rank = (int)draw(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    shape[rank - 1] = columns;
+    case_real(s, rank, shape, range);
+}
+
+static inline void build_linear(setting *s)
+{
+    tn_linear_desc d;
+    int64_t before;
+    memset(&d, 0, sizeof d);
+    d.in = draw_extent(s, false);
+    d.out = draw_extent(s, false);
+    d.no_bias = s->of->kind == LAYER_PLAIN;
+    d.augmented = s->of->kind == LAYER_AUGMENTED;
+    layer_rows(s, d.in + d.augmented, CASE_UNIT);
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_linear_init(s->params, "linear", &s->linear, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_linear(setting *s) { return tn_linear_forward(s->ctx, &s->linear, case_x(s, 0)); }
+
+/* rows of y [rows,m] with a one behind each */
+static inline double *plain_with_ones(const double *y, int64_t rows, int64_t m)
+{
+    double *z = (double *)malloc(sizeof(double) * (size_t)(rows * (m + 1) + 1));
+    int64_t r;
+    for (r = 0; r < rows; r++) {
+        memcpy(z + r * (m + 1), y + r * m, sizeof *y * (size_t)m);
+        z[r * (m + 1) + m] = 1;
+    }
+    return z;
+}
+
+static inline void want_linear(setting *s)
+{
+    plain x = plain_x(s, 0);
+    int64_t n = x.shape[x.rank - 1], m = s->linear.desc.out, rows = shape_count(x.rank - 1, x.shape), shape[TN_MAX_RANK];
+    double *fx = plain_flat(&x), *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = m + s->linear.desc.augmented;
+    y = case_want(s, x.rank, shape);
+    plain_affine(y, fx, s->in[1].v, s->of->kind == LAYER_BIAS ? s->in[2].v : NULL, rows, n, m);
+    if (s->of->kind == LAYER_AUGMENTED) {
+        double *z = plain_with_ones(y, rows, m);
+        memcpy(y, z, sizeof *y * (size_t)(rows * (m + 1)));
+        free(z);
+    }
+    free(fx);
+}
+
+static inline void build_embedding(setting *s)
+{
+    tn_embedding_desc d;
+    int64_t shape[2];
+    int rank = (int)draw(s, 0, 2);
+    memset(&d, 0, sizeof d);
+    d.count = draw_extent(s, false);
+    d.dim = draw_extent(s, false);
+    CHECK_STATUS(tn_embedding_init(s->params, "embedding", &s->embedding, &d), TN_OK);
+    case_layer(s, 0);
+    draw_shape(s, rank, shape, true);
+    case_ids(s, rank, shape, d.count);
+}
+
+static inline tn_tensor *run_embedding(setting *s) { return tn_embedding_forward(s->ctx, &s->embedding, case_x(s, 1)); }
+
+static inline void build_norm(setting *s)
+{
+    tn_norm_desc d;
+    int64_t before;
+    memset(&d, 0, sizeof d);
+    d.dim = draw_extent(s, false);
+    d.no_gain = s->of->kind == 0;
+    layer_rows(s, d.dim, CASE_AWAY);
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_norm_init(s->params, "norm", &s->norm, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_norm(setting *s) { return tn_norm_forward(s->ctx, &s->norm, case_x(s, 0)); }
+static inline void want_norm(setting *s)
+{
+    plain x = plain_x(s, 0), gain = plain_x(s, s->of->kind ? 1 : 0);
+    plain_rmsnorm(case_want(s, x.rank, x.shape), &x, s->of->kind ? &gain : NULL, 1e-5);
+}
+
+/* kind: tn_mlp_kind + what else */
+enum { MLP_BIAS = 16, MLP_OUT_BIAS = 32, MLP_NO_P = 64, MLP_RESIDUAL = 128, MLP_AUGMENTED = 256 };
+
+static inline void build_mlp(setting *s)
+{
+    tn_mlp_desc d;
+    int64_t before, most = s->round == CASE_LARGE ? 40 : 9;      /* small: every hidden unit is to be away from its kink */
+    memset(&d, 0, sizeof d);
+    d.kind = (tn_mlp_kind)(s->of->kind % 16);
+    d.in = draw(s, 1, most);
+    d.hidden = draw(s, 1, most);
+    d.out = s->of->kind & MLP_NO_P ? 0 : s->of->kind & MLP_RESIDUAL ? d.in : draw(s, 1, most);
+    if ((s->of->kind & MLP_NO_P) && (s->of->kind & MLP_RESIDUAL)) d.hidden = d.in;
+    d.bias = (s->of->kind & MLP_BIAS) != 0;
+    d.out_bias = (s->of->kind & MLP_OUT_BIAS) != 0;
+    d.no_projection = (s->of->kind & MLP_NO_P) != 0;
+    d.residual = (s->of->kind & MLP_RESIDUAL) != 0;
+    d.augmented = (s->of->kind & MLP_AUGMENTED) != 0;
+    if (s->round == CASE_LARGE) {
+        int64_t shape[2];
+        shape[0] = 7;
+        shape[1] = d.in + d.augmented;
+        case_real(s, 2, shape, CASE_UNIT);
+    } else layer_rows(s, d.in + d.augmented, CASE_UNIT);
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_mlp_init(s->params, "mlp", &s->mlp, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_mlp(setting *s) { return tn_mlp_forward(s->ctx, &s->mlp, case_x(s, 0)); }
+
+/* The bilinear layer by its third-order tensor T[o,i,j] = sum_h P[o,h] W[h,i] V[h,j], the others as their papers write them. */
+static inline void want_mlp(setting *s)
+{
+    static const int64_t act[] = {TN_ACT_NONE, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH,
+                                  TN_ACT_SIGMOID, TN_ACT_RELU, TN_ACT_GELU, TN_ACT_SWISH};
+    const tn_mlp_desc *d = &s->mlp.desc;
+    plain x = plain_x(s, 0);
+    int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], h = d->hidden, o = d->out, r, i, next = 2;
+    int64_t shape[TN_MAX_RANK], inner = h + d->augmented;
+    bool two = d->kind == TN_MLP_BILINEAR || d->kind >= TN_MLP_GLU;
+    const double *w = s->in[1].v, *b = d->bias ? s->in[next++].v : NULL, *p = d->no_projection ? NULL : s->in[next++].v;
+    const double *pb = d->out_bias ? s->in[next++].v : NULL;
+    double *fx = plain_flat(&x), *left = (double *)malloc(sizeof(double) * (size_t)(rows * h + 1)), *y;
+    double *right = (double *)malloc(sizeof(double) * (size_t)(rows * h + 1));
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = o + d->augmented;
+    y = case_want(s, x.rank, shape);
+    plain_affine(left, fx, w, b, rows, n, h);
+    if (two) plain_affine(right, fx, w + h * n, b ? b + h : NULL, rows, n, h);
+    for (i = 0; i < rows * h; i++) {
+        if (plain_act_kinked(act[d->kind]) && fabs(left[i]) < 4e-3) s->kink = true;
+        left[i] = plain_act(act[d->kind], left[i]) * (two ? right[i] : 1);
+    }
+    if (d->augmented && p) {
+        double *z = plain_with_ones(left, rows, h);
+        free(left);
+        left = z;
+    } else inner = h;
+    for (r = 0; r < rows; r++)
+        for (i = 0; i < o + d->augmented; i++) {
+            double *to = &y[r * (o + d->augmented) + i];
+            if (i == o) *to = 1;
+            else if (!p) *to = left[r * h + i];
+            else plain_affine(to, left + r * inner, p + i * inner, pb ? pb + i : NULL, 1, inner, 1);
+            if (d->residual && i < o) *to += fx[r * n + i];
+        }
+    if (d->kind == TN_MLP_BILINEAR && !b && p && !pb && !d->residual && !d->augmented) {
+        double *t = (double *)calloc((size_t)(n * n), sizeof(double));
+        int64_t c, j, k;
+        memset(y, 0, sizeof *y * (size_t)s->want_count);
+        for (c = 0; c < o; c++) {
+            for (i = 0; i < n * n; i++) for (t[i] = 0, k = 0; k < h; k++) t[i] += p[c * h + k] * w[k * n + i / n] * w[(h + k) * n + i % n];
+            for (r = 0; r < rows; r++)
+                for (i = 0; i < n; i++) for (j = 0; j < n; j++) y[r * o + c] += t[i * n + j] * fx[r * n + i] * fx[r * n + j];
+        }
+        free(t);
+    }
+    free(fx);
+    free(left);
+    free(right);
+}
+
+/* ---- the list --------------------------------------------------------------------------------------------------------------------------------- */
+
+#define CASE_ACTS(X) X("none", TN_ACT_NONE) X("relu", TN_ACT_RELU) X("relu2", TN_ACT_RELU2) X("gelu", TN_ACT_GELU) \
+                     X("swish", TN_ACT_SWISH) X("sigmoid", TN_ACT_SIGMOID)
+#define CASE_ACT(name, kind) {"activation " name, kind, 2e-6, true,  build_act, run_act, want_act},
+#define CASE_GLU(name, kind) {"glu " name,        kind, 1e-6, true,  build_glu, run_glu, want_glu},
+
+static const test_case cases[] = {
+    {"copy",            TN_REAL, 0,     true,  build_any,       run_copy,          want_cast},
+    {"cast to itself",  TN_REAL, 0,     true,  build_any,       run_cast,          want_cast},
+    {"cast to F32",     TN_F32,  0,     false, build_wide,      run_through,       want_cast},
+    {"cast to F64",     TN_F64,  0,     false, build_wide,      run_through,       want_cast},
+    {"cast to BF16",    TN_BF16, 0,     false, build_wide,      run_cast,          want_cast},
+    {"through BF16",    TN_BF16, 0,     false, build_wide,      run_through,       want_cast},
+    {"cast to I32",     TN_I32,  0,     false, build_wide,      run_cast,          want_cast},
+    {"full",            0,       0,     false, build_any,       run_full,          want_full},
+    {"uniform",         0,       1e-6,  false, build_any,       run_uniform,       want_random},
+    {"normal",          1,       3e-6,  false, build_any,       run_normal,        want_random},
+    {"normal twice",    2,       3e-6,  false, build_any,       run_normals,       want_random},
+    {"noise",           0,       1e-6,  true,  build_any,       run_noise,         want_noise},
+    {"dropout",         0,       1e-6,  true,  build_any,       run_dropout,       want_dropout},
+    {"add",             '+',     1e-6,  true,  build_broadcast, run_add,           want_binary},
+    {"sub",             '-',     1e-6,  true,  build_broadcast, run_sub,           want_binary},
+    {"mul",             '*',     1e-6,  true,  build_broadcast, run_mul,           want_binary},
+    {"scale",           0,       1e-6,  true,  build_any,       run_scale,         want_scale},
+    {"sum",             0,       1e-6,  true,  build_any,       run_sum,           want_sum},
+    {"mean",            1,       1e-6,  true,  build_some,      run_mean,          want_sum},
+    {"sum_axis",        0,       1e-6,  true,  build_sum_axis,  run_sum_axis,      want_sum_axis},
+    {"mse",             0,       1e-6,  true,  build_pair,      run_mse,           want_mse},
+    CASE_ACTS(CASE_ACT)
+    CASE_ACTS(CASE_GLU)
+    {"matmul",          0,       2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
+    {"matmul 1 0",      10,      2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
+    {"matmul 0 1",      1,       2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
+    {"matmul 1 1",      11,      2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
+    {"matmul 2 2",      22,      2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
+    {"matmul 2 0",      20,      2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
+    {"matmul 0 2",      2,       2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
+    {"affine",          0,       2e-6,  true,  build_affine,    run_affine,        want_affine},
+    {"affine bias",     1,       2e-6,  true,  build_affine,    run_affine,        want_affine},
+    {"append_one",      0,       1e-6,  true,  build_rows,      run_append_one,    want_append_one},
+    {"embed",           0,       1e-6,  true,  build_embed,     run_embed,         want_embed},
+    {"rmsnorm",         0,       2e-6,  true,  build_rmsnorm,   run_rmsnorm,       want_rmsnorm},
+    {"rmsnorm gain",    1,       2e-6,  true,  build_rmsnorm,   run_rmsnorm,       want_rmsnorm},
+    {"cross_entropy",   0,       2e-6,  true,  build_logits,    run_cross_entropy, want_cross_entropy},
+    {"argmax",          0,       0,     false, build_logits,    run_argmax,        want_argmax},
+    {"accuracy",        0,       1e-6,  false, build_logits,    run_accuracy,      want_accuracy},
+    {"x * x",           TWICE_SQUARE,     1e-6, true, build_square, run_twice,     want_twice},
+    {"x + x",           TWICE_SUM,        1e-6, true, build_square, run_twice,     want_twice},
+    {"x x^T",           TWICE_GRAM,       2e-6, true, build_square, run_twice,     want_twice},
+    {"x[:-1] * x[1:]",  TWICE_NEIGHBOURS, 1e-6, true, build_square, run_twice,     want_twice},
+    {"fan-out",         TWICE_FAN,        2e-6, true, build_square, run_twice,     want_twice},
+    {"views of views",  TWICE_VIEWS,      1e-6, true, build_square, run_twice,     want_twice},
+    {"gain from x",     TWICE_NORM,       3e-6, true, build_square, run_twice,     want_twice},
+
+    {"linear",           LAYER_PLAIN,     2e-6, true, build_linear,    run_linear,    want_linear},
+    {"linear bias",      LAYER_BIAS,      2e-6, true, build_linear,    run_linear,    want_linear},
+    {"linear augmented", LAYER_AUGMENTED, 2e-6, true, build_linear,    run_linear,    want_linear},
+    {"embedding",        0,               1e-6, true, build_embedding, run_embedding, want_embed},
+    {"norm",             0,               2e-6, true, build_norm,      run_norm,      want_norm},
+    {"norm gain",        1,               2e-6, true, build_norm,      run_norm,      want_norm},
+    {"mlp bilinear",     TN_MLP_BILINEAR, 3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp relu",         TN_MLP_RELU,     3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp relu2",        TN_MLP_RELU2,    3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp gelu",         TN_MLP_GELU,     3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp swish",        TN_MLP_SWISH,    3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp glu",          TN_MLP_GLU,      3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp reglu",        TN_MLP_REGLU,    3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp geglu",        TN_MLP_GEGLU,    3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp swiglu",       TN_MLP_SWIGLU,   3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp biases",       TN_MLP_BILINEAR + MLP_BIAS + MLP_OUT_BIAS,               3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp relu biases",  TN_MLP_RELU + MLP_BIAS + MLP_OUT_BIAS,                   3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp residual",     TN_MLP_BILINEAR + MLP_RESIDUAL,                          3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp no P",         TN_MLP_BILINEAR + MLP_NO_P + MLP_BIAS,                   3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp no P, relu",   TN_MLP_RELU + MLP_NO_P,                                  3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp no P, residual", TN_MLP_SWIGLU + MLP_NO_P + MLP_RESIDUAL + MLP_BIAS,    3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp augmented",    TN_MLP_BILINEAR + MLP_AUGMENTED,                         3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp augmented, relu", TN_MLP_RELU + MLP_AUGMENTED,                          3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp augmented, residual", TN_MLP_BILINEAR + MLP_AUGMENTED + MLP_RESIDUAL,   3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"mlp augmented, no P", TN_MLP_BILINEAR + MLP_AUGMENTED + MLP_NO_P,           3e-6, true, build_mlp, run_mlp, want_mlp}
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+#endif

@@ -1,0 +1,16 @@
+/* One file of a program holds the implementation, the other one only calls it. */
+#define TENSORNET_IMPLEMENTATION
+#include "tensornet.h"
+#include "test.h"
+
+tn_status other_unit(tn_ctx *ctx);
+
+TEST(two_units)
+{
+    tn_ctx *ctx = NULL;
+    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    CHECK_STATUS(other_unit(ctx), tn_ctx_status(ctx));
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(two_units)

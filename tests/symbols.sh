@@ -1,0 +1,10 @@
+#!/bin/sh
+# sh tests/symbols.sh OBJECT: the object exports names in tn_ only, and holds no variable that can be written. Tables of constants are
+# fine wherever they lie: with addresses in them that is .data.rel.ro, which the loader makes read-only. Names that are reserved to the
+# compiler are its own: C++ exceptions bring some.
+set -eu
+command -v nm >/dev/null || { echo "SKIP symbols: needs nm"; exit 77; }
+[ "$(nm -g --defined-only "$1" | grep -c ' tn_')" -gt 0 ] || { echo "FAIL $1: exports no tn_ at all"; exit 1; }
+bad=$(nm -g --defined-only "$1" | awk '$NF !~ /^(tn_|__|DW\.ref\.__)/ { print "FAIL exported: " $NF }'
+      nm -f sysv --defined-only "$1" | awk -F '[| ]+' '$1 !~ /^(__|DW\.ref\.__)/ && $NF ~ /^(\.t?data|\.t?bss|\*COM\*)/ && $NF !~ /^\.data\.rel\.ro/ { print "FAIL can be written: " $1 " in " $NF }')
+[ -z "$bad" ] || { echo "$bad"; exit 1; }

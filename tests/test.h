@@ -1,0 +1,251 @@
+/* test.h: the harness of one test program, in C99 and C++17.
+
+       #include "test.h"                 (a test of internals defines TENSORNET_IMPLEMENTATION first)
+
+       TEST(adds) { CHECK_INT(1 + 1, 2); }
+       TEST(reads_npy) {
+           char path[TEST_PATH];
+           if (!test_data("npy/ok_f4_v1.npy", path)) SKIP("data", path);
+           CHECK_CTX(ctx);
+           WORST("npy round trip", error, 1e-12);
+       }
+       TEST_MAIN(adds, reads_npy)        (a test that is not listed is an unused function: a warning, so an error)
+
+   A check that fails prints its line and the test goes on; REQUIRE ends the test. Checks are expressions: if (!CHECK(p)) return 0;
+   `build/gcc/test_io npy` runs the tests whose name contains npy. The last line is `N passed, N failed, N skipped`. */
+
+#ifndef TN_TEST_H
+#define TN_TEST_H
+
+#include "tensornet.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEST(name) static void name(void)
+#define TEST_MAIN(...) \
+    static void (*const test_list[])(void) = { __VA_ARGS__ }; \
+    int main(int argc, char **argv) \
+    { return test_run(#__VA_ARGS__, test_list, sizeof test_list / sizeof *test_list, argc > 1 ? argv[1] : ""); }
+
+#define CHECK(cond)             test_check((cond), __FILE__, __LINE__, #cond)
+#define REQUIRE(cond)           do { if (!CHECK(cond)) return; } while (0)
+#define CHECK_INT(a, b)         test_check_int((int64_t)(a), (int64_t)(b), __FILE__, __LINE__, #a " == " #b)
+#define CHECK_STR(a, b)         test_check_str(a, b, __FILE__, __LINE__, #a " == " #b)
+#define CHECK_NEAR(a, b, tol)   test_check_near((double)(a), (double)(b), (double)(tol), __FILE__, __LINE__, #a " ~ " #b)
+/* A status as expected; a context without error; a context whose error has this status and says `part`, which is then cleared. */
+#define CHECK_STATUS(s, expected)    test_check_str(tn_status_name(s), tn_status_name(expected), __FILE__, __LINE__, #s " == " #expected)
+#define CHECK_CTX(ctx)               test_check_str(tn_ctx_error(ctx), "", __FILE__, __LINE__, "no error in " #ctx)
+#define CHECK_ERROR(ctx, status, part) test_check_error(ctx, status, part, __FILE__, __LINE__)
+/* The largest error of a whole test, printed with its bound, and checked. NaN fails. */
+#define WORST(what, value, bound)    test_worst(what, (double)(value), (double)(bound), __FILE__, __LINE__)
+/* Ends the test as skipped for want of `need` (data, fashion, ...); fails it where TN_REQUIRE lists the need. */
+#define SKIP(need, why)              do { test_skip(need, why); return; } while (0)
+
+static struct { const char *name; int failures; bool skipped; } test_now;
+
+static inline bool test_fail(const char *file, int line, const char *what, const char *got, const char *expected)
+{
+    if (++test_now.failures > 10) return false;   /* one broken loop should not bury the others */
+    printf("FAIL %s: %s:%d: %s", test_now.name, file, line, what);
+    if (got) printf("\n     got %s\n     not %s", got, expected);
+    printf("\n");
+    return false;
+}
+
+static inline bool test_check(bool ok, const char *file, int line, const char *what)
+{
+    return ok || test_fail(file, line, what, NULL, NULL);
+}
+
+static inline bool test_check_int(int64_t a, int64_t b, const char *file, int line, const char *what)
+{
+    char got[32], expected[32];
+    if (a == b) return true;
+    snprintf(got, sizeof got, "%" PRId64, a);
+    snprintf(expected, sizeof expected, "%" PRId64, b);
+    return test_fail(file, line, what, got, expected);
+}
+
+static inline bool test_check_str(const char *a, const char *b, const char *file, int line, const char *what)
+{
+    if (a && b && strcmp(a, b) == 0) return true;
+    return (!a && !b) || test_fail(file, line, what, a ? a : "(null)", b ? b : "(null)");
+}
+
+static inline bool test_check_near(double a, double b, double tol, const char *file, int line, const char *what)
+{
+    char got[64], expected[96];
+    if (fabs(a - b) <= tol || a == b) return true;
+    snprintf(got, sizeof got, "%.17g", a);
+    snprintf(expected, sizeof expected, "%.17g (they differ by %.3g, allowed %.3g)", b, fabs(a - b), tol);
+    return test_fail(file, line, what, got, expected);
+}
+
+static inline bool test_check_error(tn_ctx *ctx, tn_status status, const char *part, const char *file, int line)
+{
+    bool ok = test_check_str(tn_status_name(tn_ctx_status(ctx)), tn_status_name(status), file, line, "the context's status");
+    if (!strstr(tn_ctx_error(ctx), part)) ok = test_fail(file, line, "the context's message", tn_ctx_error(ctx), part);
+    tn_ctx_clear_error(ctx);
+    return ok;
+}
+
+static inline bool test_worst(const char *what, double value, double bound, const char *file, int line)
+{
+    printf("worst %s: %.3g (bound %.3g)\n", what, value, bound);
+    return test_check(value <= bound, file, line, what);
+}
+
+/* Is `need` in TN_REQUIRE, a list such as fashion,kjv,data? */
+static inline bool test_required(const char *need)
+{
+    const char *list = getenv("TN_REQUIRE");
+    size_t n = strlen(need);
+    for (; list && *list; list += strcspn(list, ","), list += *list == ',')
+        if (strncmp(list, need, n) == 0 && (list[n] == ',' || list[n] == 0)) return true;
+    return false;
+}
+
+static inline void test_skip(const char *need, const char *why)
+{
+    if (test_required(need)) { test_fail("TN_REQUIRE", 0, need, why, "to be skipped"); return; }
+    printf("SKIP %s: needs %s: %s\n", test_now.name, need, why);
+    test_now.skipped = true;
+}
+
+/* The names of the tests are the list's own spelling, "a, b, c". */
+static inline int test_run(const char *names, void (*const *list)(void), size_t count, const char *filter)
+{
+    int passed = 0, failed = 0, skipped = 0;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);   /* a crash keeps the lines before it */
+    for (size_t k = 0; k < count; k++) {
+        char name[128];
+        size_t n = strcspn(names, ", ");
+        snprintf(name, sizeof name, "%.*s", (int)n, names);
+        names += n;
+        names += strspn(names, ", ");
+        if (!strstr(name, filter)) continue;
+        test_now.name = name;
+        test_now.failures = 0;
+        test_now.skipped = false;
+        list[k]();
+        if (test_now.failures) failed++; else if (test_now.skipped) skipped++; else passed++;
+    }
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+    return failed != 0;
+}
+
+/* ---- files: `path` gets $TN_TEST_DATA/suffix (../shared/data/suffix); false: it is not there */
+
+#define TEST_PATH 1024
+
+static inline bool test_exists(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (f) fclose(f);
+    return f != NULL;
+}
+
+static inline bool test_data(const char *suffix, char path[TEST_PATH])
+{
+    const char *root = getenv("TN_TEST_DATA");
+    snprintf(path, TEST_PATH, "%s/%s", root && *root ? root : "../shared/data", suffix);
+    return test_exists(path);
+}
+
+/* ---- numbers: the same on every machine. Start with any state. SplitMix64, Steele, Lea & Flood 2014 */
+
+static inline uint64_t test_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* low <= result <= high */
+static inline int64_t test_random_int(uint64_t *state, int64_t low, int64_t high)
+{
+    return low + (int64_t)(test_random(state) % (uint64_t)(high - low + 1));
+}
+
+/* -1 <= result < 1 */
+static inline double test_random_real(uint64_t *state)
+{
+    return (double)(int64_t)(test_random(state) >> 11) * 0x1p-52 - 1.0;
+}
+
+/* |a - b|_F / |b|_F, the measure of identities; |a - b| where b is zero */
+static inline double test_frobenius(const double *a, const double *b, int64_t n)
+{
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) { difference += (a[i] - b[i]) * (a[i] - b[i]); size += b[i] * b[i]; }
+    return sqrt(size > 0 ? difference / size : difference);
+}
+
+/* max|a - b| / max(1, max|b|), the measure of gradients; NaN where a difference is one */
+static inline double test_max_error(const double *a, const double *b, int64_t n)
+{
+    double difference = 0, size = 1;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs(a[i] - b[i]);
+        if (!(d <= difference)) difference = d;
+        if (d != d) return d;
+        if (fabs(b[i]) > size) size = fabs(b[i]);
+    }
+    return difference / size;
+}
+
+/* ---- memory: counts, checks that release gets the size that alloc got, and fails the fail_at-th call (0: none)
+        test_heap heap = {0, 0, 0, 0, false};  desc.allocator = test_heap_allocator(&heap); */
+
+typedef struct test_heap {
+    size_t   live;      /* bytes now held             */
+    uint64_t blocks;    /* now held                   */
+    uint64_t count;     /* calls of alloc so far      */
+    uint64_t fail_at;   /* this call of alloc fails   */
+    bool     fail_on;   /* and so do all after it     */
+} test_heap;
+
+enum { TEST_HEAP_HEAD = 64 };   /* keeps malloc's alignment */
+
+static inline void *test_heap_alloc(size_t bytes, void *user)
+{
+    test_heap *h = (test_heap *)user;
+    uint64_t call = ++h->count;
+    bool fail = h->fail_at && (call == h->fail_at || (h->fail_on && call > h->fail_at));
+    char *p = fail || bytes > SIZE_MAX - TEST_HEAP_HEAD ? NULL : (char *)malloc(bytes + TEST_HEAP_HEAD);
+    if (!p) return NULL;
+    memcpy(p, &bytes, sizeof bytes);
+    memset(p + TEST_HEAP_HEAD, 0xA5, bytes);   /* nobody may count on zeros */
+    h->live += bytes;
+    h->blocks++;
+    return p + TEST_HEAP_HEAD;
+}
+
+static inline void test_heap_release(void *p, size_t bytes, void *user)
+{
+    test_heap *h = (test_heap *)user;
+    size_t asked;
+    char *head;
+    if (!p) return;
+    head = (char *)p - TEST_HEAP_HEAD;
+    memcpy(&asked, head, sizeof asked);
+    CHECK_INT(bytes, asked);
+    h->live -= asked;
+    h->blocks--;
+    free(head);
+}
+
+static inline tn_allocator test_heap_allocator(test_heap *heap)
+{
+    tn_allocator a;
+    a.alloc = test_heap_alloc;
+    a.release = test_heap_release;
+    a.user = heap;
+    return a;
+}
+
+#endif

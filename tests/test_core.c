@@ -1,0 +1,1897 @@
+/* test_core.c: numbers, text, random numbers, memory, errors, tensors, the tape's rules, threads. It looks inside. */
+
+#if defined(__unix__) || defined(__APPLE__)
+#define HAVE_PTHREADS 1
+#endif
+#define TENSORNET_IMPLEMENTATION
+#include "sealed.h"
+#include "cases.h"
+#include <limits.h>
+#include <locale.h>
+
+/* ---- helpers -------------------------------------------------------------------------------------------------- */
+
+static tn_desc desc_of(tn_dtype dtype)
+{
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    return d;
+}
+
+static tn_ctx *ctx_new(const tn_desc *desc)
+{
+    tn_ctx *ctx;
+    char why[256];
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, desc, why), TN_OK)) printf("     %s\n", why);
+    return ctx;
+}
+
+static tn_ctx *ctx_of(tn_dtype dtype)
+{
+    tn_desc d = desc_of(dtype);
+    return ctx_new(&d);
+}
+
+static tn_tensor *tensor_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, const double *v)
+{
+    tn_tensor *t = tn_tensor_new(ctx, dtype, rank, shape);
+    CHECK_STATUS(tn_write(t, TN_F64, v, shape_count(rank, shape)), TN_OK);
+    return t;
+}
+
+static tn_tensor *vector_of(tn_ctx *ctx, int64_t n, const double *v) { return tensor_of(ctx, TN_REAL, 1, &n, v); }
+
+static tn_tensor *counting(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)      /* 0, 1, 2, .. */
+{
+    int64_t i, n = shape_count(rank, shape);
+    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    tn_tensor *t;
+    for (i = 0; i < n; i++) v[i] = (double)i;
+    t = tensor_of(ctx, dtype, rank, shape, v);
+    free(v);
+    return t;
+}
+
+static tn_tensor *matrix(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return counting(ctx, TN_REAL, 2, shape);
+}
+
+static tn_param *param_of(tn_params *ps, const char *name, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    shape[0] = n; shape[1] = m;
+    return tn_params_add(ps, name, 2, shape, init);
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+
+static double double_of(uint64_t bits) { double v; memcpy(&v, &bits, 8); return v; }
+static uint64_t bits_of(double v) { uint64_t bits; memcpy(&bits, &v, 8); return bits; }
+
+static bool parses(const char *text)
+{
+    double mine = -1, theirs = strtod(text, NULL);
+    size_t used = tni_parse_double(text, strlen(text), &mine);
+    if (CHECK(used == strlen(text) && bits_of(mine) == bits_of(theirs))) return true;
+    printf("     \"%.60s\": used %zu of %zu, got %.17g, not %.17g\n", text, used, strlen(text), mine, theirs);
+    return false;
+}
+
+static bool formats(double v, int digits)
+{
+    char mine[32], theirs[64];
+    int n = tni_format_double(mine, v, digits);
+    snprintf(theirs, sizeof theirs, "%.*g", digits, v);
+    return CHECK_STR(mine, theirs) && CHECK_INT(n, strlen(mine));
+}
+
+/* Any finite double: every exponent, and every fourth one subnormal or small. */
+static double any_double(uint64_t *rng)
+{
+    uint64_t bits = test_random(rng), kind = test_random(rng) % 4;
+    if (kind == 0) bits &= 0x803fffffffffffffu;
+    if (kind == 1) bits = (bits & 0x800fffffffffffffu) | (uint64_t)(1023 + test_random_int(rng, -40, 70)) << 52;
+    if ((bits >> 52 & 0x7ff) == 0x7ff) bits ^= (uint64_t)1 << 60;
+    return double_of(bits);
+}
+
+TEST(numbers_parse)
+{
+    uint64_t rng = 1;
+    char text[64];
+    int i;
+    for (i = 0; i < 100000; i++) {
+        snprintf(text, sizeof text, "%.*e", (int)test_random_int(&rng, 0, 40), any_double(&rng));
+        if (!parses(text)) break;
+    }
+    for (i = 0; i < 20000; i++) {        /* short numbers, as people write them */
+        snprintf(text, sizeof text, "%d.%de%d", (int)test_random_int(&rng, -999, 999), (int)test_random_int(&rng, 0, 99999), (int)test_random_int(&rng, -30, 30));
+        if (!parses(text)) break;
+    }
+}
+
+/* Decimal digits of m 2^e, exactly, with a digit behind them if it is not 0, as text. */
+static void write_exactly(char *text, size_t room, uint64_t m, int e, char behind)
+{
+    static unsigned char d[1400];
+    int n = 0, i, k, carry, exponent = 0;
+    size_t at = 0;
+    for (; m > 0; m /= 10) d[n++] = (unsigned char)(m % 10);             /* lowest first */
+    for (k = 0; k < (e < 0 ? -e : e); k++) {
+        for (i = carry = 0; i < n; i++) {
+            carry += d[i] * (e < 0 ? 5 : 2);
+            d[i] = (unsigned char)(carry % 10);
+            carry /= 10;
+        }
+        if (carry > 0) d[n++] = (unsigned char)carry;
+        if (e < 0) exponent--;
+    }
+    for (i = n - 1; i >= 0 && at + 16 < room; i--) text[at++] = (char)('0' + d[i]);
+    if (behind) { text[at++] = behind; exponent--; }
+    snprintf(text + at, room - at, "e%d", exponent);
+}
+
+/* Exactly between two doubles, and a hair above. */
+TEST(numbers_halfway)
+{
+    uint64_t rng = 2;
+    char text[1500];
+    int i;
+    for (i = 0; i < 3000; i++) {
+        uint64_t m = (test_random(&rng) >> 11) | ((uint64_t)1 << 52);
+        int e = (int)(i % 3 == 0 ? test_random_int(&rng, -1075, -1000) : i % 3 == 1 ? test_random_int(&rng, -80, 80) : test_random_int(&rng, -1075, 970));
+        if (e < -1030) m >>= test_random_int(&rng, 0, 50);               /* subnormal: fewer bits */
+        m = 2 * m + 1;
+        write_exactly(text, sizeof text, m, e - 1 < -1075 ? -1075 : e - 1, 0);
+        if (!parses(text)) break;
+        write_exactly(text, sizeof text, m, e - 1 < -1075 ? -1075 : e - 1, '1');
+        if (!parses(text)) break;
+        write_exactly(text, sizeof text, m * 10 - 1, e - 1 < -1075 ? -1075 : e - 1, 0);
+        if (!parses(text)) break;
+    }
+}
+
+TEST(numbers_long)
+{
+    uint64_t rng = 3;
+    static char text[3000];
+    int i, k;
+    for (i = 0; i < 3000; i++) {
+        int n = (int)test_random_int(&rng, 1, i % 10 == 0 ? 2000 : 60), point = (int)test_random_int(&rng, 0, n), zeros = i % 5 == 0 ? (int)test_random_int(&rng, 0, 400) : 0;
+        size_t at = 0;
+        for (k = 0; k < zeros; k++) { text[at++] = '0'; if (k == 0) text[at++] = '.'; }
+        for (k = 0; k < n; k++) {
+            if (zeros == 0 && k == point) text[at++] = '.';
+            text[at++] = (char)('0' + test_random_int(&rng, i % 2 ? 8 : 0, 9));
+        }
+        snprintf(text + at, sizeof text - at, "e%d", (int)test_random_int(&rng, -n - 330, 330));
+        if (!parses(text)) break;
+    }
+    parses("1e400"); parses("-1e400"); parses("1e-400"); parses("1e99999999999"); parses("1e-99999999999"); parses("0e99999999999");
+    parses("1.7976931348623157e308"); parses("1.7976931348623158e308"); parses("1.7976931348623159e308"); parses("179769313486231580793e289");
+    parses("2.2250738585072014e-308"); parses("2.2250738585072011e-308"); parses("4.9406564584124654e-324"); parses("2.4703282292062327e-324");
+    parses("2.4703282292062328e-324"); parses("0"); parses("-0"); parses("0.000"); parses("-.5"); parses("5."); parses("+7"); parses("inf"); parses("-Infinity");
+    parses("9007199254740993"); parses("9007199254740992.99999999999999999999999999999999");
+    memset(text, '0', 2500);              /* zeros in front and behind change nothing */
+    memcpy(text + 2100, "1e3", 4);
+    parses(text);
+    text[0] = '1';
+    memset(text + 1, '0', 2099);
+    memcpy(text + 2100, "e-2100", 7);
+    parses(text);
+}
+
+static bool takes(const char *text, size_t len, size_t used, double value)
+{
+    double v = 77;
+    bool ok = CHECK_INT(tni_parse_double(text, len, &v), used);
+    return ok && (used == 0 || CHECK(bits_of(v) == bits_of(value)));
+}
+
+TEST(numbers_edges)
+{
+    double v;
+    takes("12345", 3, 3, 123);
+    takes("1e5", 2, 1, 1);
+    takes("1e+", 3, 1, 1);
+    takes("1e-5", 3, 1, 1);
+    takes("1.5.2", 5, 3, 1.5);
+    takes("0x10", 4, 1, 0);
+    takes("2,5", 3, 1, 2);
+    takes("infx", 4, 3, HUGE_VAL);
+    takes("-INFINITY!", 10, 9, -HUGE_VAL);
+    takes("1 2", 3, 1, 1);
+    takes("", 0, 0, 0);
+    takes("-", 1, 0, 0);
+    takes(".", 1, 0, 0);
+    takes("e5", 2, 0, 0);
+    takes(" 1", 2, 0, 0);
+    takes("in", 2, 0, 0);
+    takes("--1", 3, 0, 0);
+    CHECK(tni_parse_double("NaN", 3, &v) == 3 && v != v);
+    CHECK(tni_parse_double("-nan", 4, &v) == 4 && v != v);
+}
+
+TEST(numbers_format)
+{
+    static const double some[] = {0, -0.0, 1, -1, 0.1, 0.5, 1.5, 2.5, 9.5, 99.5, 9.9999999, 0.00001, 0.0001, 0.00012345, 99999, 999999.5, 1e5, 1e6, 1e15, 1e16,
+                                  1e17, 1e21, 1e22, 1e23, 5e-324, 1.7976931348623157e308, 2.2250738585072014e-308, 123456789, 0.3, 1.0 / 3, 12345.678, 100, 1e100};
+    uint64_t rng = 4;
+    char text[32];
+    double back;
+    size_t k;
+    int i, digits;
+    for (k = 0; k < sizeof some / sizeof *some; k++)
+        for (digits = 1; digits <= 17; digits++) formats(some[k], digits);
+    for (i = 0; i < 60000; i++) {
+        double v = any_double(&rng);
+        if (!formats(v, (int)test_random_int(&rng, 1, 17))) break;
+        if (i % 4) continue;
+        tni_format_double(text, v, 17);          /* 17 digits come back as they were */
+        if (!CHECK(tni_parse_double(text, strlen(text), &back) > 0 && bits_of(back) == bits_of(v))) break;
+    }
+    for (i = 0; i < 40000; i++) {                /* numbers that end in 5: ties */
+        if (!formats((double)test_random_int(&rng, -100000, 100000) / (double)(1 << test_random_int(&rng, 0, 12)), (int)test_random_int(&rng, 1, 8))) break;
+    }
+    CHECK_INT(tni_format_double(text, (double)NAN, 5), 3);
+    CHECK_STR(text, "nan");
+    CHECK_INT(tni_format_double(text, -HUGE_VAL, 5), 4);
+    CHECK_STR(text, "-inf");
+}
+
+TEST(numbers_in_a_comma_locale)
+{
+    static const char *const comma[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "fr_FR", "es_ES.UTF-8", "pt_BR.UTF-8", "German"};
+    char text[64];
+    double v;
+    size_t k;
+    for (k = 0; k < sizeof comma / sizeof *comma && !setlocale(LC_NUMERIC, comma[k]); k++) {}
+    if (k == sizeof comma / sizeof *comma) SKIP("locale", "one with a decimal comma");
+    snprintf(text, sizeof text, "%g", 1.5);
+    CHECK_STR(text, "1,5");
+    CHECK(tni_parse_double("1.5", 3, &v) == 3 && v == 1.5);
+    tni_format_double(text, 1.5, 6);
+    CHECK_STR(text, "1.5");
+    tni_print(text, sizeof text, "%g and %d", 2.25, 1000000);
+    CHECK_STR(text, "2.25 and 1000000");
+    setlocale(LC_NUMERIC, "C");
+}
+
+/* ---- text ----------------------------------------------------------------------------------------------------------- */
+
+TEST(text)
+{
+    const char *volatile nothing = NULL;       /* the compiler is not to see it */
+    int64_t big[8] = {INT64_MAX, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN};
+    char s[256];
+    size_t n = tni_print(s, sizeof s, "%s|%c|%d|%lld|%llu|%zu|%g|100%%", "word", 'x', -5, (long long)INT64_MIN, (unsigned long long)UINT64_MAX, (size_t)7, 0.25);
+    CHECK_STR(s, "word|x|-5|-9223372036854775808|18446744073709551615|7|0.25|100%");
+    CHECK_INT(n, strlen(s));
+    CHECK_INT(tni_print(s, sizeof s, "%d %d", INT_MIN, INT_MAX), 22);
+    CHECK_STR(s, "-2147483648 2147483647");
+    memset(s, '#', sizeof s);
+    CHECK_INT(tni_print(s, 5, "%s", "abcdefgh"), 8);          /* cut short, ended, and nothing behind touched */
+    CHECK_STR(s, "abcd");
+    CHECK(s[5] == '#');
+    CHECK_INT(tni_print(s, 1, "abc"), 3);
+    CHECK_STR(s, "");
+    CHECK_INT(tni_print(NULL, 0, "abc"), 3);
+    tni_print(s, sizeof s, "%s", nothing);
+    CHECK_STR(s, "NULL");
+    CHECK_STR(tni_shape_of(0, NULL).s, "[]");
+    CHECK_STR(tni_shape_of(3, big).s, "[9223372036854775807,-9223372036854775808,-9223372036854775808]");
+    CHECK_INT(strlen(tni_shape_of(8, big).s), 8 * 20 - 1 + 9);
+    CHECK_STR(tn_status_name(TN_OK), "ok");
+    CHECK_STR(tn_status_name((tn_status)15), "unknown status");
+    CHECK_STR(tn_status_name(TN_ERR_CONVERGENCE), "no convergence");
+    CHECK_STR(tn_kernel_name(TN_KERNEL_COPY), "copy");
+    CHECK_STR(tn_kernel_name(TN_KERNEL_TICK), "tick");
+    CHECK_STR(tn_kernel_name((tn_kernel)31), "?");
+    snprintf(s, sizeof s, "%d.%d.%d", TN_VERSION_MAJOR, TN_VERSION_MINOR, TN_VERSION_PATCH);
+    CHECK_STR(tn_version(), s);
+}
+
+TEST(sizes)
+{
+    size_t out;
+    CHECK(tni_mul_size(3, 4, &out) && out == 12);
+    CHECK(tni_mul_size(SIZE_MAX, 1, &out) && out == SIZE_MAX);
+    CHECK(tni_mul_size(0, SIZE_MAX, &out) && out == 0);
+    CHECK(!tni_mul_size(SIZE_MAX / 2 + 1, 2, &out));
+    CHECK(tni_add_size(SIZE_MAX - 1, 1, &out) && out == SIZE_MAX);
+    CHECK(!tni_add_size(SIZE_MAX, 1, &out));
+}
+
+/* ---- random ------------------------------------------------------------------------------------------------------------ */
+
+TEST(philox)
+{
+    /* kat_vectors of Random123, philox4x32 with 10 rounds; the last is the digits of pi */
+    static const uint32_t known[3][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}
+    };
+    uint64_t rng = 5;
+    uint32_t out[4], other[4], counter[4], key[2];
+    int i, k;
+    for (i = 0; i < 3; i++) {
+        tni_philox(known[i], known[i][4] | (uint64_t)known[i][5] << 32, out);
+        for (k = 0; k < 4; k++) CHECK_INT(out[k], known[i][6 + k]);
+    }
+    for (i = 0; i < 10000; i++) {
+        for (k = 0; k < 4; k++) counter[k] = (uint32_t)test_random(&rng);
+        for (k = 0; k < 2; k++) key[k] = (uint32_t)test_random(&rng);
+        tni_philox(counter, key[0] | (uint64_t)key[1] << 32, out);
+        plain_philox(counter, key, other);
+        if (!CHECK(memcmp(out, other, sizeof out) == 0)) break;
+    }
+    CHECK(tni_unit(0) > 0);
+    CHECK(tni_unit(UINT32_MAX) < 1);
+}
+
+enum { MANY = 1 << 19 };
+
+static double *read_all(const tn_tensor *t)
+{
+    int64_t n = tn_tensor_count(t);
+    double *v = (double *)calloc((size_t)n + 1, sizeof(double));
+    CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
+    return v;
+}
+
+/* Moments within five standard errors. */
+static void moments(tn_ctx *ctx)
+{
+    int64_t n = MANY, i, bin[64];
+    double *u = read_all(tn_uniform(ctx, 1, &n, 0, 1)), *z = read_all(tn_normal(ctx, 1, &n, 0, 1)), *z2 = read_all(tn_normal(ctx, 1, &n, 0, 1));
+    double sum[5] = {0, 0, 0, 0, 0}, chi = 0, low = 1, high = 0, together = 0, pairs = 0, three = 0, four = 0, largest = 0, root = sqrt((double)n);
+    memset(bin, 0, sizeof bin);
+    for (i = 0; i < n; i++) {
+        double p = 1;
+        int k;
+        if (u[i] < low) low = u[i];
+        if (u[i] > high) high = u[i];
+        if (u[i] > 0 && u[i] < 1) bin[(int)(u[i] * 64)]++;
+        for (k = 1; k < 5; k++) { p *= z[i]; sum[k] += p; }
+        together += z[i] * z2[i];
+        if (i > 0) pairs += z[i] * z[i - 1];
+        three += fabs(z[i]) > 3;
+        four += fabs(z[i]) > 4;
+        largest = fmax(largest, fabs(z[i]));
+    }
+    for (i = 0; i < 64; i++) chi += ((double)bin[i] - (double)n / 64) * ((double)bin[i] - (double)n / 64) / ((double)n / 64);
+    CHECK(low > 0 && low < 1e-4 && high < 1 && high > 1 - 1e-4);
+    CHECK_NEAR(chi, 63, 5 * sqrt(2 * 63.0));
+    CHECK_NEAR(sum[1] / (double)n, 0, 5 / root);
+    CHECK_NEAR(sum[2] / (double)n, 1, 5 * sqrt(2.0) / root);
+    CHECK_NEAR(sum[3] / (double)n, 0, 5 * sqrt(15.0) / root);
+    CHECK_NEAR(sum[4] / (double)n, 3, 5 * sqrt(96.0) / root);
+    CHECK_NEAR(together / (double)n, 0, 5 / root);
+    CHECK_NEAR(pairs / (double)n, 0, 5 / root);
+    CHECK_NEAR(three, 0.0026998 * (double)n, 5 * sqrt(0.0026998 * (double)n));
+    CHECK_NEAR(four, 6.334e-5 * (double)n, 5 * sqrt(6.334e-5 * (double)n));
+    CHECK(largest < 5.8);                 /* sqrt(-2 log 2^-24) */
+    free(u);
+    free(z);
+    free(z2);
+}
+
+TEST(random_moments)
+{
+    tn_ctx *slim = ctx_of(TN_F32), *wide = ctx_of(TN_F64);
+    moments(slim);
+    moments(wide);
+    CHECK_CTX(slim);
+    CHECK_CTX(wide);
+    tn_ctx_destroy(slim);
+    tn_ctx_destroy(wide);
+}
+
+static void random_two(tn_ctx *ctx, float v[2][64])
+{
+    int64_t n = 64;
+    CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, v[0], n), TN_OK);
+    CHECK_STATUS(tn_read(tn_uniform(ctx, 1, &n, 0, 1), TN_F32, v[1], n), TN_OK);
+}
+
+/* The stream is the seed's: again after the same seed, another after another; each call and each step has its own part. */
+TEST(random_streams)
+{
+    tn_desc d = desc_of(TN_F32);
+    tn_ctx *ctx, *other;
+    float first[2][64], again[2][64], next[2][64], seeded[2][64];
+    int64_t n = 64;
+    float one[64], two[64];
+    d.seed = 12345678901234567u;
+    ctx = ctx_new(&d);
+    other = ctx_new(NULL);
+    random_two(ctx, first);
+    tn_ctx_reset(ctx);
+    random_two(ctx, next);
+    CHECK(memcmp(first, next, sizeof first) != 0);
+    tn_ctx_seed(ctx, d.seed);
+    random_two(ctx, again);
+    CHECK(memcmp(first, again, sizeof first) == 0);
+    tn_ctx_reset(ctx);
+    random_two(ctx, again);
+    CHECK(memcmp(next, again, sizeof next) == 0);
+    random_two(other, seeded);
+    CHECK(memcmp(first, seeded, sizeof first) != 0);
+    tn_ctx_seed(other, d.seed);
+    random_two(other, seeded);
+    CHECK(memcmp(first, seeded, sizeof first) == 0);
+    tn_ctx_seed(other, d.seed ^ (uint64_t)1 << 40);        /* the upper half counts */
+    random_two(other, seeded);
+    CHECK(memcmp(first, seeded, sizeof first) != 0);
+    CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, one, n), TN_OK);
+    CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, two, n), TN_OK);
+    CHECK(memcmp(one, two, sizeof one) != 0);
+    tn_ctx_destroy(ctx);
+    tn_ctx_destroy(other);
+}
+
+/* A longer tensor begins with the numbers of a shorter one, at any length and level. */
+TEST(random_prefix)
+{
+    tn_simd level;
+    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level = (tn_simd)(level + 1)) {
+        tn_desc d = desc_of(TN_F32);
+        tn_ctx *ctx;
+        float all[3][77], v[77];
+        int64_t n = 77;
+        int k;
+        d.simd = level;
+        ctx = ctx_new(&d);
+        for (; n >= 0; n = n > 40 ? n - 9 : n - 1)
+            for (k = 0; k < 3; k++) {
+                tn_tensor *t;
+                tn_ctx_seed(ctx, 9);
+                tn_record(ctx);
+                t = k == 0 ? tn_uniform(ctx, 1, &n, 0, 1) : k == 1 ? tn_normal(ctx, 1, &n, 0, 1) : tn_dropout(ctx, tn_full(ctx, 1, &n, 1), 0.5);
+                CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
+                if (n == 77) memcpy(all[k], v, sizeof v);
+                else CHECK(memcmp(all[k], v, sizeof *v * (size_t)n) == 0);
+                tn_ctx_reset(ctx);
+            }
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct net { tn_params *params; tn_embedding table; tn_norm norm; tn_mlp mlp; tn_linear head; tn_optim *optim; } net;
+
+static bool net_init(net *m, tn_ctx *ctx, int64_t width)
+{
+    tn_embedding_desc e;
+    tn_norm_desc n;
+    tn_mlp_desc d;
+    tn_linear_desc l;
+    tn_optim_desc o;
+    memset(m, 0, sizeof *m);
+    memset(&e, 0, sizeof e);
+    memset(&n, 0, sizeof n);
+    memset(&d, 0, sizeof d);
+    memset(&l, 0, sizeof l);
+    memset(&o, 0, sizeof o);
+    e.count = 11;
+    e.dim = n.dim = d.in = l.in = width;
+    d.hidden = 2 * width;
+    d.bias = d.residual = true;
+    l.out = 7;
+    o.weight_decay = 0.01;
+    o.clip_norm = 1;
+    m->params = tn_params_create(ctx);
+    return m->params && tn_embedding_init(m->params, "table", &m->table, &e) == TN_OK && tn_norm_init(m->params, "norm", &m->norm, &n) == TN_OK
+        && tn_mlp_init(m->params, "mlp", &m->mlp, &d) == TN_OK && tn_linear_init(m->params, "head", &m->head, &l) == TN_OK
+        && (m->optim = tn_optim_create(m->params, &o)) != NULL;
+}
+
+/* One step of training on `rows` tokens; the loss. */
+static double net_step(net *m, tn_ctx *ctx, int64_t rows)
+{
+    tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, rows), *labels = tn_tensor_1d(ctx, TN_I32, rows), *x, *loss;
+    int32_t *v = (int32_t *)malloc(sizeof(int32_t) * (size_t)rows);
+    double value = (double)NAN;
+    int64_t i;
+    for (i = 0; i < rows; i++) v[i] = (int32_t)(i * i % 11);
+    if (ids) tn_write(ids, TN_I32, v, rows);
+    for (i = 0; i < rows; i++) v[i] = (int32_t)(i * 3 % 7);
+    if (labels) tn_write(labels, TN_I32, v, rows);
+    free(v);
+    tn_record(ctx);
+    x = tn_embedding_forward(ctx, &m->table, ids);
+    x = tn_dropout(ctx, tn_noise(ctx, tn_norm_forward(ctx, &m->norm, x), 0.1), 0.1);
+    x = tn_linear_forward(ctx, &m->head, tn_mlp_forward(ctx, &m->mlp, x));
+    loss = tn_cross_entropy(ctx, x, labels);
+    if (tn_backward(ctx, loss) == TN_OK && tn_optim_step(m->optim) == TN_OK) value = tn_item(loss);
+    tn_ctx_reset(ctx);
+    return value;
+}
+
+static tn_status train(const tn_desc *desc, int steps, double *loss)
+{
+    tn_ctx *ctx;
+    net m;
+    tn_status s = tn_ctx_create(&ctx, desc, NULL);
+    *loss = (double)NAN;
+    if (s != TN_OK) return s;
+    if (net_init(&m, ctx, 6)) while (steps-- > 0) *loss = net_step(&m, ctx, 9);
+    s = tn_ctx_status(ctx);
+    CHECK((s == TN_OK) == (*loss == *loss));
+    CHECK((s == TN_OK) == (tn_ctx_error(ctx)[0] == 0));
+    tn_ctx_destroy(ctx);
+    return s;
+}
+
+TEST(allocator)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc d = desc_of(TN_F32);
+    double loss;
+    d.allocator = test_heap_allocator(&heap);
+    d.arena_bytes = 512;                       /* grows often */
+    CHECK_STATUS(train(&d, 3, &loss), TN_OK);
+    CHECK(loss == loss);
+    CHECK_INT(heap.live, 0);
+    CHECK_INT(heap.blocks, 0);
+    printf("a small training makes %" PRIu64 " allocations\n", heap.count);
+}
+
+/* The k-th allocation fails, alone or with all after it: an error, everything given back. */
+TEST(allocation_failures)
+{
+    uint64_t k, failed = 0;
+    int on;
+    for (on = 0; on < 2; on++)
+        for (k = 1; ; k++) {
+            test_heap heap = {0, 0, 0, 0, false};
+            tn_desc d = desc_of(k % 2 ? TN_F32 : TN_F64);
+            double loss;
+            tn_status s;
+            heap.fail_at = k;
+            heap.fail_on = on != 0;
+            d.allocator = test_heap_allocator(&heap);
+            d.arena_bytes = 512;
+            s = train(&d, 2, &loss);
+            CHECK_INT(heap.live, 0);
+            CHECK_INT(heap.blocks, 0);
+            if (heap.count < k) { CHECK_STATUS(s, TN_OK); break; }
+            if (!CHECK_STATUS(s, TN_ERR_MEMORY)) printf("     allocation %" PRIu64 "\n", k);
+            failed++;
+        }
+    printf("%" PRIu64 " failing allocations were survived\n", failed);
+}
+
+TEST(max_bytes)
+{
+    tn_desc d = desc_of(TN_F32);
+    size_t limit, good = 0;
+    for (limit = 20000; limit < 80000 && good == 0; limit += 1000) {
+        tn_ctx *ctx;
+        net m;
+        double loss = (double)NAN;
+        d.max_bytes = limit;
+        d.arena_bytes = 4096;
+        if (tn_ctx_create(&ctx, &d, NULL) != TN_OK) continue;
+        if (net_init(&m, ctx, 6)) loss = net_step(&m, ctx, 9);
+        CHECK(tn_ctx_memory(ctx).peak <= limit);
+        if (loss == loss) good = limit;
+        else CHECK_ERROR(ctx, TN_ERR_MEMORY, "more than max_bytes = ");
+        tn_ctx_destroy(ctx);
+    }
+    printf("a small training holds %zu bytes\n", good);
+    CHECK(good > 20000);
+    d.max_bytes = 100000;
+    {
+        tn_ctx *ctx = ctx_new(&d);
+        CHECK(tn_tensor_1d(ctx, TN_F32, 1000000) == NULL);
+        CHECK_ERROR(ctx, TN_ERR_MEMORY, "arena: 4000000 bytes");
+        CHECK(tn_tensor_1d(ctx, TN_F32, 1000) != NULL);          /* the context goes on */
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* After the first steps a step allocates nothing, on every backend. */
+TEST(no_allocation)
+{
+    const tn_backend *backend[4];
+    int b, i;
+    backend[0] = tn_cpu_backend();
+    backend[1] = tn_reference_backend();
+    backend[2] = sealed_cpu();
+    backend[3] = sealed_cpu();
+    for (b = 0; b < 4; b++) {
+        test_heap heap = {0, 0, 0, 0, false};
+        tn_desc d = desc_of(b == 3 ? TN_F64 : TN_F32);
+        tn_ctx *ctx;
+        net m;
+        tn_memory warm, now;
+        uint64_t count;
+        if (!backend[b]) continue;
+        d.backend = backend[b];
+        d.allocator = test_heap_allocator(&heap);
+        d.arena_bytes = 1024;
+        ctx = ctx_new(&d);
+        REQUIRE(net_init(&m, ctx, 6));
+        for (i = 0; i < 2; i++) net_step(&m, ctx, 9);
+        warm = tn_ctx_memory(ctx);
+        count = heap.count;
+        for (i = 0; i < 5; i++) CHECK(net_step(&m, ctx, 9) > 0);
+        now = tn_ctx_memory(ctx);
+        CHECK_INT(now.allocations, warm.allocations);
+        CHECK_INT(now.live, warm.live);
+        CHECK_INT(now.peak, warm.peak);
+        CHECK_INT(heap.count, count);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+        CHECK_INT(heap.live, 0);
+    }
+}
+
+/* The counts are of what is held: allocator and backend together, without what belongs to the context itself. */
+TEST(memory_counts)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_memory before = tn_ctx_memory(ctx), with, after;
+    int64_t n = 1000;
+    tn_tensor *t = tn_tensor_create(ctx, TN_F32, 1, &n);
+    with = tn_ctx_memory(ctx);
+    CHECK(with.live >= before.live + 4000 && with.live < before.live + 6000);
+    CHECK_INT(with.arena, before.arena);
+    tn_tensor_destroy(t);
+    after = tn_ctx_memory(ctx);
+    CHECK_INT(after.live, before.live);
+    CHECK(after.peak >= with.live);
+    tn_tensor_new(ctx, TN_F32, 1, &n);
+    CHECK(tn_ctx_memory(ctx).arena > 0);
+    tn_tensor_destroy(NULL);
+    tn_tensor_destroy(tn_tensor_new(ctx, TN_F32, 1, &n));            /* an arena tensor is not the caller's to free */
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    tn_ctx_destroy(NULL);
+}
+
+TEST(marks)
+{
+    tn_ctx *ctx = ctx_of(TN_F32), *small;
+    tn_desc d = desc_of(TN_F32);
+    tn_mark mark, later;
+    tn_tensor *kept, *gone, *w;
+    tn_params *ps;
+    tn_memory warm = tn_ctx_memory(ctx);
+    double v[12];
+    int i, k;
+    kept = matrix(ctx, 3, 4);
+    mark = tn_arena_mark(ctx);
+    gone = matrix(ctx, 5, 6);
+    CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
+    CHECK(tn_sum(ctx, gone) == NULL);                                 /* before another takes its place */
+    CHECK_ERROR(ctx, TN_ERR_ARG, "sum: a is a tensor of an arena that was reset");
+    CHECK(tn_item(tn_sum(ctx, kept)) == 66);
+    later = tn_arena_mark(ctx);
+    CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
+    tn_ctx_reset(ctx);
+    CHECK_STATUS(tn_arena_release(ctx, later), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "arena release: the mark is newer");
+    CHECK_STATUS(tn_arena_release(NULL, mark), TN_ERR_ARG);
+
+    ps = tn_params_create(ctx);                                       /* not while the tape needs it */
+    w = param_of(ps, "w", 3, 3)->value;
+    mark = tn_arena_mark(ctx);
+    tn_record(ctx);
+    kept = tn_sum(ctx, tn_mul(ctx, w, w));
+    CHECK_STATUS(tn_arena_release(ctx, mark), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the tape still needs");
+    CHECK_STATUS(tn_backward(ctx, kept), TN_OK);
+    CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+
+    d.arena_bytes = 256;                                              /* marks across many blocks; no growth in a loop */
+    small = ctx_new(&d);
+    kept = matrix(small, 3, 4);
+    for (i = 0; i < 50; i++) {
+        mark = tn_arena_mark(small);
+        for (k = 0; k < 40; k++) gone = matrix(small, k, 9);
+        CHECK(tn_item(tn_sum(small, gone)) == 39 * 9 * (39 * 9 - 1) / 2);
+        CHECK_STATUS(tn_arena_release(small, mark), TN_OK);
+        if (i == 0) warm = tn_ctx_memory(small);
+        CHECK_STATUS(tn_read(kept, TN_F64, v, 12), TN_OK);
+        CHECK(v[11] == 11);
+    }
+    CHECK_INT(tn_ctx_memory(small).allocations, warm.allocations);
+    CHECK_CTX(small);
+    tn_ctx_destroy(small);
+}
+
+/* The gradient of a watched tensor that was made after a mark goes with its release: no dangling pointer stays. */
+TEST(marks_and_gradients)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_tensor *x = matrix(ctx, 2, 2);
+    tn_mark mark;
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    mark = tn_arena_mark(ctx);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, x, x))), TN_OK);
+    REQUIRE(x->grad != NULL);
+    CHECK(tn_item(tn_sum(ctx, x->grad)) == 12);
+    CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
+    CHECK(x->grad == NULL);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, x)), TN_OK);
+    REQUIRE(x->grad != NULL);
+    CHECK(tn_item(tn_sum(ctx, x->grad)) == 4);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- contexts ----------------------------------------------------------------------------------------------------------------- */
+
+static char last_log[600];
+static int  logs;
+static void remember(void *user, tn_log_level level, const char *message)
+{
+    CHECK(user == &logs);
+    (void)level;
+    logs++;
+    snprintf(last_log, sizeof last_log, "%s", message);
+}
+
+static tn_status open_refuses(const tn_desc *d, void **state, char why[256])
+{
+    (void)d;
+    (void)state;
+    snprintf(why, 256, "no device");
+    return TN_ERR_BACKEND;
+}
+
+TEST(contexts)
+{
+    tn_desc d = desc_of(TN_F32);
+    tn_ctx *ctx;
+    tn_backend broken;
+    char why[256];
+    ctx = ctx_new(NULL);
+    CHECK_STR(tn_ctx_backend_name(ctx), "cpu");
+    CHECK_INT(tn_ctx_dtype(ctx), TN_F32);
+    CHECK(tn_ctx_threads(ctx) >= 1);
+    CHECK(strlen(tn_ctx_simd_name(ctx)) > 3);
+    tn_ctx_destroy(ctx);
+    CHECK_STATUS(tn_ctx_create(NULL, NULL, NULL), TN_ERR_ARG);
+    d.dtype = TN_BF16;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_DTYPE);
+    CHECK(ctx == NULL && strstr(why, "BF16"));
+    d = desc_of(TN_F64);
+    d.allocator.alloc = test_heap_alloc;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_ARG);
+    CHECK(ctx == NULL && strstr(why, "alloc without release"));
+    d = desc_of(TN_F32);
+    d.max_bytes = 16;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_MEMORY);
+    CHECK(ctx == NULL && strstr(why, "max_bytes"));
+
+    broken = *tn_cpu_backend();                      /* what does not open becomes cpu, unless it is required */
+    broken.name = "broken";
+    broken.open = open_refuses;
+    d = desc_of(TN_F32);
+    d.backend = &broken;
+    d.log = remember;
+    d.log_user = &logs;
+    logs = 0;
+    ctx = ctx_new(&d);
+    CHECK_STR(tn_ctx_backend_name(ctx), "cpu");
+    CHECK_INT(logs, 1);
+    CHECK_STR(last_log, "backend broken: no device; running on cpu");
+    CHECK(tn_add(ctx, NULL, NULL) == NULL);          /* errors are logged too */
+    CHECK_INT(logs, 2);
+    CHECK_STR(last_log, "add: a is NULL");
+    tn_ctx_destroy(ctx);
+    d.backend_required = true;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+    CHECK(ctx == NULL);
+    CHECK_STR(why, "no device");
+    broken.abi = TN_BACKEND_ABI + 1;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+    CHECK(strstr(why, "abi") != NULL);
+}
+
+/* A missing row is said once. */
+TEST(fallback_is_logged)
+{
+    tn_desc d = desc_of(TN_F32);
+    tn_ctx *ctx;
+    int i;
+    if (!SEALED) SKIP("mmap", "sealed memory");
+    d.backend = sealed_sparse();
+    d.log = remember;
+    d.log_user = &logs;
+    logs = 0;
+    ctx = ctx_new(&d);
+    for (i = 0; i < 3; i++) tn_sum(ctx, matrix(ctx, 2, 2));
+    CHECK_INT(logs, 1);
+    CHECK_STR(last_log, "sum: backend sealed sparse has no such kernel, it runs on the host");
+    CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_SUM), 3);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- errors ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *v /* [6] */, *ids /* [4] */; } operands;
+
+/* op, operand, call with that operand bad */
+#define BAD_CALLS(X) \
+    X("copy", "a", tn_copy(o->ctx, bad)) \
+    X("cast", "a", tn_cast(o->ctx, bad, TN_I32)) \
+    X("add", "a", tn_add(o->ctx, bad, o->a)) \
+    X("add", "b", tn_add(o->ctx, o->a, bad)) \
+    X("sub", "a", tn_sub(o->ctx, bad, o->a)) \
+    X("sub", "b", tn_sub(o->ctx, o->a, bad)) \
+    X("mul", "a", tn_mul(o->ctx, bad, o->a)) \
+    X("mul", "b", tn_mul(o->ctx, o->a, bad)) \
+    X("scale", "a", tn_scale(o->ctx, bad, 2)) \
+    X("sum", "a", tn_sum(o->ctx, bad)) \
+    X("mean", "a", tn_mean(o->ctx, bad)) \
+    X("sum_axis", "a", tn_sum_axis(o->ctx, bad, 0)) \
+    X("matmul", "a", tn_matmul(o->ctx, bad, o->a)) \
+    X("matmul", "b", tn_matmul(o->ctx, o->a, bad)) \
+    X("affine", "x", tn_affine(o->ctx, bad, o->a, NULL)) \
+    X("affine", "w", tn_affine(o->ctx, o->a, bad, NULL)) \
+    X("activation", "x", tn_activation(o->ctx, bad, TN_ACT_RELU)) \
+    X("glu", "x", tn_glu(o->ctx, bad, TN_ACT_NONE)) \
+    X("append_one", "x", tn_append_one(o->ctx, bad)) \
+    X("embed", "table", tn_embed(o->ctx, bad, o->ids)) \
+    X("embed", "ids", tn_embed(o->ctx, o->a, bad)) \
+    X("rmsnorm", "x", tn_rmsnorm(o->ctx, bad, NULL, 1e-5)) \
+    X("noise", "x", tn_noise(o->ctx, bad, 1)) \
+    X("dropout", "x", tn_dropout(o->ctx, bad, 0.5)) \
+    X("cross_entropy", "logits", tn_cross_entropy(o->ctx, bad, o->ids)) \
+    X("cross_entropy", "labels", tn_cross_entropy(o->ctx, o->a, bad)) \
+    X("mse", "a", tn_mse(o->ctx, bad, o->a)) \
+    X("mse", "b", tn_mse(o->ctx, o->a, bad)) \
+    X("argmax", "x", tn_argmax(o->ctx, bad)) \
+    X("accuracy", "logits", tn_accuracy(o->ctx, bad, o->ids)) \
+    X("accuracy", "labels", tn_accuracy(o->ctx, o->a, bad))
+
+/* Optional operands: NULL is fine, but a dead or a foreign one is not. */
+#define BAD_OPTIONS(X) \
+    X("affine", "b", tn_affine(o->ctx, o->a, o->a, bad)) \
+    X("rmsnorm", "gain", tn_rmsnorm(o->ctx, o->a, bad, 1e-5))
+
+static void bad_calls(const operands *o, tn_tensor *bad, const char *reason, bool options)
+{
+    char message[128];
+#define X(op, operand, call) \
+    CHECK((call) == NULL); \
+    snprintf(message, sizeof message, "%s: %s %s", op, operand, reason); \
+    CHECK_ERROR(o->ctx, TN_ERR_ARG, message);
+    BAD_CALLS(X)
+    if (!options) return;
+    BAD_OPTIONS(X)
+#undef X
+}
+
+TEST(bad_operands)
+{
+    operands o;
+    tn_tensor *dead, *foreign;
+    tn_ctx *other;
+    int64_t n = 6, rows = 4;
+    o.ctx = ctx_of(TN_F32);
+    other = ctx_of(TN_F32);
+    dead = matrix(o.ctx, 4, 6);
+    tn_ctx_reset(o.ctx);
+    matrix(o.ctx, 4, 6);                     /* what is dead stays dead, whatever comes in its place */
+    dead = matrix(o.ctx, 4, 6);
+    tn_ctx_reset(o.ctx);
+    o.a = matrix(o.ctx, 4, 6);
+    o.v = counting(o.ctx, TN_REAL, 1, &n);
+    o.ids = counting(o.ctx, TN_I32, 1, &rows);
+    foreign = matrix(other, 4, 6);
+    (void)dead;
+    bad_calls(&o, NULL, "is NULL", false);
+    bad_calls(&o, foreign, "belongs to another context", true);
+    CHECK_STATUS(tn_backward(o.ctx, NULL), TN_ERR_ARG);
+    CHECK_ERROR(o.ctx, TN_ERR_ARG, "backward: loss is NULL");
+    CHECK_STATUS(tn_backward(o.ctx, foreign), TN_ERR_ARG);
+    CHECK_ERROR(o.ctx, TN_ERR_ARG, "backward: loss belongs to another context");
+    CHECK(tn_add(NULL, o.a, o.a) == NULL);
+    CHECK(tn_copy(NULL, o.a) == NULL);
+    CHECK(tn_tensor_1d(NULL, TN_F32, 3) == NULL);
+    CHECK_INT(tn_tensor_count(NULL), 0);
+    CHECK(!tn_tensor_contiguous(NULL));
+    CHECK(tn_slice(NULL, 0, 0, 1) == NULL);
+    CHECK(tn_transpose(NULL, 0, 1) == NULL);
+    CHECK(tn_reshape_2d(NULL, 1, 1) == NULL);
+    CHECK(tn_tensor_keep(NULL) == NULL);
+    CHECK(tn_item(NULL) != tn_item(NULL));
+    CHECK_STATUS(tn_read(NULL, TN_F32, &n, 1), TN_ERR_ARG);
+    CHECK_STATUS(tn_write(NULL, TN_F32, &n, 1), TN_ERR_ARG);
+    CHECK_INT(tn_tensor_format(NULL, NULL, 0), -1);
+    CHECK_STATUS(tn_watch(NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_backward(NULL, o.a), TN_ERR_ARG);
+    CHECK_STATUS(tn_ctx_status(NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_ctx_sync(NULL), TN_ERR_ARG);
+    CHECK_STR(tn_ctx_error(NULL), "the context is NULL");
+    CHECK_STR(tn_ctx_backend_name(NULL), "none");
+    CHECK_STR(tn_ctx_simd_name(NULL), "none");
+    CHECK_INT(tn_ctx_memory(NULL).live, 0);
+    CHECK_INT(tn_ctx_threads(NULL), 0);
+    CHECK_INT(tn_ctx_dtype(NULL), TN_REAL);
+    CHECK_INT(tn_ctx_kernel_calls(NULL, TN_KERNEL_COPY), 0);
+    tn_record(NULL);
+    tn_ctx_reset(NULL);
+    tn_ctx_seed(NULL, 1);
+    tn_ctx_clear_error(NULL);
+    CHECK_CTX(o.ctx);
+    tn_ctx_destroy(other);
+    tn_ctx_destroy(o.ctx);
+}
+
+/* Right after a reset every op says so; later another tensor may live in the old one's place. */
+TEST(reset_tensors)
+{
+    operands o;
+    tn_tensor *dead;
+    int64_t n = 6, rows = 4;
+    o.ctx = ctx_of(TN_F32);
+    o.a = matrix(o.ctx, 4, 6);
+    o.v = counting(o.ctx, TN_REAL, 1, &n);
+    o.ids = counting(o.ctx, TN_I32, 1, &rows);
+    {
+        tn_mark mark = tn_arena_mark(o.ctx);
+        int k;
+        for (k = 0; k < 300; k++) dead = matrix(o.ctx, 4, 6);       /* the last one's header is not reached again below */
+        CHECK_STATUS(tn_arena_release(o.ctx, mark), TN_OK);
+    }
+    bad_calls(&o, dead, "is a tensor of an arena that was reset", true);
+    CHECK_INT(tn_tensor_count(dead), 0);
+    CHECK_STATUS(tn_write(dead, TN_I32, &n, 1), TN_ERR_ARG);
+    CHECK(tn_slice(dead, 0, 0, 1) == NULL);
+    tn_ctx_clear_error(o.ctx);
+    tn_ctx_destroy(o.ctx);
+}
+
+#define CHECK_REFUSED(ctx, call, status, message) do { CHECK((call) == NULL); CHECK_ERROR(ctx, status, message); } while (0)
+
+TEST(shape_errors)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_tensor *a = matrix(ctx, 3, 4), *b = matrix(ctx, 5, 6), *scalar, *batch, *ids, *empty = matrix(ctx, 0, 4), *wide;
+    int64_t shape[9] = {2, 3, 4, 1, 1, 1, 1, 1, 1}, n = 3;
+    scalar = counting(ctx, TN_REAL, 0, NULL);
+    batch = counting(ctx, TN_REAL, 3, shape);
+    ids = counting(ctx, TN_I32, 1, &n);
+    wide = tn_cast(ctx, a, TN_F64);
+    CHECK_REFUSED(ctx, tn_add(ctx, a, b), TN_ERR_SHAPE, "add: a is [3,4] but b is [5,6]");
+    CHECK_REFUSED(ctx, tn_sub(ctx, a, b), TN_ERR_SHAPE, "sub: a is [3,4] but b is [5,6]");
+    CHECK_REFUSED(ctx, tn_mul(ctx, a, b), TN_ERR_SHAPE, "mul: a is [3,4] but b is [5,6]");
+    CHECK_REFUSED(ctx, tn_matmul(ctx, a, b), TN_ERR_SHAPE, "matmul: a is [3,4] but b is [5,6]");
+    CHECK_REFUSED(ctx, tn_matmul(ctx, batch, batch), TN_ERR_SHAPE, "matmul: a is [2,3,4] but b is [2,3,4]");
+    CHECK_REFUSED(ctx, tn_matmul(ctx, a, scalar), TN_ERR_SHAPE, "matmul: a is [3,4] but b is []");
+    CHECK_REFUSED(ctx, tn_affine(ctx, a, b, NULL), TN_ERR_SHAPE, "affine: x is [3,4] but w is [5,6]");
+    CHECK_REFUSED(ctx, tn_affine(ctx, scalar, b, NULL), TN_ERR_SHAPE, "affine: x is [] but w is [5,6]");
+    CHECK_REFUSED(ctx, tn_affine(ctx, a, a, a), TN_ERR_SHAPE, "affine: w is [3,4] but b is [3,4]");
+    CHECK_REFUSED(ctx, tn_mse(ctx, a, scalar), TN_ERR_SHAPE, "mse: a is [3,4] but b is []");
+    CHECK_REFUSED(ctx, tn_mean(ctx, empty), TN_ERR_SHAPE, "mean: a is [0,4], there is nothing to average");
+    CHECK_REFUSED(ctx, tn_mse(ctx, empty, empty), TN_ERR_SHAPE, "nothing to average");
+    CHECK_REFUSED(ctx, tn_sum_axis(ctx, a, 2), TN_ERR_ARG, "sum_axis: no such axis in [3,4]");
+    CHECK_REFUSED(ctx, tn_sum_axis(ctx, a, -3), TN_ERR_ARG, "sum_axis: no such axis in [3,4]");
+    CHECK_REFUSED(ctx, tn_sum_axis(ctx, scalar, 0), TN_ERR_ARG, "sum_axis: no such axis in []");
+    CHECK_REFUSED(ctx, tn_glu(ctx, tn_slice(a, 1, 0, 3), TN_ACT_NONE), TN_ERR_SHAPE, "glu: x is [3,3], but its last extent must be even");
+    CHECK_REFUSED(ctx, tn_glu(ctx, scalar, TN_ACT_NONE), TN_ERR_SHAPE, "glu: x is []");
+    CHECK_REFUSED(ctx, tn_glu(ctx, a, (tn_act)7), TN_ERR_ARG, "glu: 7 is no activation");
+    CHECK_REFUSED(ctx, tn_activation(ctx, a, (tn_act)6), TN_ERR_ARG, "activation: 6 is no activation");
+    CHECK_REFUSED(ctx, tn_append_one(ctx, scalar), TN_ERR_SHAPE, "append_one: x has rank 0");
+    CHECK_REFUSED(ctx, tn_embed(ctx, scalar, ids), TN_ERR_SHAPE, "embed: table is [] and ids are [3]");
+    CHECK_REFUSED(ctx, tn_embed(ctx, a, a), TN_ERR_DTYPE, "embed: ids is F32, but must be I32");
+    CHECK_REFUSED(ctx, tn_rmsnorm(ctx, a, scalar, 1e-5), TN_ERR_SHAPE, "rmsnorm: x is [3,4] and gain is []");
+    CHECK_REFUSED(ctx, tn_rmsnorm(ctx, scalar, NULL, 1e-5), TN_ERR_SHAPE, "rmsnorm: x is [] and gain is absent");
+    CHECK_REFUSED(ctx, tn_dropout(ctx, a, 1), TN_ERR_ARG, "dropout: p is 1, but must be in [0,1)");
+    CHECK_REFUSED(ctx, tn_dropout(ctx, a, (double)NAN), TN_ERR_ARG, "dropout: p is nan");
+    CHECK_REFUSED(ctx, tn_noise(ctx, a, -1), TN_ERR_ARG, "noise: std is -1");
+    CHECK_REFUSED(ctx, tn_cross_entropy(ctx, b, ids), TN_ERR_SHAPE, "cross_entropy: logits are [5,6] but labels are [3]");
+    CHECK_REFUSED(ctx, tn_cross_entropy(ctx, tn_slice(a, 1, 0, 0), ids), TN_ERR_SHAPE, "cross_entropy: logits are [3,0], there is nothing to average");
+    CHECK_REFUSED(ctx, tn_accuracy(ctx, scalar, ids), TN_ERR_SHAPE, "accuracy: logits are [] but labels are [3]");
+    CHECK_REFUSED(ctx, tn_argmax(ctx, tn_slice(a, 1, 0, 0)), TN_ERR_SHAPE, "argmax: x is [3,0]");
+    CHECK_REFUSED(ctx, tn_add(ctx, a, wide), TN_ERR_DTYPE, "add: b is F64, but this context computes in F32");
+    CHECK_REFUSED(ctx, tn_sum(ctx, ids), TN_ERR_DTYPE, "sum: a is I32, but this context computes in F32");
+    CHECK_REFUSED(ctx, tn_cast(ctx, a, (tn_dtype)7), TN_ERR_DTYPE, "7 is no dtype");
+    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 9, shape), TN_ERR_SHAPE, "rank 9");
+    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, -1, shape), TN_ERR_SHAPE, "rank -1");
+    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 2, NULL), TN_ERR_SHAPE, "rank 2");
+    shape[1] = -3;
+    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 3, shape), TN_ERR_SHAPE, "extent 1 of [2,-3,4] is negative");
+    shape[0] = shape[1] = INT64_MAX / 2;
+    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 2, shape), TN_ERR_SHAPE, "does not fit the address space");
+    shape[2] = 0;                                        /* an empty tensor of absurd extents: no stride may overflow */
+    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 3, shape), TN_ERR_SHAPE, "does not fit the address space");
+    CHECK_REFUSED(ctx, tn_reshape(empty, 3, shape), TN_ERR_SHAPE, "reshape: [0,4] to [4611686018427387903,4611686018427387903,0]");
+    shape[0] = INT64_MAX;
+    CHECK_REFUSED(ctx, tn_full(ctx, 1, shape, 1), TN_ERR_SHAPE, "does not fit the address space");
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(view_errors)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_tensor *a = matrix(ctx, 3, 4), *v;
+    int64_t open[3] = {-1, -1, 2}, uneven[2] = {-1, 5}, nine[9] = {3, 4, 1, 1, 1, 1, 1, 1, 1};
+    CHECK_REFUSED(ctx, tn_slice(a, 2, 0, 1), TN_ERR_ARG, "slice: no such axis in [3,4]");
+    CHECK_REFUSED(ctx, tn_slice(a, 0, 0, 4), TN_ERR_ARG, "slice: [0:4:1] of axis 0 of [3,4]");
+    CHECK_REFUSED(ctx, tn_slice(a, 0, 2, 1), TN_ERR_ARG, "slice: [2:1:1] of axis 0 of [3,4]");
+    CHECK_REFUSED(ctx, tn_slice(a, 0, -1, 1), TN_ERR_ARG, "slice: [-1:1:1] of axis 0 of [3,4]");
+    CHECK_REFUSED(ctx, tn_slice_step(a, 1, 0, 3, 0), TN_ERR_ARG, "slice: [0:3:0] of axis 1 of [3,4]");
+    CHECK_REFUSED(ctx, tn_slice_step(a, 1, 4, -1, -1), TN_ERR_ARG, "slice: [4:-1:-1] of axis 1 of [3,4]");
+    CHECK_REFUSED(ctx, tn_slice_step(a, 1, 1, 2, -1), TN_ERR_ARG, "slice: [1:2:-1] of axis 1 of [3,4]");
+    CHECK_REFUSED(ctx, tn_slice_step(a, 1, INT64_MIN, INT64_MAX, 1), TN_ERR_ARG, "slice: [");
+    CHECK_REFUSED(ctx, tn_transpose(a, 0, 2), TN_ERR_ARG, "transpose: no such axis in [3,4]");
+    CHECK_REFUSED(ctx, tn_reshape(a, 3, open), TN_ERR_SHAPE, "reshape: [3,4] to [-1,-1,2]");
+    CHECK_REFUSED(ctx, tn_reshape(a, 2, uneven), TN_ERR_SHAPE, "reshape: [3,4] to [-1,5]");
+    CHECK_REFUSED(ctx, tn_reshape(a, 2, NULL), TN_ERR_SHAPE, "reshape: [3,4] to NULL");
+    CHECK_REFUSED(ctx, tn_reshape(a, 9, nine), TN_ERR_SHAPE, "reshape: [3,4] to [3,4,1,1,1,1,1,1");
+    CHECK_REFUSED(ctx, tn_reshape_2d(tn_transpose(a, 0, 1), 3, 4), TN_ERR_SHAPE, "reshape: [4,3] is a strided view; tn_copy makes it contiguous");
+    v = tn_slice_step(a, 1, 1, 3, INT64_MAX);            /* steps beyond everything take the first alone */
+    if (CHECK(v != NULL)) { CHECK_INT(v->shape[1], 1); CHECK(tn_item(tn_slice(v, 0, 1, 2)) == 5); }
+    v = tn_slice_step(a, 1, 2, -1, INT64_MIN);
+    if (CHECK(v != NULL)) { CHECK_INT(v->shape[1], 1); CHECK(tn_item(tn_slice(v, 0, 1, 2)) == 6); }
+    v = tn_slice_step(tn_slice_step(a, 1, 1, 3, INT64_MAX), 1, 0, 1, INT64_MAX);
+    if (CHECK(v != NULL)) CHECK(tn_item(tn_slice(v, 0, 2, 3)) == 9);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(first_error_wins)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_tensor *a = matrix(ctx, 3, 4), *b = matrix(ctx, 5, 6);
+    CHECK(tn_mul(ctx, tn_add(ctx, a, b), a) == NULL);
+    CHECK(tn_matmul(ctx, a, b) == NULL);
+    CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_SHAPE);
+    CHECK_STR(tn_ctx_error(ctx), "add: a is [3,4] but b is [5,6]");
+    CHECK_STATUS(tn_backward(ctx, a), TN_ERR_SHAPE);                   /* says no on its account */
+    CHECK(tn_add(ctx, a, a) != NULL);                                  /* what is right still works */
+    CHECK_STR(tn_ctx_error(ctx), "add: a is [3,4] but b is [5,6]");
+    tn_ctx_clear_error(ctx);
+    CHECK_STATUS(tn_ctx_status(ctx), TN_OK);
+    CHECK_STR(tn_ctx_error(ctx), "");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------------------------ */
+
+TEST(conversions)
+{
+    static const double some[] = {0, 1, -2.5, 1.00390625, 1.01171875, 1.001953125, 3.3895313892515355e38, 3.4e38, 1e-40, -1e-45, 65280.5};
+    static const double good[] = {0, -1, 2147483647, -2147483648.0};
+    static const double bad[] = {0.5, 2147483648.0, -2147483649.0, 1e300, HUGE_VAL};
+    enum { SOME = sizeof some / sizeof *some };
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_tensor *wide, *slim, *brain, *whole;
+    double out[16], nan_and_inf[3];
+    float f[16];
+    int32_t i32[4];
+    uint16_t raw[4] = {0x3f80, 0xc000, 0x7f80, 0x0001};
+    int64_t n = SOME, four = 4, three = 3, one = 1, i;
+    size_t k;
+    wide = tn_tensor_new(ctx, TN_F64, 1, &n);
+    slim = tn_tensor_new(ctx, TN_F32, 1, &n);
+    brain = tn_tensor_new(ctx, TN_BF16, 1, &n);
+    CHECK_STATUS(tn_write(wide, TN_F64, some, n), TN_OK);
+    CHECK_STATUS(tn_write(slim, TN_F64, some, n), TN_OK);
+    CHECK_STATUS(tn_write(brain, TN_F64, some, n), TN_OK);
+    CHECK_STATUS(tn_read(wide, TN_F64, out, n), TN_OK);
+    CHECK(memcmp(out, some, sizeof some) == 0);
+    CHECK_STATUS(tn_read(slim, TN_F64, out, n), TN_OK);
+    for (i = 0; i < n; i++) CHECK(out[i] == (double)(float)some[i]);
+    CHECK_STATUS(tn_read(brain, TN_F64, out, n), TN_OK);
+    for (i = 0; i < n; i++) CHECK(out[i] == (some[i] > 3.39e38 ? HUGE_VAL : fabs(some[i]) < 1e-41 ? 0 : fabs(some[i]) < 1e-39 ? out[i] : plain_bf16((double)(float)some[i])));
+    CHECK(fabs(out[8] - 1e-40) < 5e-41);                      /* subnormals round too */
+    CHECK_STATUS(tn_read(slim, TN_REAL, f, n), TN_OK);        /* REAL is the context's */
+    CHECK(f[2] == -2.5f);
+    brain = tn_tensor_new(ctx, TN_BF16, 1, &four);
+    CHECK_STATUS(tn_write(brain, TN_BF16, raw, 4), TN_OK);
+    CHECK_STATUS(tn_read(brain, TN_F32, f, 4), TN_OK);
+    CHECK(f[0] == 1 && f[1] == -2 && f[2] > 3.4e38f && f[3] > 0 && f[3] < 1e-38f);
+    nan_and_inf[0] = (double)NAN;
+    nan_and_inf[1] = HUGE_VAL;
+    nan_and_inf[2] = -HUGE_VAL;
+    brain = tn_tensor_new(ctx, TN_BF16, 1, &three);
+    CHECK_STATUS(tn_write(brain, TN_F64, nan_and_inf, 3), TN_OK);
+    CHECK_STATUS(tn_read(brain, TN_F64, out, 3), TN_OK);
+    CHECK(out[0] != out[0] && out[1] == HUGE_VAL && out[2] == -HUGE_VAL);
+    whole = tn_tensor_new(ctx, TN_I32, 1, &three);            /* the kernel saturates: NaN is 0 */
+    slim = tn_cast(ctx, vector_of(ctx, 3, nan_and_inf), TN_I32);
+    CHECK_STATUS(tn_read(slim, TN_I32, i32, 3), TN_OK);
+    CHECK(i32[0] == 0 && i32[1] == INT32_MAX && i32[2] == INT32_MIN);
+    CHECK(whole != NULL);
+
+    whole = tn_tensor_new(ctx, TN_I32, 1, &four);
+    CHECK_STATUS(tn_write(whole, TN_F64, good, 4), TN_OK);
+    CHECK_STATUS(tn_read(whole, TN_I32, i32, 4), TN_OK);
+    CHECK(i32[0] == 0 && i32[1] == -1 && i32[2] == INT32_MAX && i32[3] == INT32_MIN);
+    CHECK_STATUS(tn_read(whole, TN_F64, out, 4), TN_OK);
+    CHECK(memcmp(out, good, sizeof good) == 0);
+    whole = tn_tensor_new(ctx, TN_I32, 1, &one);
+    slim = tn_tensor_new(ctx, TN_F64, 1, &one);
+    i32[0] = 5;
+    CHECK_STATUS(tn_write(whole, TN_I32, i32, 1), TN_OK);
+    for (k = 0; k < sizeof bad / sizeof *bad; k++) {
+        CHECK_STATUS(tn_write(whole, TN_F64, &bad[k], 1), TN_ERR_DATA);
+        CHECK_ERROR(ctx, TN_ERR_DATA, "write: element 0 is ");
+        CHECK(tn_item(whole) == 5);                           /* as it was */
+        CHECK_STATUS(tn_write(slim, TN_F64, &bad[k], 1), TN_OK);
+        i32[1] = 9;
+        CHECK_STATUS(tn_read(slim, TN_I32, &i32[1], 1), TN_ERR_DATA);
+        CHECK_ERROR(ctx, TN_ERR_DATA, "read: element 0 is ");
+        CHECK_INT(i32[1], 9);
+    }
+    CHECK_STATUS(tn_read(whole, TN_F32, f, 2), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "read: 2 elements for a tensor [1]");
+    CHECK_STATUS(tn_write(whole, TN_F32, f, 0), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "write: 0 elements for a tensor [1]");
+    CHECK_STATUS(tn_write(whole, TN_F32, NULL, 1), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "write: host memory is NULL");
+    CHECK_STATUS(tn_read(whole, (tn_dtype)7, f, 1), TN_ERR_DTYPE);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "7 is no dtype");
+    CHECK(tn_item(matrix(ctx, 2, 2)) != 0);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "read: 1 elements for a tensor [2,2]");
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* What is read from a view, and what is written through one, is what plain indices say. */
+static void strided_io(tn_ctx *ctx, tn_dtype dtype)
+{
+    int64_t shape[3] = {3, 4, 5}, k;
+    tn_tensor *t = counting(ctx, dtype, 3, shape), *v;
+    double out[60], in[60];
+    v = tn_transpose(tn_slice_step(tn_slice_step(t, 1, 3, -1, -2), 2, 1, 5, 3), 0, 2);      /* [2,2,3] of (z,y,x): t[x, 3-2y, 1+3z] */
+    REQUIRE(v != NULL);
+    CHECK_INT(v->shape[0], 2);
+    CHECK_INT(v->shape[1], 2);
+    CHECK_INT(v->shape[2], 3);
+    CHECK_STATUS(tn_read(v, TN_F64, out, 12), TN_OK);
+    for (k = 0; k < 12; k++) CHECK(out[k] == (double)(k % 3 * 20 + (3 - k / 3 % 2 * 2) * 5 + 1 + k / 6 * 3));
+    for (k = 0; k < 12; k++) in[k] = (double)(-1 - k);
+    CHECK_STATUS(tn_write(v, TN_F64, in, 12), TN_OK);
+    CHECK_STATUS(tn_read(v, TN_F64, out, 12), TN_OK);
+    CHECK(memcmp(out, in, sizeof *in * 12) == 0);
+    CHECK_STATUS(tn_read(t, TN_F64, out, 60), TN_OK);
+    for (k = 0; k < 60; k++) {
+        int64_t x = k / 20, y = k / 5 % 4, z = k % 5;
+        CHECK(out[k] == (y % 2 == 1 && z % 3 == 1 ? (double)(-1 - (z / 3 * 6 + (3 - y) / 2 * 3 + x)) : (double)k));
+    }
+    CHECK_CTX(ctx);
+}
+
+TEST(strided_read_and_write)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_dtype dtype;
+    for (dtype = TN_F32; dtype <= TN_I32; dtype = (tn_dtype)(dtype + 1)) strided_io(ctx, dtype);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(keep_and_views)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_tensor *t = matrix(ctx, 3, 4), *kept = tn_tensor_keep(tn_transpose(t, 0, 1)), *again;
+    int64_t shape[2] = {-1, 2}, n = 7;
+    double out[12];
+    REQUIRE(kept != NULL);
+    CHECK(tn_tensor_contiguous(kept));
+    CHECK(!tn_tensor_contiguous(tn_transpose(t, 0, 1)));
+    CHECK(tn_tensor_contiguous(tn_slice(t, 0, 1, 3)));
+    CHECK(!tn_tensor_contiguous(tn_slice(t, 1, 1, 3)));
+    tn_ctx_reset(ctx);
+    CHECK_STATUS(tn_read(kept, TN_F64, out, 12), TN_OK);
+    CHECK(out[1] == 4 && out[11] == 11);
+    again = tn_reshape(kept, 2, shape);
+    REQUIRE(again != NULL);
+    CHECK_INT(again->shape[0], 6);
+    CHECK(tn_item(tn_slice(tn_slice(again, 0, 5, 6), 1, 1, 2)) == 11);
+    tn_tensor_destroy(kept);
+    kept = tn_tensor_create(ctx, TN_F64, 1, &n);              /* zeroed */
+    CHECK(tn_item(tn_sum(ctx, kept)) == 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);                                      /* the context frees what its user forgot */
+}
+
+/* Contiguous, but with a strange stride where the extent is 1: what batches and rows are made of must not believe it. */
+TEST(strides_of_extent_one)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    int64_t shape[4] = {1, 3, 2, 2};
+    tn_tensor *a = counting(ctx, TN_REAL, 4, shape), *b = tn_transpose(a, 0, 1), *y, *z;      /* [3,1,2,2] */
+    double vy[12], vz[12];
+    CHECK(tn_tensor_contiguous(b));
+    y = tn_matmul(ctx, b, b);
+    z = tn_matmul(ctx, a, a);
+    REQUIRE(y && z);
+    CHECK_STATUS(tn_read(y, TN_F64, vy, 12), TN_OK);
+    CHECK_STATUS(tn_read(z, TN_F64, vz, 12), TN_OK);
+    CHECK(memcmp(vy, vz, sizeof vy) == 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Casts between all dtypes, out of a view with negative and other steps. */
+TEST(copies)
+{
+    const tn_backend *backend[3];
+    int b;
+    backend[0] = tn_cpu_backend();
+    backend[1] = tn_reference_backend();
+    backend[2] = sealed_cpu();
+    for (b = 0; b < 3; b++) {
+        tn_desc d = desc_of(TN_F32);
+        tn_ctx *ctx;
+        tn_dtype from, to;
+        int64_t shape[3] = {3, 4, 10}, k;
+        double out[36];
+        if (!backend[b]) continue;
+        d.backend = backend[b];
+        ctx = ctx_new(&d);
+        for (from = TN_F32; from <= TN_I32; from = (tn_dtype)(from + 1))
+            for (to = TN_F32; to <= TN_I32; to = (tn_dtype)(to + 1)) {
+                tn_tensor *t = counting(ctx, from, 3, shape);                              /* to 119: whole in all of them */
+                t = tn_cast(ctx, tn_transpose(tn_slice_step(tn_slice_step(t, 2, 9, -1, -3), 1, 1, 4, 1), 0, 2), to);   /* [4,3,3]: t[z, 1+y, 9-3x] */
+                REQUIRE(t != NULL);
+                CHECK_INT(t->dtype, to);
+                CHECK(tn_tensor_contiguous(t));
+                CHECK_STATUS(tn_read(t, TN_F64, out, 36), TN_OK);
+                for (k = 0; k < 36; k++) CHECK(out[k] == (double)(k % 3 * 40 + (1 + k / 3 % 3) * 10 + 9 - k / 9 * 3));
+            }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* ---- the matrix product: any size, strides, alpha, beta, bias, against the reference ------------------------------------------------------ */
+
+typedef struct layout { int64_t shape[3], strides[3], offset, count; } layout;       /* in a vector of `count` */
+
+/* Axes lie in memory in any order, with gaps; a batch of inputs may be one matrix. Elements of an output never meet. */
+static layout draw_layout(uint64_t *rng, int64_t batch, int64_t rows, int64_t columns, bool output)
+{
+    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    layout l;
+    int64_t stride = 1;
+    int k, which = (int)test_random_int(rng, 0, 9);
+    if (which > 5) which = which % 2;                    /* plain and transposed more often than not */
+    l.shape[0] = batch;
+    l.shape[1] = rows;
+    l.shape[2] = columns;
+    l.offset = test_random_int(rng, 0, 3);
+    if (test_random_int(rng, 0, 4) == 0) stride = test_random_int(rng, 1, 3);
+    for (k = 2; k >= 0; k--) {
+        int axis = order[which][k];
+        l.strides[axis] = stride;
+        stride *= tni_max(l.shape[axis], 1);
+        if (test_random_int(rng, 0, 2) == 0) stride += test_random_int(rng, 1, 5) * (axis == order[which][2] ? l.strides[axis] : 1);
+    }
+    if (!output && test_random_int(rng, 0, 3) == 0) l.strides[0] = 0;
+    l.count = l.offset + stride + 4;
+    return l;
+}
+
+static tn_view view_in(const tn_tensor *t, const layout *l)
+{
+    tn_view v = tni_view(t);
+    v.data = (char *)v.data + (size_t)l->offset * tni_dtype_size(t->dtype);
+    v.rank = 3;
+    memcpy(v.shape, l->shape, sizeof l->shape);
+    memcpy(v.strides, l->strides, sizeof l->strides);
+    return v;
+}
+
+static tn_tensor *random_vector(tn_ctx *ctx, uint64_t rng, int64_t n)
+{
+    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    int64_t i;
+    tn_tensor *t;
+    for (i = 0; i < n; i++) v[i] = (double)(float)test_random_real(&rng);
+    t = vector_of(ctx, n, v);
+    free(v);
+    return t;
+}
+
+typedef struct product { layout a, b, c; int64_t n; bool bias; int64_t bias_step; double alpha, beta; uint64_t seed; } product;
+
+static double *product_run(tn_ctx *ctx, const product *p)
+{
+    tn_tensor *a = random_vector(ctx, p->seed, p->a.count), *b = random_vector(ctx, p->seed + 1, p->b.count);
+    tn_tensor *c = random_vector(ctx, p->seed + 2, p->c.count), *bias = NULL;
+    double *all;
+    if (p->bias) bias = tn_slice_step(random_vector(ctx, p->seed + 3, p->n * p->bias_step), 0, 0, p->n * p->bias_step, p->bias_step);
+    CHECK_STATUS(tni_gemm(ctx, view_in(a, &p->a), view_in(b, &p->b), bias, view_in(c, &p->c), p->alpha, p->beta), TN_OK);
+    all = read_all(c);                        /* with the gaps, where nothing may change */
+    tn_ctx_reset(ctx);
+    return all;
+}
+
+TEST(gemm)
+{
+    static const double factor[] = {1, 1, 0, -0.5, 2};
+    static const int64_t edge[] = {1, 2, 5, 6, 7, 12, 14, 15, 16, 17, 28, 31, 32, 33, 48, 64, 65};
+    tn_ctx *oracle = NULL, *ctx[6];
+    tn_desc d = desc_of(TN_F64);
+    uint64_t rng = 11;
+    double worst[2] = {0, 0};
+    int i, k;
+    d.backend = tn_reference_backend();
+    oracle = ctx_new(&d);
+    d.backend = tn_cpu_backend();
+    for (k = 0; k < 6; k++) {
+        d.dtype = k < 3 ? TN_F32 : TN_F64;
+        d.simd = (tn_simd)(TN_SIMD_PLAIN + k % 3);
+        d.threads = 1 + k % 2;
+        ctx[k] = ctx_new(&d);
+    }
+    for (i = 0; i < 400; i++) {
+        int64_t batch = test_random_int(&rng, 0, 3) > 0 ? 1 : test_random_int(&rng, 0, 4), m, n, depth;
+        product p;
+        double *expected;
+        m = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
+        n = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
+        depth = i % 3 ? test_random_int(&rng, 0, 40) : test_random_int(&rng, 120, 300);      /* more than one block deep in double */
+        if (i % 50 == 7) { batch = 1; m = 400; n = 70; depth = 600; }                          /* cut into tasks */
+        if (i % 50 == 8) { batch = 1; m = 33; n = 1600; depth = 40; }                          /* wider than a block */
+        if (i % 50 == 9) { batch = 9; m = 70; n = 50; depth = 33; }
+        p.a = draw_layout(&rng, batch, m, depth, false);
+        p.b = draw_layout(&rng, batch, depth, n, false);
+        p.c = draw_layout(&rng, batch, m, n, true);
+        p.n = n;
+        p.bias = test_random_int(&rng, 0, 2) == 0;
+        p.bias_step = test_random_int(&rng, 0, 2) == 0 ? 3 : 1;
+        p.alpha = factor[test_random_int(&rng, 0, 4)];
+        p.beta = factor[test_random_int(&rng, 0, 4)];
+        p.seed = test_random(&rng);
+        expected = product_run(oracle, &p);
+        for (k = 0; k < 6; k++) {
+            double *got = product_run(ctx[k], &p), e = test_max_error(got, expected, p.c.count);
+            if (!(e <= worst[k / 3])) worst[k / 3] = e;
+            if (!CHECK(e <= (k < 3 ? 2e-6 : 1e-14)))
+                printf("     %s %s: [%d,%d,%d] [%d,%d,%d], alpha %g, beta %g, bias %d: off by %g\n", k < 3 ? "F32" : "F64", tn_ctx_simd_name(ctx[k]), (int)batch,
+                       (int)m, (int)depth, (int)batch, (int)depth, (int)n, p.alpha, p.beta, p.bias, e);
+            free(got);
+        }
+        free(expected);
+    }
+    WORST("gemm against the reference, F32", worst[0], 2e-6);
+    WORST("gemm against the reference, F64", worst[1], 1e-14);
+    for (k = 0; k < 6; k++) { CHECK_CTX(ctx[k]); tn_ctx_destroy(ctx[k]); }
+    tn_ctx_destroy(oracle);
+}
+
+/* ---- format ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void check_format(const tn_tensor *t, const char *expected)
+{
+    char text[4000], cut[8];
+    int64_t n = tn_tensor_format(t, text, sizeof text);
+    CHECK_STR(text, expected);
+    CHECK_INT(n, strlen(expected));
+    CHECK_INT(tn_tensor_format(t, NULL, 0), n);
+    CHECK_INT(tn_tensor_format(t, cut, sizeof cut), n);
+    CHECK(strlen(cut) == (n < 7 ? (size_t)n : 7) && strncmp(cut, expected, strlen(cut)) == 0);
+}
+
+TEST(format)
+{
+    static const double v[] = {1, -2.5, 0.125, 1e10, 3.14159265358979, 0}, odd[] = {(double)NAN, HUGE_VAL, -HUGE_VAL, 1};
+    tn_ctx *ctx = ctx_of(TN_F64);
+    int64_t cube[3] = {2, 2, 3}, long_cube[3] = {10, 2, 9}, empty[2] = {2, 0}, n = 20, zero = 0, shape[2] = {9, 9};
+    tn_tensor *t;
+    check_format(counting(ctx, TN_REAL, 0, NULL), "0");
+    check_format(vector_of(ctx, 6, v), "[     1   -2.5  0.125  1e+10 3.1416      0]");
+    check_format(vector_of(ctx, 4, odd), "[ nan  inf -inf    1]");
+    check_format(matrix(ctx, 2, 3), "[[0 1 2]\n [3 4 5]]");
+    check_format(tn_transpose(matrix(ctx, 2, 6), 0, 1), "[[ 0  6]\n [ 1  7]\n [ 2  8]\n [ 3  9]\n [ 4 10]\n [ 5 11]]");
+    check_format(counting(ctx, TN_I32, 3, cube), "[[[ 0  1  2]\n  [ 3  4  5]]\n\n [[ 6  7  8]\n  [ 9 10 11]]]");
+    check_format(counting(ctx, TN_REAL, 1, &n), "[ 0  1  2 ... 17 18 19]");
+    check_format(counting(ctx, TN_REAL, 1, &zero), "[]");
+    check_format(counting(ctx, TN_REAL, 2, empty), "[[]\n []]");
+    check_format(counting(ctx, TN_REAL, 2, shape),
+                 "[[ 0  1  2 ...  6  7  8]\n [ 9 10 11 ... 15 16 17]\n [18 19 20 ... 24 25 26]\n ...\n"
+                 " [54 55 56 ... 60 61 62]\n [63 64 65 ... 69 70 71]\n [72 73 74 ... 78 79 80]]");
+    t = counting(ctx, TN_BF16, 3, long_cube);
+    check_format(tn_slice(tn_slice(t, 1, 0, 1), 2, 0, 2), "[[[  0   1]]\n\n [[ 18  19]]\n\n [[ 36  37]]\n\n ...\n\n [[126 127]]\n\n [[144 145]]\n\n [[162 163]]]");
+    t = vector_of(ctx, 6, v);
+    tn_ctx_reset(ctx);
+    CHECK_INT(tn_tensor_format(t, NULL, 0), -1);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- faults and NaN -------------------------------------------------------------------------------------------------------------------------- */
+
+TEST(faults)
+{
+    static const double ids[] = {0, 5, -1, 2}, labels[] = {0, 3, 9, 1};
+    int64_t four = 4;
+    const tn_backend *backend[3];
+    int b;
+    backend[0] = tn_cpu_backend();
+    backend[1] = tn_reference_backend();
+    backend[2] = sealed_sparse();
+    for (b = 0; b < 3; b++) {
+        tn_desc d = desc_of(TN_F32);
+        tn_ctx *ctx;
+        tn_tensor *table, *bad, *wrong, *y, *loss;
+        float v[12];
+        if (!backend[b]) continue;
+        d.backend = backend[b];
+        ctx = ctx_new(&d);
+        table = matrix(ctx, 4, 3);
+        bad = tensor_of(ctx, TN_I32, 1, &four, ids);
+        wrong = tensor_of(ctx, TN_I32, 1, &four, labels);
+        y = tn_embed(ctx, table, bad);                                  /* runs; the word is read when somebody waits */
+        CHECK(y != NULL);
+        CHECK_CTX(ctx);
+        loss = tn_cross_entropy(ctx, table, wrong);
+        CHECK(loss != NULL);
+        CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);
+        CHECK_ERROR(ctx, TN_ERR_DATA, "5 in row 1 is outside");          /* the first one */
+        CHECK_STATUS(tn_ctx_sync(ctx), TN_OK);                           /* and it is told once */
+        CHECK_STATUS(tn_read(y, TN_F32, v, 12), TN_OK);
+        CHECK(v[2] == 2 && v[3] == 0 && v[8] == 0 && v[9] == 6);         /* zeros for what is not there */
+        loss = tn_cross_entropy(ctx, table, wrong);
+        CHECK(tn_item(loss) != 0);                                       /* reading waits */
+        CHECK_ERROR(ctx, TN_ERR_DATA, "3 in row 1 is outside");
+        CHECK_NEAR(tn_item(loss), ((log(exp(0.0) + exp(1.0) + exp(2.0)) - 0) + (log(exp(0.0) + exp(1.0) + exp(2.0)) - 1)) / 4, 1e-6);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* A bad id or label takes no part in the gradient. */
+TEST(faults_and_gradients)
+{
+    static const double ids[] = {1, 7, 1, -3}, labels[] = {0, 1, 5, 2};
+    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_params *ps = tn_params_create(ctx);
+    tn_tensor *w = param_of(ps, "w", 3, 3)->value, *x;
+    int64_t four = 4;
+    double g[9];
+    int i;
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_embed(ctx, w, tensor_of(ctx, TN_I32, 1, &four, ids)))), TN_OK);
+    tn_ctx_sync(ctx);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "7 in row 1");
+    CHECK_STATUS(tn_read(w->grad, TN_F64, g, 9), TN_OK);
+    for (i = 0; i < 9; i++) CHECK(g[i] == (i / 3 == 1 ? 2 : 0));
+    x = matrix(ctx, 4, 3);
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, x, tensor_of(ctx, TN_I32, 1, &four, labels))), TN_OK);
+    tn_ctx_sync(ctx);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "5 in row 2");
+    CHECK(tn_item(tn_slice(tn_slice(x->grad, 0, 2, 3), 1, 1, 2)) == 0);
+    CHECK_NEAR(tn_item(tn_slice(tn_slice(x->grad, 0, 3, 4), 1, 2, 3)), (exp(2.0) / (1 + exp(1.0) + exp(2.0)) - 1) / 4, 1e-14);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* NaN and infinity come out as the reference says, at each SIMD level. */
+static void specials(tn_simd level, const tn_backend *backend)
+{
+    static const double x[] = {0, -0.0, (double)NAN, HUGE_VAL, -HUGE_VAL, 1e-40, -1e-40, 100, -100, 1000, -1000, 3e38, -3e38, 20, -20, 88.8, -88.8, 1e-20, 5, -5, 10, -10};
+    enum { SPECIALS = sizeof x / sizeof *x };
+    tn_desc d = desc_of(TN_F32), w = desc_of(TN_F64);
+    tn_ctx *ctx, *wide;
+    int kind;
+    d.simd = level;
+    d.backend = backend;
+    w.backend = tn_reference_backend();
+    ctx = ctx_new(&d);
+    wide = ctx_new(&w);
+    for (kind = TN_ACT_NONE; kind <= TN_ACT_SIGMOID; kind++) {
+        tn_tensor *t = vector_of(ctx, SPECIALS, x), *tw;
+        double *a, *b, *ga, *gb, back[SPECIALS];
+        int i;
+        CHECK_STATUS(tn_read(t, TN_F64, back, SPECIALS), TN_OK);
+        tw = vector_of(wide, SPECIALS, back);                 /* as rounded */
+        tn_watch(t);
+        tn_watch(tw);
+        tn_record(ctx);
+        tn_record(wide);
+        t = tn_activation(ctx, t, (tn_act)kind);
+        tw = tn_activation(wide, tw, (tn_act)kind);
+        a = read_all(t);
+        b = read_all(tw);
+        tn_backward(ctx, tn_sum(ctx, t));
+        tn_backward(wide, tn_sum(wide, tw));
+        ga = gb = NULL;
+        if (ctx->arena_tensors && wide->arena_tensors) {
+            tn_tensor *p;
+            for (p = ctx->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) ga = read_all(p->grad);
+            for (p = wide->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) gb = read_all(p->grad);
+        }
+        REQUIRE(ga && gb);
+        for (i = 0; i < SPECIALS; i++) {
+            bool same = (a[i] != a[i] && b[i] != b[i]) || a[i] == b[i] || (double)(float)b[i] == a[i] || fabs(a[i] - b[i]) <= 2e-6 * fmax(1, fabs(b[i]));
+            bool slope = (ga[i] != ga[i] && gb[i] != gb[i]) || ga[i] == gb[i] || (double)(float)gb[i] == ga[i] || fabs(ga[i] - gb[i]) <= 4e-6 * fmax(1, fabs(gb[i]));
+            if (!CHECK(same)) printf("     %s: activation %d of %g is %g, not %g\n", tn_ctx_simd_name(ctx), kind, x[i], a[i], b[i]);
+            if (!CHECK(slope)) printf("     %s: slope of activation %d at %g is %g, not %g\n", tn_ctx_simd_name(ctx), kind, x[i], ga[i], gb[i]);
+        }
+        free(a);
+        free(b);
+        free(ga);
+        free(gb);
+        tn_ctx_reset(ctx);
+        tn_ctx_reset(wide);
+    }
+    tn_ctx_destroy(ctx);
+    tn_ctx_destroy(wide);
+}
+
+TEST(special_numbers)
+{
+    specials(TN_SIMD_BEST, tn_reference_backend());
+    specials(TN_SIMD_PLAIN, tn_cpu_backend());
+    specials(TN_SIMD_AVX2, tn_cpu_backend());
+    specials(TN_SIMD_AVX512, tn_cpu_backend());
+}
+
+TEST(nan_is_seen)
+{
+    static const double rows[] = {1, (double)NAN, 3, (double)NAN, 5, (double)NAN, 7, 8, 8, -1, -2, -2}, few[] = {1, 2, 0, 0};
+    int64_t shape[2] = {4, 3}, four = 4;
+    const tn_backend *backend[2];
+    int b;
+    backend[0] = tn_cpu_backend();
+    backend[1] = tn_reference_backend();
+    for (b = 0; b < 2; b++) {
+        tn_desc d = desc_of(TN_F32);
+        tn_ctx *ctx;
+        tn_tensor *x, *labels, *c;
+        int32_t best[4];
+        float v[12];
+        d.backend = backend[b];
+        ctx = ctx_new(&d);
+        x = tensor_of(ctx, TN_REAL, 2, shape, rows);
+        CHECK_STATUS(tn_read(tn_argmax(ctx, x), TN_I32, best, 4), TN_OK);
+        CHECK(best[0] == 1 && best[1] == 0 && best[2] == 1 && best[3] == 0);
+        labels = tensor_of(ctx, TN_I32, 1, &four, few);
+        CHECK(tn_item(tn_accuracy(ctx, x, labels)) == 0.5);
+        CHECK(tn_item(tn_cross_entropy(ctx, x, labels)) != tn_item(tn_cross_entropy(ctx, x, labels)));
+        CHECK(tn_item(tn_sum(ctx, x)) != tn_item(tn_sum(ctx, x)));
+        CHECK_STATUS(tn_read(tn_rmsnorm(ctx, x, NULL, 1e-5), TN_F32, v, 12), TN_OK);
+        CHECK(v[0] != v[0] && v[6] == v[6]);
+        c = tn_full(ctx, 2, shape, (double)NAN);                         /* beta 0 does not read C */
+        CHECK_STATUS(tni_gemm(ctx, tni_one_matrix(tni_view(matrix(ctx, 4, 5))), tni_one_matrix(tni_view(matrix(ctx, 5, 3))), NULL, tni_one_matrix(tni_view(c)), 1, 0), TN_OK);
+        CHECK_STATUS(tn_read(c, TN_F32, v, 12), TN_OK);
+        CHECK(v[0] == 90 && v[11] == 710);
+        c = tn_full(ctx, 2, shape, (double)NAN);                         /* nor where there is nothing to add up */
+        CHECK_STATUS(tni_gemm(ctx, tni_one_matrix(tni_view(matrix(ctx, 4, 0))), tni_one_matrix(tni_view(matrix(ctx, 0, 3))), NULL, tni_one_matrix(tni_view(c)), 1, 0), TN_OK);
+        CHECK(tn_item(tn_sum(ctx, c)) == 0);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* A gradient that is not finite: nothing is updated, the error says where, and training goes on. */
+TEST(nan_in_training)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_params *ps = tn_params_create(ctx);
+    tn_tensor *good = param_of(ps, "good", 2, 2)->value, *bad = param_of(ps, "bad", 2, 2)->value, *x;
+    tn_optim *optim = tn_optim_create(ps, NULL);
+    double before[4], after[4];
+    int step;
+    for (step = 1; step <= 3; step++) {
+        CHECK_STATUS(tn_read(good, TN_F64, before, 4), TN_OK);
+        tn_record(ctx);
+        x = tn_scale(ctx, bad, step == 2 ? HUGE_VAL : 1);
+        CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, good, good)), tn_sum(ctx, x))), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), step == 2 ? TN_ERR_NONFINITE : TN_OK);
+        if (step == 2) CHECK_ERROR(ctx, TN_ERR_NONFINITE, "step 2: the gradient of bad is not finite");
+        CHECK_STATUS(tn_read(good, TN_F64, after, 4), TN_OK);
+        CHECK((memcmp(before, after, sizeof before) == 0) == (step == 2));
+        tn_ctx_reset(ctx);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- the tape's rules --------------------------------------------------------------------------------------------------------------------------- */
+
+TEST(tape_rules)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_params *ps = tn_params_create(ctx);
+    tn_tensor *w = param_of(ps, "w", 2, 2)->value, *x = matrix(ctx, 2, 2), *y, *h;
+    static const double v[] = {1, 2, 3, 4};
+    double g[4];
+    CHECK_STATUS(tn_write(w, TN_F64, v, 4), TN_OK);
+    CHECK(tn_dropout(ctx, x, 0.5) == x && tn_noise(ctx, x, 1) == x);          /* not recording: x itself */
+    y = tn_sum(ctx, tn_mul(ctx, w, w));
+    CHECK_STATUS(tn_backward(ctx, y), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "backward: nothing was recorded");
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, x)), TN_ERR_ARG);               /* leads to no parameter */
+    CHECK_ERROR(ctx, TN_ERR_ARG, "backward: nothing was recorded");
+    tn_record(ctx);
+    y = tn_mul(ctx, w, w);
+    CHECK_STATUS(tn_backward(ctx, y), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "backward: loss is [2,2], but it must have one element");
+    CHECK(!ctx->recording && ctx->tape == NULL);                              /* it ended the recording all the same */
+    tn_record(ctx);
+    h = tn_mul(ctx, w, w);
+    CHECK_STATUS(tn_watch(h), TN_OK);                                         /* an intermediate */
+    y = tn_sum(ctx, tn_mul(ctx, h, x));
+    CHECK_STATUS(tn_backward(ctx, y), TN_OK);
+    CHECK_STATUS(tn_read(w->grad, TN_F64, g, 4), TN_OK);
+    CHECK(g[0] == 0 && g[1] == 4 && g[2] == 12 && g[3] == 24);
+    if (CHECK(h->grad != NULL)) CHECK_STATUS(tn_read(h->grad, TN_F64, g, 4), TN_OK);
+    CHECK(g[0] == 0 && g[1] == 1 && g[2] == 2 && g[3] == 3);
+    CHECK(y->grad == NULL);
+    CHECK_STATUS(tn_backward(ctx, y), TN_ERR_ARG);                            /* once */
+    CHECK_ERROR(ctx, TN_ERR_ARG, "backward: nothing was recorded");
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, w)), TN_OK);                    /* gradients add up until the optimiser's step */
+    CHECK_STATUS(tn_read(w->grad, TN_F64, g, 4), TN_OK);
+    CHECK(g[0] == 1 && g[1] == 5 && g[2] == 13 && g[3] == 25);
+    CHECK_STATUS(tn_watch(w), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "watch: [2,2] is not an arena tensor");
+    CHECK_INT(tn_params_freeze(ps, "w", true), 1);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, w)), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "backward: nothing was recorded");
+    CHECK_INT(tn_params_freeze(ps, "", false), 1);
+    tn_record(ctx);
+    y = tn_reshape_2d(tn_sum(ctx, w), 1, 1);                                  /* a view as the loss */
+    CHECK_STATUS(tn_backward(ctx, y), TN_OK);
+    CHECK_STATUS(tn_read(w->grad, TN_F64, g, 4), TN_OK);
+    CHECK(g[0] == 2 && g[3] == 26);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* A view knows what its base has become since: watched, frozen. */
+TEST(views_follow_their_base)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_params *ps = tn_params_create(ctx);
+    tn_tensor *x = matrix(ctx, 2, 3), *view = tn_transpose(x, 0, 1), *w = param_of(ps, "w", 2, 2)->value, *wt;
+    double g[6];
+    int i;
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_scale(ctx, view, 3))), TN_OK);
+    if (CHECK(x->grad != NULL)) {
+        CHECK_STATUS(tn_read(x->grad, TN_F64, g, 6), TN_OK);
+        for (i = 0; i < 6; i++) CHECK(g[i] == 3);
+    }
+    wt = tn_transpose(w, 0, 1);
+    tn_params_freeze(ps, "", true);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, wt)), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "backward: nothing was recorded");
+    CHECK(w->grad == NULL);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(writes_while_recording)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_tensor *x = matrix(ctx, 2, 2), *y;
+    float v[4] = {1, 2, 3, 4};
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    tn_record(ctx);
+    y = tn_mul(ctx, x, x);
+    CHECK_STATUS(tn_write(y, TN_F32, v, 4), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "write: [2,2] is part of a recording");
+    CHECK_STATUS(tn_write(tn_slice(x, 0, 0, 1), TN_F32, v, 2), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "write: [1,2] is part of a recording");
+    CHECK_STATUS(tn_write(matrix(ctx, 2, 2), TN_F32, v, 4), TN_OK);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
+    CHECK_STATUS(tn_write(x, TN_F32, v, 4), TN_OK);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------------------------------------------------------- */
+
+enum { WIDE = 160, BATCH = 700, NUMBERS = 3 };
+
+typedef struct trained { double loss[NUMBERS]; float *weights; int64_t count; } trained;
+
+/* Large enough that every kernel is cut into several tasks. */
+static trained train_large(const tn_desc *desc)
+{
+    tn_ctx *ctx = ctx_new(desc);
+    trained t;
+    net m;
+    int64_t i, at = 0;
+    int k;
+    memset(&t, 0, sizeof t);
+    if (!CHECK(net_init(&m, ctx, WIDE))) { tn_ctx_destroy(ctx); return t; }
+    for (k = 0; k < NUMBERS; k++) t.loss[k] = net_step(&m, ctx, BATCH);
+    t.count = tn_params_elements(m.params);
+    t.weights = (float *)malloc(sizeof(float) * (size_t)t.count);
+    for (i = 0; i < tn_params_count(m.params); i++) {
+        tn_tensor *p = tn_params_at(m.params, i)->value;
+        CHECK_STATUS(tn_read(p, TN_F32, t.weights + at, tn_tensor_count(p)), TN_OK);
+        at += tn_tensor_count(p);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    return t;
+}
+
+static void same_bits(const trained *a, const trained *b)
+{
+    CHECK_INT(a->count, b->count);
+    CHECK(memcmp(a->loss, b->loss, sizeof a->loss) == 0);
+    CHECK(a->weights && b->weights && memcmp(a->weights, b->weights, sizeof(float) * (size_t)a->count) == 0);
+}
+
+/* A pool that does its tasks backwards, one by one, as one worker after the other: what a task writes cannot depend on it. */
+static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    int64_t task;
+    (*(int64_t *)user)++;
+    for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
+}
+
+TEST(threads_openmp)
+{
+    tn_dtype dtype;
+    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+        tn_desc d = desc_of(dtype);
+        trained one, again, two, three, odd;
+        int64_t used = 0;
+        d.threads = 1;
+        one = train_large(&d);
+        again = train_large(&d);
+        d.threads = 2;
+        two = train_large(&d);
+        d.threads = 3;
+        three = train_large(&d);
+        d.threads = 5;
+        d.parallel_for = backwards;
+        d.parallel_user = &used;
+        odd = train_large(&d);
+        CHECK(one.loss[NUMBERS - 1] < one.loss[0]);
+        same_bits(&one, &again);
+        same_bits(&one, &two);
+        same_bits(&one, &three);
+        same_bits(&one, &odd);
+        CHECK(used > 0);
+        free(one.weights); free(again.weights); free(two.weights); free(three.weights); free(odd.weights);
+    }
+}
+
+/* Random numbers, for any number of threads. */
+TEST(threads_random)
+{
+    float *first = NULL;
+    int threads;
+    for (threads = 1; threads <= 4; threads++) {
+        tn_desc d = desc_of(TN_F32);
+        tn_ctx *ctx;
+        int64_t n = 200003;
+        float *v = (float *)malloc(sizeof(float) * 2 * (size_t)n);
+        d.threads = threads;
+        d.seed = 4;
+        ctx = ctx_new(&d);
+        CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, v, n), TN_OK);
+        CHECK_STATUS(tn_read(tn_uniform(ctx, 1, &n, 0, 1), TN_F32, v + n, n), TN_OK);
+        if (!first) first = v;
+        else {
+            CHECK(memcmp(first, v, sizeof(float) * 2 * (size_t)n) == 0);
+            free(v);
+        }
+        tn_ctx_destroy(ctx);
+    }
+    free(first);
+}
+
+#ifdef HAVE_PTHREADS
+#include <pthread.h>
+
+/* A host's own pool: a thread per worker, tasks taken from a counter. Checks what parallel_for promises its callers. */
+typedef struct pool_run { int64_t tasks, next; int *done; tn_task_fn fn; void *arg; pthread_mutex_t lock; } pool_run;
+typedef struct pool_worker { pool_run *run; int worker; pthread_t thread; } pool_worker;
+
+static void *pool_work(void *user)
+{
+    pool_worker *w = (pool_worker *)user;
+    for (;;) {
+        int64_t task;
+        pthread_mutex_lock(&w->run->lock);
+        task = w->run->next++;
+        pthread_mutex_unlock(&w->run->lock);
+        if (task >= w->run->tasks) return NULL;
+        w->run->fn(w->run->arg, task, w->worker);
+    }
+}
+
+static void pool_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    pool_run run;
+    pool_worker *w = (pool_worker *)malloc(sizeof *w * (size_t)workers);
+    int i;
+    run.tasks = tasks;
+    run.next = 0;
+    run.done = NULL;
+    run.fn = fn;
+    run.arg = arg;
+    pthread_mutex_init(&run.lock, NULL);
+    (*(int *)user)++;
+    for (i = 0; i < workers; i++) {
+        w[i].run = &run;
+        w[i].worker = i;
+        pthread_create(&w[i].thread, NULL, pool_work, &w[i]);
+    }
+    for (i = 0; i < workers; i++) pthread_join(w[i].thread, NULL);
+    pthread_mutex_destroy(&run.lock);
+    free(w);
+}
+
+TEST(threads_pool)
+{
+    tn_desc d = desc_of(TN_F32);
+    trained one, two;
+    int used = 0;
+    d.threads = 1;
+    one = train_large(&d);
+    d.threads = 2;
+    d.parallel_for = pool_for;
+    d.parallel_user = &used;
+    two = train_large(&d);
+    same_bits(&one, &two);
+    CHECK(used > 0);
+    free(one.weights);
+    free(two.weights);
+}
+
+static void *train_beside(void *user)
+{
+    tn_desc d = desc_of(TN_F32);
+    d.threads = 1;
+    *(trained *)user = train_large(&d);
+    return NULL;
+}
+
+/* Two contexts on two threads know nothing of each other. */
+TEST(threads_two_contexts)
+{
+    tn_desc d = desc_of(TN_F32);
+    trained alone, beside[2];
+    pthread_t thread[2];
+    int i;
+    d.threads = 1;
+    alone = train_large(&d);
+    for (i = 0; i < 2; i++) REQUIRE(pthread_create(&thread[i], NULL, train_beside, &beside[i]) == 0);
+    for (i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+    for (i = 0; i < 2; i++) { same_bits(&alone, &beside[i]); free(beside[i].weights); }
+    free(alone.weights);
+}
+#else
+TEST(threads_pool)         { SKIP("pthreads", "a pool of our own"); }
+TEST(threads_two_contexts) { SKIP("pthreads", "two threads"); }
+#endif
+
+TEST_MAIN(numbers_parse, numbers_halfway, numbers_long, numbers_edges, numbers_format, numbers_in_a_comma_locale, text, sizes,
+          philox, random_moments, random_streams, random_prefix,
+          allocator, allocation_failures, max_bytes, no_allocation, memory_counts, marks, marks_and_gradients,
+          contexts, fallback_is_logged, bad_operands, reset_tensors, shape_errors, view_errors, first_error_wins,
+          conversions, strided_read_and_write, keep_and_views, strides_of_extent_one, copies, gemm, format,
+          faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
+          tape_rules, views_follow_their_base, writes_while_recording,
+          threads_openmp, threads_random, threads_pool, threads_two_contexts)

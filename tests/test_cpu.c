@@ -1,0 +1,707 @@
+/* The fast host kernels against the reference, on every SIMD level this machine has. */
+
+#define TENSORNET_IMPLEMENTATION
+#include "test.h"
+
+/* ---- backends, buffers, calls ----------------------------------------------------------- */
+
+/* Tasks backwards, workers in turn: whoever counts on an order is found out. */
+static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    (void)user;
+    while (tasks-- > 0) fn(arg, tasks, (int)(tasks % workers));
+}
+
+static tni_cpu *open_cpu(tn_simd simd, int threads, tn_parallel_for_fn parallel_for)
+{
+    tn_desc d;
+    void   *state = NULL;
+    char    why[256];
+    memset(&d, 0, sizeof d);
+    d.threads = threads;
+    d.parallel_for = parallel_for;
+    d.simd = simd;
+    d.allocator.alloc = tni_malloc;
+    d.allocator.release = tni_mfree;
+    CHECK(tn_cpu_backend()->open(&d, &state, why) == TN_OK);
+    return (tni_cpu *)state;
+}
+
+#define EACH_LEVEL(level) for (level = TN_SIMD_PLAIN; level <= tni_cpu_simd(TN_SIMD_BEST); level = (tn_simd)(level + 1))
+
+enum { GUARD = 40 };                    /* elements before and behind that nobody may touch */
+
+/* n elements of a dtype between guards; random, also in the guards. In an allocation of the exact size. */
+typedef struct buffer { tn_dtype dtype; int64_t n; size_t bytes; char *all, *p; } buffer;
+
+static double get(const buffer *b, int64_t i)
+{
+    if (b->dtype == TN_I32) return ((const int32_t *)(const void *)b->p)[i];
+    return b->dtype == TN_F64 ? ((const double *)(const void *)b->p)[i] : (double)((const float *)(const void *)b->p)[i];
+}
+
+static void set(const buffer *b, int64_t i, double v)
+{
+    if (b->dtype == TN_I32) ((int32_t *)(void *)b->p)[i] = (int32_t)v;
+    else if (b->dtype == TN_F64) ((double *)(void *)b->p)[i] = v;
+    else ((float *)(void *)b->p)[i] = (float)v;
+}
+
+static buffer make(uint64_t *seed, tn_dtype dtype, int64_t n)
+{
+    buffer  b;
+    int64_t i, size = (int64_t)tni_dtype_size(dtype);
+    b.dtype = dtype;
+    b.n = n;
+    b.bytes = (size_t)((n + 2 * GUARD) * size);
+    b.all = (char *)malloc(b.bytes);
+    b.p = b.all + GUARD * size;
+    for (i = -GUARD; i < n + GUARD; i++) set(&b, i, test_random_real(seed));
+    return b;
+}
+
+static buffer copy(const buffer *from)
+{
+    buffer b = *from;
+    b.all = (char *)malloc(b.bytes);
+    memcpy(b.all, from->all, b.bytes);
+    b.p = b.all + GUARD * tni_dtype_size(b.dtype);
+    return b;
+}
+
+static void drop(buffer *b) { free(b->all); }
+
+static bool same_bits(const buffer *a, const buffer *b) { return memcmp(a->all, b->all, a->bytes) == 0; }
+
+static bool same_guards(const buffer *a, const buffer *b)
+{
+    size_t edge = GUARD * tni_dtype_size(a->dtype);
+    return memcmp(a->all, b->all, edge) == 0 && memcmp(a->all + a->bytes - edge, b->all + b->bytes - edge, edge) == 0;
+}
+
+/* The largest error of a[i] against b[i], relative to max(1,|b[i]|) or, if `strictly`, to |b[i]|. NaN meets NaN, infinity its like. */
+static double difference(const buffer *a, const buffer *b, bool strictly)
+{
+    double  worst = 0;
+    int64_t i;
+    for (i = 0; i < a->n; i++) {
+        double x = get(a, i), y = get(b, i), size = fabs(y), d;
+        if (x == y || (x != x && y != y)) continue;
+        if (!strictly && size < 1) size = 1;
+        d = fabs(x - y) / (size + 1e-37);
+        if (!(d <= worst)) worst = d != d ? HUGE_VAL : d;
+    }
+    return worst;
+}
+
+/* A contiguous view; extents that are -1 do not count. */
+static tn_view view(const buffer *b, int64_t n0, int64_t n1, int64_t n2)
+{
+    tn_view v;
+    int     i;
+    memset(&v, 0, sizeof v);
+    v.data = b ? b->p : NULL;
+    v.dtype = b ? b->dtype : TN_F32;
+    v.shape[0] = n0;
+    v.shape[1] = n1;
+    v.shape[2] = n2;
+    v.rank = n0 < 0 ? 0 : n1 < 0 ? 1 : n2 < 0 ? 2 : 3;
+    for (i = v.rank - 1; i >= 0; i--) v.strides[i] = i == v.rank - 1 ? 1 : v.strides[i + 1] * v.shape[i + 1];
+    return v;
+}
+
+static tn_call call(tn_kernel k)
+{
+    tn_call c;
+    memset(&c, 0, sizeof c);
+    c.kernel = k;
+    return c;
+}
+
+static void in(tn_call *c, tn_view v)  { c->in[c->n_in++] = v; }
+static void out(tn_call *c, tn_view v) { c->out[c->n_out++] = v; }
+
+static void run(tni_cpu *cpu, const tn_call *c) { CHECK(tn_cpu_backend()->fn[c->kernel](cpu, c) == TN_OK); }
+
+/* ---- the state ----------------------------------------------------------------------------- */
+
+TEST(levels_are_clamped)
+{
+    CHECK(tni_cpu_simd(TN_SIMD_PLAIN) == TN_SIMD_PLAIN);
+    CHECK(tni_cpu_simd(TN_SIMD_AVX2) <= TN_SIMD_AVX2);
+    CHECK(tni_cpu_simd(TN_SIMD_AVX512) == tni_cpu_simd(TN_SIMD_BEST));
+    CHECK(tni_cpu_simd(TN_SIMD_BEST) != TN_SIMD_BEST);
+}
+
+TEST(memory_is_aligned_and_given_back)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    const tn_backend *backend[2];
+    int       which;
+    backend[0] = tn_cpu_backend();
+    backend[1] = tn_reference_backend();
+    for (which = 0; which < 2; which++) {
+        tn_desc  d;
+        void    *state = NULL, *p, *q;
+        char     why[256];
+        uint64_t fail;
+        memset(&d, 0, sizeof d);
+        d.threads = 3;
+        d.simd = TN_SIMD_PLAIN;
+        d.allocator = test_heap_allocator(&heap);
+        for (fail = 1; ; fail++) {                    /* open survives the failure of each allocation */
+            heap.count = 0;
+            heap.fail_at = fail;
+            why[0] = 0;
+            if (backend[which]->open(&d, &state, why) == TN_OK) break;
+            CHECK(state == NULL && why[0] != 0 && heap.blocks == 0);
+        }
+        heap.fail_at = 0;
+        p = backend[which]->alloc(state, 1);
+        q = backend[which]->alloc(state, 1000);
+        CHECK(p && q && (uintptr_t)p % 64 == 0 && (uintptr_t)q % 64 == 0);
+        CHECK(backend[which]->alloc(state, SIZE_MAX - 8) == NULL);
+        CHECK(backend[which]->upload(state, q, "text", 5) == TN_OK && backend[which]->download(state, p, q, 0) == TN_OK);
+        CHECK_STR((char *)q, "text");
+        backend[which]->release(state, p, 1);
+        backend[which]->release(state, q, 1000);
+        backend[which]->release(state, NULL, 0);
+        backend[which]->close(state);
+        CHECK_INT(heap.blocks, 0);
+        CHECK_INT(heap.live, 0);
+    }
+}
+
+/* ---- gemm ------------------------------------------------------------------------------------ */
+
+/* One random product: shapes, strides and scalars from the seed alone. */
+typedef struct product { tn_call c; buffer a, b, bias, out; } product;
+
+/* [b,m,n] in a buffer, in one of the ways a matrix can lie */
+static tn_view matrix(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, bool is_out, buffer *mem)
+{
+    int64_t row = n, col = 1, size, kind = test_random_int(seed, 0, 9), pad = test_random_int(seed, 1, 5);
+    tn_view v;
+    if (kind >= 4 && kind < 7) { row = 1; col = m; }            /* by columns */
+    else if (kind == 7) row = n + pad;                          /* a part of longer rows */
+    else if (kind == 8) { col = pad + 1; row = n * col; }       /* every so many-th */
+    else if (kind == 9) { row = 1; col = m + pad; }
+    size = m > 0 && n > 0 ? (m - 1) * row + (n - 1) * col + 1 : 0;
+    v = view(NULL, batch, m, n);
+    v.dtype = dtype;
+    v.strides[0] = batch > 1 && !is_out && kind % 2 == 0 ? 0 : size;
+    v.strides[1] = row;
+    v.strides[2] = col;
+    *mem = make(seed, dtype, size > 0 && batch > 0 ? (batch - 1) * v.strides[0] + size : 0);
+    v.data = mem->p;
+    return v;
+}
+
+static int64_t extent(uint64_t *seed)
+{
+    static const int64_t edges[] = {0, 1, 2, 6, 13, 14, 15, 16, 17, 31, 32, 33, 64, 128, 129};
+    switch (test_random_int(seed, 0, 4)) {
+    case 0:  return edges[test_random_int(seed, 0, 14)];
+    case 1:  return test_random_int(seed, 1, 300);
+    default: return test_random_int(seed, 1, 40);
+    }
+}
+
+static product random_product(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k)
+{
+    static const double alpha[] = {1, 1, 0.5}, beta[] = {0, 0, 1, -0.25};
+    product p;
+    int64_t i, j, b;
+    p.c = call(TN_KERNEL_GEMM);
+    in(&p.c, matrix(seed, dtype, batch, m, k, false, &p.a));
+    in(&p.c, matrix(seed, dtype, batch, k, n, false, &p.b));
+    p.bias = make(seed, dtype, 3 * n);
+    in(&p.c, view(&p.bias, n, -1, -1));
+    if (test_random_int(seed, 0, 1)) p.c.in[2].data = NULL;
+    if (test_random_int(seed, 0, 3) == 0) p.c.in[2].strides[0] = 3;
+    out(&p.c, matrix(seed, dtype, batch, m, n, true, &p.out));
+    p.c.f[0] = alpha[test_random_int(seed, 0, 2)];
+    p.c.f[1] = beta[test_random_int(seed, 0, 3)];
+    for (b = 0; b < batch && p.c.f[1] == 0; b++)               /* what beta = 0 must not read */
+        for (i = 0; i < m; i++)
+            for (j = 0; j < n; j++)
+                set(&p.out, b * p.c.out[0].strides[0] + i * p.c.out[0].strides[1] + j * p.c.out[0].strides[2], (double)NAN);
+    return p;
+}
+
+static void drop_product(product *p)
+{
+    drop(&p->a);
+    drop(&p->b);
+    drop(&p->bias);
+    drop(&p->out);
+}
+
+/* Random products on every level. The bound grows with the depth as the errors of a sum may. */
+static double gemm_error(tn_dtype dtype, int count, double unit)
+{
+    tn_simd level;
+    double  worst = 0;
+    EACH_LEVEL(level) {
+        tni_cpu *cpu = open_cpu(level, 3, backwards);
+        uint64_t seed = 7;
+        int      t;
+        for (t = 0; t < count; t++) {
+            int64_t batch = test_random_int(&seed, 0, 5) == 0 ? test_random_int(&seed, 0, 5) : 1;
+            int64_t m = extent(&seed), n = extent(&seed), k = extent(&seed) * (t % 50 == 0 ? 9 : 1);
+            product p = random_product(&seed, dtype, batch, m, n, k);
+            buffer  got = copy(&p.out);
+            double  error;
+            tni_reference_run(NULL, &p.c);
+            p.c.out[0].data = got.p;
+            run(cpu, &p.c);
+            error = difference(&got, &p.out, false) / (unit * (double)(k + 8));
+            if (!CHECK(error <= 1) || !CHECK(same_guards(&got, &p.out)))
+                printf("     level %d dtype %d: %d x [%d,%d][%d,%d]\n", (int)level, (int)dtype, (int)batch, (int)m, (int)k, (int)k, (int)n);
+            if (error > worst) worst = error;
+            drop(&got);
+            drop_product(&p);
+        }
+        tni_cpu_close(cpu);
+    }
+    return worst;
+}
+
+TEST(gemm_float)  { WORST("gemm float, in 2^-24 (k+8)", gemm_error(TN_F32, 500, 1.0 / 16777216), 1); }
+TEST(gemm_double) { WORST("gemm double, in 2^-53 (k+8)", gemm_error(TN_F64, 300, 0x1p-53), 1); }
+
+/* The same bits for every number of threads and order of tasks, above and below each threshold. */
+TEST(gemm_same_bits)
+{
+    static const int64_t shape[][4] = {{1, 300, 700, 500}, {1, 1700, 40, 300}, {1, 33, 3200, 90}, {40, 64, 48, 72}, {3, 350, 300, 330}, {1, 500, 10, 600}};
+    tn_simd level;
+    size_t  s;
+    EACH_LEVEL(level)
+        for (s = 0; s < sizeof shape / sizeof *shape; s++) {
+            int threads;
+            for (threads = 2; threads <= 4; threads++) {
+                uint64_t seed = 11 + s;
+                product  p = random_product(&seed, TN_F32, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
+                buffer   got = copy(&p.out);
+                tni_cpu *one = open_cpu(level, 1, NULL), *many = open_cpu(level, threads, threads == 2 ? NULL : backwards);
+                run(one, &p.c);
+                p.c.out[0].data = got.p;
+                run(many, &p.c);
+                CHECK(same_bits(&got, &p.out));
+                tni_cpu_close(one);
+                tni_cpu_close(many);
+                drop(&got);
+                drop_product(&p);
+            }
+        }
+}
+
+/* ---- passes --------------------------------------------------------------------------------------- */
+
+/* A call whose outputs are buffers, run by the reference, by one thread, by three, and compared. */
+typedef struct trial { tn_call c; buffer out[TN_CALL_OUT]; bool strictly; double bound; } trial;
+
+static void replace(tn_call *c, buffer *b, const buffer *from)
+{
+    int i;
+    for (i = 0; i < c->n_out; i++) {
+        b[i] = copy(&from[i]);
+        if (c->out[i].data) c->out[i].data = b[i].p + ((char *)c->out[i].data - from[i].p);
+    }
+}
+
+static double attempt(const trial *t)
+{
+    buffer  right[TN_CALL_OUT], one[TN_CALL_OUT], many[TN_CALL_OUT];
+    tn_call c = t->c;
+    tn_simd level;
+    double  worst = 0;
+    int     i;
+    replace(&c, right, t->out);
+    tni_reference_run(NULL, &c);
+    EACH_LEVEL(level) {
+        tni_cpu *alone = open_cpu(level, 1, NULL), *three = open_cpu(level, 3, backwards);
+        c = t->c;
+        replace(&c, one, t->out);
+        run(alone, &c);
+        c = t->c;
+        replace(&c, many, t->out);
+        run(three, &c);
+        for (i = 0; i < c.n_out; i++) {
+            double d = difference(&one[i], &right[i], t->strictly);
+            if (!CHECK(d <= t->bound) || !CHECK(same_guards(&one[i], &right[i])) || !CHECK(same_bits(&one[i], &many[i])))
+                printf("     kernel %s, level %d, output %d: error %g, shape %d %d\n", tn_kernel_name(c.kernel), (int)level, i, d,
+                       (int)c.out[0].shape[0], (int)c.out[0].shape[1]);
+            if (d > worst) worst = d;
+            drop(&one[i]);
+            drop(&many[i]);
+        }
+        tni_cpu_close(alone);
+        tni_cpu_close(three);
+    }
+    for (i = 0; i < c.n_out; i++) drop(&right[i]);
+    return worst;
+}
+
+static trial begin(tn_kernel k, double bound)
+{
+    trial t;
+    memset(&t, 0, sizeof t);
+    t.c = call(k);
+    t.bound = bound;
+    return t;
+}
+
+static void result(trial *t, buffer b, tn_view v)
+{
+    t->out[t->c.n_out] = b;
+    out(&t->c, v);
+}
+
+static void finish(trial *t, double *worst)
+{
+    double d = attempt(t);
+    int    i;
+    if (d > *worst) *worst = d;
+    for (i = 0; i < t->c.n_out; i++) drop(&t->out[i]);
+}
+
+/* Rows and columns with all kinds of tails; now and then enough for several tasks. */
+static int64_t rows_of(int t)    { return t % 7 == 0 ? 700 : 1 + t % 5; }
+static int64_t columns_of(int t) { return t < 40 ? 1 + t : t % 3 == 0 ? 2048 : 100 + 13 * t; }
+
+static void spike(buffer *b)            /* values at which formulas break */
+{
+    static const double odd[] = {0, -0.0, 1e-30, -1e-30, 30, -30, 100, -100, 1e4, -1e4};
+    int64_t i;
+    for (i = 0; i < b->n && i < 10; i++) set(b, i * 7 % b->n, odd[i]);
+    if (b->n > 12) { set(b, 3, HUGE_VAL); set(b, 5, -HUGE_VAL); set(b, b->n - 2, (double)NAN); }
+}
+
+TEST(activations)
+{
+    uint64_t seed = 1;
+    double   worst = 0;
+    int      t, kind;
+    for (t = 0; t < 60; t += 3)
+        for (kind = TN_ACT_NONE; kind <= TN_ACT_SIGMOID; kind++) {
+            int64_t n = t % 2 == 0 ? 50000 + t : columns_of(t);
+            buffer  x = make(&seed, TN_F32, n), dy = make(&seed, TN_F32, n);
+            trial   f = begin(TN_KERNEL_ACT, 4e-7), b = begin(TN_KERNEL_ACT_BACKWARD, 1e-6);
+            int64_t i;
+            for (i = 0; i < n; i++) set(&x, i, 8 * get(&x, i));
+            spike(&x);
+            f.c.i[0] = b.c.i[0] = kind;
+            b.c.accumulate = t % 4 == 0;
+            in(&f.c, view(&x, n, -1, -1));
+            in(&b.c, view(&x, n, -1, -1));
+            in(&b.c, view(&dy, n, -1, -1));
+            result(&f, make(&seed, TN_F32, n), view(NULL, n, -1, -1));
+            result(&b, make(&seed, TN_F32, n), view(NULL, n, -1, -1));
+            f.c.out[0].data = f.out[0].p;
+            b.c.out[0].data = b.out[0].p;
+            finish(&f, &worst);
+            finish(&b, &worst);
+            drop(&x);
+            drop(&dy);
+        }
+    WORST("activations", worst, 1e-6);
+}
+
+/* Relative to the value itself, far into the tails: what the polynomials are worth. */
+TEST(activations_in_ulps)
+{
+    static const int kind[] = {TN_ACT_SWISH, TN_ACT_SIGMOID, TN_ACT_GELU};
+    uint64_t seed = 5;
+    int64_t  n = 200000, i;
+    buffer   x = make(&seed, TN_F32, n);
+    int      k;
+    for (k = 0; k < 3; k++) {
+        trial  t = begin(TN_KERNEL_ACT, 1);
+        double worst = 0;
+        for (i = 0; i < n; i++) set(&x, i, (k == 2 ? 6.0 : 40.0) * (2 * (double)i / (double)n - 1));
+        t.c.i[0] = kind[k];
+        t.strictly = true;
+        in(&t.c, view(&x, n, -1, -1));
+        result(&t, make(&seed, TN_F32, n), view(NULL, n, -1, -1));
+        t.c.out[0].data = t.out[0].p;
+        finish(&t, &worst);
+        WORST(k == 2 ? "gelu, in 2^-24" : k == 1 ? "sigmoid, in 2^-24" : "swish, in 2^-24", worst * 16777216, k == 2 ? 24 : 4);
+    }
+    drop(&x);
+}
+
+TEST(glu)
+{
+    uint64_t seed = 2;
+    double   worst = 0;
+    int      t, kind;
+    for (t = 0; t < 60; t += 3)
+        for (kind = TN_ACT_NONE; kind <= TN_ACT_SIGMOID; kind++) {
+            int64_t R = rows_of(t), h = columns_of(t);
+            buffer  x = make(&seed, TN_F32, R * 2 * h), dy = make(&seed, TN_F32, R * h);
+            trial   f = begin(TN_KERNEL_GLU, 1e-6), b = begin(TN_KERNEL_GLU_BACKWARD, 1e-6);
+            f.c.i[0] = b.c.i[0] = kind;
+            b.c.accumulate = t % 2 == 0;
+            in(&f.c, view(&x, R, 2 * h, -1));
+            in(&b.c, view(&x, R, 2 * h, -1));
+            in(&b.c, view(&dy, R, h, -1));
+            result(&f, make(&seed, TN_F32, R * h), view(NULL, R, h, -1));
+            result(&b, make(&seed, TN_F32, R * 2 * h), view(NULL, R, 2 * h, -1));
+            f.c.out[0].data = f.out[0].p;
+            b.c.out[0].data = b.out[0].p;
+            finish(&f, &worst);
+            finish(&b, &worst);
+            drop(&x);
+            drop(&dy);
+        }
+    WORST("glu", worst, 1e-6);
+}
+
+/* [R,C] with each operand whole, or broadcast along one axis or both, or a part of longer rows. */
+TEST(add_and_mul)
+{
+    uint64_t seed = 3;
+    double   worst = 0;
+    int      t;
+    for (t = 0; t < 120; t++) {
+        int64_t R = rows_of(t), C = columns_of(t % 60), wide = C + t % 3;
+        buffer  a = make(&seed, TN_F32, R * wide), b = make(&seed, TN_F32, R * wide);
+        trial   f = begin(t % 2 == 0 ? TN_KERNEL_ADD : TN_KERNEL_MUL, 1e-6);
+        tn_view v[3];
+        int     k;
+        for (k = 0; k < 3; k++) {
+            v[k] = view(k == 0 ? &a : &b, R, C, -1);
+            v[k].strides[0] = wide;
+        }
+        if (t % 5 == 1) v[1].strides[0] = 0;
+        if (t % 5 == 2) v[1].strides[1] = 0;
+        if (t % 5 == 3) v[0].strides[0] = v[0].strides[1] = 0;
+        if (t % 5 == 4 && wide >= 2 * C) v[1].strides[1] = 2;
+        in(&f.c, v[0]);
+        if (f.c.kernel == TN_KERNEL_MUL || t % 3 != 0) in(&f.c, v[1]);
+        result(&f, make(&seed, TN_F32, R * wide), v[2]);
+        f.c.out[0].data = f.out[0].p;
+        f.c.f[0] = 0.75;
+        f.c.f[1] = -1.5;
+        f.c.accumulate = t % 4 == 0;
+        finish(&f, &worst);
+        drop(&a);
+        drop(&b);
+    }
+    WORST("add and mul", worst, 1e-6);
+}
+
+TEST(sums)
+{
+    uint64_t seed = 4;
+    double   worst = 0;
+    int      t, way;
+    for (t = 0; t < 60; t += 2)
+        for (way = 0; way < 4; way++) {                           /* all, each row, each column, the middle axis of three */
+            int64_t R = rows_of(t), C = columns_of(t), D = way == 3 ? 3 : 1;
+            buffer  x = make(&seed, TN_F32, D * R * C);
+            trial   f = begin(TN_KERNEL_SUM, 1e-6);
+            tn_view y = view(NULL, way == 3 ? D : 1, way == 1 ? R : 1, way >= 2 ? C : 1);
+            in(&f.c, view(&x, D, R, C));
+            result(&f, make(&seed, TN_F32, y.shape[0] * y.shape[1] * y.shape[2]), y);
+            f.c.out[0].data = f.out[0].p;
+            f.c.f[0] = 0.125;
+            f.c.accumulate = t % 4 == 0;
+            finish(&f, &worst);
+            drop(&x);
+        }
+    WORST("sums", worst, 1e-6);
+}
+
+TEST(rmsnorm)
+{
+    uint64_t seed = 6;
+    double   worst = 0;
+    int      t;
+    for (t = 0; t < 60; t++) {
+        int64_t R = rows_of(t), C = columns_of(t), i;
+        buffer  x = make(&seed, TN_F32, R * C), w = make(&seed, TN_F32, C), dy = make(&seed, TN_F32, R * C), r = make(&seed, TN_F32, R);
+        trial   f = begin(TN_KERNEL_RMSNORM, 2e-6), b = begin(TN_KERNEL_RMSNORM_BACKWARD, 5e-5);
+        for (i = 0; i < R; i++) set(&r, i, 1 + 0.1 * get(&r, i));
+        in(&f.c, view(&x, R, C, -1));
+        in(&f.c, view(t % 3 ? &w : NULL, C, -1, -1));
+        f.c.f[0] = 1e-6;
+        result(&f, make(&seed, TN_F32, R * C), view(NULL, R, C, -1));
+        result(&f, make(&seed, TN_F32, R), view(NULL, R, -1, -1));
+        f.c.out[0].data = f.out[0].p;
+        f.c.out[1].data = f.out[1].p;
+        in(&b.c, view(&x, R, C, -1));
+        in(&b.c, view(t % 3 ? &w : NULL, C, -1, -1));
+        in(&b.c, view(&r, R, -1, -1));
+        in(&b.c, view(&dy, R, C, -1));
+        result(&b, make(&seed, TN_F32, R * C), view(NULL, R, C, -1));
+        result(&b, make(&seed, TN_F32, C), view(NULL, C, -1, -1));
+        if (t % 5 != 4) b.c.out[0].data = b.out[0].p;
+        if (t % 5 != 3) b.c.out[1].data = b.out[1].p;
+        b.c.accumulate = t % 2 == 0;
+        finish(&f, &worst);
+        finish(&b, &worst);
+        drop(&x);
+        drop(&w);
+        drop(&dy);
+        drop(&r);
+    }
+    WORST("rmsnorm (the reference adds up dw in float)", worst, 5e-5);
+}
+
+TEST(cross_entropy)
+{
+    uint64_t seed = 8;
+    double   worst = 0;
+    int      t;
+    for (t = 0; t < 60; t++) {
+        int64_t R = rows_of(t), C = columns_of(t), i;
+        buffer  z = make(&seed, TN_F32, R * C), label = make(&seed, TN_I32, R), lse = make(&seed, TN_F32, R), dloss = make(&seed, TN_F32, 1);
+        trial   f = begin(TN_KERNEL_CROSS_ENTROPY, 2e-6), b = begin(TN_KERNEL_CROSS_ENTROPY_BACKWARD, 2e-6);
+        buffer  fault = make(&seed, TN_I32, 4);
+        for (i = 0; i < R * C; i++) set(&z, i, (t % 4 == 0 ? 40 : 3) * get(&z, i));
+        for (i = 0; i < R; i++) { set(&label, i, (double)test_random_int(&seed, 0, C - 1)); set(&lse, i, 5 + get(&lse, i)); }
+        for (i = 0; i < 4; i++) set(&fault, i, 0);
+        if (t % 3 == 0 && R > 2) { set(&label, 1, (double)C); set(&label, 2, -1); }
+        if (t % 6 == 1) set(&z, C / 2, t % 4 == 1 ? (double)NAN : HUGE_VAL);
+        if (t % 6 == 2) for (i = 0; i < C; i++) set(&z, i, i % 2 == 0 && t != 8 ? 1 : -HUGE_VAL);
+        in(&f.c, view(&z, R, C, -1));
+        in(&f.c, view(&label, R, -1, -1));
+        result(&f, make(&seed, TN_F32, 1), view(NULL, -1, -1, -1));
+        result(&f, make(&seed, TN_F32, R), view(NULL, R, -1, -1));
+        result(&f, fault, view(&fault, 4, -1, -1));
+        f.c.out[0].data = f.out[0].p;
+        f.c.out[1].data = f.out[1].p;
+        in(&b.c, view(&z, R, C, -1));
+        in(&b.c, view(&label, R, -1, -1));
+        in(&b.c, view(&lse, R, -1, -1));
+        in(&b.c, view(&dloss, -1, -1, -1));
+        result(&b, make(&seed, TN_F32, R * C), view(NULL, R, C, -1));
+        b.c.out[0].data = b.out[0].p;
+        b.c.accumulate = t % 2 == 0;
+        finish(&f, &worst);
+        if (t % 4 != 0) finish(&b, &worst);
+        else drop(&b.out[0]);
+        drop(&z);
+        drop(&label);
+        drop(&lse);
+        drop(&dloss);
+    }
+    WORST("cross entropy", worst, 2e-6);
+}
+
+TEST(random_numbers)
+{
+    static const tn_kernel kernel[] = {TN_KERNEL_UNIFORM, TN_KERNEL_NORMAL, TN_KERNEL_DROPOUT};
+    uint64_t seed = 9;
+    double   worst[3] = {0, 0, 0};
+    int      t, k;
+    for (t = 0; t < 45; t++)
+        for (k = 0; k < 3; k++) {
+            int64_t n = t == 0 ? 0 : t < 40 ? t * t : 16384 * (t - 38) + t;
+            buffer  x = make(&seed, TN_F32, n), clock = make(&seed, TN_I32, 1);
+            trial   f = begin(kernel[k], 1);
+            f.strictly = k < 2 || t % 2 != 0;
+            if (k == 2) in(&f.c, view(&x, n, -1, -1));
+            in(&f.c, view(&clock, 1, -1, -1));
+            set(&clock, 0, t - 3);
+            f.c.f[0] = k == 0 ? -0.3 : k == 1 ? 0 : 0.1 * (t % 10);
+            f.c.f[1] = k == 0 ? 0.7 : 0.02;
+            f.c.i[0] = (int64_t)test_random(&seed);
+            f.c.i[1] = t * 77;
+            f.c.accumulate = k == 2 && t % 2 == 0;
+            result(&f, make(&seed, TN_F32, n), view(NULL, n, -1, -1));
+            f.c.out[0].data = f.out[0].p;
+            finish(&f, &worst[k]);
+            drop(&x);
+            drop(&clock);
+        }
+    WORST("uniform: the same bits", worst[0], 0);
+    WORST("normal, in 2^-24", worst[1] * 16777216, 4);
+    WORST("dropout, in 2^-24", worst[2] * 16777216, 3);
+}
+
+TEST(optimisers)
+{
+    static const tn_kernel kernel[] = {TN_KERNEL_SUMSQ, TN_KERNEL_ADAMW, TN_KERNEL_SGD};
+    uint64_t seed = 10;
+    double   worst = 0;
+    int      t, k;
+    for (t = 0; t < 48; t++)
+        for (k = 0; k < 3; k++) {
+            int64_t n = t < 40 ? t * t : 16384 * (t - 38) + t, i;
+            buffer  g = make(&seed, TN_F32, n), s = make(&seed, TN_F32, 8), v = make(&seed, TN_F32, n), fault = make(&seed, TN_I32, 4);
+            trial   f = begin(kernel[k], 1e-6);
+            for (i = 0; i < n; i++) set(&v, i, fabs(get(&v, i)));
+            for (i = 0; i < 4; i++) set(&fault, i, 0);
+            if (t % 8 == 7) set(&g, n / 2, t % 16 == 7 ? (double)NAN : HUGE_VAL);
+            set(&s, TNI_LR, 0.01);
+            set(&s, TNI_STEP, 1 + t);
+            set(&s, TNI_FACTOR, t % 2 == 0 ? 1 : 0.3);
+            set(&s, TNI_SKIP, t % 6 == 5);
+            f.c.f[0] = 0.9;
+            f.c.f[1] = k == 1 ? 0.999 : t % 2;
+            f.c.f[2] = 1e-8;
+            f.c.f[3] = 0.1;
+            f.c.f[4] = 0.5;
+            f.c.i[0] = 17;
+            if (k == 0) {
+                in(&f.c, view(&g, n, -1, -1));
+                result(&f, s, view(&s, 8, -1, -1));
+                result(&f, fault, view(&fault, 4, -1, -1));
+                finish(&f, &worst);
+                drop(&g);
+                drop(&v);
+                continue;
+            }
+            in(&f.c, view(&s, 8, -1, -1));
+            result(&f, make(&seed, TN_F32, n), view(NULL, n, -1, -1));
+            f.c.out[0].data = f.out[0].p;
+            result(&f, g, view(&g, n, -1, -1));
+            if (k == 1 || t % 3 != 0) {
+                result(&f, make(&seed, TN_F32, n), view(NULL, n, -1, -1));
+                f.c.out[2].data = f.out[2].p;
+            } else f.c.f[0] = f.c.f[1] = 0;
+            if (k == 1) result(&f, v, view(&v, n, -1, -1));
+            else drop(&v);
+            finish(&f, &worst);
+            drop(&s);
+            drop(&fault);
+        }
+    WORST("optimisers", worst, 1e-6);
+}
+
+/* Permuted axes, steps, broadcast; floats and ids. */
+TEST(copies)
+{
+    static const tn_dtype dtype[] = {TN_F32, TN_F64, TN_I32};
+    uint64_t seed = 12;
+    double   worst = 0;
+    int      t, k;
+    for (t = 0; t < 60; t++) {
+        int64_t n[3], at = 1;
+        buffer  x;
+        trial   f = begin(t % 6 == 5 ? TN_KERNEL_FILL : TN_KERNEL_COPY, 0);
+        tn_view v;
+        int     order[3] = {0, 1, 2};
+        for (k = 0; k < 3; k++) n[k] = t % 10 == 9 ? 40 : test_random_int(&seed, t % 13 == 0 ? 0 : 1, 9);
+        x = make(&seed, dtype[t % 3], n[0] * n[1] * n[2] * 2);
+        v = view(&x, n[0], n[1], n[2]);
+        if (t % 2) { order[0] = (int)test_random_int(&seed, 0, 2); order[1] = (order[0] + 1) % 3; order[2] = (order[0] + 2) % 3; }
+        for (k = 2; k >= 0; k--) { v.strides[order[k]] = at; at *= n[order[k]]; }
+        if (t % 5 == 2) for (k = 0; k < 3; k++) v.strides[k] *= 2;
+        if (t % 5 == 3) v.strides[t % 3] = 0;
+        if (f.c.kernel == TN_KERNEL_COPY) in(&f.c, v);
+        f.c.f[0] = 1.25;
+        result(&f, make(&seed, t % 7 == 6 ? TN_F32 : x.dtype, n[0] * n[1] * n[2]), view(NULL, n[0], n[1], n[2]));
+        f.c.out[0].data = f.out[0].p;
+        f.c.out[0].dtype = f.out[0].dtype;
+        finish(&f, &worst);
+        drop(&x);
+    }
+    WORST("copies: the same bits", worst, 0);
+}
+
+TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, gemm_float, gemm_double, gemm_same_bits, activations, activations_in_ulps,
+          glu, add_and_mul, sums, rmsnorm, cross_entropy, random_numbers, optimisers, copies)

@@ -1,0 +1,111 @@
+/* test_debug.c: what TN_DEBUG catches. A tensor of a reset arena is told from the tensors that came after it, by ops and by views,
+   until the reset after; its data is NaN. */
+
+#define TN_DEBUG
+#define TENSORNET_IMPLEMENTATION
+#include "sealed.h"
+#include "test.h"
+
+static tn_ctx *ctx_on(const tn_backend *backend)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.backend = backend;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static void stale(const tn_backend *backend)
+{
+    tn_ctx *ctx = ctx_on(backend);
+    tn_tensor *old, *kept, *fresh = NULL;
+    float v[6] = {0, 0, 0, 0, 0, 0};
+    int k;
+    REQUIRE(ctx != NULL);
+    old = tn_full(ctx, 0, NULL, 1);
+    kept = tn_tensor_keep(old);
+    tn_ctx_reset(ctx);
+    for (k = 0; k < 100; k++) fresh = tn_full(ctx, 0, NULL, 2);        /* many headers, none over the old one */
+    CHECK(tn_add(ctx, fresh, old) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "add: b is a tensor of an arena that was reset");
+    CHECK(tn_reshape_2d(old, 1, 1) == NULL);                           /* what is given no context refuses without words */
+    CHECK(tn_slice(old, 0, 0, 1) == NULL);
+    CHECK(tn_transpose(old, 0, 0) == NULL);
+    CHECK(tn_tensor_keep(old) == NULL);
+    CHECK(tn_item(old) != tn_item(old));
+    CHECK_STATUS(tn_write(old, TN_F32, v, 1), TN_ERR_ARG);
+    CHECK_STATUS(tn_watch(old), TN_ERR_ARG);
+    CHECK_INT(tn_tensor_format(old, NULL, 0), -1);
+    CHECK_INT(tn_tensor_count(old), 0);
+    CHECK(tn_item(kept) == 1);
+    CHECK(tn_item(fresh) == 2);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(stale_tensors)
+{
+    stale(tn_cpu_backend());
+    if (SEALED) stale(sealed_cpu());
+}
+
+/* Bytes that nobody has written since the reset are NaN, so that a forgotten write shows. */
+TEST(poison)
+{
+    tn_ctx *ctx = ctx_on(NULL);
+    tn_mark mark;
+    tn_tensor *t;
+    float v[6];
+    int64_t n = 6;
+    int i;
+    REQUIRE(ctx != NULL);
+    tn_full(ctx, 1, &n, 1);
+    tn_ctx_reset(ctx);
+    t = tn_tensor_new(ctx, TN_F32, 1, &n);
+    CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
+    for (i = 0; i < 6; i++) CHECK(v[i] != v[i]);
+    mark = tn_arena_mark(ctx);
+    tn_full(ctx, 1, &n, 1);
+    CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
+    t = tn_tensor_new(ctx, TN_F32, 1, &n);
+    CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
+    for (i = 0; i < 6; i++) CHECK(v[i] != v[i]);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Training under TN_DEBUG comes to the same end, and allocates nothing once it is warm. */
+TEST(debug_training)
+{
+    tn_ctx *ctx = ctx_on(NULL);
+    tn_params *ps = tn_params_create(ctx);
+    tn_linear_desc d;
+    tn_linear fc;
+    tn_optim *optim;
+    tn_memory warm = tn_ctx_memory(ctx);
+    int64_t shape[2] = {4, 3}, n = 4;
+    int step;
+    float first = 0, loss = 0;
+    memset(&d, 0, sizeof d);
+    d.in = 3;
+    d.out = 2;
+    REQUIRE(tn_linear_init(ps, "fc", &fc, &d) == TN_OK);
+    optim = tn_optim_create(ps, NULL);
+    for (step = 0; step < 20; step++) {
+        tn_tensor *x = tn_uniform(ctx, 2, shape, 0, 1), *labels = tn_cast(ctx, tn_full(ctx, 1, &n, 1), TN_I32), *y;
+        tn_record(ctx);
+        y = tn_cross_entropy(ctx, tn_linear_forward(ctx, &fc, x), labels);
+        CHECK_STATUS(tn_backward(ctx, y), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+        loss = (float)tn_item(y);
+        if (step == 0) first = loss;
+        tn_ctx_reset(ctx);
+        if (step == 2) warm = tn_ctx_memory(ctx);
+    }
+    CHECK(loss < first);
+    CHECK_INT(tn_ctx_memory(ctx).allocations, warm.allocations);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(stale_tensors, poison, debug_training)

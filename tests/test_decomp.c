@@ -1,0 +1,870 @@
+/* test_decomp.c: QR, symmetric eigen and SVD, inside and through tensors. */
+
+#define TENSORNET_IMPLEMENTATION
+#include "test.h"
+
+#define EPS 0x1p-52
+
+static double *doubles(int64_t n) { return (double *)calloc((size_t)n + 1, sizeof(double)); }
+
+static double *same(const double *a, int64_t n)
+{
+    double *copy = doubles(n);
+    memcpy(copy, a, (size_t)n * sizeof *a);
+    return copy;
+}
+
+static double *random_matrix(int64_t m, int64_t n, uint64_t seed)
+{
+    double *a = doubles(m * n);
+    for (int64_t i = 0; i < m * n; i++) a[i] = test_random_real(&seed);
+    return a;
+}
+
+/* element (i,j) of the symmetric matrix is f(i,j), i <= j */
+static double *symmetric(int64_t n, double (*f)(int64_t i, int64_t j, int64_t n))
+{
+    double *a = doubles(n * n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = i; j < n; j++) a[i * n + j] = a[j * n + i] = f(i, j, n);
+    return a;
+}
+
+static double noise(int64_t i, int64_t j)
+{
+    uint64_t state = (uint64_t)(i * 100003 + j);
+    return test_random_real(&state);
+}
+
+static double norm(const double *a, int64_t n) { return tni_frobenius(n, a); }
+
+/* |X X^T - I|_F / sqrt(k) of the rows of x[k,n] */
+static double rows_off_orthonormal(int64_t k, int64_t n, const double *x)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j < k; j++) {
+            double product = -(double)(i == j);
+            for (int64_t l = 0; l < n; l++) product += x[i * n + l] * x[j * n + l];
+            worst += product * product;
+        }
+    return k ? sqrt(worst / (double)k) : 0;
+}
+
+static double columns_off_orthonormal(int64_t m, int64_t k, const double *x)
+{
+    double *turned = doubles(m * k), worst;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < k; j++) turned[j * m + i] = x[i * k + j];
+    worst = rows_off_orthonormal(k, m, turned);
+    free(turned);
+    return worst;
+}
+
+/* |A - L diag(d) R|_F / |A|_F by the plainest loops; scale keeps the squares of huge and tiny A in range. */
+static double off_product(int64_t m, int64_t n, int64_t k, const double *a, const double *left, const double *d, const double *right, double scale)
+{
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double x = a[i * n + j] * scale;
+            size += x * x;
+            for (int64_t l = 0; l < k; l++) x -= left[i * k + l] * (d ? d[l] * scale * right[l * n + j] : right[l * n + j] * scale);
+            difference += x * x;
+        }
+    return sqrt(size > 0 ? difference / size : difference);
+}
+
+/* An independent oracle: cyclic two-sided Jacobi. Values ascending. Golub & Van Loan 2013, 8.5 */
+static void jacobi_oracle(int64_t n, double *a, double *values)
+{
+    for (int sweep = 0; sweep < 30; sweep++)
+        for (int64_t p = 0; p < n; p++)
+            for (int64_t q = p + 1; q < n; q++) {
+                double theta, t, c, s;
+                if (a[p * n + q] == 0) continue;
+                theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
+                t = (theta < 0 ? -1 : 1) / (fabs(theta) + hypot(1, theta));
+                c = 1 / sqrt(1 + t * t);
+                s = c * t;
+                for (int64_t k = 0; k < n; k++) {
+                    double x = a[p * n + k], y = a[q * n + k];
+                    a[p * n + k] = c * x - s * y;
+                    a[q * n + k] = s * x + c * y;
+                }
+                for (int64_t k = 0; k < n; k++) {
+                    double x = a[k * n + p], y = a[k * n + q];
+                    a[k * n + p] = c * x - s * y;
+                    a[k * n + q] = s * x + c * y;
+                }
+            }
+    for (int64_t i = 0; i < n; i++) values[i] = a[i * n + i];
+    tni_sort_rows(n, values, tni_before_ascending, 0, NULL, NULL);
+}
+
+/* ---- the inner eigensolver */
+
+typedef struct eigen { double *values, *vectors; tn_status status; } eigen;
+
+static eigen eigen_of(const double *a, int64_t n)
+{
+    double *copy = same(a, n * n), *work = doubles(tni_eigh_work(n));
+    eigen e;
+    e.values = doubles(n);
+    e.vectors = doubles(n * n);
+    e.status = tni_eigh(n, copy, e.values, e.vectors, work);
+    free(copy);
+    free(work);
+    return e;
+}
+
+static void eigen_free(eigen e)
+{
+    free(e.values);
+    free(e.vectors);
+}
+
+typedef struct eigen_errors { double residual, orthogonal, trace, size, oracle; } eigen_errors;
+
+static void raise_to(double *worst, double x) { if (!(x <= *worst)) *worst = x; }
+
+/* Everything that must hold for any symmetric matrix, relative to its norm. */
+static void check_eigen(int64_t n, const double *a, eigen_errors *worst)
+{
+    eigen   e = eigen_of(a, n);
+    double *only = doubles(n), *copy = same(a, n * n), *work = doubles(tni_eigh_work(n));
+    double  size = norm(a, n * n), scale = tni_unit_scale(size), trace = 0, sum = 0, residual = 0;
+    size = size > 0 ? size * scale : 1;
+    CHECK_STATUS(e.status, TN_OK);
+    for (int64_t i = 0; i < n; i++) {
+        trace += a[i * n + i] * scale;
+        sum += e.values[i] * scale;
+        CHECK(i == 0 || e.values[i - 1] <= e.values[i]);
+        CHECK(!tni_points_down(n, e.vectors + i * n, 1));
+        for (int64_t j = 0; j < n; j++) {
+            double x = -e.values[i] * scale * e.vectors[i * n + j];
+            for (int64_t k = 0; k < n; k++) x += a[j * n + k] * scale * e.vectors[i * n + k];
+            residual += x * x;
+        }
+    }
+    raise_to(&worst->residual, sqrt(residual) / size);
+    raise_to(&worst->orthogonal, rows_off_orthonormal(n, n, e.vectors));
+    raise_to(&worst->trace, fabs(trace - sum) / size);
+    raise_to(&worst->size, fabs(norm(e.values, n) * scale - norm(a, n * n) * scale) / size);
+    CHECK_STATUS(tni_eigh(n, copy, only, NULL, work), TN_OK);
+    CHECK(memcmp(only, e.values, (size_t)n * sizeof *only) == 0);
+    if (n <= 100) {
+        memcpy(copy, a, (size_t)(n * n) * sizeof *a);
+        tni_scale_by(n * n, scale, copy);
+        jacobi_oracle(n, copy, only);
+        for (int64_t i = 0; i < n; i++) raise_to(&worst->oracle, fabs(only[i] - e.values[i] * scale) / size);
+    }
+    free(only);
+    free(copy);
+    free(work);
+    eigen_free(e);
+}
+
+static void report_eigen(const eigen_errors *worst)
+{
+    WORST("|A V - V L| / |A|", worst->residual, 1e-14);
+    WORST("|V V^T - I| / sqrt n", worst->orthogonal, 1e-14);
+    WORST("trace", worst->trace, 1e-13);
+    WORST("Frobenius norm", worst->size, 1e-13);
+    WORST("values against Jacobi", worst->oracle, 1e-14);
+}
+
+static double uniform_entry(int64_t i, int64_t j, int64_t n) { (void)n; return noise(i, j); }
+
+TEST(eigh_random)
+{
+    static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 17, 32, 33, 34, 64, 65, 100, 257, 513};
+    eigen_errors worst = {0, 0, 0, 0, 0};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        double *a = symmetric(sizes[k], uniform_entry);
+        check_eigen(sizes[k], a, &worst);
+        free(a);
+    }
+    report_eigen(&worst);
+}
+
+/* Matrices that have broken eigensolvers. */
+static double zeros(int64_t i, int64_t j, int64_t n)          { (void)i; (void)j; (void)n; return 0; }
+static double ones(int64_t i, int64_t j, int64_t n)           { (void)i; (void)j; (void)n; return 1; }
+static double identity(int64_t i, int64_t j, int64_t n)       { (void)n; return i == j; }
+static double wilkinson(int64_t i, int64_t j, int64_t n)      { return i == j ? fabs((double)i - (double)(n - 1) / 2) : j - i == 1; }
+static double difference(int64_t i, int64_t j, int64_t n)     { (void)n; return i == j ? 2 : j - i == 1 ? -1 : 0; }
+static double hilbert(int64_t i, int64_t j, int64_t n)        { (void)n; return 1 / (double)(i + j + 1); }
+static double clustered(int64_t i, int64_t j, int64_t n)      { (void)n; return (double)(i == j) + 1e-9 * noise(i, j); }
+static double graded_down(int64_t i, int64_t j, int64_t n)    { return noise(i, j) * pow(10, -6.0 * (double)(i + j) / (double)n); }
+static double graded_up(int64_t i, int64_t j, int64_t n)      { return graded_down(n - 1 - j, n - 1 - i, n); }
+static double graded_steeply(int64_t i, int64_t j, int64_t n) { return noise(i, j) * pow(10, -150.0 * (double)(i + j) / (double)n); }
+static double no_diagonal(int64_t i, int64_t j, int64_t n)    { (void)n; return i == j ? 0 : noise(i, j); }
+static double saddle(int64_t i, int64_t j, int64_t n)         { return i + j == n - 1; }
+static double one_corner(int64_t i, int64_t j, int64_t n)     { return i == 0 && j == n - 1 ? 3 : 0; }
+static double low_rank(int64_t i, int64_t j, int64_t n)
+{
+    double sum = 0;
+    (void)n;
+    for (int64_t k = 0; k < 5; k++) sum += noise(i, k) * noise(j, k) * (k % 2 ? -1 : 1);
+    return sum;
+}
+static double two_blocks(int64_t i, int64_t j, int64_t n)     { return (i < n / 2) == (j < n / 2) ? noise(i % (n / 2 + 1), j % (n / 2 + 1)) : 0; }
+
+TEST(eigh_hard)
+{
+    static double (*const entry[])(int64_t, int64_t, int64_t) = {zeros, ones, identity, wilkinson, difference, hilbert, clustered, graded_down,
+        graded_up, graded_steeply, no_diagonal, saddle, one_corner, low_rank, two_blocks};
+    static const int64_t sizes[] = {2, 3, 21, 64, 130};
+    static const double  scales[] = {1, 1e300, 1e-300, 1e-320};
+    eigen_errors worst = {0, 0, 0, 0, 0}, subnormal = {0, 0, 0, 0, 0};
+    for (size_t k = 0; k < sizeof entry / sizeof *entry; k++)
+        for (size_t s = 0; s < 5; s++)
+            for (size_t c = 0; c < 4; c++) {
+                double *a = symmetric(sizes[s], entry[k]);
+                if (c > 0 && sizes[s] > 64) { free(a); continue; }
+                for (int64_t i = 0; i < sizes[s] * sizes[s]; i++) a[i] *= scales[c];
+                check_eigen(sizes[s], a, c == 3 ? &subnormal : &worst);
+                free(a);
+            }
+    report_eigen(&worst);
+    WORST("|V V^T - I| / sqrt n of subnormal matrices", subnormal.orthogonal, 1e-14);
+    WORST("|A V - V L| / |A| of subnormal matrices", subnormal.residual, 1e-3);     /* the values have 11 bits themselves */
+}
+
+/* Orthogonal Q from noise, then Q diag(values) Q^T with every value many times over. */
+TEST(eigh_repeated)
+{
+    int64_t n = 90;
+    double *noise_in = random_matrix(n, n, 5), *q = doubles(n * n), *r = doubles(n * n), *a = doubles(n * n), *work = doubles(tni_qr_work(n, n));
+    eigen_errors worst = {0, 0, 0, 0, 0};
+    CHECK_STATUS(tni_qr(n, n, tni_rows(noise_in, n), tni_rows(q, n), tni_rows(r, n), work), TN_OK);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = i; j < n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < n; k++) sum += q[i * n + k] * (double)(k % 3 - 1) * q[j * n + k];
+            a[i * n + j] = a[j * n + i] = sum;
+        }
+    check_eigen(n, a, &worst);
+    report_eigen(&worst);
+    {
+        eigen e = eigen_of(a, n);
+        for (int64_t i = 0; i < n; i++) CHECK_NEAR(e.values[i], (double)(i / 30 - 1), 1e-14);
+        eigen_free(e);
+    }
+    free(noise_in); free(q); free(r); free(a); free(work);
+}
+
+/* tools/golden_decomp.py */
+static const double golden_eigenvalues[] = {
+    -3.9320253565533996, -2.6269780271291432, -1.1973344138117425, -0.89853334498190773,
+    -0.44397759054404828, -0.32532154353768794, 2.3483221831644467e-16, 1.2782203292773004,
+    1.7809288871702058, 2.7421452925677698, 3.7735367116156375, 3.9743390559270155
+};
+static const double golden_singular_values[] = {
+    2.3906923061962773, 1.6109060685778274, 1.5519097158763433, 1.4520070297192964,
+    1.1901996810409579, 0.87996285422482412, 0.53627840042662978, 0.47494139259256668
+};
+static double golden_symmetric(int64_t i, int64_t j, int64_t n)
+{
+    (void)n;
+    return (double)((7 * i + 7 * j + 3 * i * j + i * i * j * j) % 19 - 9) / 8;
+}
+
+TEST(eigh_known)
+{
+    static const double s0[] = {5, 8, 8, 12}, s1[] = {21, 26, 26, 32}, output[] = {297, 905, 905, 2817}, input[] = {1206, 1514, 1514, 1908};
+    static const double *const matrix[] = {s0, s1, output, input};
+    static const double value[][2] = {{-0.232125, 17.232125}, {-0.075365, 53.075365},
+                                      {2.381161 * 2.381161, 55.752400 * 55.752400}, {1.686786 * 1.686786, 55.777726 * 55.777726}};
+    static const double tolerance[] = {5e-7, 5e-7, 1.2e-4, 1.2e-4};
+    double *a = symmetric(12, golden_symmetric), worst = 0;
+    eigen   e = eigen_of(a, 12);
+    for (int64_t i = 0; i < 12; i++) raise_to(&worst, fabs(e.values[i] - golden_eigenvalues[i]));
+    WORST("against LAPACK", worst, 1e-14);
+    eigen_free(e);
+    free(a);
+    for (size_t k = 0; k < 4; k++) {
+        e = eigen_of(matrix[k], 2);
+        CHECK_NEAR(e.values[0], value[k][0], tolerance[k]);
+        CHECK_NEAR(e.values[1], value[k][1], tolerance[k]);
+        eigen_free(e);
+    }
+    worst = 0;
+    a = symmetric(200, difference);
+    e = eigen_of(a, 200);
+    for (int k = 1; k <= 200; k++) raise_to(&worst, fabs(e.values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
+    WORST("second differences", worst, 2e-14);
+    eigen_free(e);
+    free(a);
+}
+
+TEST(eigh_refuses)
+{
+    static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
+    double list[64], strip[5 * TNI_STRIP], d[5] = {1, 2, 3, 4, 5}, e[5] = {1, 1, 1, 1, 0}, z[25] = {0};
+    tni_rotations r;
+    for (int k = 0; k < 3; k++) {
+        double *a = symmetric(7, uniform_entry);
+        a[2 * 7 + 5] = bad[k];
+        eigen f = eigen_of(a, 7);
+        CHECK_STATUS(f.status, TN_ERR_NONFINITE);
+        eigen_free(f);
+        free(a);
+    }
+    memset(&r, 0, sizeof r);
+    r.list = list; r.room = 64; r.strip = strip; r.z = z; r.n = 5;
+    CHECK_STATUS(tni_ql(5, d, e, 0, &r), TN_ERR_CONVERGENCE);
+}
+
+/* ---- inner QR */
+
+typedef struct qr { double *q, *r; tn_status status; } qr;
+
+static qr qr_of(double *a, int64_t m, int64_t n)
+{
+    int64_t k = tni_min(m, n);
+    double *work = doubles(tni_qr_work(m, n));
+    qr      f;
+    f.q = doubles(m * k);
+    f.r = doubles(k * n);
+    f.status = tni_qr(m, n, tni_rows(a, n), tni_rows(f.q, k), tni_rows(f.r, n), work);
+    free(work);
+    return f;
+}
+
+static void check_qr(int64_t m, int64_t n, double *a, double *residual, double *orthogonal)
+{
+    int64_t k = tni_min(m, n);
+    qr      f = qr_of(a, m, n);
+    CHECK_STATUS(f.status, TN_OK);
+    for (int64_t i = 0; i < k; i++) {
+        CHECK(f.r[i * n + i] >= 0);
+        for (int64_t j = 0; j < i; j++) CHECK(f.r[i * n + j] == 0);
+    }
+    raise_to(residual, off_product(m, n, k, a, f.q, NULL, f.r, tni_unit_scale(norm(a, m * n))));
+    raise_to(orthogonal, columns_off_orthonormal(m, k, f.q));
+    free(f.q);
+    free(f.r);
+}
+
+TEST(qr_random)
+{
+    static const int64_t shapes[][2] = {{0, 0}, {0, 3}, {3, 0}, {1, 1}, {1, 5}, {5, 1}, {2, 2}, {31, 33}, {33, 31}, {32, 32}, {64, 65}, {100, 40},
+                                        {40, 100}, {257, 129}, {300, 300}};
+    double residual = 0, orthogonal = 0;
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        double *a = random_matrix(shapes[k][0], shapes[k][1], k);
+        check_qr(shapes[k][0], shapes[k][1], a, &residual, &orthogonal);
+        free(a);
+    }
+    WORST("|A - Q R| / |A|", residual, 1e-14);
+    WORST("|Q^T Q - I| / sqrt k", orthogonal, 1e-14);
+}
+
+/* Zeros, equal columns, zero columns, columns of very different size, all of it huge or tiny. */
+TEST(qr_hard)
+{
+    static const double scales[] = {1, 1e300, 1e-300};
+    double residual = 0, orthogonal = 0;
+    for (int c = 0; c < 3; c++)
+        for (int kind = 0; kind < 5; kind++)
+            for (int wide = 0; wide < 2; wide++) {
+                int64_t m = wide ? 37 : 70, n = wide ? 70 : 37;
+                double *a = random_matrix(m, n, 9);
+                for (int64_t i = 0; i < m; i++)
+                    for (int64_t j = 0; j < n; j++) {
+                        double *x = a + i * n + j;
+                        if (kind == 0) *x = 0;
+                        if (kind == 1) *x = a[i * n];
+                        if (kind == 2 && j % 3 == 0) *x = 0;
+                        if (kind == 3) *x *= pow(10, -(double)j * 4);
+                        if (kind == 4 && j > 3) *x = a[i * n + j % 3];
+                    }
+                tni_scale_by(m * n, scales[c], a);
+                check_qr(m, n, a, &residual, &orthogonal);
+                free(a);
+            }
+    WORST("|A - Q R| / |A|", residual, 1e-14);
+    WORST("|Q^T Q - I| / sqrt k", orthogonal, 1e-14);
+    {
+        double a[6] = {1, 2, 3, (double)NAN, 5, 6};
+        qr     f = qr_of(a, 2, 3);
+        CHECK_STATUS(f.status, TN_ERR_NONFINITE);
+        free(f.q);
+        free(f.r);
+    }
+}
+
+/* [3 1; 4 2]: q0 = (3,4)/5, r = [5 11/5; 0 2/5] */
+TEST(qr_known)
+{
+    double a[4] = {3, 1, 4, 2};
+    qr     f = qr_of(a, 2, 2);
+    CHECK_NEAR(f.q[0], 0.6, 4 * EPS); CHECK_NEAR(f.q[2], 0.8, 4 * EPS);
+    CHECK_NEAR(f.r[0], 5, 4 * EPS);   CHECK_NEAR(f.r[1], 2.2, 4 * EPS); CHECK_NEAR(f.r[3], 0.4, 4 * EPS);
+    free(f.q);
+    free(f.r);
+}
+
+/* ---- inner SVD */
+
+typedef struct svd { double *u, *s, *vt; tn_status status; } svd;
+
+static svd svd_of(double *a, int64_t m, int64_t n)
+{
+    int64_t k = tni_min(m, n);
+    double *work = doubles(tni_svd_work(m, n));
+    svd     f;
+    f.u = doubles(m * k);
+    f.s = doubles(k);
+    f.vt = doubles(k * n);
+    f.status = tni_svd(m, n, tni_rows(a, n), tni_rows(f.u, k), f.s, tni_rows(f.vt, n), work);
+    free(work);
+    return f;
+}
+
+static void svd_free(svd f)
+{
+    free(f.u);
+    free(f.s);
+    free(f.vt);
+}
+
+typedef struct svd_errors { double residual, left, right; } svd_errors;
+
+static void check_svd(int64_t m, int64_t n, double *a, svd_errors *worst)
+{
+    int64_t k = tni_min(m, n);
+    svd     f = svd_of(a, m, n);
+    CHECK_STATUS(f.status, TN_OK);
+    for (int64_t i = 0; i < k; i++) {
+        CHECK(f.s[i] >= 0 && (i == 0 || f.s[i - 1] >= f.s[i]));
+        CHECK(!tni_points_down(m, f.u + i, k));
+    }
+    raise_to(&worst->residual, off_product(m, n, k, a, f.u, f.s, f.vt, tni_unit_scale(norm(a, m * n))));
+    raise_to(&worst->left, columns_off_orthonormal(m, k, f.u));
+    raise_to(&worst->right, rows_off_orthonormal(k, n, f.vt));
+    svd_free(f);
+}
+
+static void report_svd(const svd_errors *worst)
+{
+    WORST("|A - U S Vt| / |A|", worst->residual, 2e-14);
+    WORST("|U^T U - I| / sqrt k", worst->left, 2e-14);
+    WORST("|Vt V - I| / sqrt k", worst->right, 2e-14);
+}
+
+TEST(svd_random)
+{
+    static const int64_t shapes[][2] = {{0, 0}, {0, 3}, {3, 0}, {1, 1}, {1, 5}, {5, 1}, {2, 2}, {17, 17}, {33, 31}, {64, 65}, {100, 40}, {40, 100},
+                                        {257, 129}, {200, 200}};
+    svd_errors worst = {0, 0, 0};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        double *a = random_matrix(shapes[k][0], shapes[k][1], 77 + k);
+        check_svd(shapes[k][0], shapes[k][1], a, &worst);
+        free(a);
+    }
+    report_svd(&worst);
+}
+
+/* A = Q1 diag(s) Q2 for given singular values; s lies in [m >= n] order */
+static double *with_singular_values(int64_t m, int64_t n, const double *s)
+{
+    double *x = random_matrix(m, n, 31), *y = random_matrix(n, n, 32), *a = doubles(m * n);
+    qr      left = qr_of(x, m, n), right = qr_of(y, n, n);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t k = 0; k < n; k++) a[i * n + j] += left.q[i * n + k] * s[k] * right.q[k * n + j];
+    free(x); free(y); free(left.q); free(left.r); free(right.q); free(right.r);
+    return a;
+}
+
+/* Singular values from 1 down to 1e-14: the root of the Gram's eigenvalues would know none below 1e-8. */
+TEST(svd_small_values)
+{
+    int64_t m = 80, n = 57;
+    double *s = doubles(n), *a, *gram = doubles(n * n), worst = 0, gram_worst = 0;
+    svd_errors errors = {0, 0, 0};
+    svd   f;
+    eigen e;
+    for (int64_t k = 0; k < n; k++) s[k] = pow(10, -14.0 * (double)k / (double)(n - 1));
+    a = with_singular_values(m, n, s);
+    f = svd_of(a, m, n);
+    for (int64_t k = 0; k < n; k++) raise_to(&worst, fabs(f.s[k] - s[k]));
+    check_svd(m, n, a, &errors);
+    report_svd(&errors);
+    WORST("singular values 1 .. 1e-14, absolute", worst, 2e-15);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t k = 0; k < m; k++) gram[i * n + j] += a[k * n + i] * a[k * n + j];
+    e = eigen_of(gram, n);
+    for (int64_t k = 0; k < n; k++) raise_to(&gram_worst, fabs(sqrt(fmax(0, e.values[n - 1 - k])) - s[k]));
+    CHECK(gram_worst > 1e-10);
+    eigen_free(e);
+    svd_free(f);
+    free(s); free(a); free(gram);
+}
+
+/* A Laeuchli matrix: ones above eps I. Its Gram is exactly singular in double, its smallest value is eps. */
+TEST(svd_where_gram_is_singular)
+{
+    double a[4 * 3] = {1, 1, 1, 1e-9, 0, 0, 0, 1e-9, 0, 0, 0, 1e-9};
+    svd    f = svd_of(a, 4, 3);
+    CHECK_NEAR(f.s[0], sqrt(3), 1e-15);
+    CHECK_NEAR(f.s[1], 1e-9, 1e-16);
+    CHECK_NEAR(f.s[2], 1e-9, 1e-16);
+    svd_free(f);
+}
+
+TEST(svd_hard)
+{
+    static const double scales[] = {1, 1e300, 1e-300};
+    svd_errors worst = {0, 0, 0};
+    for (int c = 0; c < 3; c++)
+        for (int kind = 0; kind < 8; kind++)
+            for (int wide = 0; wide < 2; wide++) {
+                int64_t m = wide ? 37 : 70, n = wide ? 70 : 37;
+                double *a = random_matrix(m, n, 9);
+                for (int64_t i = 0; i < m; i++)
+                    for (int64_t j = 0; j < n; j++) {
+                        double *x = a + i * n + j;
+                        if (kind == 0) *x = 0;
+                        if (kind == 1) *x = a[i * n];                                /* rank one */
+                        if (kind == 2 && j % 3 == 0) *x = 0;
+                        if (kind == 3) *x *= pow(10, -(double)j * 4);
+                        if (kind == 4 && j > 3) *x = a[i * n + j % 3];
+                        if (kind == 5) *x = i == j;                                  /* all values equal */
+                        if (kind == 6) *x = i == j ? pow(10, -(double)i) : 0;
+                        if (kind == 7) *x = i == 3 && j == 5 ? -2 : 0;
+                    }
+                tni_scale_by(m * n, scales[c], a);
+                check_svd(m, n, a, &worst);
+                free(a);
+            }
+    report_svd(&worst);
+    {
+        double a[6] = {1, 2, 3, -(double)INFINITY, 5, 6};
+        svd    f = svd_of(a, 3, 2);
+        CHECK_STATUS(f.status, TN_ERR_NONFINITE);
+        svd_free(f);
+    }
+}
+
+/* Rank 60 of 150: what is left of the zeros neither slows it down nor makes it fail. */
+TEST(svd_rank_deficient)
+{
+    int64_t n = 150;
+    double *s = doubles(n), *a;
+    svd_errors errors = {0, 0, 0};
+    svd f;
+    for (int64_t k = 0; k < 60; k++) s[k] = 1;
+    a = with_singular_values(n, n, s);
+    f = svd_of(a, n, n);
+    for (int64_t k = 0; k < n; k++) CHECK_NEAR(f.s[k], s[k], 1e-14);
+    CHECK(f.s[n - 1] <= EPS);
+    check_svd(n, n, a, &errors);
+    report_svd(&errors);
+    svd_free(f);
+    free(s);
+    free(a);
+}
+
+TEST(svd_known)
+{
+    double worst = 0, a[88], pair[4] = {3, 0, 4, 5};
+    svd    f;
+    for (int i = 0; i < 11; i++)
+        for (int j = 0; j < 8; j++) a[i * 8 + j] = (double)((5 * i + 11 * j + 2 * i * j) % 23 - 11) / 16;
+    f = svd_of(a, 11, 8);
+    for (int k = 0; k < 8; k++) raise_to(&worst, fabs(f.s[k] - golden_singular_values[k]));
+    WORST("against LAPACK", worst, 1e-14);
+    svd_free(f);
+    f = svd_of(pair, 2, 2);                                  /* singular values sqrt 45, sqrt 5; u0 = (1,3)/sqrt 10 */
+    CHECK_NEAR(f.s[0], sqrt(45), 1e-14);
+    CHECK_NEAR(f.s[1], sqrt(5), 1e-14);
+    CHECK_NEAR(f.u[0], sqrt(0.1), 1e-15);
+    CHECK_NEAR(f.u[2], 3 * sqrt(0.1), 1e-15);
+    svd_free(f);
+}
+
+/* ---- the matrix product underneath */
+
+TEST(gemm)
+{
+    static const int64_t shapes[][3] = {{0, 0, 0}, {3, 4, 0}, {1, 1, 1}, {4, 4, 4}, {5, 3, 7}, {33, 65, 130}, {130, 33, 5}, {7, 130, 260}};
+    static const double  betas[] = {0, 1, -0.5};
+    double worst = 0;
+    for (size_t s = 0; s < 8; s++)
+        for (int way = 0; way < 24; way++) {
+            int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
+            double *a = random_matrix(m, k, 1), *b = random_matrix(k, n, 2), *c = random_matrix(m, n, 3), *expected = same(c, m * n);
+            double  beta = betas[way / 8];
+            tni_mat am = way & 1 ? tni_mat_of(a, 1, m) : tni_rows(a, k), bm = way & 2 ? tni_mat_of(b, 1, k) : tni_rows(b, n);
+            tni_mat cm = way & 4 ? tni_mat_of(c, 1, m) : tni_rows(c, n);
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t j = 0; j < n; j++) {
+                    double *to = expected + i * cm.row + j * cm.col, sum = 0;
+                    for (int64_t l = 0; l < k; l++) sum += am.p[i * am.row + l * am.col] * bm.p[l * bm.row + j * bm.col];
+                    *to = 1.5 * sum + beta * *to;
+                }
+            for (int64_t i = 0; i < m * n && beta == 0; i++) c[i] = (double)NAN;       /* must not be read */
+            tni_gemm_f64_host(m, n, k, 1.5, am, bm, beta, cm);
+            raise_to(&worst, test_max_error(c, expected, m * n));
+            free(a); free(b); free(c); free(expected);
+        }
+    WORST("host product", worst, 1e-14);
+}
+
+/* ---- the same bits on every run, and by any worker */
+
+typedef struct job { const double *a; int64_t n; double *out[12]; } job;
+
+static void run_job(void *arg, int64_t task, int worker)
+{
+    job    *j = (job *)arg;
+    eigen   e = eigen_of(j->a, j->n);
+    (void)worker;
+    memcpy(j->out[task], e.vectors, (size_t)(j->n * j->n) * sizeof(double));
+    eigen_free(e);
+}
+
+/* A pool that takes the tasks backwards and calls itself many workers. */
+static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    (void)user;
+    for (int64_t t = tasks; t-- > 0;) fn(arg, t, (int)(t % workers));
+}
+
+TEST(same_bits)
+{
+    int64_t  n = 150;
+    double  *a = symmetric(n, uniform_entry);
+    tni_pool pool = {4, NULL, NULL};
+    job      j;
+    j.a = a;
+    j.n = n;
+    for (int k = 0; k < 12; k++) j.out[k] = doubles(n * n);
+    run_job(&j, 0, 0);
+    tni_parallel_for(&pool, 12, run_job, &j);
+    for (int k = 1; k < 12; k++) CHECK(memcmp(j.out[0], j.out[k], (size_t)(n * n) * sizeof(double)) == 0);
+    memset(j.out[5], 0, (size_t)(n * n) * sizeof(double));
+    pool.fn = backwards;
+    tni_parallel_for(&pool, 12, run_job, &j);
+    CHECK(memcmp(j.out[0], j.out[5], (size_t)(n * n) * sizeof(double)) == 0);
+    for (int k = 0; k < 12; k++) free(j.out[k]);
+    free(a);
+}
+
+/* ---- tensors */
+
+static tn_ctx *context(tn_dtype dtype)
+{
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.dtype = dtype;
+    CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK);
+    return ctx;
+}
+
+static tn_tensor *matrix(tn_ctx *ctx, int64_t m, int64_t n, const double *a)
+{
+    tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, m, n);
+    CHECK_STATUS(tn_write(t, TN_F64, a, m * n), TN_OK);
+    return t;
+}
+
+static void read_all(const tn_tensor *t, double *to) { CHECK_STATUS(tn_read(t, TN_F64, to, tn_tensor_count(t)), TN_OK); }
+
+TEST(eigh_of_tensors)
+{
+    static const double a[9] = {1, 4, 0, 0, 1, 0, 0, 0, -3};              /* symmetric part [1 2; 2 1], -3: values -3, -1, 3 */
+    for (int type = 0; type < 2; type++) {
+        double         tol = type ? 1e-15 : 1e-6, v[9];
+        tn_ctx        *ctx = context(type ? TN_F64 : TN_F32);
+        tn_tensor     *t = matrix(ctx, 3, 3, a);
+        tn_eigh_desc   desc = {TN_EIGH_ASCENDING, 0, false, true};
+        tn_eigh_result e;
+        CHECK_STATUS(tn_eigh(ctx, &e, t, NULL), TN_OK);
+        CHECK(e.error != e.error);
+        tn_eigh_destroy(&e);
+        CHECK_STATUS(tn_eigh(ctx, &e, t, &desc), TN_OK);
+        CHECK(e.error <= 2 * tol);
+        CHECK_INT(e.values->shape[0], 3);
+        CHECK_INT(e.vectors->dtype, tn_ctx_dtype(ctx));
+        read_all(e.values, v);
+        CHECK_NEAR(v[0], -3, 6 * tol); CHECK_NEAR(v[1], -1, 6 * tol); CHECK_NEAR(v[2], 3, 6 * tol);
+        read_all(e.vectors, v);
+        CHECK_NEAR(v[2], 1, tol);
+        CHECK_NEAR(fabs(v[3]), sqrt(0.5), tol); CHECK_NEAR(v[3] + v[4], 0, 2 * tol);
+        CHECK_NEAR(v[6], sqrt(0.5), tol);       CHECK_NEAR(v[7], sqrt(0.5), tol);
+        tn_eigh_destroy(&e);
+        CHECK(!e.values && !e.vectors);
+        desc.order = TN_EIGH_MAGNITUDE;                                   /* 3 before -3 */
+        desc.top = 2;
+        CHECK_STATUS(tn_eigh(ctx, &e, t, &desc), TN_OK);
+        CHECK_INT(e.values->shape[0], 2); CHECK_INT(e.vectors->shape[0], 2); CHECK_INT(e.vectors->shape[1], 3);
+        read_all(e.values, v);
+        CHECK_NEAR(fabs(v[0]), 3, 6 * tol); CHECK_NEAR(fabs(v[1]), 3, 6 * tol);
+        CHECK_NEAR(e.error, sqrt(1.0 / 19), 1e-6);                         /* the -1 is missing */
+        tn_eigh_destroy(&e);
+        desc.no_vectors = true;
+        CHECK_STATUS(tn_eigh(ctx, &e, t, &desc), TN_OK);
+        CHECK(e.values && !e.vectors);
+        tn_eigh_destroy(&e);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+TEST(views_give_the_same)
+{
+    tn_ctx    *ctx = context(TN_F64);
+    double    *a = random_matrix(12, 20, 3), direct[5 * 5], viewed[5 * 5];
+    tn_tensor *t = matrix(ctx, 12, 20, a), *view = tn_transpose(tn_slice_step(tn_slice(t, 0, 3, 8), 1, 19, 9, -2), 0, 1), *copy = tn_copy(ctx, view);
+    tn_svd_result f, g;
+    CHECK_STATUS(tn_svd(ctx, &f, copy, NULL), TN_OK);
+    CHECK_STATUS(tn_svd(ctx, &g, view, NULL), TN_OK);
+    CHECK_INT(f.vt->shape[1], 5);
+    read_all(f.vt, direct);
+    read_all(g.vt, viewed);
+    CHECK(memcmp(direct, viewed, sizeof direct) == 0);
+    tn_svd_destroy(&f);
+    tn_svd_destroy(&g);
+    free(a);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(qr_and_svd_of_tensors)
+{
+    tn_ctx       *ctx = context(TN_F32);
+    double       *a = random_matrix(30, 20, 8), s[20], tail = 0, size = 0;
+    tn_tensor    *t = matrix(ctx, 30, 20, a);
+    tn_qr_desc    measure = {true};
+    tn_svd_desc   desc = {0, true};
+    tn_qr_result  f;
+    tn_svd_result g;
+    CHECK_STATUS(tn_qr(ctx, &f, t, &measure), TN_OK);
+    CHECK_INT(f.q->shape[1], 20); CHECK_INT(f.r->shape[0], 20);
+    CHECK(f.error < 1e-6);
+    tn_qr_destroy(&f);
+    CHECK_STATUS(tn_svd(ctx, &g, t, &desc), TN_OK);
+    CHECK(g.error < 1e-6);
+    read_all(g.s, s);
+    tn_svd_destroy(&g);
+    desc.top = 6;
+    CHECK_STATUS(tn_svd(ctx, &g, t, &desc), TN_OK);
+    CHECK_INT(g.u->shape[1], 6); CHECK_INT(g.s->shape[0], 6); CHECK_INT(g.vt->shape[0], 6);
+    for (int k = 0; k < 20; k++) { size += s[k] * s[k]; tail += k < 6 ? 0 : s[k] * s[k]; }
+    CHECK_NEAR(g.error, sqrt(tail / size), 1e-6);                          /* Eckart & Young */
+    tn_svd_destroy(&g);
+    free(a);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(empty_tensors)
+{
+    tn_ctx        *ctx = context(TN_F32);
+    tn_eigh_desc   desc = {TN_EIGH_ASCENDING, 0, false, true};
+    tn_eigh_result e;
+    tn_qr_result   f;
+    tn_svd_result  g;
+    CHECK_STATUS(tn_eigh(ctx, &e, tn_tensor_2d(ctx, TN_REAL, 0, 0), &desc), TN_OK);
+    CHECK(e.error == 0);
+    CHECK_STATUS(tn_qr(ctx, &f, tn_tensor_2d(ctx, TN_REAL, 4, 0), NULL), TN_OK);
+    CHECK_STATUS(tn_svd(ctx, &g, tn_tensor_2d(ctx, TN_REAL, 0, 4), NULL), TN_OK);
+    CHECK_INT(g.vt->shape[1], 4);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);                                                   /* frees the results too */
+}
+
+TEST(mistakes_are_named)
+{
+    static const double bad[4] = {1, (double)NAN, 2, 3};
+    tn_ctx        *ctx = context(TN_F64);
+    tn_eigh_desc   desc = {TN_EIGH_ASCENDING, 9, false, false};
+    tn_svd_desc    cut = {-1, false};
+    tn_eigh_result e;
+    tn_qr_result   f;
+    tn_svd_result  g;
+    CHECK_STATUS(tn_eigh(ctx, &e, tn_tensor_2d(ctx, TN_REAL, 3, 4), NULL), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "eigh: a is [3,4], but must be square");
+    CHECK(!e.values && !e.vectors);
+    CHECK_STATUS(tn_qr(ctx, &f, tn_tensor_1d(ctx, TN_REAL, 3), NULL), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "qr: a is [3], but must be a matrix");
+    CHECK_STATUS(tn_svd(ctx, &g, NULL, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "svd: a is NULL");
+    CHECK_STATUS(tn_eigh(ctx, &e, matrix(ctx, 2, 2, bad), NULL), TN_ERR_NONFINITE);
+    CHECK_ERROR(ctx, TN_ERR_NONFINITE, "eigh: a, [2,2], holds NaN or infinity");
+    CHECK_STATUS(tn_svd(ctx, &g, matrix(ctx, 1, 4, bad), NULL), TN_ERR_NONFINITE);
+    CHECK_ERROR(ctx, TN_ERR_NONFINITE, "svd: a, [1,4], holds NaN or infinity");
+    CHECK_STATUS(e.status, TN_ERR_NONFINITE);
+    CHECK_STATUS(tn_eigh(ctx, &e, tn_tensor_2d(ctx, TN_REAL, 3, 3), &desc), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "eigh: top is 9, but there are 3");
+    CHECK_STATUS(tn_svd(ctx, &g, tn_tensor_2d(ctx, TN_REAL, 3, 2), &cut), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "svd: top is -1, but there are 2");
+    CHECK_STATUS(tn_qr(ctx, NULL, tn_tensor_2d(ctx, TN_REAL, 3, 2), NULL), TN_ERR_ARG);
+    tn_eigh_destroy(NULL);
+    tn_ctx_clear_error(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Each allocation fails once: a clean status, no result left, and it works again after. */
+TEST(memory_runs_out)
+{
+    test_heap heap;
+    tn_desc   desc;
+    tn_ctx   *ctx = NULL;
+    double   *a = symmetric(6, uniform_entry);
+    memset(&heap, 0, sizeof heap);
+    memset(&desc, 0, sizeof desc);
+    desc.allocator = test_heap_allocator(&heap);
+    CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK);
+    tn_tensor *t = matrix(ctx, 6, 6, a);
+    for (int op = 0; op < 3; op++)
+        for (uint64_t fail = 1;; fail++) {
+            tn_memory before = tn_ctx_memory(ctx);
+            tn_status s;
+            tn_eigh_result e;
+            tn_qr_result   f;
+            tn_svd_result  g;
+            heap.fail_at = heap.count + fail;
+            s = op == 0 ? tn_eigh(ctx, &e, t, NULL) : op == 1 ? tn_qr(ctx, &f, t, NULL) : tn_svd(ctx, &g, t, NULL);
+            if (s == TN_OK) {
+                heap.fail_at = 0;
+                CHECK(fail > 2);
+                if (op == 0) tn_eigh_destroy(&e);
+                if (op == 1) tn_qr_destroy(&f);
+                if (op == 2) tn_svd_destroy(&g);
+                break;
+            }
+            CHECK_STATUS(s, TN_ERR_MEMORY);
+            if (op == 0) CHECK(!e.values && !e.vectors);
+            if (op == 1) CHECK(!f.q && !f.r);
+            if (op == 2) CHECK(!g.u && !g.s && !g.vt);
+            CHECK_INT(tn_ctx_memory(ctx).live - tn_ctx_memory(ctx).arena, before.live - before.arena);
+            tn_ctx_clear_error(ctx);
+        }
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap.live, 0);
+    free(a);
+}
+
+TEST(effective_rank)
+{
+    static const double equal[4] = {2, -2, 2, -2}, one[3] = {0, -7, 0}, huge[2] = {1e300, 1e300}, two[2] = {3, 1}, zero[3] = {0, 0, 0};
+    static const double bad[2] = {1, (double)NAN};
+    CHECK_NEAR(tn_effective_rank(equal, 4), 4, 1e-15);
+    CHECK_NEAR(tn_effective_rank(one, 3), 1, 1e-15);
+    CHECK_NEAR(tn_effective_rank(huge, 2), 2, 1e-15);
+    CHECK_NEAR(tn_effective_rank(two, 2), 1.6, 1e-15);
+    CHECK(tn_effective_rank(zero, 3) == 0 && tn_effective_rank(zero, 0) == 0);
+    CHECK(tn_effective_rank(bad, 2) != tn_effective_rank(bad, 2));
+}
+
+TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
+          svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm, same_bits, eigh_of_tensors, views_give_the_same,
+          qr_and_svd_of_tensors, empty_tensors, mistakes_are_named, memory_runs_out, effective_rank)

@@ -1,0 +1,769 @@
+/* test_image.c: colours, letters, ticks, and the pixels of every kind of figure */
+#ifdef HAVE_STB_IMAGE_WRITE
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#include "stb_image_write.h"
+#define STB_IMAGE_IMPLEMENTATION
+#define STBI_ONLY_PNG
+#include "stb_image.h"
+#endif
+#define TENSORNET_IMPLEMENTATION
+#include "test.h"
+
+static tn_ctx *open_ctx(test_heap *heap)
+{
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    char    why[256] = "";
+    memset(&desc, 0, sizeof desc);
+    if (heap) desc.allocator = test_heap_allocator(heap);
+    tn_ctx_create(&ctx, &desc, why);
+    CHECK_STR(why, "");
+    return ctx;
+}
+
+static uint64_t hash(const tn_image *image)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    if (!image) return 0;
+    for (int64_t i = 0; i < image->width * image->height * 3; i++) h = (h ^ image->pixels[i]) * 0x100000001B3u;
+    return h;
+}
+
+static int64_t count_colour(const tn_image *image, const uint8_t rgb[3])
+{
+    int64_t n = 0;
+    for (int64_t i = 0; image && i < image->width * image->height; i++) n += memcmp(image->pixels + 3 * i, rgb, 3) == 0;
+    return n;
+}
+
+static int64_t count_ink(const tn_image *image, uint32_t ink)
+{
+    uint8_t rgb[3];
+    tni_unpack(ink, rgb);
+    return count_colour(image, rgb);
+}
+
+/* A figure that should be there, and goes. */
+static void made(tn_ctx *ctx, tn_image *image)
+{
+    CHECK(image != NULL);
+    CHECK_CTX(ctx);
+    if (image) CHECK(image->width > 0 && image->height > 0 && count_ink(image, TNI_WHITE) > 0);
+    tn_image_destroy(image);
+}
+
+static void refused(tn_ctx *ctx, tn_image *image, tn_status status, const char *part)
+{
+    CHECK(image == NULL);
+    CHECK_ERROR(ctx, status, part);
+}
+
+/* ---- colours */
+
+static double linear(uint8_t byte) { return byte <= 10 ? byte / 255.0 / 12.92 : pow((byte / 255.0 + 0.055) / 1.055, 2.4); }
+
+static double lightness(tn_colours colours, double t)      /* Oklab's L */
+{
+    uint8_t rgb[3];
+    double  r, g, b;
+    tn_colour(colours, t, rgb);
+    r = linear(rgb[0]); g = linear(rgb[1]); b = linear(rgb[2]);
+    return 0.2104542553 * cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
+         + 0.7936177850 * cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
+         - 0.0040720468 * cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
+}
+
+TEST(colours_are_white_at_zero_symmetric_and_monotone)
+{
+    uint8_t rgb[3], grey[3];
+    double  asymmetry = 0, step = 0, before[3] = {2, 2, 2};
+    tn_colour(TN_COLOURS_DIVERGING, 0, rgb);
+    CHECK(rgb[0] == 255 && rgb[1] == 255 && rgb[2] == 255);
+    tn_colour(TN_COLOURS_DIVERGING, -0.0, rgb);
+    CHECK(rgb[0] == 255 && rgb[1] == 255 && rgb[2] == 255);
+    tn_colour(TN_COLOURS_SEQUENTIAL, 0, rgb);
+    CHECK(rgb[0] == 255 && rgb[1] == 255 && rgb[2] == 255);
+    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
+    CHECK(rgb[0] > 100 && rgb[0] > 3 * rgb[2]);
+    tn_colour(TN_COLOURS_DIVERGING, -1, rgb);
+    CHECK(rgb[2] > 100 && rgb[2] > 3 * rgb[0]);
+    tn_colour(TN_COLOURS_DIVERGING, (double)NAN, grey);
+    CHECK(grey[0] == grey[1] && grey[1] == grey[2] && grey[0] > 100 && grey[0] < 220);
+    for (int k = 0; k <= 200; k++) {
+        double t = k / 200.0, l[3];
+        l[0] = lightness(TN_COLOURS_DIVERGING, t);
+        l[1] = lightness(TN_COLOURS_DIVERGING, -t);
+        l[2] = lightness(TN_COLOURS_SEQUENTIAL, t);
+        asymmetry = fmax(asymmetry, fabs(l[0] - l[1]));
+        for (int m = 0; m < 3; m++) {
+            CHECK(l[m] <= before[m]);
+            if (k > 0) step = fmax(step, before[m] - l[m]);
+            before[m] = l[m];
+        }
+        for (int sign = -1; sign <= 1; sign += 2) {
+            tn_colour(TN_COLOURS_DIVERGING, sign * t, rgb);
+            CHECK(memcmp(rgb, grey, 3) != 0);
+        }
+    }
+    WORST("lightness of +t against -t", asymmetry, 0.01);
+    WORST("lightness between 200 steps", step, 0.01);
+}
+
+TEST(colours_beyond_the_ends_are_those_of_the_ends)
+{
+    uint8_t a[3], b[3];
+    tn_colour(TN_COLOURS_DIVERGING, -HUGE_VAL, a);
+    tn_colour(TN_COLOURS_DIVERGING, -1, b);
+    CHECK(memcmp(a, b, 3) == 0);
+    tn_colour(TN_COLOURS_DIVERGING, 1e308, a);
+    tn_colour(TN_COLOURS_DIVERGING, 1, b);
+    CHECK(memcmp(a, b, 3) == 0);
+    tn_colour(TN_COLOURS_SEQUENTIAL, -3, a);
+    tn_colour(TN_COLOURS_SEQUENTIAL, 0, b);
+    CHECK(memcmp(a, b, 3) == 0);
+}
+
+/* ---- letters */
+
+TEST(glyphs_are_well_formed)
+{
+    for (size_t g = 0; g < sizeof tni_glyphs / sizeof *tni_glyphs; g++) {
+        const char *s = tni_glyphs[g];
+        bool        bend = false, first = true;
+        CHECK(*s >= 'a' && *s <= 'z');
+        for (s++; *s; s += 2, first = false) {
+            if (*s == ' ') { CHECK(!bend); s++; first = true; }
+            CHECK(((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z')) && s[1] >= 'a' && s[1] <= 'u');
+            if (*s < 'a') CHECK(!bend && !first);      /* a bend stands between two points */
+            bend = *s < 'a';
+        }
+        CHECK(!bend);
+    }
+    CHECK_INT(sizeof tni_glyphs / sizeof *tni_glyphs, 127 - 32 + 6);
+}
+
+static tni_canvas open_canvas(tn_ctx *ctx, double width, double height)
+{
+    tni_canvas c;
+    CHECK(tni_canvas_open(&c, ctx, width, height, 1));
+    return c;
+}
+
+TEST(every_character_looks_different_and_stays_in_its_place)
+{
+    tn_ctx  *ctx = open_ctx(NULL);
+    uint64_t seen[96];
+    for (int code = 32; code < 128; code++) {
+        tni_canvas c = open_canvas(ctx, 64, 64);
+        char       text[1] = {(char)code};
+        double     width = tni_text_width(text, 1, 32);
+        tni_cover_text(&c, text, 1, 16, 40, 32, 0, false);
+        tni_paint(&c, 0, 1);
+        for (int64_t y = 0; y < 64; y++)
+            for (int64_t x = 0; x < 64; x++)
+                if (x < 15 || (double)x > 17 + width || y < 10 || y > 49) CHECK(c.image->pixels[3 * (y * 64 + x)] == 255);
+        seen[code - 32] = hash(tni_canvas_close(&c));
+        for (int k = 0; k < code - 32; k++) CHECK(seen[k] != seen[code - 32]);
+        tn_image_destroy(c.image);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+static uint32_t only_character(const char *s, size_t bytes, size_t *used)
+{
+    char       *copy = (char *)malloc(bytes);              /* of exact size: a read beyond it is seen by ASan */
+    const char *at = copy;
+    uint32_t    code;
+    if (!CHECK(copy != NULL)) return 0;
+    memcpy(copy, s, bytes);
+    code = tni_text_next(&at, copy + bytes, 'a');
+    *used = (size_t)(at - copy);
+    free(copy);
+    return code;
+}
+
+TEST(characters_are_read_as_utf8)
+{
+    size_t used;
+    CHECK_INT(only_character("A", 1, &used), 'A');
+    CHECK_INT(only_character("\xCE\xBB", 2, &used), 0x3BB);
+    CHECK_INT(used, 2);
+    CHECK_INT(only_character("\xC2\xB1", 2, &used), 0xB1);
+    CHECK_INT(only_character("\xE2\x88\x92", 3, &used), 0x2212);
+    CHECK_INT(used, 3);
+    CHECK_INT(only_character("\xF0\x9F\x98\x80", 4, &used), 0x1F600);
+    CHECK_INT(used, 4);
+    CHECK_INT(only_character("\xE2\x88", 2, &used), 0xFFFD);        /* cut off */
+    CHECK_INT(used, 1);
+    CHECK_INT(only_character("\xFF", 1, &used), 0xFFFD);
+    CHECK_INT(only_character("\x80", 1, &used), 0xFFFD);
+    CHECK_STR(tni_glyph(0xFFFD), tni_glyph(0x4E00));                /* a box for both */
+    CHECK(strcmp(tni_glyph(0x3BB), tni_glyph(0xFFFD)) != 0);
+    CHECK_STR(tni_glyph(7), tni_glyph(0xFFFD));
+}
+
+TEST(labels_shrink_and_are_cut_but_stay_in_their_room)
+{
+    tn_ctx *ctx = open_ctx(NULL);
+    for (int turned = 0; turned < 2; turned++)
+        for (int place = 0; place < 3; place++) {
+            tni_canvas c = open_canvas(ctx, 200, 200);
+            int64_t    low, dark = 0;
+            double     align = place / 2.0;
+            tni_draw_label(&c, "a label that is much too long for where it should stand \xCE\xBB\xCE\xBB\xCE\xBB", 100, 100, 13, align, turned, 60, 0);
+            low = (int64_t)(100 - (turned ? 1 - align : align) * 60);
+            for (int64_t i = 0; i < 200 * 200; i++) {
+                int64_t along = turned ? i / 200 : i % 200, across = turned ? i % 200 : i / 200;
+                if (c.image->pixels[3 * i] == 255) continue;
+                dark++;
+                CHECK(along >= low - 1 && along <= low + 61 && across > 85 && across < 106);
+            }
+            CHECK(dark > 100);
+            tn_image_destroy(tni_canvas_close(&c));
+        }
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- ticks */
+
+static bool is_round(double v)                              /* 1, 2 or 5 times a power of ten */
+{
+    double m = v / pow(10, floor(log10(v) + 1e-9));
+    return fabs(m - 1) < 1e-6 || fabs(m - 2) < 1e-6 || fabs(m - 5) < 1e-6 || fabs(m - 10) < 1e-6;
+}
+
+TEST(ticks_are_round_and_their_labels_say_so)
+{
+    uint64_t state = 1;
+    for (int k = 0; k < 2000; k++) {
+        tni_ruler r;
+        double    a = test_random_real(&state) * pow(10, (double)test_random_int(&state, -12, 12)), size = pow(10, (double)test_random_int(&state, -3, 12));
+        double    b = a + fmax(fabs(a) * 1e-5, 1e-12) * size, wanted = (double)test_random_int(&state, 2, 12);
+        tni_ruler_init(&r, a, b, false, wanted, false);
+        CHECK(r.ticks >= 3 && r.ticks <= 2.6 * wanted + 3);
+        CHECK(is_round(r.at[1] - r.at[0]) || b - a < 1e-8 * fabs(a));
+        for (int i = 0; i < r.ticks; i++) {
+            double said = 0;
+            CHECK(r.at[i] >= a - 1e-6 * (b - a) && r.at[i] <= b + 1e-6 * (b - a));
+            CHECK_INT(tni_parse_double(r.label[i], strlen(r.label[i]), &said), strlen(r.label[i]));
+            CHECK_NEAR(said, r.at[i], 1e-6 * (b - a));
+            if (i > 1) CHECK_NEAR(r.at[i] - r.at[i - 1], r.at[1] - r.at[0], 1e-6 * (b - a));
+        }
+    }
+}
+
+TEST(ticks_of_logarithmic_axes)
+{
+    tni_ruler r;
+    tni_ruler_init(&r, -3.2, 4.1, true, 8, false);
+    CHECK_INT(r.ticks, 8);
+    CHECK_STR(r.label[0], "0.001");
+    CHECK_STR(r.label[3], "1");
+    CHECK_STR(r.label[7], "10000");
+    tni_ruler_init(&r, -0.9, 0.9, true, 8, false);          /* 0.2 0.5 1 2 5 */
+    CHECK_INT(r.ticks, 5);
+    CHECK_STR(r.label[0], "0.2");
+    tni_ruler_init(&r, 0.5, 0.51, true, 8, false);          /* less than a step: round numbers between */
+    CHECK(r.ticks >= 3);
+    for (int i = 0; i < r.ticks; i++) CHECK(r.at[i] >= 0.5 - 1e-9 && r.at[i] <= 0.51 + 1e-9);
+    tni_ruler_init(&r, -290, 290, true, 8, false);
+    CHECK(r.ticks >= 3 && r.ticks <= 20);
+}
+
+TEST(numbers_are_short)
+{
+    char s[32];
+    tni_tick_text(s, 1e5 * 10, 6, 0);
+    CHECK_STR(s, "1e6");
+    tni_tick_text(s, -2.5e-7, 6, 2);
+    CHECK_STR(s, "-2.5e-7");
+    tni_tick_text(s, 0.5, 6, 2);
+    CHECK_STR(s, "0.50");
+    tni_tick_text(s, -3, 6, 1);
+    CHECK_STR(s, "-3.0");
+    tni_tick_text(s, (double)NAN, 6, 2);
+    CHECK_STR(s, "nan");
+    tni_tick_text(s, 1e300, 6, 0);
+    CHECK_STR(s, "1e300");
+}
+
+/* ---- matrices */
+
+TEST(matrix_shows_each_value_in_its_colour)
+{
+    static const double values[6] = {0, 2, -2, 1, -0.5, (double)NAN};
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_image      *image;
+    uint8_t        rgb[3];
+    memset(&d, 0, sizeof d);
+    d.cell = 9;
+    d.no_bar = d.no_ticks = true;
+    image = tn_image_matrix(ctx, values, 2, 3, &d);
+    REQUIRE(image != NULL);
+    for (int k = 1; k < 6; k++) {
+        tn_colour(TN_COLOURS_DIVERGING, values[k] / 2, rgb);
+        CHECK_INT(count_colour(image, rgb), 81);
+    }
+    tn_image_destroy(image);
+    d.high = 8;                                                      /* a shared scale */
+    image = tn_image_matrix(ctx, values, 2, 3, &d);
+    tn_colour(TN_COLOURS_DIVERGING, 0.25, rgb);
+    CHECK_INT(count_colour(image, rgb), 81);
+    tn_image_destroy(image);
+    d.colours = TN_COLOURS_SEQUENTIAL;
+    d.low = -2;
+    d.high = 2;
+    image = tn_image_matrix(ctx, values, 2, 3, &d);
+    tn_colour(TN_COLOURS_SEQUENTIAL, 0.75, rgb);
+    CHECK_INT(count_colour(image, rgb), 81);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);                                             /* frees the image too */
+}
+
+TEST(large_matrices_show_means)
+{
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_image      *image;
+    uint8_t        rgb[3];
+    double        *v = (double *)malloc(801 * 801 * sizeof *v);
+    REQUIRE(v != NULL);
+    memset(&d, 0, sizeof d);
+    d.no_bar = d.no_ticks = true;
+    for (int i = 0; i < 801 * 801; i++) v[i] = (i / 801 / 3 + i % 801 / 3) % 2 ? -3 : (i / 801 % 3 == 1 ? 3 : 0);
+    image = tn_image_matrix(ctx, v, 801, 801, &d);                   /* blocks of 3 x 3: -3 and 1 */
+    REQUIRE(image != NULL);
+    CHECK(image->width < 330);
+    tn_colour(TN_COLOURS_DIVERGING, 1 / 3.0, rgb);
+    CHECK_INT(count_colour(image, rgb), (267 * 267 + 1) / 2);
+    tn_colour(TN_COLOURS_DIVERGING, -1, rgb);
+    CHECK_INT(count_colour(image, rgb), (267 * 267 - 1) / 2);
+    tn_image_destroy(image);
+    for (int i = 0; i < 801 * 801; i++) v[i] = i % 801 % 3 == 0 ? (double)NAN : 1;   /* what is no number does not count */
+    image = tn_image_matrix(ctx, v, 801, 801, &d);
+    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
+    CHECK_INT(count_colour(image, rgb), 267 * 267);
+    tn_image_destroy(image);
+    free(v);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(matrices_of_every_odd_kind)
+{
+    static const double same[4] = {5, 5, 5, 5}, zero[4] = {0, 0, 0, 0}, nothing[2] = {(double)NAN, (double)NAN};
+    static const double wild[6] = {HUGE_VAL, -HUGE_VAL, 1e308, -1e308, 5e-324, (double)NAN};
+    static const char *const names[4] = {"", NULL, "a name so long that it must be cut, because nobody gave it that much room", "\xFF\n\x01"};
+    test_heap      heap = {0, 0, 0, 0, false};
+    tn_ctx        *ctx = open_ctx(&heap);
+    tn_matrix_desc d;
+    double        *big = (double *)calloc(4096 * 4096, sizeof *big);
+    char          *text = (char *)malloc(100001);
+    REQUIRE(big != NULL && text != NULL);
+    for (int colours = 0; colours < 2; colours++) {
+        memset(&d, 0, sizeof d);
+        d.colours = (tn_colours)colours;
+        d.numbers = true;
+        made(ctx, tn_image_matrix(ctx, NULL, 0, 0, &d));
+        made(ctx, tn_image_matrix(ctx, NULL, 0, 7, &d));
+        made(ctx, tn_image_matrix(ctx, NULL, INT64_MAX, 0, &d));
+        made(ctx, tn_image_matrix(ctx, same, 1, 1, NULL));
+        made(ctx, tn_image_matrix(ctx, same, 2, 2, &d));
+        made(ctx, tn_image_matrix(ctx, zero, 2, 2, &d));
+        made(ctx, tn_image_matrix(ctx, nothing, 1, 2, &d));
+        made(ctx, tn_image_matrix(ctx, wild, 2, 3, &d));
+        made(ctx, tn_image_matrix(ctx, wild + 4, 1, 1, &d));
+        made(ctx, tn_image_matrix(ctx, big, 785, 785, &d));
+        made(ctx, tn_image_matrix(ctx, big, 1, 4096 * 4096, &d));
+        made(ctx, tn_image_matrix(ctx, big, 4096 * 4096, 1, &d));
+        made(ctx, tn_image_matrix(ctx, big, 4096, 4096, &d));
+        d.x_names = d.y_names = names;
+        made(ctx, tn_image_matrix(ctx, same, 2, 2, &d));
+        d.cell = 1;
+        made(ctx, tn_image_matrix(ctx, same, 1, 4, &d));
+        memset(text, 'x', 100000);
+        text[100000] = 0;
+        d.title = d.caption = d.x_title = d.y_title = text;
+        made(ctx, tn_image_matrix(ctx, same, 2, 2, &d));
+        memset(text, '\n', 100000);
+        made(ctx, tn_image_matrix(ctx, same, 2, 2, &d));
+        memset(text, 0xCE, 100000);
+        made(ctx, tn_image_matrix(ctx, same, 2, 2, &d));
+        d.scale = 16;
+        made(ctx, tn_image_matrix(ctx, same, 2, 2, &d));
+    }
+    free(big);
+    free(text);
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap.live, 0);
+    CHECK_INT(heap.blocks, 0);
+}
+
+TEST(refusals_say_why)
+{
+    static const double one[1] = {1};
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc m;
+    tn_tiles_desc  t;
+    tn_plot_desc   p;
+    tn_series      s;
+    memset(&m, 0, sizeof m);
+    memset(&t, 0, sizeof t);
+    memset(&p, 0, sizeof p);
+    memset(&s, 0, sizeof s);
+    CHECK(tn_image_create(NULL, 1, 1) == NULL);
+    CHECK(tn_image_matrix(NULL, one, 1, 1, NULL) == NULL);
+    CHECK(tn_image_tiles(NULL, one, 1, 1, 1, NULL) == NULL);
+    CHECK(tn_image_plot(NULL, NULL, 0, NULL) == NULL);
+    CHECK(tn_image_matrix_of(ctx, NULL, NULL) == NULL);
+    CHECK(tn_image_tiles_of(ctx, NULL, NULL) == NULL);
+    tn_image_destroy(NULL);
+    refused(ctx, tn_image_create(ctx, 0, 5), TN_ERR_SHAPE, "0 x 5");
+    refused(ctx, tn_image_create(ctx, INT64_MAX, INT64_MAX), TN_ERR_SHAPE, "do not fit");
+    refused(ctx, tn_image_matrix(ctx, NULL, 2, 2, NULL), TN_ERR_ARG, "values is NULL");
+    refused(ctx, tn_image_matrix(ctx, one, -1, 2, NULL), TN_ERR_SHAPE, "-1 x 2");
+    refused(ctx, tn_image_matrix(ctx, one, INT64_MAX, INT64_MAX, NULL), TN_ERR_SHAPE, "does not fit");
+    m.cell = 5000;
+    refused(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "cell");
+    m.cell = 4096;
+    refused(ctx, tn_image_matrix(ctx, one, (int64_t)1 << 40, 1, &m), TN_ERR_SHAPE, "more than a picture");
+    m.cell = 0;
+    m.scale = -1;
+    refused(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "scale");
+    m.scale = 0;
+    m.high = (double)NAN;
+    refused(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "not finite");
+    m.colours = TN_COLOURS_SEQUENTIAL;
+    m.high = 1;
+    m.low = 2;
+    refused(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "low is not below high");
+    refused(ctx, tn_image_tiles(ctx, one, -1, 1, 1, NULL), TN_ERR_ARG, "negative");
+    refused(ctx, tn_image_tiles(ctx, one, INT64_MAX, INT64_MAX, 1, NULL), TN_ERR_ARG, "");
+    t.rows = t.columns = 1;
+    refused(ctx, tn_image_tiles(ctx, one, 2, 1, 1, &t), TN_ERR_ARG, "more tiles");
+    t.rows = 1 << 24;
+    t.columns = 1 << 20;
+    refused(ctx, tn_image_tiles(ctx, one, 1, 1, 1, &t), TN_ERR_SHAPE, "too large");
+    refused(ctx, tn_image_plot(ctx, NULL, 1, NULL), TN_ERR_ARG, "series");
+    s.count = 1;
+    refused(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "y is NULL");
+    s.y = one;
+    s.colour = 8;
+    refused(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "colour");
+    s.colour = 0;
+    p.log_y = true;
+    p.y_high = 1;
+    refused(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG, "above zero");
+    p.y_low = 2;
+    refused(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG, "below high");
+    CHECK_STATUS(tn_image_save_ppm(NULL, "x"), TN_ERR_ARG);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- tiles */
+
+TEST(tiles_share_a_scale_or_have_their_own)
+{
+    static const double values[4 * 4] = {1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, -4, -4, -4, -4};
+    static const char *const captions[4] = {"+1", NULL, "+4", "-4"}, *const names[2] = {"first", "second"};
+    tn_ctx       *ctx = open_ctx(NULL);
+    tn_tiles_desc d;
+    tn_image     *image;
+    uint8_t       rgb[3];
+    memset(&d, 0, sizeof d);
+    d.cell = 8;
+    d.no_bar = true;
+    d.captions = captions;
+    d.row_names = d.column_names = names;
+    image = tn_image_tiles(ctx, values, 4, 2, 2, &d);
+    for (int k = 0; k < 4; k++) {
+        tn_colour(TN_COLOURS_DIVERGING, values[4 * k] / 4, rgb);
+        CHECK_INT(count_colour(image, rgb), 256);
+    }
+    tn_image_destroy(image);
+    d.own_scales = true;
+    image = tn_image_tiles(ctx, values, 4, 2, 2, &d);
+    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
+    CHECK_INT(count_colour(image, rgb), 3 * 256);
+    tn_image_destroy(image);
+    made(ctx, tn_image_tiles(ctx, NULL, 0, 28, 28, NULL));
+    made(ctx, tn_image_tiles(ctx, NULL, 3, 0, 28, NULL));
+    made(ctx, tn_image_tiles(ctx, values, 1, 1, 1, NULL));
+    memset(&d, 0, sizeof d);
+    d.rows = 3;                                             /* with places that stay empty */
+    made(ctx, tn_image_tiles(ctx, values, 4, 1, 4, &d));
+    d.rows = 0;
+    d.columns = 3;
+    d.scale = 3;
+    made(ctx, tn_image_tiles(ctx, values, 4, 4, 1, &d));
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- plots */
+
+static tn_series series_of(const double *x, const double *y, int64_t count, tn_series_kind kind)
+{
+    tn_series s;
+    memset(&s, 0, sizeof s);
+    s.x = x;
+    s.y = y;
+    s.count = count;
+    s.kind = kind;
+    return s;
+}
+
+TEST(plots_of_every_odd_kind)
+{
+    static const double huge[6] = {1e308, -1e308, HUGE_VAL, (double)NAN, 1, 2}, same[3] = {7, 7, 7}, tiny[3] = {5e-324, 1e-310, 0};
+    static const double close[3] = {1e15, 1e15 + 1, 1e15 + 2}, nothing[2] = {(double)NAN, (double)NAN}, wide[3] = {1e-290, 1, 1e290}, below[3] = {-1, 0, -2};
+    static const double *const data[] = {huge, same, tiny, close, nothing, wide, below};
+    static const int64_t       count[] = {6, 3, 3, 3, 2, 3, 3};
+    test_heap    heap = {0, 0, 0, 0, false};
+    tn_ctx      *ctx = open_ctx(&heap);
+    tn_plot_desc d;
+    char         text[3000];
+    memset(text, 'w', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (int log = 0; log < 4; log++)
+        for (int k = 0; k < 7; k++)
+            for (int kind = 0; kind < 4; kind++) {
+                tn_series s[2];
+                memset(&d, 0, sizeof d);
+                d.log_x = log & 1;
+                d.log_y = log & 2;
+                s[0] = series_of(NULL, data[k], count[k], (tn_series_kind)kind);
+                s[1] = series_of(data[k], data[k], count[k], TN_SERIES_LINE);
+                s[1].dashed = true;
+                s[1].name = text;
+                made(ctx, tn_image_plot(ctx, s, 1, &d));
+                made(ctx, tn_image_plot(ctx, s, 2, &d));
+                s[0].count = 1;
+                made(ctx, tn_image_plot(ctx, s, 1, &d));
+                d.title = d.caption = d.x_title = d.y_title = text;
+                d.width = d.height = 1;
+                made(ctx, tn_image_plot(ctx, s, 2, &d));
+            }
+    made(ctx, tn_image_plot(ctx, NULL, 0, NULL));
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap.live, 0);
+    CHECK_INT(heap.blocks, 0);
+}
+
+TEST(plots_draw_lines_bars_and_gaps)
+{
+    static const double y[5] = {1, 2, (double)NAN, 4, 3}, flat[2] = {1, 1}, signs[2] = {3, -3};
+    tn_ctx      *ctx = open_ctx(NULL);
+    tn_plot_desc d;
+    tn_series    s[2];
+    tn_image    *image;
+    int64_t      with_gap, all;
+    memset(&d, 0, sizeof d);
+    s[0] = series_of(NULL, y, 5, TN_SERIES_LINE);
+    image = tn_image_plot(ctx, s, 1, &d);
+    CHECK_INT(image->width, 560);
+    CHECK_INT(image->height, 360);
+    with_gap = count_ink(image, 0x0072B2);
+    CHECK(with_gap > 100);
+    tn_image_destroy(image);
+    {
+        static const double whole[5] = {1, 2, 3, 4, 3};
+        s[0] = series_of(NULL, whole, 5, TN_SERIES_LINE);
+        image = tn_image_plot(ctx, s, 1, &d);
+        all = count_ink(image, 0x0072B2);
+        CHECK(all > with_gap);
+        tn_image_destroy(image);
+    }
+    s[0] = series_of(NULL, signs, 2, TN_SERIES_BARS);                /* as much red as blue */
+    image = tn_image_plot(ctx, s, 1, &d);
+    CHECK(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, 0.7)) > 1000);
+    CHECK(llabs((long long)(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, 0.7)) - count_ink(image, tni_pack(TN_COLOURS_DIVERGING, -0.7)))) < 200);
+    tn_image_destroy(image);
+    s[0] = series_of(NULL, flat, 2, TN_SERIES_LINE);                 /* a range that was asked for cuts what lies outside */
+    d.y_low = 5;
+    d.y_high = 6;
+    image = tn_image_plot(ctx, s, 1, &d);
+    CHECK_INT(count_ink(image, 0x0072B2), 0);
+    tn_image_destroy(image);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(a_long_curve_is_drawn_in_time)
+{
+    tn_ctx   *ctx = open_ctx(NULL);
+    uint64_t  state = 3;
+    double   *y = (double *)malloc(300000 * sizeof *y);
+    tn_series s;
+    REQUIRE(y != NULL);
+    for (int i = 0; i < 300000; i++) y[i] = test_random_real(&state);
+    s = series_of(NULL, y, 300000, TN_SERIES_LINE);
+    made(ctx, tn_image_plot(ctx, &s, 1, NULL));
+    free(y);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- all figures: same pixels, sizes at scale, memory */
+
+enum { FIGURES = 4 };
+
+static tn_image *figure(tn_ctx *ctx, int which, int scale)
+{
+    static const char *const names[3] = {"one", "two", "three"};
+    double         v[12 * 12];
+    uint64_t       state = 11;
+    tn_matrix_desc m;
+    tn_tiles_desc  t;
+    tn_plot_desc   p;
+    tn_series      s[2];
+    for (int i = 0; i < 144; i++) v[i] = test_random_real(&state);
+    memset(&m, 0, sizeof m);
+    memset(&t, 0, sizeof t);
+    memset(&p, 0, sizeof p);
+    m.scale = t.scale = p.scale = scale;
+    m.title = t.title = p.title = "Title";
+    m.caption = t.caption = p.caption = "A caption";
+    m.x_title = m.y_title = p.x_title = p.y_title = "axis";
+    t.row_names = t.column_names = t.captions = names;
+    t.columns = 3;
+    if (which == 0) return tn_image_matrix(ctx, v, 12, 12, &m);
+    if (which == 1) return tn_image_tiles(ctx, v, 3, 6, 8, &t);
+    s[0] = series_of(NULL, v, 24, which == 2 ? TN_SERIES_LINE : TN_SERIES_BARS);
+    s[1] = series_of(NULL, v + 24, 40, which == 2 ? TN_SERIES_POINTS : TN_SERIES_STEMS);
+    s[0].name = s[1].name = "series";
+    return tn_image_plot(ctx, s, 2, &p);
+}
+
+TEST(pixels_are_the_same_every_time)
+{
+    tn_ctx *a = open_ctx(NULL), *b = open_ctx(NULL);
+    for (int which = 0; which < FIGURES; which++) {
+        uint64_t first = hash(figure(a, which, 1));
+        CHECK(first != 0);
+        CHECK(first == hash(figure(a, which, 1)));
+        CHECK(first == hash(figure(b, which, 1)));
+        CHECK(first != hash(figure(b, (which + 1) % FIGURES, 1)));
+    }
+    tn_ctx_destroy(a);
+    tn_ctx_destroy(b);
+}
+
+TEST(scale_makes_the_same_figure_finer)
+{
+    tn_ctx *ctx = open_ctx(NULL);
+    for (int which = 0; which < FIGURES; which++) {
+        tn_image *small = figure(ctx, which, 1), *large = figure(ctx, which, 3);
+        REQUIRE(small && large);
+        CHECK(llabs((long long)(small->width * 3 - large->width)) <= 12 && llabs((long long)(small->height * 3 - large->height)) <= 12);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+TEST(failing_memory_is_an_error_without_a_leak)
+{
+    for (int which = 0; which < FIGURES; which++)
+        for (uint64_t k = 1;; k++) {
+            test_heap heap = {0, 0, 0, 0, false};
+            tn_ctx   *ctx = open_ctx(&heap);
+            size_t    live = heap.live;
+            tn_image *image;
+            heap.fail_at = heap.count + k;
+            image = figure(ctx, which, 1);
+            if (!image) {
+                CHECK_INT(heap.live, live);
+                CHECK_ERROR(ctx, TN_ERR_MEMORY, "image");
+            }
+            tn_ctx_destroy(ctx);
+            CHECK_INT(heap.live, 0);
+            if (image) { CHECK(k > 2); break; }
+        }
+}
+
+TEST(a_memory_limit_is_kept)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.max_bytes = 400000;
+    tn_ctx_create(&ctx, &desc, NULL);
+    REQUIRE(ctx != NULL);
+    refused(ctx, figure(ctx, 2, 4), TN_ERR_MEMORY, "max_bytes");
+    tn_ctx_destroy(ctx);
+}
+
+TEST(tensors_look_like_their_values)
+{
+    tn_ctx        *ctx = open_ctx(NULL);
+    const int64_t  all = 24;
+    double         v[24];
+    tn_tensor     *t = tn_tensor_3d(ctx, TN_F32, 2, 3, 4), *flat;
+    tn_matrix_desc m;
+    for (int i = 0; i < 24; i++) v[i] = i - 11.5;
+    memset(&m, 0, sizeof m);
+    CHECK_STATUS(tn_write(t, TN_F64, v, 24), TN_OK);
+    flat = tn_reshape_2d(t, 6, 4);
+    CHECK(hash(tn_image_tiles_of(ctx, t, NULL)) == hash(tn_image_tiles(ctx, v, 2, 3, 4, NULL)));
+    CHECK(hash(tn_image_matrix_of(ctx, flat, &m)) == hash(tn_image_matrix(ctx, v, 6, 4, &m)));
+    CHECK(hash(tn_image_matrix_of(ctx, tn_transpose(flat, 0, 1), &m)) != hash(tn_image_matrix(ctx, v, 6, 4, &m)));
+    CHECK(tn_image_matrix_of(ctx, tn_reshape(t, 1, &all), NULL) != NULL);
+    CHECK_CTX(ctx);
+    refused(ctx, tn_image_matrix_of(ctx, t, NULL), TN_ERR_SHAPE, "[2,3,4]");
+    refused(ctx, tn_image_tiles_of(ctx, flat, NULL), TN_ERR_SHAPE, "[6,4]");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- files */
+
+TEST(ppm_holds_the_pixels)
+{
+    tn_ctx   *ctx = open_ctx(NULL);
+    tn_image *image = figure(ctx, 0, 1);
+    size_t    bytes = (size_t)(image->width * image->height * 3), used = 0;
+    char      head[64], *file = (char *)malloc(bytes + 64);
+    int       n = snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)image->width, (int)image->height);
+    REQUIRE(file != NULL);
+    CHECK_STATUS(tn_image_write_ppm(image, tn_to_memory(file, bytes + 64, &used)), TN_OK);
+    CHECK_INT(used, bytes + (size_t)n);
+    CHECK(memcmp(file, head, (size_t)n) == 0 && memcmp(file + n, image->pixels, bytes) == 0);
+    CHECK_STATUS(tn_image_save_ppm(image, "no/such/folder/figure.ppm"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/folder/figure.ppm");
+    free(file);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(png_reads_back)
+{
+#ifdef HAVE_STB_IMAGE_WRITE
+    tn_ctx *ctx = open_ctx(NULL);
+    for (int which = 0; which < FIGURES; which++) {
+        tn_image *image = figure(ctx, which, 1);
+        size_t    room = (size_t)(image->width * image->height * 4) + 4096, used = 0;
+        uint8_t  *file = (uint8_t *)malloc(room), *back;
+        int       width = 0, height = 0, channels = 0;
+        REQUIRE(file != NULL);
+        CHECK_STATUS(tn_image_write_png(image, tn_to_memory(file, room, &used)), TN_OK);
+        back = stbi_load_from_memory(file, (int)used, &width, &height, &channels, 3);
+        REQUIRE(back != NULL);
+        CHECK(width == image->width && height == image->height && channels == 3);
+        CHECK(memcmp(back, image->pixels, (size_t)(width * height * 3)) == 0);
+        stbi_image_free(back);
+        free(file);
+    }
+    CHECK_STATUS(tn_image_save_png(figure(ctx, 0, 1), "no/such/folder/figure.png"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/folder/figure.png");
+    tn_ctx_destroy(ctx);
+#else
+    tn_ctx *ctx = open_ctx(NULL);
+    CHECK_STATUS(tn_image_save_png(figure(ctx, 0, 1), "figure.png"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "built without stb_image_write");
+    tn_ctx_destroy(ctx);
+    SKIP("stb", "stb_image_write.h and stb_image.h (libstb-dev)");
+#endif
+}
+
+TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_ends_are_those_of_the_ends, glyphs_are_well_formed,
+          every_character_looks_different_and_stays_in_its_place, characters_are_read_as_utf8, labels_shrink_and_are_cut_but_stay_in_their_room,
+          ticks_are_round_and_their_labels_say_so, ticks_of_logarithmic_axes, numbers_are_short, matrix_shows_each_value_in_its_colour,
+          large_matrices_show_means, matrices_of_every_odd_kind, refusals_say_why, tiles_share_a_scale_or_have_their_own, plots_of_every_odd_kind,
+          plots_draw_lines_bars_and_gaps, a_long_curve_is_drawn_in_time, pixels_are_the_same_every_time, scale_makes_the_same_figure_finer,
+          failing_memory_is_an_error_without_a_leak, a_memory_limit_is_kept, tensors_look_like_their_values, ppm_holds_the_pixels, png_reads_back)

@@ -1,0 +1,1224 @@
+/* test_io.c: safetensors, npy and idx, good files and hostile ones. */
+
+#include "test.h"
+
+/* ---- helpers ---------------------------------------------------------------- */
+
+static tn_ctx *make_context(tn_dtype dtype)
+{
+    tn_ctx *ctx;
+    tn_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.dtype = dtype;
+    return CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK) ? ctx : NULL;
+}
+
+/* A file in memory. Readers get a copy of its exact size, so that a sanitizer sees the first byte too many. */
+typedef struct bytes { unsigned char p[4096]; size_t n; } bytes;
+
+static void add(bytes *b, const void *p, size_t n)
+{
+    if (n > sizeof b->p - b->n) n = sizeof b->p - b->n;
+    if (n > 0) memcpy(b->p + b->n, p, n);
+    b->n += n;
+}
+
+static void add_word(bytes *b, uint64_t v, int width, bool big_endian)
+{
+    for (int i = 0; i < width; i++) {
+        unsigned char c = (unsigned char)(v >> 8 * (big_endian ? width - 1 - i : i));
+        add(b, &c, 1);
+    }
+}
+
+static void add_zeros(bytes *b, size_t n)
+{
+    for (; n > 0; n--) add(b, "", 1);
+}
+
+static bytes safetensors_of(const char *header, const void *data, size_t n)
+{
+    bytes b;
+    b.n = 0;
+    add_word(&b, strlen(header), 8, false);
+    add(&b, header, strlen(header));
+    if (data) add(&b, data, n);
+    else add_zeros(&b, n);
+    return b;
+}
+
+static bytes npy_of(int version, const char *header, const void *data, size_t n)
+{
+    bytes b;
+    unsigned char head[8] = {0x93, 'N', 'U', 'M', 'P', 'Y', 0, 0};
+    head[6] = (unsigned char)version;
+    b.n = 0;
+    add(&b, head, 8);
+    add_word(&b, strlen(header), version == 1 ? 2 : 4, false);
+    add(&b, header, strlen(header));
+    if (data) add(&b, data, n);
+    else add_zeros(&b, n);
+    return b;
+}
+
+static bytes idx_of(int type, int rank, const int *shape, const void *data, size_t n)
+{
+    bytes b;
+    b.n = 0;
+    add_word(&b, (uint64_t)type << 8 | (uint64_t)rank, 4, true);
+    for (int i = 0; i < rank; i++) add_word(&b, (uint64_t)shape[i], 4, true);
+    add(&b, data, n);
+    return b;
+}
+
+typedef enum format { SAFETENSORS, NPY, IDX } format;
+
+/* Opens the source and reads all that is in it. True: all of it could be read. Nothing stays behind. */
+static bool reads(tn_ctx *ctx, format f, tn_source source)
+{
+    size_t live = tn_ctx_memory(ctx).live;
+    bool   ok = false;
+    if (f == SAFETENSORS) {
+        tn_safetensors *file = tn_safetensors_open(ctx, source);
+        ok = file != NULL;
+        for (int64_t i = 0; i < tn_safetensors_count(file); i++) {
+            tn_tensor *t = tn_safetensors_read(file, tn_safetensors_at(file, i)->name);
+            ok = ok && t;
+            tn_tensor_destroy(t);
+        }
+        tn_safetensors_close(file);
+    } else {
+        tn_tensor *t = f == NPY ? tn_npy_read(ctx, source) : tn_idx_read(ctx, source, 0);
+        ok = t != NULL;
+        tn_tensor_destroy(t);
+    }
+    CHECK((tn_ctx_status(ctx) == TN_OK) == ok);
+    CHECK_INT(tn_ctx_memory(ctx).live, live);
+    return ok;
+}
+
+static bool reads_bytes(tn_ctx *ctx, format f, const void *p, size_t n)
+{
+    void *exact = malloc(n ? n : 1);
+    bool  ok;
+    if (!CHECK(exact)) return false;
+    memcpy(exact, p, n);
+    ok = reads(ctx, f, tn_from_memory(exact, n));
+    free(exact);
+    return ok;
+}
+
+static void refuses(tn_ctx *ctx, format f, const bytes *b, tn_status status, const char *part)
+{
+    if (reads_bytes(ctx, f, b->p, b->n)) printf("     accepted, expected: %s\n", part);
+    CHECK_ERROR(ctx, status, part);
+}
+
+static tn_tensor *read_npy(tn_ctx *ctx, const bytes *b) { return tn_npy_read(ctx, tn_from_memory(b->p, b->n)); }
+static tn_tensor *read_idx(tn_ctx *ctx, const bytes *b, double scale) { return tn_idx_read(ctx, tn_from_memory(b->p, b->n), scale); }
+
+/* The tensor has this dtype and these values; it is destroyed. */
+static void check_values(tn_tensor *t, tn_dtype dtype, int64_t n, const double *expected)
+{
+    double v[64];
+    if (!CHECK(t) || !CHECK_INT(t->dtype, dtype) || !CHECK_INT(tn_tensor_count(t), n) || !CHECK(n <= 64)) return;
+    CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
+    for (int64_t i = 0; i < n; i++) CHECK(v[i] == expected[i] || (v[i] != v[i] && expected[i] != expected[i]));
+    tn_tensor_destroy(t);
+}
+
+static tn_tensor *make_random(tn_ctx *ctx, uint64_t *state, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    tn_tensor *t = tn_tensor_create(ctx, dtype, rank, shape);
+    int64_t    n = tn_tensor_count(t);
+    double    *v = (double *)malloc((size_t)(n + 1) * sizeof *v);
+    for (int64_t i = 0; v && i < n; i++) v[i] = dtype == TN_I32 ? (double)test_random_int(state, INT32_MIN, INT32_MAX) : test_random_real(state);
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+    free(v);
+    return t;
+}
+
+/* Same shape, same values. */
+static bool same(const tn_tensor *a, const tn_tensor *b)
+{
+    int64_t n = tn_tensor_count(a);
+    double *x, *y;
+    bool    equal;
+    if (!CHECK(a && b) || !CHECK_INT(a->rank, b->rank)) return false;
+    for (int i = 0; i < a->rank; i++) if (!CHECK_INT(a->shape[i], b->shape[i])) return false;
+    x = (double *)malloc((size_t)(n + 1) * sizeof *x);
+    y = (double *)malloc((size_t)(n + 1) * sizeof *y);
+    equal = x && y && tn_read(a, TN_F64, x, n) == TN_OK && tn_read(b, TN_F64, y, n) == TN_OK && (n == 0 || memcmp(x, y, (size_t)n * sizeof *x) == 0);
+    free(x);
+    free(y);
+    return CHECK(equal);
+}
+
+static bool negative(double v) { return copysign(1, v) < 0; }
+
+static void scratch(char path[TEST_PATH], const char *name) { snprintf(path, TEST_PATH, "build/test_io_%s", name); }
+
+static unsigned char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    unsigned char *p = NULL;
+    *n = 0;
+    if (!f) return NULL;
+    if (fseek(f, 0, SEEK_END) == 0) *n = (size_t)ftell(f);
+    rewind(f);
+    p = (unsigned char *)malloc(*n + 1);
+    if (p && fread(p, 1, *n, f) != *n) *n = 0;
+    fclose(f);
+    return p;
+}
+
+/* ---- the conformance files ---------------------------------------------------- */
+
+static bool memory_fetch(void *user, uint64_t offset, void *dst, size_t n)
+{
+    memcpy(dst, (const unsigned char *)user + offset, n);
+    return true;
+}
+
+/* A file of which nothing exists but its first bytes; then each byte says which GB it is in. */
+static bool vast_fetch(void *user, uint64_t offset, void *dst, size_t n)
+{
+    const bytes *b = (const bytes *)user;
+    unsigned char *p = (unsigned char *)dst;
+    for (size_t i = 0; i < n; i++, offset++) p[i] = offset < b->n ? b->p[offset] : (unsigned char)((offset - b->n) >> 30);
+    return true;
+}
+
+/* One file, from its path, from memory and through a call: the verdict is the same. */
+static void check_verdict(tn_ctx *ctx, format f, const char *path, bool accept)
+{
+    size_t n;
+    unsigned char *p = read_file(path, &n);
+    bool ok = reads(ctx, f, tn_from_path(path));
+    if (ok != accept) printf("     %s: %s\n", path, tn_ctx_error(ctx));
+    CHECK(ok == accept);
+    if (!accept) {
+        CHECK(strncmp(tn_ctx_error(ctx), path, strlen(path)) == 0 && strstr(tn_ctx_error(ctx), ": byte "));
+        printf("refused: %s\n", strrchr(tn_ctx_error(ctx), '/') + 1);
+    }
+    tn_ctx_clear_error(ctx);
+    CHECK(p && reads_bytes(ctx, f, p, n) == accept);
+    tn_ctx_clear_error(ctx);
+    CHECK(reads(ctx, f, tn_from_calls(memory_fetch, p, n)) == accept);
+    tn_ctx_clear_error(ctx);
+    free(p);
+}
+
+static int check_folder(format f, const char *folder, const char *verdict_format)
+{
+    char    path[TEST_PATH], suffix[160], line[512], name[128], verdict[32];
+    tn_ctx *ctx = make_context(TN_F32);
+    int     count = 0;
+    FILE   *expected;
+    snprintf(suffix, sizeof suffix, "%s/EXPECTED.tsv", folder);
+    if (!test_data(suffix, path)) return 0;
+    expected = fopen(path, "r");
+    if (!CHECK(ctx && expected)) return 0;
+    while (fgets(line, sizeof line, expected)) {
+        if (sscanf(line, verdict_format, name, verdict) != 2 || strcmp(name, "name") == 0) continue;
+        snprintf(suffix, sizeof suffix, "%s/%s.%s", folder, name, folder);
+        if (!CHECK(test_data(suffix, path))) continue;
+        /* text is no number: read by nobody, refused by its name */
+        check_verdict(ctx, f, path, strcmp(verdict, "accept") == 0 && strncmp(name, "unsupported", 11) != 0);
+        count++;
+    }
+    fclose(expected);
+    tn_ctx_destroy(ctx);
+    return count;
+}
+
+TEST(safetensors_conformance)
+{
+    char path[TEST_PATH];
+    if (!test_data("safetensors/EXPECTED.tsv", path)) SKIP("data", path);
+    CHECK_INT(check_folder(SAFETENSORS, "safetensors", "%63[^\t]\t%*[^\t]\t%31[^\t]"), 18);
+}
+
+TEST(npy_conformance)
+{
+    char path[TEST_PATH];
+    if (!test_data("npy/EXPECTED.tsv", path)) SKIP("data", path);
+    CHECK_INT(check_folder(NPY, "npy", "%63[^\t]\t%31[^\t]"), 17);
+}
+
+TEST(safetensors_values)
+{
+    static const double zero[] = {0}, one[] = {1}, two[] = {2};
+    char path[TEST_PATH];
+    tn_ctx *ctx;
+    tn_safetensors *f;
+    if (!test_data("safetensors/ok_scalar_rank0.safetensors", path)) SKIP("data", path);
+    ctx = make_context(TN_F32);
+    f = tn_safetensors_open(ctx, tn_from_path(path));
+    check_values(tn_safetensors_read(f, "test"), TN_I32, 1, zero);
+    CHECK_INT(tn_safetensors_find(f, "test")->rank, 0);
+    CHECK(!tn_safetensors_read(f, "tes"));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "it has no tensor \"tes\"");
+
+    test_data("safetensors/ok_zero_sized.safetensors", path);
+    f = tn_safetensors_open(ctx, tn_from_path(path));
+    CHECK_INT(tn_safetensors_at(f, 0)->shape[0], 2);
+    CHECK_INT(tn_safetensors_at(f, 0)->shape[1], 0);
+    CHECK(!tn_safetensors_at(f, 1) && !tn_safetensors_at(f, -1));
+
+    test_data("safetensors/ok_metadata_only.safetensors", path);
+    f = tn_safetensors_open(ctx, tn_from_path(path));
+    CHECK_INT(tn_safetensors_count(f), 0);
+    CHECK_STR(tn_safetensors_metadata(f, "format"), "pt");
+    CHECK_STR(tn_safetensors_metadata(f, "note"), "h\xC3\xA9llo");
+    CHECK(!tn_safetensors_metadata(f, "other"));
+
+    test_data("safetensors/ok_out_of_order_keys.safetensors", path);
+    f = tn_safetensors_open(ctx, tn_from_path(path));
+    CHECK_STR(tn_safetensors_at(f, 0)->name, "a");
+    check_values(tn_safetensors_read(f, "a"), TN_I32, 1, one);
+    check_values(tn_safetensors_read(f, "b"), TN_I32, 1, two);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);                /* closes the four files */
+}
+
+static tn_tensor *load_case(tn_ctx *ctx, const char *name)
+{
+    char path[TEST_PATH];
+    test_data(name, path);
+    return tn_npy_load(ctx, path);
+}
+
+TEST(npy_values)
+{
+    static const double count[] = {0, 1, 2, 3, 4, 5}, truth[] = {0, 1, 1, 1, 1, 1};
+    static const double odd[] = {(double)NAN, HUGE_VAL, -HUGE_VAL, -0.0};
+    char path[TEST_PATH];
+    double v[12];
+    tn_ctx *ctx;
+    tn_tensor *a, *b;
+    if (!test_data("npy/ok_f2.npy", path)) SKIP("data", path);
+    ctx = make_context(TN_F64);
+    check_values(load_case(ctx, "npy/ok_f2.npy"), TN_F64, 6, count);
+    check_values(load_case(ctx, "npy/ok_u1.npy"), TN_I32, 6, count);
+    check_values(load_case(ctx, "npy/ok_u2.npy"), TN_I32, 6, count);
+    check_values(load_case(ctx, "npy/ok_i8.npy"), TN_I32, 6, count);
+    check_values(load_case(ctx, "npy/ok_bool.npy"), TN_I32, 6, truth);
+    a = load_case(ctx, "npy/ok_nan_inf.npy");
+    CHECK_STATUS(tn_read(a, TN_F64, v, 4), TN_OK);
+    CHECK(negative(v[3]));
+    check_values(a, TN_F64, 4, odd);
+    a = load_case(ctx, "npy/ok_f4_v1.npy");
+    b = load_case(ctx, "npy/ok_f4_fortran.npy");
+    CHECK_INT(b->shape[0], 3);
+    same(a, b);
+    CHECK_STATUS(tn_read(a, TN_F64, v, 12), TN_OK);
+    CHECK_NEAR(v[0], 0.34558, 1e-5);
+    b = load_case(ctx, "npy/ok_f8_v2.npy");
+    CHECK_NEAR(tn_item(tn_slice(tn_slice(b, 0, 2, 3), 1, 3, 4)), 0.54671298661244694, 1e-16);
+    a = load_case(ctx, "npy/ok_empty_0x3.npy");
+    CHECK_INT(a->shape[0], 0);
+    CHECK_INT(a->shape[1], 3);
+    a = load_case(ctx, "npy/real_tensorly_IL2_Response_Tensor.npy");
+    CHECK_INT(a->rank, 4);
+    CHECK_NEAR(tn_item(tn_slice(tn_reshape_2d(a, 1, -1), 1, 0, 1)), 0.40661204058969541, 1e-16);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* The published model gives its published logits: x = E v, x += (W x) (V x), logits = H x. */
+TEST(published_model)
+{
+    static const double expected[10] = {-3.877668, -3.666038, 1.004572, 6.424539, -12.37533, -3.558745, -9.704387, 18.188983, -0.550841, 4.660989};
+    static double e[512 * 784], w[1024 * 512], h[10 * 512], v[3 * 784], x[512], y[512];
+    char    path[TEST_PATH];
+    double  worst = 0;
+    tn_ctx *ctx;
+    tn_safetensors *f;
+    tn_tensor *images;
+    if (!test_data("bilinear-mnist-model/bilinear_mnist_noise0.15.safetensors", path)) SKIP("data", path);
+    ctx = make_context(TN_F32);
+    f = tn_safetensors_open(ctx, tn_from_path(path));
+    REQUIRE(f);
+    CHECK_INT(tn_safetensors_count(f), 3);
+    CHECK(strstr(tn_safetensors_metadata(f, "model"), "1-layer bilinear MNIST"));
+    CHECK_STATUS(tn_read(tn_safetensors_read(f, "embed.weight"), TN_F64, e, 512 * 784), TN_OK);
+    CHECK_STATUS(tn_read(tn_safetensors_read(f, "blocks.0.weight"), TN_F64, w, 1024 * 512), TN_OK);
+    CHECK_STATUS(tn_read(tn_safetensors_read(f, "head.weight"), TN_F64, h, 10 * 512), TN_OK);
+    test_data("bilinear-mnist-model/first3_test_images.npy", path);
+    images = tn_npy_load(ctx, path);
+    REQUIRE(images);
+    CHECK_STATUS(tn_read(images, TN_F64, v, 3 * 784), TN_OK);
+    for (int i = 0; i < 512; i++) {
+        x[i] = 0;
+        for (int k = 0; k < 784; k++) x[i] += e[i * 784 + k] * v[k] / 255;
+    }
+    for (int i = 0; i < 512; i++) {
+        double left = 0, right = 0;
+        for (int k = 0; k < 512; k++) { left += w[i * 512 + k] * x[k]; right += w[(512 + i) * 512 + k] * x[k]; }
+        y[i] = x[i] + left * right;
+    }
+    for (int c = 0; c < 10; c++) {
+        double logit = 0;
+        for (int k = 0; k < 512; k++) logit += h[c * 512 + k] * y[k];
+        worst = fmax(worst, fabs(logit - expected[c]));
+    }
+    WORST("logits of the published model", worst, 1e-5);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- numbers ---------------------------------------------------------------- */
+
+static double half_value(unsigned bits)
+{
+    int    exponent = (int)(bits >> 10 & 31);
+    double m = bits & 1023, v = exponent == 31 ? (m > 0 ? (double)NAN : HUGE_VAL) : exponent == 0 ? ldexp(m, -24) : ldexp(m + 1024, exponent - 25);
+    return bits >> 15 ? -v : v;
+}
+
+static double bfloat_value(unsigned bits)
+{
+    int    exponent = (int)(bits >> 7 & 255);
+    double m = bits & 127, v = exponent == 255 ? (m > 0 ? (double)NAN : HUGE_VAL) : exponent == 0 ? ldexp(m, -133) : ldexp(m + 128, exponent - 134);
+    return bits >> 15 ? -v : v;
+}
+
+/* All 65536 values of both 16-bit floats; they come in more than one piece with the ones before them. */
+TEST(sixteen_bit_floats)
+{
+    static const char header[] = "{\"pad\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+                                 "\"f\":{\"dtype\":\"F16\",\"shape\":[65536],\"data_offsets\":[3,131075]},"
+                                 "\"b\":{\"dtype\":\"BF16\",\"shape\":[65536],\"data_offsets\":[131075,262147]}}";
+    static unsigned char file[8 + sizeof header - 1 + 262147];
+    static double v[65536];
+    size_t n = sizeof header - 1;
+    tn_ctx *ctx = make_context(TN_F32);
+    tn_safetensors *f;
+    bytes head = safetensors_of(header, NULL, 3);
+    memcpy(file, head.p, head.n);
+    for (size_t i = 0; i < 2 * 65536; i++) {
+        file[8 + n + 3 + 2 * i] = (unsigned char)i;
+        file[8 + n + 4 + 2 * i] = (unsigned char)(i >> 8);
+    }
+    f = tn_safetensors_open(ctx, tn_from_memory(file, sizeof file));
+    REQUIRE(f);
+    for (int kind = 0; kind < 2; kind++) {
+        tn_tensor *t = tn_safetensors_read(f, kind ? "b" : "f");
+        CHECK_STATUS(tn_read(t, TN_F64, v, 65536), TN_OK);
+        for (unsigned i = 0; i < 65536; i++) {
+            double expected = kind ? bfloat_value(i) : half_value(i);
+            CHECK(expected != expected ? v[i] != v[i] : v[i] == expected && negative(v[i]) == negative(expected));
+        }
+    }
+    tn_ctx_destroy(ctx);
+}
+
+/* The last value of each integer dtype is the largest or smallest it has; in I32 or refused. */
+TEST(integers)
+{
+    static const struct { const char *dtype; int width; uint64_t bits; double value; bool fits; } row[] = {
+        {"I8", 1, 0x80, -128, true},                      {"I8", 1, 0xFF, -1, true},              {"U8", 1, 0xFF, 255, true},
+        {"I16", 2, 0x8000, -32768, true},                 {"U16", 2, 0xFFFF, 65535, true},        {"I16", 2, 0x7FFF, 32767, true},
+        {"I32", 4, 0x80000000u, -2147483648.0, true},     {"I32", 4, 0x7FFFFFFF, 2147483647, true},
+        {"U32", 4, 0x7FFFFFFF, 2147483647, true},         {"U32", 4, 0x80000000u, 0, false},
+        {"I64", 8, 0x7FFFFFFF, 2147483647, true},         {"I64", 8, 0x80000000u, 0, false},
+        {"I64", 8, 0xFFFFFFFF80000000u, -2147483648.0, true}, {"I64", 8, 0xFFFFFFFF7FFFFFFFu, 0, false},
+        {"I64", 8, 0x8000000000000000u, 0, false},        {"U64", 8, 0xFFFFFFFFFFFFFFFFu, 0, false},
+        {"U64", 8, 7, 7, true},                           {"BOOL", 1, 1, 1, true},                {"BOOL", 1, 2, 0, false}
+    };
+    tn_ctx *ctx = make_context(TN_F32);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char  header[128];
+        bytes b;
+        tn_safetensors *f;
+        tn_tensor *t;
+        double expected[2] = {0, 0};
+        expected[1] = row[i].value;
+        snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[2],\"data_offsets\":[0,%d]}}", row[i].dtype, 2 * row[i].width);
+        b = safetensors_of(header, NULL, (size_t)row[i].width);
+        add_word(&b, row[i].bits, row[i].width, false);
+        f = tn_safetensors_open(ctx, tn_from_memory(b.p, b.n));
+        t = tn_safetensors_read(f, "a");
+        if (row[i].fits) check_values(t, TN_I32, 2, expected);
+        else CHECK_ERROR(ctx, TN_ERR_DATA, row[i].width == 1 ? "2 does not fit a truth value" : "does not fit I32");
+        CHECK_CTX(ctx);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+TEST(raw_bytes)
+{
+    static const char header[] = "{\"q\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]},"
+                                 "\"p\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[4,7]}}";
+    unsigned char got[4];
+    tn_ctx *ctx = make_context(TN_F32);
+    bytes b = safetensors_of(header, "\1\2\3\4\5\6\7", 7);
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_from_memory(b.p, b.n));
+    CHECK_STR(tn_safetensors_find(f, "q")->dtype, "F8_E4M3");
+    CHECK_STATUS(tn_safetensors_read_bytes(f, "p", got, 3), TN_OK);
+    CHECK(memcmp(got, "\5\6\7", 3) == 0);
+    CHECK(!tn_safetensors_read(f, "q"));
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "tensor \"q\": dtype F8_E4M3 is read as raw bytes only");
+    CHECK_STATUS(tn_safetensors_read_bytes(f, "p", got, 4), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "\"p\" has 3 bytes, not 4");
+    CHECK_STATUS(tn_safetensors_read_bytes(f, "q", NULL, 4), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "NULL");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- damage ------------------------------------------------------------------- */
+
+static const char good_header[] = "{\"__metadata__\":{\"k\":\"v\\u00e9\"},\"b\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},"
+                                  "\"a\\n\":{\"shape\":[3],\"data_offsets\":[8,14],\"dtype\":\"I16\"}} ";
+
+/* Cut at every byte, one byte too many, and every byte of the header in turn replaced by every other. */
+static void damage(format f, const bytes *good, size_t header_end)
+{
+    tn_ctx *ctx = make_context(TN_F32);
+    bytes   b = *good;
+    int     accepted = 0;
+    CHECK(reads_bytes(ctx, f, b.p, b.n));
+    CHECK_CTX(ctx);
+    for (size_t n = 0; n < b.n; n++) {
+        CHECK(!reads_bytes(ctx, f, b.p, n));
+        tn_ctx_clear_error(ctx);
+    }
+    add(&b, "", 1);
+    CHECK(!reads_bytes(ctx, f, b.p, b.n));
+    tn_ctx_clear_error(ctx);
+    for (size_t i = 0; i < header_end; i++)
+        for (int change = 1; change < 256; change++) {
+            b = *good;
+            b.p[i] = (unsigned char)(b.p[i] ^ change);
+            accepted += reads_bytes(ctx, f, b.p, b.n);
+            CHECK(tn_ctx_status(ctx) == TN_OK || strstr(tn_ctx_error(ctx), ": byte "));
+            tn_ctx_clear_error(ctx);
+        }
+    printf("%d of %d changed headers are still good ones\n", accepted, (int)header_end * 255);
+    CHECK(accepted < (int)header_end * 255 / 20);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(damaged_safetensors)
+{
+    bytes b = safetensors_of(good_header, NULL, 14);
+    damage(SAFETENSORS, &b, b.n - 14);
+}
+
+TEST(damaged_npy)
+{
+    bytes b = npy_of(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", NULL, 24);
+    damage(NPY, &b, b.n - 24);
+}
+
+TEST(damaged_idx)
+{
+    static const int shape[] = {2, 3};
+    bytes b = idx_of(8, 2, shape, "\1\2\3\4\5\6", 6);
+    damage(IDX, &b, b.n - 6);
+}
+
+#define ONE(rest) "{\"a\":{" rest "}}"
+#define F32(rest) ONE("\"dtype\":\"F32\"," rest)
+#define TWO(name, shape, offsets) \
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}," \
+    "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+
+TEST(hostile_safetensors)
+{
+    static const struct { const char *header; size_t data; const char *part; } row[] = {
+        {"", 0, "byte 8: a header that does not begin with '{'"},
+        {" {}", 0, "does not begin with '{'"},
+        {"{", 0, "byte 9: a string is missing"},
+        {"{}x", 0, "byte 10: text after"},
+        {"{},", 0, "text after"},
+        {"{\"a\":{}}", 0, "a string is missing"},
+        {"{\"a\":1}", 0, "'{' is missing"},
+        {"{\"a\" 1}", 0, "':' is missing"},
+        {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0, "a string is missing"},
+        {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"c\"}}", 0, "\"a\" is there twice"},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ for the second time"},
+        {"{\"__metadata__\":null}", 0, "'{' is missing"},
+        {F32("\"shape\":[1],\"data_offsets\":[0,4]") ",", 4, "text after"},
+        {TWO("\\u0061", "[1]", "[4,8]"), 8, "\"a\" is there twice"},
+        {TWO("b", "[1]", "[0,4]"), 4, "overlaps"},
+        {TWO("b", "[0]", "[2,2]"), 4, "overlaps"},
+        {TWO("b", "[1]", "[5,9]"), 9, "tensor \"b\": there is a hole before its data"},
+        {F32("\"shape\":[1],\"data_offsets\":[4,8]"), 8, "tensor \"a\": there is a hole before its data"},
+        {F32("\"shape\":[1],\"data_offsets\":[0,4]"), 5, "the last tensor ends here, but the file has"},
+        {F32("\"shape\":[1],\"data_offsets\":[0,4],\"x\":1"), 4, "a key that is not"},
+        {F32("\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]"), 4, "second time"},
+        {F32("\"shape\":[1]"), 0, "without dtype, shape or data_offsets"},
+        {F32("\"shape\":[01],\"data_offsets\":[0,4]"), 4, "leading zero"},
+        {F32("\"shape\":[1.0],\"data_offsets\":[0,4]"), 4, "',' is missing"},
+        {F32("\"shape\":[1e0],\"data_offsets\":[0,4]"), 4, "',' is missing"},
+        {F32("\"shape\":[+1],\"data_offsets\":[0,4]"), 4, "natural number"},
+        {F32("\"shape\":[1,],\"data_offsets\":[0,4]"), 4, "comma before"},
+        {F32("\"shape\":[,1],\"data_offsets\":[0,4]"), 4, "natural number"},
+        {F32("\"shape\":[[1]],\"data_offsets\":[0,4]"), 4, "natural number"},
+        {F32("\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]"), 4, "more than 8 axes"},
+        {F32("\"shape\":[9223372036854775808],\"data_offsets\":[0,4]"), 4, "more than 63 bits"},
+        {F32("\"shape\":[18446744073709551616],\"data_offsets\":[0,4]"), 4, "more than 64 bits"},
+        {F32("\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0, "address space"},
+        {F32("\"shape\":[0,4611686018427387904,4],\"data_offsets\":[0,0]"), 0, "address space"},
+        {F32("\"shape\":[4611686018427387905],\"data_offsets\":[0,4]"), 4, "address space"},
+        {F32("\"shape\":[1],\"data_offsets\":[0,18446744073709551615]"), 4, "past the end"},
+        {F32("\"shape\":[1],\"data_offsets\":[18446744073709551612,0]"), 4, "before they begin"},
+        {F32("\"shape\":[1],\"data_offsets\":[0,5]"), 5, "do not agree"},
+        {ONE("\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]"), 4, "dtype is unknown"},
+        {ONE("\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]"), 2, "inside a byte"},
+        {ONE("\"dtype\":32,\"shape\":[1],\"data_offsets\":[0,4]"), 4, "a string is missing"}
+    };
+    tn_ctx *ctx = make_context(TN_F32);
+    bytes   b;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        b = safetensors_of(row[i].header, NULL, row[i].data);
+        refuses(ctx, SAFETENSORS, &b, TN_ERR_FORMAT, row[i].part);
+    }
+    b.n = 0;
+    refuses(ctx, SAFETENSORS, &b, TN_ERR_FORMAT, "memory: byte 0: 8 bytes are wanted here, but the file has 0");
+    CHECK(!reads(ctx, SAFETENSORS, tn_from_memory(NULL, 100)));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "100 bytes at NULL");
+    b.n = 0;
+    add_word(&b, 100000001, 8, false);
+    CHECK(!tn_safetensors_open(ctx, tn_from_calls(vast_fetch, &b, 200000000)));
+    CHECK_ERROR(ctx, TN_ERR_FORMAT, "callback: byte 8: header of 100000001 bytes, but 100000000 are the most");
+    tn_ctx_destroy(ctx);
+}
+
+TEST(json_strings)
+{
+    static const struct { const char *json, *name; } good[] = {
+        {"\\\"\\\\\\/\\b\\f\\n\\r\\t", "\"\\/\b\f\n\r\t"}, {"\\u00e9\\u20AC", "\xC3\xA9\xE2\x82\xAC"}, {"\\ud83d\\udE00", "\xF0\x9F\x98\x80"},
+        {"\xED\x9F\xBF\xEE\x80\x80", "\xED\x9F\xBF\xEE\x80\x80"}, {"\xF4\x8F\xBF\xBF", "\xF4\x8F\xBF\xBF"}, {"\xC2\x80\x7F", "\xC2\x80\x7F"}, {"", ""}
+    };
+    static const char *const bad[] = {
+        "\\u0000", "\\u12g4", "\\u12", "\\x41", "\\", "\\ud800", "\\ud800x", "\\ud800\\n", "\\ud800\\u0041", "\\udc00", "\\uDBFF\\uD800",
+        "\n", "\x01", "\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xC3(", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
+        "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xE2\x82"
+    };
+    char    header[256];
+    tn_ctx *ctx = make_context(TN_F32);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        tn_safetensors *f;
+        bytes b;
+        snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", good[i].json);
+        b = safetensors_of(header, NULL, 0);
+        f = tn_safetensors_open(ctx, tn_from_memory(b.p, b.n));
+        if (CHECK(f)) CHECK_STR(tn_safetensors_at(f, 0)->name, good[i].name);
+        tn_safetensors_close(f);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        bytes b;
+        snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", bad[i]);
+        b = safetensors_of(header, NULL, 0);
+        refuses(ctx, SAFETENSORS, &b, TN_ERR_FORMAT, "memory: byte ");
+    }
+    tn_ctx_destroy(ctx);
+}
+
+#define NPY(descr, order, shape) "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape "}\n"
+
+TEST(hostile_npy)
+{
+    static const struct { int version; const char *header; size_t data; tn_status status; const char *part; } row[] = {
+        {1, NPY("'|O'", "False", "()"), 8, TN_ERR_DTYPE, "dtype \"|O\" is not read"},
+        {1, NPY("'<c8'", "False", "()"), 8, TN_ERR_DTYPE, "dtype \"<c8\" is not read"},
+        {1, NPY("'=f4'", "False", "()"), 4, TN_ERR_DTYPE, "\"=f4\""},
+        {1, NPY("'|f4'", "False", "()"), 4, TN_ERR_DTYPE, "\"|f4\""},
+        {1, NPY("'<f1'", "False", "()"), 1, TN_ERR_DTYPE, "\"<f1\""},
+        {1, NPY("'<b4'", "False", "()"), 4, TN_ERR_DTYPE, "\"<b4\""},
+        {1, NPY("'<i3'", "False", "()"), 3, TN_ERR_DTYPE, "\"<i3\""},
+        {1, NPY("'<f16'", "False", "()"), 16, TN_ERR_DTYPE, "\"<f16\""},
+        {1, NPY("[('a', '<f4')]", "False", "()"), 4, TN_ERR_DTYPE, "structured"},
+        {1, NPY("'<f4'", "Maybe", "()"), 4, TN_ERR_FORMAT, "True or False"},
+        {1, NPY("'<f4'", "Falsey", "()"), 4, TN_ERR_FORMAT, "is missing"},
+        {1, NPY("'<f4'", "False", "(1)"), 4, TN_ERR_FORMAT, "a tuple of one needs a comma"},
+        {1, NPY("'<f4'", "False", "(,)"), 4, TN_ERR_FORMAT, "natural number"},
+        {1, NPY("'<f4'", "False", "(1,,)"), 4, TN_ERR_FORMAT, "natural number"},
+        {1, NPY("'<f4'", "False", "(-1,)"), 4, TN_ERR_FORMAT, "natural number"},
+        {1, NPY("'<f4'", "False", "[1]"), 4, TN_ERR_FORMAT, "'(' is missing"},
+        {1, NPY("'<f4'", "False", "(1,)") "x", 4, TN_ERR_FORMAT, "text after"},
+        {1, NPY("'<f4'", "False", "(0, 9223372036854775807, 9223372036854775807)"), 0, TN_ERR_FORMAT, "address space"},
+        {1, NPY("'<f4'", "False", "(), 'shape': ()"), 4, TN_ERR_FORMAT, "second time"},
+        {1, NPY("'<f4'", "False", "(), 'x': ()"), 4, TN_ERR_FORMAT, "a key that is not"},
+        {1, NPY("'<f4'", "False", "(2,)"), 4, TN_ERR_FORMAT, "shape [2] takes 8 bytes, but 4 follow"},
+        {1, NPY("'<f4'", "False", "(1,)"), 5, TN_ERR_FORMAT, "shape [1] takes 4 bytes, but 5 follow"},
+        {1, "{'descr': '<f4", 4, TN_ERR_FORMAT, "a string without an end"},
+        {1, NPY("'|b1'", "False", "(1,)") " ", 0, TN_ERR_FORMAT, "takes 1 bytes, but 0 follow"},
+        {0, NPY("'<f4'", "False", "(1,)"), 4, TN_ERR_FORMAT, "npy version 0.0 is unknown"},
+        {4, NPY("'<f4'", "False", "(1,)"), 4, TN_ERR_FORMAT, "npy version 4.0 is unknown"}
+    };
+    tn_ctx *ctx = make_context(TN_F32);
+    bytes   b;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        b = npy_of(row[i].version, row[i].header, NULL, row[i].data);
+        refuses(ctx, NPY, &b, row[i].status, row[i].part);
+    }
+    b.n = 0;
+    add(&b, "\x93NUMPY\2\0\xFF\xFF\xFF\xFF{", 13);
+    refuses(ctx, NPY, &b, TN_ERR_FORMAT, "memory: byte 12: header of 4294967295 bytes, but the file has 13");
+    b = npy_of(1, NPY("'|b1'", "False", "(2,)"), "\1\2", 2);
+    refuses(ctx, NPY, &b, TN_ERR_DATA, "2 does not fit a truth value");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- npy and idx that are good --------------------------------------------------- */
+
+TEST(npy_orders)
+{
+    static const double v[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
+    static const double first[] = {-2}, wide[] = {258, -2};
+    unsigned char columns[24];
+    tn_ctx *ctx = make_context(TN_F32);
+    bytes   b = npy_of(1, "{\"shape\":(2L,),\"descr\":\">i8\",\"fortran_order\":False}", "\0\0\0\0\0\0\1\2\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE", 16);
+    tn_tensor *t;
+    check_values(read_npy(ctx, &b), TN_I32, 2, wide);
+    b = npy_of(2, NPY("'>f2'", "True", "()"), "\xC0\0", 2);
+    check_values(read_npy(ctx, &b), TN_F32, 1, first);
+    b = npy_of(3, NPY("'>f4'", "False", "(1,)"), "\xC0\0\0\0", 4);
+    check_values(read_npy(ctx, &b), TN_F32, 1, first);
+    b = npy_of(3, NPY("'>f8'", "True", "(1, 1)"), "\xC0\0\0\0\0\0\0\0", 8);
+    check_values(read_npy(ctx, &b), TN_F32, 1, first);
+    for (int e = 0; e < 24; e++) columns[e / 12 + 2 * (e / 4 % 3) + 6 * (e % 4)] = (unsigned char)e;
+    b = npy_of(1, NPY("'|u1'", "True", "(2, 3, 4)"), columns, 24);
+    t = read_npy(ctx, &b);
+    REQUIRE(t);
+    CHECK(t->shape[0] == 2 && t->shape[1] == 3 && t->shape[2] == 4 && tn_tensor_contiguous(t));
+    check_values(t, TN_I32, 24, v);
+    b = npy_of(1, NPY("'|i1'", "True", "(5, 0, 3)"), NULL, 0);
+    t = read_npy(ctx, &b);
+    CHECK(t && t->shape[0] == 5 && t->shape[1] == 0 && t->shape[2] == 3);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(idx_files)
+{
+    static const int three[] = {3}, image[] = {2, 1, 2}, huge[] = {0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF, 1, 1, 1, 1, 1, 1};
+    static const double labels[] = {0, 9, 255}, pixels[] = {0, 1, 51 / 255.0, 102 / 255.0}, shorts[] = {-1, 256, 2}, singles[] = {1, -2, 0.5};
+    tn_ctx *ctx = make_context(TN_F64);
+    bytes   b = idx_of(8, 1, three, "\0\x09\xFF", 3);
+    tn_tensor *t;
+    check_values(read_idx(ctx, &b, 0), TN_I32, 3, labels);
+    check_values(read_idx(ctx, &b, 1), TN_F64, 3, labels);
+    b = idx_of(8, 3, image, "\0\xFF\x33\x66", 4);
+    t = read_idx(ctx, &b, 1 / 255.0);
+    CHECK(t && t->rank == 3 && t->shape[0] == 2 && t->shape[1] == 1 && t->shape[2] == 2);
+    check_values(t, TN_F64, 4, pixels);
+    b = idx_of(0x0B, 1, three, "\xFF\xFF\1\0\0\2", 6);
+    check_values(read_idx(ctx, &b, 0), TN_I32, 3, shorts);
+    b = idx_of(0x0D, 1, three, "\x3F\x80\0\0\xC0\0\0\0\x3F\0\0\0", 12);
+    check_values(read_idx(ctx, &b, 0), TN_F64, 3, singles);
+    b = idx_of(0x0A, 1, three, "\1\2\3", 3);
+    refuses(ctx, IDX, &b, TN_ERR_FORMAT, "byte 2: idx type 10 is unknown");
+    b = idx_of(8, 9, huge, "", 0);
+    refuses(ctx, IDX, &b, TN_ERR_FORMAT, "byte 3: 9 axes");
+    b = idx_of(0x0E, 3, huge, "", 0);
+    refuses(ctx, IDX, &b, TN_ERR_FORMAT, "does not fit the address space");
+    b = idx_of(0x1F8B0800, 0, NULL, "", 0);
+    b.p[0] = 0x1F; b.p[1] = 0x8B;
+    refuses(ctx, IDX, &b, TN_ERR_FORMAT, "gunzip");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- round trips ------------------------------------------------------------------ */
+
+typedef struct growing { unsigned char *p; size_t n, pieces, fail_at; } growing;
+
+static bool grow(void *user, const void *src, size_t n)
+{
+    growing *g = (growing *)user;
+    unsigned char *p;
+    if (++g->pieces == g->fail_at) return false;
+    p = (unsigned char *)realloc(g->p, g->n + n);
+    if (!p) return false;
+    memcpy(p + g->n, src, n);
+    g->p = p;
+    g->n += n;
+    return true;
+}
+
+static const char *const odd_names[] = {
+    "", "quote \" and \\", "blocks.0.w", "\xE2\x82\xAC \xF0\x9F\x98\x80", "line\nbreak\x01\x1F\x7F", "__metadata", "{}:,[]"
+};
+enum { ODD_NAMES = sizeof odd_names / sizeof *odd_names };
+
+/* Shapes of rank 0 to 4, empty ones among them, names of every kind, all dtypes. */
+TEST(safetensors_round_trip)
+{
+    uint64_t state = 1;
+    for (int trial = 0; trial < 40; trial++) {
+        tn_ctx *ctx = make_context(trial % 2 ? TN_F64 : TN_F32);
+        tn_dtype real = tn_ctx_dtype(ctx);
+        tn_named named[ODD_NAMES];
+        tn_note  notes[2] = {{"a", "plain"}, {"\"", "\n\\\xC3\xA9"}};
+        growing  g = {NULL, 0, 0, 0};
+        tn_safetensors *f;
+        for (int i = 0; i < ODD_NAMES; i++) {
+            int64_t  shape[4];
+            int      rank = (int)test_random_int(&state, 0, 4);
+            tn_dtype dtype = test_random_int(&state, 0, 2) ? real : test_random_int(&state, 0, 1) ? TN_BF16 : TN_I32;
+            for (int k = 0; k < rank; k++) shape[k] = test_random_int(&state, 0, 5);
+            named[i].name = odd_names[i];
+            named[i].tensor = make_random(ctx, &state, dtype, rank, shape);
+        }
+        CHECK_STATUS(tn_safetensors_write(ctx, tn_to_calls(grow, &g), named, ODD_NAMES, notes, trial % 3), TN_OK);
+        f = tn_safetensors_open(ctx, tn_from_memory(g.p, g.n));
+        CHECK_CTX(ctx);
+        REQUIRE(f);
+        CHECK_INT(tn_safetensors_count(f), ODD_NAMES);
+        CHECK_STR(tn_safetensors_metadata(f, "\""), trial % 3 == 2 ? "\n\\\xC3\xA9" : NULL);
+        for (int i = 0; i < ODD_NAMES; i++) {
+            const tn_safetensors_entry *e = tn_safetensors_find(f, odd_names[i]);
+            if (!CHECK(e)) continue;
+            CHECK(e->bytes == 0 || e->offset % (e->bytes / (uint64_t)tn_tensor_count(named[i].tensor)) == 0);
+            same(named[i].tensor, tn_safetensors_read(f, odd_names[i]));
+        }
+        free(g.p);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* More than one piece in flight; a view with strides; the whole way over a path. */
+TEST(large_and_strided)
+{
+    static const int64_t shape[] = {3, 70001};
+    uint64_t state = 2;
+    char     path[TEST_PATH], other[TEST_PATH];
+    tn_ctx  *ctx = make_context(TN_F32);
+    tn_named named[2];
+    tn_safetensors *f;
+    tn_tensor *t = make_random(ctx, &state, TN_F32, 2, shape), *half;
+    scratch(path, "large.safetensors");
+    scratch(other, "large.npy");
+    named[0].name = "rows";
+    named[0].tensor = t;
+    named[1].name = "columns";
+    named[1].tensor = tn_slice_step(tn_transpose(t, 0, 1), 0, 70000, -1, -2);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_path(path), named, 2, NULL, 0), TN_OK);
+    f = tn_safetensors_open(ctx, tn_from_path(path));
+    same(t, tn_safetensors_read(f, "rows"));
+    same(named[1].tensor, tn_safetensors_read(f, "columns"));
+    tn_safetensors_close(f);
+    CHECK_STATUS(tn_npy_save(named[1].tensor, other), TN_OK);
+    same(named[1].tensor, tn_npy_load(ctx, other));
+    half = tn_cast(ctx, t, TN_BF16);
+    CHECK_STATUS(tn_npy_save(half, other), TN_OK);
+    same(half, tn_npy_load(ctx, other));
+    CHECK_CTX(ctx);
+    remove(path);
+    remove(other);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(npy_round_trip)
+{
+    static const char head[] = "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }          "
+                               "                                                  \n";
+    uint64_t state = 3;
+    for (int trial = 0; trial < 40; trial++) {
+        tn_ctx  *ctx = make_context(trial % 2 ? TN_F64 : TN_F32);
+        int64_t  shape[TN_MAX_RANK];
+        int      rank = trial % 9;
+        unsigned char file[4096];
+        size_t   n;
+        tn_tensor *t;
+        for (int k = 0; k < rank; k++) shape[k] = test_random_int(&state, trial % 5 == 0 ? 0 : 1, 2);
+        t = make_random(ctx, &state, trial % 3 ? TN_REAL : TN_I32, rank, shape);
+        CHECK_STATUS(tn_npy_write(t, tn_to_memory(file, sizeof file, &n)), TN_OK);
+        CHECK_INT((n - (t->dtype == TN_F64 ? 8u : 4u) * (size_t)tn_tensor_count(t)) % 64, 0);
+        same(t, tn_npy_read(ctx, tn_from_memory(file, n)));
+        if (trial == 0) {
+            static const int64_t two[] = {2};
+            bytes b = npy_of(1, head, NULL, 8);
+            CHECK_STATUS(tn_npy_write(tn_tensor_create(ctx, TN_I32, 1, two), tn_to_memory(file, sizeof file, &n)), TN_OK);
+            CHECK(n == b.n && memcmp(file, b.p, n) == 0);
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+TEST(bad_writes)
+{
+    static const int64_t two[] = {2};
+    tn_ctx  *ctx = make_context(TN_F32), *other = make_context(TN_F32);
+    tn_named named[2];
+    tn_note  note[1] = {{"k", "\xFF"}};
+    char     room[64];
+    size_t   used = 0, need;
+    named[0].name = named[1].name = "w";
+    named[0].tensor = named[1].tensor = tn_tensor_create(ctx, TN_F32, 1, two);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "\"w\" is given twice");
+    named[1].name = NULL;
+    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "a name is NULL");
+    named[1].name = "\xC0\x80";
+    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "a name is no UTF-8");
+    named[1].name = "__metadata__";
+    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "__metadata__");
+    named[1].name = "v";
+    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, note, 1);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "a metadata value is no UTF-8");
+    named[1].tensor = NULL;
+    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "v is NULL");
+    named[1].tensor = tn_tensor_create(other, TN_F32, 1, two);
+    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "another context");
+    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, -1, NULL, 0);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "negative count");
+    CHECK_STATUS(tn_safetensors_write(NULL, tn_to_memory(NULL, 0, &need), named, 1, NULL, 0), TN_ERR_ARG);
+
+    /* measured, too small, and none at all */
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 1, NULL, 0), TN_OK);
+    CHECK_INT(need, 8 + 56 + 8);
+    memset(room, '~', sizeof room);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(room, 60, &used), named, 1, NULL, 0), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "more than there is room for");
+    CHECK_INT(used, need);
+    CHECK(room[59] != '~' && room[60] == '~');
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(room, sizeof room, &used), NULL, 0, NULL, 0), TN_OK);
+    CHECK(used == 16 && memcmp(room, "\x08\0\0\0\0\0\0\0{}      ", 16) == 0);
+    CHECK_STATUS(tn_npy_write(NULL, tn_to_memory(room, sizeof room, &used)), TN_ERR_ARG);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(other);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- parameters ---------------------------------------------------------------------- */
+
+static tn_params *make_params(tn_ctx *ctx, int64_t rows)
+{
+    tn_params *params = tn_params_create(ctx);
+    int64_t    w[2] = {0, 4}, b[1] = {3};
+    tn_init    init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    w[0] = rows;
+    CHECK(tn_params_add(params, "blocks.0.w", 2, w, init));
+    CHECK(tn_params_add(params, "b", 1, b, init));
+    return params;
+}
+
+/* All values of all parameters. */
+static void values_of(tn_params *params, double v[64])
+{
+    int64_t at = 0;
+    memset(v, 0, 64 * sizeof *v);
+    for (int64_t i = 0; i < tn_params_count(params); i++) {
+        tn_tensor *t = tn_params_at(params, i)->value;
+        CHECK_STATUS(tn_read(t, TN_F64, v + at, tn_tensor_count(t)), TN_OK);
+        at += tn_tensor_count(t);
+    }
+}
+
+static bytes params_bytes(tn_params *params)
+{
+    bytes b;
+    CHECK_STATUS(tn_params_write(params, tn_to_memory(b.p, sizeof b.p, &b.n), NULL, 0), TN_OK);
+    return b;
+}
+
+/* This file is not for these parameters: so it says, and nothing has changed. */
+static void check_untouched(tn_ctx *ctx, tn_params *params, const bytes *b, tn_status status, const char *part)
+{
+    double before[64], after[64];
+    size_t live = tn_ctx_memory(ctx).live;
+    values_of(params, before);
+    CHECK_STATUS(tn_params_read(params, tn_from_memory(b->p, b->n), TN_MATCH_ALL), status);
+    CHECK_ERROR(ctx, status, part);
+    values_of(params, after);
+    CHECK(memcmp(before, after, sizeof before) == 0);
+    CHECK_INT(tn_ctx_memory(ctx).live, live);
+}
+
+TEST(params_round_trip)
+{
+    char    path[TEST_PATH];
+    double  v[64], w[64];
+    tn_ctx *ctx = make_context(TN_F32), *wide = make_context(TN_F64);
+    tn_params *a = make_params(ctx, 2), *b = make_params(ctx, 2), *c = make_params(wide, 2);
+    tn_note note[1] = {{"step", "12"}};
+    tn_safetensors *f;
+    scratch(path, "params.safetensors");
+    CHECK_STATUS(tn_params_save(a, path), TN_OK);
+    CHECK_STATUS(tn_params_load(b, path), TN_OK);
+    CHECK_STATUS(tn_params_load(c, path), TN_OK);       /* from F32 to F64 */
+    values_of(a, v);
+    values_of(b, w);
+    CHECK(memcmp(v, w, sizeof v) == 0);
+    values_of(c, w);
+    CHECK(memcmp(v, w, sizeof v) == 0);
+    CHECK_STATUS(tn_params_write(a, tn_to_path(path), note, 1), TN_OK);      /* over the old one */
+    f = tn_safetensors_open(ctx, tn_from_path(path));
+    CHECK_STR(tn_safetensors_metadata(f, "step"), "12");
+    CHECK_STATUS(tn_params_load(NULL, path), TN_ERR_ARG);
+    CHECK_STATUS(tn_params_save(NULL, path), TN_ERR_ARG);
+    CHECK_CTX(ctx);
+    CHECK_CTX(wide);
+    tn_ctx_destroy(wide);
+    tn_ctx_destroy(ctx);
+    remove(path);
+}
+
+TEST(params_that_do_not_fit)
+{
+    static const int64_t three[] = {3};
+    tn_ctx *ctx = make_context(TN_F32);
+    tn_params *params = make_params(ctx, 2), *other = make_params(ctx, 3);
+    tn_init   zero;
+    bytes     b = params_bytes(other);
+    tn_named  integer[2];
+    memset(&zero, 0, sizeof zero);
+    zero.rule = TN_INIT_ZERO;
+    check_untouched(ctx, params, &b, TN_ERR_SHAPE, "memory: parameter \"blocks.0.w\" is [2,4], but the file has [3,4]");
+    b = params_bytes(params);
+    tn_params_add(params, "extra", 1, three, zero);
+    check_untouched(ctx, params, &b, TN_ERR_ARG, "parameter \"extra\" [3] is not in the file");
+    b = params_bytes(params);
+    tn_params_destroy(other);
+    other = make_params(ctx, 2);
+    check_untouched(ctx, other, &b, TN_ERR_ARG, "tensor \"extra\" [3] is no parameter");
+    CHECK_STATUS(tn_params_read(other, tn_from_memory(b.p, b.n), TN_MATCH_IGNORE_EXTRA), TN_OK);
+    same(tn_params_at(params, 0)->value, tn_params_at(other, 0)->value);
+    integer[0].name = "blocks.0.w";
+    integer[0].tensor = tn_params_at(other, 0)->value;
+    integer[1].name = "b";
+    integer[1].tensor = tn_tensor_create(ctx, TN_I32, 1, three);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(b.p, sizeof b.p, &b.n), integer, 2, NULL, 0), TN_OK);
+    check_untouched(ctx, other, &b, TN_ERR_DTYPE, "parameter \"b\": the file's I32 is no float");
+    tn_ctx_destroy(ctx);
+}
+
+typedef struct failing { const bytes *b; int left; } failing;
+
+static bool failing_fetch(void *user, uint64_t offset, void *dst, size_t n)
+{
+    failing *f = (failing *)user;
+    if (f->left-- == 0) return false;
+    memcpy(dst, f->b->p + offset, n);
+    return true;
+}
+
+/* A source that gives up at its first, second, ... fetch. */
+TEST(failing_source)
+{
+    double before[64], after[64];
+    tn_ctx *ctx = make_context(TN_F32);
+    tn_params *params = make_params(ctx, 2);
+    bytes   b = params_bytes(params);
+    failing f;
+    int     calls = 0;
+    tn_status s;
+    tn_params_destroy(params);
+    params = make_params(ctx, 2);       /* other values */
+    values_of(params, before);
+    do {
+        f.b = &b;
+        f.left = calls++;
+        s = tn_params_read(params, tn_from_calls(failing_fetch, &f, b.n), TN_MATCH_ALL);
+        values_of(params, after);
+        CHECK((memcmp(before, after, sizeof before) == 0) == (s != TN_OK));
+        if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_FILE, "bytes could not be read");
+    } while (s != TN_OK && calls < 20);
+    CHECK_INT(calls, 5);                /* length, header, two tensors, and then none */
+    tn_ctx_destroy(ctx);
+}
+
+/* Each allocation in turn fails: an error, nothing changed, nothing lost. */
+TEST(no_memory)
+{
+    double  before[64], after[64];
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc desc;
+    tn_ctx *ctx;
+    tn_params *params;
+    bytes   b, out;
+    tn_status s = TN_ERR_MEMORY;
+    size_t  live;
+    memset(&desc, 0, sizeof desc);
+    desc.allocator = test_heap_allocator(&heap);
+    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    params = make_params(ctx, 2);
+    b = params_bytes(params);
+    tn_params_destroy(params);
+    params = make_params(ctx, 2);
+    values_of(params, before);
+    live = heap.live;
+    for (uint64_t k = 1; s != TN_OK && k < 100; k++) {
+        heap.fail_at = heap.count + k;
+        s = tn_params_read(params, tn_from_memory(b.p, b.n), TN_MATCH_ALL);
+        heap.fail_at = 0;
+        values_of(params, after);
+        CHECK((memcmp(before, after, sizeof before) == 0) == (s != TN_OK));
+        CHECK_INT(heap.live, live);
+        if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_MEMORY, "no memory");
+    }
+    CHECK_STATUS(s, TN_OK);
+    s = TN_ERR_MEMORY;
+    for (uint64_t k = 1; s != TN_OK && k < 100; k++) {
+        heap.fail_at = heap.count + k;
+        s = tn_params_write(params, tn_to_memory(out.p, sizeof out.p, &out.n), NULL, 0);
+        heap.fail_at = 0;
+        CHECK_INT(heap.live, live);
+        if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_MEMORY, "no memory");
+    }
+    CHECK(out.n == b.n && memcmp(out.p, b.p, b.n) == 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap.live, 0);
+}
+
+/* ---- paths that fail --------------------------------------------------------------------- */
+
+TEST(paths_that_fail)
+{
+    tn_ctx *ctx = make_context(TN_F32);
+    tn_params *params = make_params(ctx, 2);
+    CHECK(!tn_safetensors_open(ctx, tn_from_path("no/such/w.safetensors")));
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.safetensors: could not be opened: ");
+    CHECK(!tn_npy_load(ctx, "no/such.npy"));
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such.npy: could not be opened: ");
+    CHECK(!tn_idx_load(ctx, NULL, 0));
+    CHECK_ERROR(ctx, TN_ERR_FILE, ": could not be opened: ");
+    CHECK_STATUS(tn_params_load(params, "no/such"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such: could not be opened: ");
+    CHECK_STATUS(tn_params_save(params, "no/such/w.safetensors"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.safetensors: byte 0: its .tmp could not be made: ");
+    CHECK_STATUS(tn_npy_save(tn_params_at(params, 0)->value, "no/such/w.npy"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.npy: byte 0: its .tmp could not be made: ");
+    CHECK(!tn_npy_load(ctx, "tests"));       /* a folder: opened by some systems, read by none */
+    CHECK_ERROR(ctx, TN_ERR_FILE, "tests: ");
+    tn_ctx_destroy(ctx);
+}
+
+#ifdef __linux__
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static bool write_file(const char *path, const void *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    bool  ok = f && fwrite(p, 1, n, f) == n;
+    return CHECK(f && fclose(f) == 0 && ok);
+}
+
+static bool file_is(const char *path, const char *text)
+{
+    size_t n;
+    unsigned char *p = read_file(path, &n);
+    bool equal = p && n == strlen(text) && memcmp(p, text, n) == 0;
+    free(p);
+    return equal;
+}
+
+/* A disk that is full: the old file stays, nothing lies beside it. */
+static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
+{
+    char path[TEST_PATH], temporary[TEST_PATH + 8];
+    struct rlimit old, small;
+    tn_status s;
+    scratch(path, "full.safetensors");
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    if (!write_file(path, "old", 3) || !write_file(temporary, "cut off", 7)) return;
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = room;
+    setrlimit(RLIMIT_FSIZE, &small);
+    s = tn_params_save(params, path);
+    setrlimit(RLIMIT_FSIZE, &old);
+    CHECK_STATUS(s, TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "full.safetensors: byte ");
+    CHECK(file_is(path, "old"));
+    CHECK(!test_exists(temporary));
+    remove(path);
+}
+
+TEST(full_disk)
+{
+    static const int64_t shape[] = {300, 300};
+    tn_ctx *ctx = make_context(TN_F32);
+    tn_params *params = make_params(ctx, 2), *large = tn_params_create(ctx);
+    char    path[TEST_PATH];
+    struct stat st;
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    tn_params_add(large, "w", 2, shape, init);
+    signal(SIGXFSZ, SIG_IGN);
+    check_disk_full(ctx, params, 10);               /* found when the buffer is flushed     */
+    check_disk_full(ctx, large, 100000);            /* found while writing                  */
+    if (stat("/dev/full", &st) == 0) {
+        CHECK_STATUS(tn_params_save(params, "/dev/full"), TN_ERR_FILE);
+        CHECK_ERROR(ctx, TN_ERR_FILE, "/dev/full: byte ");
+        CHECK(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode) && !test_exists("/dev/full.tmp"));
+    }
+    scratch(path, "folder");                        /* a folder cannot be replaced by a file */
+    mkdir(path, 0700);
+    CHECK_STATUS(tn_params_save(params, path), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "could not be replaced: ");
+    strcat(path, ".tmp");
+    CHECK(!test_exists(path));
+    scratch(path, "folder");
+    remove(path);
+    tn_ctx_destroy(ctx);
+}
+#else
+TEST(full_disk) { SKIP("linux", "RLIMIT_FSIZE and /dev/full"); }
+#endif
+
+/* A call that refuses its first, second, ... piece. */
+TEST(failing_sink)
+{
+    tn_ctx *ctx = make_context(TN_F32);
+    tn_params *params = make_params(ctx, 2);
+    tn_status s = TN_ERR_FILE;
+    size_t fail_at;
+    for (fail_at = 1; s != TN_OK && fail_at < 20; fail_at++) {
+        growing g = {NULL, 0, 0, 0};
+        g.fail_at = fail_at;
+        s = tn_params_write(params, tn_to_calls(grow, &g), NULL, 0);
+        if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_FILE, "callback: byte ");
+        free(g.p);
+    }
+    CHECK_INT(fail_at, 5);              /* the header, two tensors, and then none */
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- more than 4 GB ----------------------------------------------------------------------------- */
+
+TEST(vast_file)
+{
+    static const double zero[] = {0}, seven[] = {0x07070707};
+    bytes   b = safetensors_of("{\"vast\":{\"dtype\":\"U8\",\"shape\":[7,1073741824],\"data_offsets\":[4,7516192772]},"
+                               "\"last\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[7516192772,7516192776]},"
+                               "\"first\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[0,4]}}", NULL, 0);
+    unsigned char row[4];
+    tn_ctx *ctx;
+    tn_safetensors *f;
+    if (sizeof(size_t) < 8) SKIP("64 bits", "a tensor of 7 GB");
+    ctx = make_context(TN_F32);
+    f = tn_safetensors_open(ctx, tn_from_calls(vast_fetch, &b, b.n + 7516192776u));
+    CHECK_CTX(ctx);
+    REQUIRE(f);
+    CHECK_STR(tn_safetensors_at(f, 1)->name, "vast");
+    CHECK(tn_safetensors_at(f, 1)->bytes == 7516192768u);
+    check_values(tn_safetensors_read(f, "first"), TN_I32, 1, zero);
+    check_values(tn_safetensors_read(f, "last"), TN_I32, 1, seven);
+    CHECK_STATUS(tn_safetensors_read_bytes(f, "vast", row, 4), TN_ERR_ARG);
+    tn_ctx_clear_error(ctx);
+    CHECK(!tn_safetensors_open(ctx, tn_from_calls(vast_fetch, &b, b.n + 7516192776u - 4294967296u)));      /* the same modulo 2^32 */
+    CHECK_ERROR(ctx, TN_ERR_FORMAT, "past the end");
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(safetensors_conformance, npy_conformance, safetensors_values, npy_values, published_model, sixteen_bit_floats, integers, raw_bytes,
+          damaged_safetensors, damaged_npy, damaged_idx, hostile_safetensors, json_strings, hostile_npy, npy_orders, idx_files,
+          safetensors_round_trip, large_and_strided, npy_round_trip, bad_writes, params_round_trip, params_that_do_not_fit,
+          failing_source, no_memory, paths_that_fail, full_disk, failing_sink, vast_file)

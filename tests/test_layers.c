@@ -1,0 +1,264 @@
+/* test_layers.c: parameters by name, how layers begin, and what they refuse. What they compute is in cases.h. */
+
+#include "sealed.h"
+#include "test.h"
+
+static tn_ctx *ctx_of(tn_dtype dtype)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.seed = 21;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static tn_init rule(tn_init_rule r, double std)
+{
+    tn_init i;
+    memset(&i, 0, sizeof i);
+    i.rule = r;
+    i.std = std;
+    return i;
+}
+
+TEST(parameters)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_params *ps = tn_params_create(ctx);
+    int64_t shape[2] = {3, 4}, absurd[2] = {-1, 4};
+    tn_param *a, *b;
+    char name[300], made_up[16];
+    int i;
+    snprintf(made_up, sizeof made_up, "a.w");
+    a = tn_params_add(ps, made_up, 2, shape, rule(TN_INIT_ONE, 0));
+    made_up[0] = 'x';                                            /* the name is copied */
+    b = tn_params_add(ps, "a.b", 1, shape, rule(TN_INIT_DEFAULT, 0));
+    REQUIRE(a && b);
+    CHECK_STR(a->name, "a.w");
+    CHECK_INT(tn_params_count(ps), 2);
+    CHECK_INT(tn_params_elements(ps), 15);
+    CHECK(tn_params_find(ps, "a.w") == a && tn_params_at(ps, 1) == b && tn_params_find(ps, "a") == NULL);
+    CHECK(tn_params_at(ps, 2) == NULL && tn_params_at(ps, -1) == NULL);
+    CHECK(tn_params_ctx(ps) == ctx && tn_params_ctx(NULL) == NULL);
+    CHECK(a->value->grad == NULL && !a->frozen && a->lr_scale == 1 && a->decay_scale == 1);
+    CHECK_INT(a->value->dtype, TN_F32);
+    CHECK(tn_item(tn_sum(ctx, a->value)) == 12 && tn_item(tn_sum(ctx, b->value)) == 0);
+    CHECK(tn_params_add(ps, "a.w", 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "a.w");
+    CHECK(tn_params_add(ps, "", 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "needs a name");
+    CHECK(tn_params_add(ps, NULL, 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "needs a name");
+    CHECK(tn_params_add(ps, "c", 2, absurd, rule(TN_INIT_ONE, 0)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "extent 0 of [-1,4] is negative");
+    CHECK(tn_params_add(ps, "c", 2, shape, rule((tn_init_rule)7, 0)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "init: 7 is no rule");
+    CHECK(tn_params_add(NULL, "c", 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
+    CHECK_INT(tn_params_count(ps), 2);
+    for (i = 0; i < 100; i++) {                                  /* many: what was handed out stays where it is */
+        snprintf(name, sizeof name, "more.%d", i);
+        CHECK(tn_params_add(ps, name, 1, shape, rule(TN_INIT_ZERO, 0)) != NULL);
+    }
+    CHECK_INT(tn_params_count(ps), 102);
+    CHECK_STR(tn_params_at(ps, 101)->name, "more.99");
+    CHECK_STR(a->name, "a.w");
+    CHECK_INT(tn_params_group(ps, "more.9", 0.5, 0), 11);
+    CHECK(tn_params_find(ps, "more.97")->lr_scale == 0.5f && tn_params_find(ps, "more.8")->lr_scale == 1);
+    CHECK_INT(tn_params_freeze(ps, "a.", true), 2);
+    CHECK(a->frozen && b->frozen);
+    CHECK_INT(tn_params_freeze(ps, "nobody", true), 0);
+    CHECK_INT(tn_params_freeze(ps, "", false), 102);
+    CHECK(!a->frozen);
+    CHECK_CTX(ctx);
+    tn_params_destroy(NULL);
+    tn_params_destroy(ps);
+    CHECK_INT(tn_params_count(NULL), 0);
+    tn_ctx_destroy(ctx);
+}
+
+/* Mean, deviation and largest of what a rule makes. */
+static void check_rule(tn_ctx *ctx, tn_init init, double deviation, double largest)
+{
+    enum { N = 200, M = 300 };
+    tn_params *ps = tn_params_create(ctx);
+    int64_t shape[2] = {N, M}, i;
+    tn_param *p = tn_params_add(ps, "p", 2, shape, init);
+    double *v = (double *)malloc(sizeof(double) * N * M), sum = 0, squares = 0, most = 0;
+    if (CHECK(p != NULL) && CHECK_STATUS(tn_read(p->value, TN_F64, v, N * M), TN_OK)) {
+        for (i = 0; i < N * M; i++) {
+            sum += v[i];
+            squares += v[i] * v[i];
+            most = fmax(most, fabs(v[i]));
+        }
+        CHECK_NEAR(sum / (N * M), 0, 5 * deviation / sqrt(N * M));
+        CHECK_NEAR(sqrt(squares / (N * M)), deviation, 0.02 * deviation);
+        CHECK(most <= largest && most > 0.99 * (largest < 1e9 ? largest : 0));
+    }
+    free(v);
+    tn_params_destroy(ps);
+}
+
+TEST(init_rules)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_init fans = rule(TN_INIT_GLOROT, 0);
+    double n = 300, m = 200, root3 = sqrt(3.0);
+    check_rule(ctx, rule(TN_INIT_NORMAL, 0), 1 / sqrt(n), HUGE_VAL);
+    check_rule(ctx, rule(TN_INIT_UNIFORM, 0), 1 / sqrt(n) / root3, 1 / sqrt(n) * (1 + 1e-6));
+    check_rule(ctx, rule(TN_INIT_GLOROT, 0), sqrt(2 / (n + m)), sqrt(6 / (n + m)) * (1 + 1e-6));
+    check_rule(ctx, rule(TN_INIT_HE, 0), sqrt(2 / n), HUGE_VAL);
+    check_rule(ctx, rule(TN_INIT_NORMAL, 0.02), 0.02, HUGE_VAL);
+    check_rule(ctx, rule(TN_INIT_UNIFORM, 0.3), 0.3 / root3, 0.3 * (1 + 1e-6));
+    fans.fan_in = 10;
+    fans.fan_out = 14;
+    check_rule(ctx, fans, 0.5 / root3, 0.5 * (1 + 1e-6));
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Names, shapes and decay of what the layers make. */
+TEST(layers_make_parameters)
+{
+    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_params *ps = tn_params_create(ctx);
+    tn_linear_desc l;
+    tn_linear linear;
+    tn_mlp_desc d;
+    tn_mlp mlp;
+    tn_norm_desc n;
+    tn_norm norm;
+    tn_embedding_desc e;
+    tn_embedding embedding;
+    memset(&l, 0, sizeof l);
+    memset(&d, 0, sizeof d);
+    memset(&n, 0, sizeof n);
+    memset(&e, 0, sizeof e);
+    l.in = 784;
+    l.out = 10;
+    CHECK_STATUS(tn_linear_init(ps, "head", &linear, &l), TN_OK);
+    CHECK_INT(tn_params_elements(ps), 7850);
+    CHECK(tn_params_find(ps, "head.w")->value == linear.w && tn_params_find(ps, "head.b")->value == linear.b);
+    CHECK(tn_params_find(ps, "head.w")->decay_scale == 1 && tn_params_find(ps, "head.b")->decay_scale == 0);
+    CHECK(linear.w->shape[0] == 10 && linear.w->shape[1] == 784 && linear.b->shape[0] == 10);
+    l.augmented = true;
+    CHECK_STATUS(tn_linear_init(ps, "augmented", &linear, &l), TN_OK);
+    CHECK(linear.b == NULL && linear.w->shape[1] == 785);
+    d.in = 5;
+    d.hidden = 7;
+    CHECK_STATUS(tn_mlp_init(ps, "blocks.0.mlp", &mlp, &d), TN_OK);
+    CHECK(mlp.w->rank == 3 && mlp.w->shape[0] == 2 && mlp.w->shape[1] == 7 && mlp.w->shape[2] == 5);
+    CHECK(mlp.p->shape[0] == 5 && mlp.p->shape[1] == 7 && !mlp.b && !mlp.pb && mlp.desc.out == 5);
+    CHECK(tn_params_find(ps, "blocks.0.mlp.w")->value == mlp.w);
+    d.kind = TN_MLP_GELU;
+    d.out = 3;
+    d.bias = d.out_bias = true;
+    CHECK_STATUS(tn_mlp_init(ps, "blocks.1.mlp", &mlp, &d), TN_OK);
+    CHECK(mlp.w->shape[0] == 1 && mlp.b->rank == 2 && mlp.b->shape[1] == 7 && mlp.pb->shape[0] == 3);
+    n.dim = 6;
+    CHECK_STATUS(tn_norm_init(ps, "norm", &norm, &n), TN_OK);
+    CHECK(tn_item(tn_sum(ctx, norm.gain)) == 6 && norm.desc.eps == 1e-5 && tn_params_find(ps, "norm.gain")->decay_scale == 0);
+    e.count = 11;
+    e.dim = 4;
+    CHECK_STATUS(tn_embedding_init(ps, "", &embedding, &e), TN_OK);         /* at the top: no dot */
+    CHECK(tn_params_find(ps, "w")->value == embedding.w);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(kinds)
+{
+    int k;
+    for (k = TN_MLP_BILINEAR; k <= TN_MLP_SWIGLU; k++) CHECK_INT(tn_mlp_encoders((tn_mlp_kind)k), k == TN_MLP_BILINEAR || k >= TN_MLP_GLU ? 2 : 1);
+    CHECK_STR(tn_mlp_kind_name(TN_MLP_BILINEAR), "bilinear");
+    CHECK_STR(tn_mlp_kind_name(TN_MLP_SWIGLU), "swiglu");
+    CHECK_STR(tn_mlp_kind_name((tn_mlp_kind)15), "?");
+    CHECK_INT(tn_mlp_encoders((tn_mlp_kind)15), 0);
+}
+
+#define REFUSES_MLP(status, part) do { CHECK_STATUS(tn_mlp_init(ps, "m", &mlp, &d), status); CHECK_ERROR(ctx, status, part); } while (0)
+
+TEST(layers_refuse)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_params *ps = tn_params_create(ctx);
+    tn_linear_desc l;
+    tn_linear linear;
+    tn_mlp_desc d;
+    tn_mlp mlp;
+    tn_norm_desc n;
+    tn_norm norm;
+    tn_embedding_desc e;
+    tn_embedding embedding;
+    char name[400];
+    memset(&l, 0, sizeof l);
+    memset(&d, 0, sizeof d);
+    memset(&n, 0, sizeof n);
+    memset(&e, 0, sizeof e);
+    CHECK_STATUS(tn_linear_init(ps, "fc", &linear, &l), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "linear fc: extents 0 and 0");
+    CHECK_STATUS(tn_linear_init(ps, "fc", NULL, &l), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "linear");
+    CHECK_STATUS(tn_linear_init(ps, "fc", &linear, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "linear");
+    CHECK_STATUS(tn_linear_init(NULL, "fc", &linear, &l), TN_ERR_ARG);
+    CHECK_STATUS(tn_norm_init(ps, "n", &norm, &n), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "norm n:");
+    CHECK_STATUS(tn_embedding_init(ps, "e", &embedding, &e), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "embedding e:");
+    REFUSES_MLP(TN_ERR_SHAPE, "mlp m: extents 0 and 0");
+    d.in = 4;
+    d.hidden = 6;
+    d.kind = (tn_mlp_kind)12;
+    REFUSES_MLP(TN_ERR_ARG, "mlp m: 12 is no kind");
+    d.kind = TN_MLP_BILINEAR;
+    d.out = -2;
+    REFUSES_MLP(TN_ERR_SHAPE, "out is -2");
+    d.out = 5;
+    d.residual = true;
+    REFUSES_MLP(TN_ERR_SHAPE, "in is 4 but out is 5: no residual");
+    d.residual = false;
+    d.no_projection = true;
+    REFUSES_MLP(TN_ERR_SHAPE, "out is 5 and hidden is 6");
+    d.no_projection = false;
+    d.augmented = d.bias = true;
+    REFUSES_MLP(TN_ERR_ARG, "augmented holds the biases");
+    l.in = l.out = 2;
+    l.augmented = l.no_bias = true;
+    CHECK_STATUS(tn_linear_init(ps, "fc", &linear, &l), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "no_bias contradicts");
+    CHECK_INT(tn_params_count(ps), 0);                                     /* nothing was made on the way */
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = 0;
+    l.augmented = false;
+    CHECK_STATUS(tn_linear_init(ps, name, &linear, &l), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "is too long");
+    CHECK_STATUS(tn_linear_init(ps, "fc", &linear, &l), TN_OK);
+    CHECK_STATUS(tn_linear_init(ps, "fc", &linear, &l), TN_ERR_ARG);       /* the name is taken */
+    CHECK_ERROR(ctx, TN_ERR_ARG, "fc.w");
+    CHECK(linear.w == NULL);
+    CHECK(tn_linear_forward(ctx, &linear, tn_full(ctx, 0, NULL, 1)) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "affine: w is NULL");
+    CHECK(tn_linear_forward(NULL, &linear, NULL) == NULL);
+    CHECK(tn_mlp_forward(ctx, NULL, NULL) == NULL);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* A layer's init says how it itself went, whatever error the context still holds. */
+TEST(init_after_an_error)
+{
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_params *ps = tn_params_create(ctx);
+    tn_linear_desc l;
+    tn_linear linear;
+    memset(&l, 0, sizeof l);
+    l.in = l.out = 2;
+    CHECK(tn_add(ctx, NULL, NULL) == NULL);
+    CHECK_STATUS(tn_linear_init(ps, "fc", &linear, &l), TN_OK);
+    CHECK(linear.w != NULL && linear.b != NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "add: a is NULL");
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(parameters, init_rules, layers_make_parameters, kinds, layers_refuse, init_after_an_error)

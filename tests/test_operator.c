@@ -1,0 +1,1782 @@
+/* test_operator.c: the operator against plain loops over copies of its factors, and against the layers it came from.
+
+   Every world below is one context with an allocator that counts: closing it checks that no error is left, and no byte.
+   Errors are Frobenius-relative; a sum of parts is held against the sum of the parts' magnitudes. */
+
+#include "sealed.h"
+#include "test.h"
+
+/* ---- memory of one test --------------------------------------------------- */
+
+enum { ROOMS = 20000 };
+static double *rooms[ROOMS];
+static int     rooms_used;
+
+static double *room(int64_t n)                                        /* n zeros, until tidy */
+{
+    double *p = (double *)calloc((size_t)n + 1, sizeof *p);
+    if (rooms_used == ROOMS) abort();
+    return rooms[rooms_used++] = p;
+}
+
+static void tidy(void) { while (rooms_used > 0) free(rooms[--rooms_used]); }
+
+typedef struct world {
+    tn_ctx    *ctx;
+    tn_params *params;
+    uint64_t   seed;
+    test_heap  heap;
+} world;
+
+static bool open_on(world *w, tn_dtype dtype, uint64_t seed, int threads, const tn_backend *backend)
+{
+    tn_desc desc;
+    memset(w, 0, sizeof *w);
+    memset(&desc, 0, sizeof desc);
+    desc.dtype = dtype;
+    desc.seed = w->seed = seed;
+    desc.threads = threads;
+    desc.backend = backend;
+    desc.backend_required = true;
+    desc.allocator = test_heap_allocator(&w->heap);
+    if (!CHECK(tn_ctx_create(&w->ctx, &desc, NULL) == TN_OK)) return false;
+    w->params = tn_params_create(w->ctx);
+    return CHECK(w->params != NULL);
+}
+
+static bool open_world(world *w, tn_dtype dtype, uint64_t seed) { return open_on(w, dtype, seed, 1, NULL); }
+
+static void close_world(world *w)
+{
+    CHECK_CTX(w->ctx);
+    tn_ctx_destroy(w->ctx);
+    CHECK_INT(w->heap.live, 0);
+    CHECK_INT(w->heap.blocks, 0);
+    tidy();
+}
+
+/* What lasts for one round of a loop: arena tensors, rooms, layers. */
+static void fresh(world *w)
+{
+    tn_ctx_reset(w->ctx);
+    tn_params_destroy(w->params);
+    w->params = tn_params_create(w->ctx);
+    tidy();
+}
+
+static const tn_dtype both[] = {TN_F64, TN_F32};
+
+static double bound_of(tn_dtype dtype)  { return dtype == TN_F64 ? 1e-12 : 1e-5; }
+
+/* "identity F64" with its worst case, one of both precisions */
+static void report(const char *what, tn_dtype dtype, double worst)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
+    WORST(name, worst, bound_of(dtype));
+}
+
+static void rise(double *worst, double error) { if (!(error <= *worst)) *worst = error; }
+
+/* ---- tensors ---------------------------------------------------------------- */
+
+static tn_tensor *tensor(world *w, int rank, int64_t n, int64_t m, const double *values)
+{
+    tn_tensor *t = rank == 1 ? tn_tensor_1d(w->ctx, TN_REAL, n) : tn_tensor_2d(w->ctx, TN_REAL, n, m);
+    tn_write(t, TN_F64, values, rank == 1 ? n : n * m);
+    return t;
+}
+
+static tn_tensor *matrix(world *w, int64_t n, int64_t m, const double *values) { return tensor(w, 2, n, m, values); }
+static tn_tensor *vector(world *w, int64_t n, const double *values)            { return tensor(w, 1, n, 0, values); }
+
+static double *noise(world *w, int64_t n)
+{
+    double *v = room(n);
+    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&w->seed);
+    return v;
+}
+
+static tn_tensor *any_matrix(world *w, int64_t n, int64_t m) { return matrix(w, n, m, noise(w, n * m)); }
+static tn_tensor *any_vector(world *w, int64_t n)            { return vector(w, n, noise(w, n)); }
+
+static tn_tensor *unit_vector(world *w, int64_t n, int64_t i)
+{
+    double *v = room(n);
+    v[i] = 1;
+    return vector(w, n, v);
+}
+
+static double *host(const tn_tensor *t)
+{
+    int64_t n = tn_tensor_count(t);
+    double *v = room(n);
+    CHECK(t && tn_read(t, TN_F64, v, n) == TN_OK);
+    return v;
+}
+
+static double frobenius(const double *a, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * a[i];
+    return sqrt(sum);
+}
+
+static double inner_product(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* |a - b| / |magnitude| */
+static double off(const double *a, const double *b, const double *magnitude, int64_t n)
+{
+    double difference = 0, size = frobenius(magnitude, n);
+    for (int64_t i = 0; i < n; i++) difference += (a[i] - b[i]) * (a[i] - b[i]);
+    return sqrt(difference) / (size > 0 ? size : 1);
+}
+
+/* A tensor against plain numbers, and nothing there where there should be something. */
+static double error_of(const tn_tensor *t, const double *plain, int64_t n)
+{
+    if (!CHECK(t != NULL) || !CHECK_INT(tn_tensor_count(t), n)) return 1;
+    return test_frobenius(host(t), plain, n);
+}
+
+/* ---- plain loops -------------------------------------------------------------- */
+
+/* y[r,m] = x[r,n] a[m,n]^T + b */
+static double *plain_affine(const double *x, int64_t r, int64_t n, const double *a, int64_t m, const double *b)
+{
+    double *y = room(r * m);
+    for (int64_t i = 0; i < r; i++)
+        for (int64_t j = 0; j < m; j++) y[i * m + j] = inner_product(x + i * n, a + j * n, n) + (b ? b[j] : 0);
+    return y;
+}
+
+static double *plain_with_one(const double *x, int64_t rows, int64_t n)
+{
+    double *y = room(rows * (n + 1));
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(y + r * (n + 1), x + r * n, sizeof *x * (size_t)n);
+        y[r * (n + 1) + n] = 1;
+    }
+    return y;
+}
+
+static int64_t inputs_product(const tn_cp *cp)
+{
+    int64_t n = 1;
+    for (int k = 0; k < cp->order; k++) n *= cp->in[k];
+    return n;
+}
+
+/* B[o,i_0,..] = sum_h P[o,h] prod_k F_k[h,i_k] */
+static double *plain_dense(const tn_cp *cp)
+{
+    int64_t inputs = inputs_product(cp);
+    double *dense = room(cp->out * inputs), *p = host(cp->p), *f[TN_CP_MAX_ORDER];
+    for (int k = 0; k < cp->order; k++) f[k] = host(cp->f[k]);
+    for (int64_t o = 0; o < cp->out; o++)
+        for (int64_t at = 0; at < inputs; at++)
+            for (int64_t h = 0; h < cp->terms; h++) {
+                double  product = p[o * cp->terms + h];
+                int64_t rest = at;
+                for (int k = cp->order - 1; k >= 0; rest /= cp->in[k--]) product *= f[k][h * cp->in[k] + rest % cp->in[k]];
+                dense[o * inputs + at] += product;
+            }
+    return dense;
+}
+
+static double *plain_symmetric(const double *dense, int64_t out, int64_t n)
+{
+    double *s = room(out * n * n);
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) s[(o * n + i) * n + j] = (dense[(o * n + i) * n + j] + dense[(o * n + j) * n + i]) / 2;
+    return s;
+}
+
+/* y[r,o] = sum_ij.. B[o,i,j..] x_0[r,i] x_1[r,j] ..   The last input goes first. */
+static double *plain_contract_each(const double *dense, const tn_cp *cp, const double *const *x, int64_t rows)
+{
+    double *y = room(rows * cp->out);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t size = cp->out * inputs_product(cp);
+        double *left = room(size);
+        memcpy(left, dense, sizeof *left * (size_t)size);
+        for (int k = cp->order - 1; k >= 0; k--) {
+            size /= cp->in[k];
+            for (int64_t i = 0; i < size; i++) left[i] = inner_product(left + i * cp->in[k], x[k] + r * cp->in[k], cp->in[k]);
+        }
+        memcpy(y + r * cp->out, left, sizeof *y * (size_t)cp->out);
+    }
+    return y;
+}
+
+static double *plain_contract(const double *dense, const tn_cp *cp, const double *x, int64_t rows)
+{
+    const double *each[TN_CP_MAX_ORDER];
+    for (int k = 0; k < cp->order; k++) each[k] = x;
+    return plain_contract_each(dense, cp, each, rows);
+}
+
+/* ---- operators ------------------------------------------------------------------ */
+
+static tn_cp *any_cp(world *w, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
+{
+    tn_tensor *f[TN_CP_MAX_ORDER];
+    for (int k = 0; k < order; k++) f[k] = any_matrix(w, terms, in[k]);
+    return tn_cp_create(w->ctx, order, any_matrix(w, out, terms), f, constant);
+}
+
+static tn_cp *any_square_cp(world *w, int order, int64_t out, int64_t terms, int64_t n, bool constant)
+{
+    int64_t in[TN_CP_MAX_ORDER];
+    for (int k = 0; k < order; k++) in[k] = n;
+    return any_cp(w, order, out, terms, in, constant);
+}
+
+static tn_cp *cp_of(world *w, int64_t out, int64_t terms, int64_t n, const double *p, const double *f0, const double *f1)
+{
+    tn_tensor *f[2];
+    f[0] = matrix(w, terms, n, f0);
+    f[1] = matrix(w, terms, n, f1);
+    return tn_cp_create(w->ctx, 2, matrix(w, out, terms, p), f, false);
+}
+
+typedef struct shape { int64_t n, h, o; } shape;
+
+/* ones, odd extents, h > n, h < n/2, h = n/2 */
+static const shape shapes[] = {{1, 1, 1}, {1, 5, 3}, {5, 1, 2}, {2, 1, 3}, {3, 7, 4}, {7, 3, 5}, {8, 4, 8}, {9, 4, 1}, {9, 5, 2},
+                               {13, 17, 11}, {17, 2, 6}, {6, 12, 6}, {33, 15, 4}, {31, 16, 3}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+enum { BIAS = 1, OUT_BIAS = 2, RESIDUAL = 4, AUGMENTED = 8, NO_PROJECTION = 16, COMBINATIONS = 32 };
+
+static bool combination_exists(int flags)
+{
+    return !((flags & AUGMENTED) && (flags & (BIAS | OUT_BIAS))) && !((flags & NO_PROJECTION) && (flags & OUT_BIAS));
+}
+
+static bool any_mlp(world *w, tn_mlp *mlp, int flags, shape s)
+{
+    tn_mlp_desc d;
+    memset(&d, 0, sizeof d);
+    d.in = s.n;
+    d.hidden = (flags & RESIDUAL) && (flags & NO_PROJECTION) ? s.n : s.h;
+    d.out = flags & RESIDUAL ? s.n : flags & NO_PROJECTION ? d.hidden : s.o;
+    d.bias = (flags & BIAS) != 0;
+    d.out_bias = (flags & OUT_BIAS) != 0;
+    d.residual = (flags & RESIDUAL) != 0;
+    d.augmented = (flags & AUGMENTED) != 0;
+    d.no_projection = (flags & NO_PROJECTION) != 0;
+    return CHECK(tn_mlp_init(w->params, "mlp", mlp, &d) == TN_OK);
+}
+
+/* ---- the layer is its tensor ------------------------------------------------------ */
+
+/* One layer by forward, by apply with and without the one, and by contraction of the dense tensor. */
+static void layer_against_tensor(world *w, int flags, shape s, int64_t batch, double *apply, double *contract, double *dense)
+{
+    tn_mlp     m;
+    tn_cp     *cp;
+    tn_tensor *x, *y, *full;
+    double    *xs, *ys, *plain;
+    bool       augmented = (flags & AUGMENTED) != 0;
+    int64_t    n;
+    if (!any_mlp(w, &m, flags, s) || !CHECK(cp = tn_cp_from_mlp(w->ctx, &m))) return;
+    n = m.desc.in;
+    CHECK_INT(cp->constant, (flags & (BIAS | OUT_BIAS | RESIDUAL | AUGMENTED)) != 0);
+    CHECK_INT(cp->in[0], n + cp->constant);
+    CHECK_INT(cp->out, m.desc.out);
+    CHECK_INT(cp->terms, m.desc.hidden + ((flags & OUT_BIAS) || (augmented && m.p)) + (flags & RESIDUAL ? n : 0));
+    x = any_matrix(w, batch, n);
+    xs = cp->constant ? plain_with_one(host(x), batch, n) : host(x);
+    y = tn_mlp_forward(w->ctx, &m, augmented ? tn_append_one(w->ctx, x) : x);
+    ys = host(augmented ? tn_slice(y, 1, 0, cp->out) : y);
+    full = tn_cp_dense(cp, false);
+    plain = plain_dense(cp);
+    rise(dense, error_of(full, plain, cp->out * cp->in[0] * cp->in[0]));
+    rise(apply, error_of(tn_cp_apply(w->ctx, cp, x), ys, batch * cp->out));
+    rise(apply, error_of(tn_cp_apply(w->ctx, cp, matrix(w, batch, cp->in[0], xs)), ys, batch * cp->out));
+    rise(contract, test_frobenius(plain_contract(host(full), cp, xs, batch), ys, batch * cp->out));
+    tn_cp_destroy(cp);
+    tn_tensor_destroy(full);
+}
+
+static void layer_is_its_tensor_on(const tn_backend *backend, const char *name, uint64_t seeds, size_t shape_count)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double apply = 0, contract = 0, dense = 0;
+        char   what[3][64];
+        for (uint64_t seed = 1; seed <= seeds; seed++) {
+            if (!open_on(&w, both[d], seed, 1, backend)) return;
+            for (int flags = 0; flags < COMBINATIONS; flags++)
+                for (size_t i = 0; combination_exists(flags) && i < shape_count; i++) {
+                    layer_against_tensor(&w, flags, shapes[i], 6, &apply, &contract, &dense);
+                    fresh(&w);
+                }
+            close_world(&w);
+        }
+        snprintf(what[0], sizeof *what, "layer: apply%s", name);
+        snprintf(what[1], sizeof *what, "layer: tensor contracted with the input%s", name);
+        snprintf(what[2], sizeof *what, "layer: dense against loops%s", name);
+        report(what[0], both[d], apply);
+        report(what[1], both[d], contract);
+        report(what[2], both[d], dense);
+    }
+}
+
+TEST(layer_is_its_tensor)              { layer_is_its_tensor_on(NULL, "", 3, SHAPES); }
+TEST(layer_is_its_tensor_on_reference) { layer_is_its_tensor_on(tn_reference_backend(), ", reference", 1, SHAPES); }
+
+TEST(layer_is_its_tensor_on_sealed)
+{
+#ifdef SEALED
+    layer_is_its_tensor_on(sealed_cpu(), ", sealed", 1, 8);
+    CHECK_INT(sealed_damaged(), 0);
+#else
+    SKIP("mmap", "this system has no mprotect");
+#endif
+}
+
+TEST(batches_of_none_and_of_any_rank)
+{
+    world      w;
+    tn_mlp     m;
+    tn_cp     *cp;
+    tn_tensor *x, *y;
+    shape      s = {5, 4, 3};
+    int64_t    cube[3] = {2, 3, 5};
+    if (!open_world(&w, TN_F64, 1) || !any_mlp(&w, &m, BIAS, s)) return;
+    cp = tn_cp_from_mlp(w.ctx, &m);
+    y = tn_cp_apply(w.ctx, cp, any_matrix(&w, 0, 5));
+    CHECK(y && y->rank == 2 && y->shape[0] == 0 && y->shape[1] == 3);
+    y = tn_cp_apply(w.ctx, cp, any_vector(&w, 5));
+    CHECK(y && y->rank == 1 && y->shape[0] == 3);
+    x = tn_normal(w.ctx, 3, cube, 0, 1);
+    y = tn_cp_apply(w.ctx, cp, x);
+    CHECK(y && y->rank == 3 && y->shape[0] == 2 && y->shape[1] == 3 && y->shape[2] == 3);
+    WORST("apply on [2,3,5]", error_of(y, host(tn_mlp_forward(w.ctx, &m, x)), 18), 1e-12);
+    x = tn_transpose(any_matrix(&w, 5, 7), 0, 1);
+    WORST("apply on a strided view", error_of(tn_cp_apply(w.ctx, cp, x), host(tn_mlp_forward(w.ctx, &m, x)), 21), 1e-12);
+    close_world(&w);
+}
+
+/* ---- dense ------------------------------------------------------------------------- */
+
+TEST(dense_of_every_order)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0, apply = 0;
+        if (!open_world(&w, both[d], 7)) return;
+        for (int round = 0; round < 60; round++) {
+            int        order = 1 + round % 4;
+            int64_t    in[TN_CP_MAX_ORDER], out = test_random_int(&w.seed, 1, 5), terms = test_random_int(&w.seed, 0, 7), rows = 4;
+            tn_tensor *x[TN_CP_MAX_ORDER], *full;
+            double    *plain;
+            const double *xs[TN_CP_MAX_ORDER];
+            tn_cp     *cp;
+            for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6);
+            cp = any_cp(&w, order, out, terms, in, false);
+            full = tn_cp_dense(cp, false);
+            if (!CHECK(full != NULL)) break;
+            CHECK_INT(full->rank, order + 1);
+            plain = plain_dense(cp);
+            rise(&worst, error_of(full, plain, out * inputs_product(cp)));
+            for (int k = 0; k < order; k++) xs[k] = host(x[k] = any_matrix(&w, rows, in[k]));
+            rise(&apply, error_of(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows), rows * out));
+            tn_cp_destroy(cp);
+            tn_tensor_destroy(full);
+            fresh(&w);
+        }
+        report("dense, orders 1 to 4", both[d], worst);
+        report("apply_each, orders 1 to 4", both[d], apply);
+        close_world(&w);
+    }
+}
+
+/* Every bit above the diagonal is below it. */
+static void check_symmetric_bits(world *w, const tn_tensor *t)
+{
+    int64_t n, out, i, j, o;
+    double *v;
+    if (!CHECK(t != NULL)) return;
+    n = t->shape[t->rank - 1];
+    out = t->rank == 3 ? t->shape[0] : 1;
+    v = host(t);
+    for (o = 0; o < out; o++)
+        for (i = 0; i < n; i++)
+            for (j = 0; j < i; j++)
+                if (!CHECK(v[(o * n + i) * n + j] == v[(o * n + j) * n + i])) return;
+    (void)w;
+}
+
+TEST(symmetric_forms)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double dense = 0, direction = 0, apply = 0, twice = 0;
+        if (!open_world(&w, both[d], 11)) return;
+        for (size_t i = 0; i < SHAPES; i++) {
+            shape      s = shapes[i];
+            tn_cp     *cp = any_square_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
+            double    *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *sum = room(s.n * s.n), *us, *y;
+            tn_tensor *full = tn_cp_dense(cp, true), *u = any_vector(&w, s.o), *q = tn_cp_interaction(cp, u), *x = any_matrix(&w, 6, s.n);
+            if (!CHECK(symmetric != NULL)) break;
+            CHECK_INT(symmetric->terms, 2 * s.h);
+            rise(&dense, error_of(full, plain, s.o * s.n * s.n));
+            check_symmetric_bits(&w, full);
+            us = host(u);
+            for (int64_t o = 0; o < s.o; o++)
+                for (int64_t k = 0; k < s.n * s.n; k++) sum[k] += us[o] * plain[o * s.n * s.n + k];
+            rise(&direction, off(host(q), sum, plain, s.n * s.n) * (frobenius(plain, s.n * s.n) > 0));
+            check_symmetric_bits(&w, q);
+            tn_tensor_destroy(q);
+            q = tn_cp_interaction_of(cp, s.o - 1);
+            rise(&direction, error_of(q, plain + (s.o - 1) * s.n * s.n, s.n * s.n));
+            check_symmetric_bits(&w, q);
+            y = plain_contract(plain, cp, host(x), 6);
+            rise(&apply, error_of(tn_cp_apply(w.ctx, symmetric, x), y, 6 * s.o));
+            tn_tensor_destroy(full);
+            full = tn_cp_dense(symmetric, false);
+            rise(&twice, error_of(full, plain, s.o * s.n * s.n));
+            tn_tensor_destroy(full);
+            tn_tensor_destroy(q);
+            tn_cp_destroy(cp);
+            tn_cp_destroy(symmetric);
+            fresh(&w);
+        }
+        report("symmetric dense", both[d], dense);
+        report("interaction of a direction", both[d], direction);
+        report("symmetrise leaves apply as it was", both[d], apply);
+        report("dense of the symmetrised", both[d], twice);
+        close_world(&w);
+    }
+}
+
+/* ---- folding ------------------------------------------------------------------------- */
+
+/* All of cp.constant and a bias, orders 1 to 3, operands that are views. */
+TEST(folding_in_and_out)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double in = 0, out = 0;
+        if (!open_world(&w, both[d], 13)) return;
+        for (int round = 0; round < 72; round++) {
+            bool       constant = round & 1, bias = (round & 2) != 0, view = (round & 4) != 0;
+            int        order = 1 + round % 3;
+            int64_t    n = test_random_int(&w.seed, 1, 9), m = test_random_int(&w.seed, 1, 9), rows = 5, from, to;
+            int64_t    outputs = test_random_int(&w.seed, 1, 5), terms = test_random_int(&w.seed, 1, 7);
+            tn_cp     *cp = any_square_cp(&w, order, outputs, terms, n + constant, constant);
+            tn_tensor *e = view ? tn_transpose(any_matrix(&w, m, n), 0, 1) : any_matrix(&w, n, m), *b = any_vector(&w, n);
+            tn_tensor *u, *ub, *x = any_matrix(&w, rows, m);
+            tn_cp     *folded = tn_cp_fold_in(cp, e, bias ? b : NULL);
+            double    *mid = plain_affine(host(x), rows, m, host(e), n, bias ? host(b) : NULL), *y;
+            if (!CHECK(folded != NULL)) break;
+            CHECK_INT(folded->constant, constant || bias);
+            CHECK_INT(folded->in[0], m + (constant || bias));
+            CHECK_INT(folded->terms, cp->terms);
+            y = plain_contract(plain_dense(cp), cp, constant ? plain_with_one(mid, rows, n) : mid, rows);
+            rise(&in, error_of(tn_cp_apply(w.ctx, folded, x), y, rows * cp->out));
+            tn_cp_destroy(folded);
+
+            from = cp->out;
+            to = test_random_int(&w.seed, 1, 6);
+            u = view ? tn_transpose(any_matrix(&w, from, to), 0, 1) : any_matrix(&w, to, from);
+            ub = any_vector(&w, to);
+            folded = tn_cp_fold_out(cp, u, bias ? ub : NULL);
+            if (!CHECK(folded != NULL)) break;
+            CHECK_INT(folded->constant, constant || bias);
+            CHECK_INT(folded->terms, cp->terms + bias);
+            x = any_matrix(&w, rows, n);
+            mid = plain_contract(plain_dense(cp), cp, constant ? plain_with_one(host(x), rows, n) : host(x), rows);
+            y = plain_affine(mid, rows, from, host(u), to, bias ? host(ub) : NULL);
+            rise(&out, error_of(tn_cp_apply(w.ctx, folded, x), y, rows * to));
+            tn_cp_destroy(folded);
+            tn_cp_destroy(cp);
+            fresh(&w);
+        }
+        report("fold in", both[d], in);
+        report("fold out", both[d], out);
+        close_world(&w);
+    }
+}
+
+/* U = [1,1], W = V = I, x = [1,1]: 2. Folded into W and V it would be 4. */
+TEST(folding_out_does_not_fold_into_w_and_v)
+{
+    world  w;
+    double one[] = {1, 1}, identity[] = {1, 0, 0, 1};
+    tn_cp *cp, *folded;
+    if (!open_world(&w, TN_F64, 1)) return;
+    cp = cp_of(&w, 2, 2, 2, identity, identity, identity);
+    folded = tn_cp_fold_out(cp, matrix(&w, 1, 2, one), NULL);
+    CHECK_NEAR(tn_item(tn_cp_apply(w.ctx, folded, vector(&w, 2, one))), 2, 0);
+    close_world(&w);
+}
+
+enum { EMBED = 1, UNEMBED = 2, LINEAR_BIAS = 4, STACKS = 8 };
+
+/* embed -> mlp -> unembed with all biases of the mlp, augmented or not */
+static void stack_against_forward(world *w, int stack, int flags, double *worst)
+{
+    tn_linear_desc d;
+    tn_linear      embed, unembed, *e = stack & EMBED ? &embed : NULL, *u = stack & UNEMBED ? &unembed : NULL;
+    tn_mlp         mlp;
+    tn_cp         *cp;
+    tn_tensor     *x, *y;
+    shape          s = {6, 4, 5};
+    bool           augmented = (flags & AUGMENTED) != 0;
+    int64_t        n = e ? 9 : s.n;
+    if (!any_mlp(w, &mlp, flags, s)) return;
+    memset(&d, 0, sizeof d);
+    d.augmented = augmented;
+    d.no_bias = !augmented && !(stack & LINEAR_BIAS);
+    d.in = 9; d.out = s.n;
+    CHECK(!e || tn_linear_init(w->params, "embed", e, &d) == TN_OK);
+    d.in = mlp.desc.out; d.out = 3;
+    CHECK(!u || tn_linear_init(w->params, "unembed", u, &d) == TN_OK);
+    cp = tn_cp_from_stack(w->ctx, e, &mlp, u);
+    if (!CHECK(cp != NULL)) return;
+    CHECK_INT(cp->constant, augmented || (flags & (BIAS | OUT_BIAS | RESIDUAL)) || ((e || u) && (stack & LINEAR_BIAS)));
+    x = any_matrix(w, 5, n);
+    y = augmented ? tn_append_one(w->ctx, x) : x;
+    if (e) y = tn_linear_forward(w->ctx, e, y);
+    y = tn_mlp_forward(w->ctx, &mlp, y);
+    if (u) y = tn_linear_forward(w->ctx, u, y);
+    if (augmented) y = tn_slice(y, 1, 0, cp->out);
+    rise(worst, error_of(tn_cp_apply(w->ctx, cp, x), host(y), 5 * cp->out));
+    tn_cp_destroy(cp);
+}
+
+TEST(stack_is_one_operator)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[d], 17)) return;
+        for (int stack = 0; stack < STACKS; stack++)
+            for (int flags = 0; flags < COMBINATIONS; flags++)
+                for (int seed = 0; combination_exists(flags) && seed < 3; seed++) {
+                    stack_against_forward(&w, stack, flags, &worst);
+                    fresh(&w);
+                }
+        report("stack", both[d], worst);
+        close_world(&w);
+    }
+}
+
+/* Hidden units that nobody trained: rows of zeros, and an encoder that is the constant one alone. */
+TEST(operators_of_no_terms)
+{
+    world    w;
+    int64_t  in[2] = {4, 4};
+    tn_cp   *cp, *t;
+    tn_eigen e;
+    double   norm = 1, cosine = 0;
+    if (!open_world(&w, TN_F64, 1)) return;
+    cp = any_cp(&w, 2, 3, 0, in, false);
+    if (!CHECK(cp != NULL)) return;
+    CHECK_NEAR(frobenius(host(tn_cp_dense(cp, true)), 48), 0, 0);
+    CHECK_NEAR(frobenius(host(tn_cp_apply(w.ctx, cp, any_matrix(&w, 2, 4))), 6), 0, 0);
+    CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
+    CHECK(e.outputs == 3 && e.count == 0 && e.n == 4);
+    tn_eigen_destroy(&e);
+    t = tn_cp_truncate(cp, 0);
+    CHECK(t && t->terms == 0);
+    CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
+    CHECK_NEAR(norm, 0, 0);
+    CHECK_STATUS(tn_cp_cosine(cp, cp, &cosine), TN_OK);
+    CHECK(cosine != cosine);
+    CHECK(tn_cp_residual(tn_cp_fold_out(cp, any_matrix(&w, 4, 3), NULL)) != NULL);
+    CHECK(tn_cp_symmetrise(cp) != NULL);
+    close_world(&w);
+}
+
+/* ---- residual, split --------------------------------------------------------------- */
+
+/* B+ as a function, and what its dense slices hold: sym(B)_o and e_o/2 in the constant's row and column. */
+TEST(residual_operator)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double function = 0, slices = 0;
+        if (!open_world(&w, both[d], 19)) return;
+        for (int round = 0; round < 24; round++) {
+            bool       constant = round & 1;
+            int64_t    n = 1 + round / 2, m = n + 1, rows = 5, h = test_random_int(&w.seed, 1, 9);
+            tn_cp     *cp = any_square_cp(&w, 2, n, h, n + constant, constant), *plus = tn_cp_residual(cp);
+            tn_tensor *x = any_matrix(&w, rows, n), *y, *full;
+            double    *sum, *magnitude, *xs = host(x), *small, *big;
+            int64_t    l = n + constant;
+            if (!CHECK(plus != NULL)) break;
+            CHECK_INT(plus->terms, h + n);
+            CHECK_INT(plus->in[0], m);
+            CHECK(plus->constant);
+            y = tn_cp_apply(w.ctx, cp, x);
+            sum = host(y);
+            magnitude = host(y);
+            for (int64_t i = 0; i < rows * n; i++) { magnitude[i] = fabs(sum[i]) + fabs(xs[i]); sum[i] += xs[i]; }
+            rise(&function, off(host(tn_cp_apply(w.ctx, plus, x)), sum, magnitude, rows * n));
+            full = tn_cp_dense(plus, true);
+            check_symmetric_bits(&w, full);
+            small = plain_symmetric(plain_dense(cp), n, l);
+            big = room(n * m * m);
+            for (int64_t o = 0; o < n; o++) {
+                for (int64_t i = 0; i < l; i++)
+                    for (int64_t j = 0; j < l; j++) big[(o * m + i) * m + j] = small[(o * l + i) * l + j];
+                big[(o * m + o) * m + n] += 0.5;
+                big[(o * m + n) * m + o] += 0.5;
+            }
+            rise(&slices, error_of(full, big, n * m * m));
+            for (int64_t o = 0; !constant && o < n; o++) CHECK(host(full)[(o * m + o) * m + n] == 0.5);
+            tn_tensor_destroy(full);
+            tn_cp_destroy(cp);
+            tn_cp_destroy(plus);
+            fresh(&w);
+        }
+        report("x + layer(x)", both[d], function);
+        report("slices of B+", both[d], slices);
+        close_world(&w);
+    }
+}
+
+/* quadratic, linear and constant part of a layer: MATH's formulas, and their sum */
+static void split_against_layer(world *w, int flags, shape s, double *whole, double *parts)
+{
+    tn_mlp     m;
+    tn_cp     *cp, *quadratic;
+    tn_tensor *l, *c, *x, *y;
+    int64_t    n, h, rows = 5, o;
+    double    *ws, *p, *b, *lin, *xs, *sum, *magnitude, *q, *lx, *cs;
+    if (!any_mlp(w, &m, flags, s) || !CHECK(cp = tn_cp_from_mlp(w->ctx, &m))) return;
+    n = m.desc.in; h = m.desc.hidden; o = m.desc.out;
+    if (!CHECK_STATUS(tn_cp_split(cp, &quadratic, &l, &c), TN_OK)) { tn_cp_destroy(cp); return; }
+    CHECK(!quadratic->constant && quadratic->in[0] == n && quadratic->in[1] == n);
+    CHECK_INT(quadratic->terms, h);
+    CHECK(l->rank == 2 && l->shape[0] == o && l->shape[1] == n && c->rank == 1 && c->shape[0] == o);
+    x = any_matrix(w, rows, n);
+    xs = host(x);
+    y = tn_cp_apply(w->ctx, cp, x);
+    q = host(tn_cp_apply(w->ctx, quadratic, x));
+    lx = plain_affine(xs, rows, n, host(l), o, NULL);
+    cs = host(c);
+    sum = room(rows * o);
+    magnitude = room(rows * o);
+    for (int64_t i = 0; i < rows * o; i++) {
+        sum[i] = q[i] + lx[i] + cs[i % o];
+        magnitude[i] = fabs(q[i]) + fabs(lx[i]) + fabs(cs[i % o]);
+    }
+    rise(whole, off(host(y), sum, magnitude, rows * o));
+    if (!(flags & AUGMENTED) && m.p) {                /* L = P (diag(c) W + diag(b) V) + I of a residual, c = P (b (x) c) + p */
+        ws = host(m.w); p = host(m.p); b = m.b ? host(m.b) : room(2 * h);
+        lin = room(o * n);
+        for (int64_t i = 0; i < o; i++)
+            for (int64_t j = 0; j < n; j++) {
+                lin[i * n + j] = (flags & RESIDUAL) && i == j;
+                for (int64_t k = 0; k < h; k++) lin[i * n + j] += p[i * h + k] * (b[h + k] * ws[k * n + j] + b[k] * ws[(h + k) * n + j]);
+            }
+        rise(parts, test_frobenius(host(l), lin, o * n));
+        for (int64_t i = 0; i < o; i++) {
+            sum[i] = m.pb ? host(m.pb)[i] : 0;
+            magnitude[i] = fabs(sum[i]);
+            for (int64_t k = 0; k < h; k++) {
+                sum[i] += p[i * h + k] * b[k] * b[h + k];
+                magnitude[i] += fabs(p[i * h + k] * b[k] * b[h + k]);
+            }
+        }
+        rise(parts, off(cs, sum, magnitude, o));
+    }
+    tn_cp_destroy(cp);
+    tn_cp_destroy(quadratic);
+    tn_tensor_destroy(l);
+    tn_tensor_destroy(c);
+}
+
+TEST(split_into_quadratic_linear_constant)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double whole = 0, parts = 0;
+        if (!open_world(&w, both[d], 23)) return;
+        for (int flags = 0; flags < COMBINATIONS; flags++)
+            for (size_t i = 0; combination_exists(flags) && i < SHAPES; i++) {
+                split_against_layer(&w, flags, shapes[i], &whole, &parts);
+                fresh(&w);
+            }
+        report("split: parts sum to the whole", both[d], whole);
+        report("split: linear and constant part", both[d], parts);
+        close_world(&w);
+    }
+}
+
+TEST(split_gives_what_is_asked_for)
+{
+    world      w;
+    tn_mlp     m;
+    tn_cp     *cp, *q;
+    tn_tensor *l, *c;
+    shape      s = {4, 3, 4};
+    double    *twice, *once;
+    if (!open_world(&w, TN_F64, 5) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
+    cp = tn_cp_from_mlp(w.ctx, &m);
+    CHECK_STATUS(tn_cp_split(cp, NULL, NULL, NULL), TN_OK);
+    CHECK_STATUS(tn_cp_split(cp, NULL, &l, NULL), TN_OK);
+    CHECK_STATUS(tn_cp_split(cp, NULL, NULL, &c), TN_OK);
+    CHECK_STATUS(tn_cp_split(cp, &q, NULL, NULL), TN_OK);
+    CHECK(l && c && q && q->terms == 3);
+    once = noise(&w, 4);
+    twice = room(4);
+    for (int i = 0; i < 4; i++) twice[i] = 2 * once[i];
+    once = host(tn_cp_apply(w.ctx, q, vector(&w, 4, once)));
+    twice = host(tn_cp_apply(w.ctx, q, vector(&w, 4, twice)));
+    for (int i = 0; i < 4; i++) CHECK(twice[i] == 4 * once[i]);
+    CHECK_STATUS(tn_cp_split(q, NULL, &l, &c), TN_OK);                /* without a constant: zeros */
+    CHECK(frobenius(host(l), 16) == 0 && frobenius(host(c), 4) == 0);
+    close_world(&w);
+}
+
+/* ---- two inputs, one frozen ---------------------------------------------------------- */
+
+static tn_tensor *mix(world *w, tn_tensor *a, tn_tensor *b, double factor) { return tn_add(w->ctx, a, tn_scale(w->ctx, b, factor)); }
+
+TEST(on_two_inputs)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double linear = 0, steering = 0, swap = 0;
+        if (!open_world(&w, both[d], 29)) return;
+        for (size_t i = 0; i < SHAPES; i++) {
+            shape      s = shapes[i];
+            tn_cp     *cp = any_square_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
+            tn_tensor *u = any_matrix(&w, 5, s.n), *v = any_matrix(&w, 5, s.n), *z = any_matrix(&w, 5, s.n), *at[2];
+            int64_t    n = 5 * s.o;
+            double    *uv, *zv, *sum = room(n), *magnitude = room(n), *whole, *xx, *xs, *ss;
+            for (int slot = 0; slot < 2; slot++) {                    /* b(u + z/2, v) = b(u,v) + b(z,v)/2, in either slot */
+                at[1 - slot] = v;
+                at[slot] = u; uv = host(tn_cp_apply_each(w.ctx, cp, at));
+                at[slot] = z; zv = host(tn_cp_apply_each(w.ctx, cp, at));
+                at[slot] = mix(&w, u, z, 0.5); whole = host(tn_cp_apply_each(w.ctx, cp, at));
+                for (int64_t k = 0; k < n; k++) { sum[k] = uv[k] + zv[k] / 2; magnitude[k] = fabs(uv[k]) + fabs(zv[k]) / 2; }
+                rise(&linear, off(whole, sum, magnitude, n));
+            }
+            at[0] = u; at[1] = v; uv = host(tn_cp_apply_each(w.ctx, symmetric, at));
+            at[0] = v; at[1] = u;
+            rise(&swap, error_of(tn_cp_apply_each(w.ctx, symmetric, at), uv, n));
+            whole = host(tn_cp_apply(w.ctx, cp, mix(&w, u, z, 1)));   /* B(x+s,x+s) - B(x,x) = 2 B(x,s) + B(s,s) */
+            xx = host(tn_cp_apply(w.ctx, cp, u));
+            at[0] = u; at[1] = z; xs = host(tn_cp_apply_each(w.ctx, symmetric, at));
+            ss = host(tn_cp_apply(w.ctx, cp, z));
+            for (int64_t k = 0; k < n; k++) {
+                sum[k] = xx[k] + 2 * xs[k] + ss[k];
+                magnitude[k] = fabs(xx[k]) + 2 * fabs(xs[k]) + fabs(ss[k]);
+            }
+            rise(&steering, off(whole, sum, magnitude, n));
+            tn_cp_destroy(cp);
+            tn_cp_destroy(symmetric);
+            fresh(&w);
+        }
+        report("b(u,v) is linear in each slot", both[d], linear);
+        report("b(u,v) = b(v,u) when symmetrised", both[d], swap);
+        report("steering identity", both[d], steering);
+        close_world(&w);
+    }
+}
+
+TEST(freezing_each_slot)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0, frozen_matrix = 0;
+        if (!open_world(&w, both[d], 31)) return;
+        for (int round = 0; round < 54; round++) {
+            int        order = 2 + round % 3, slot = round % order;
+            bool       constant = (round / 3) & 1;
+            int64_t    in[TN_CP_MAX_ORDER], rows = 4, out = 3;
+            tn_tensor *x[TN_CP_MAX_ORDER], *rest[TN_CP_MAX_ORDER], *u, *dense;
+            double    *repeated;
+            tn_cp     *cp, *frozen;
+            for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6) + constant;
+            cp = any_cp(&w, order, out, test_random_int(&w.seed, 1, 6), in, constant);
+            u = any_vector(&w, in[slot]);
+            frozen = tn_cp_freeze(cp, slot, u);
+            if (!CHECK(frozen != NULL)) break;
+            CHECK_INT(frozen->order, order - 1);
+            CHECK_INT(frozen->constant, constant);
+            repeated = room(rows * in[slot]);
+            for (int64_t r = 0; r < rows; r++) memcpy(repeated + r * in[slot], host(u), sizeof *repeated * (size_t)in[slot]);
+            for (int k = 0, to = 0; k < order; k++) {
+                x[k] = k == slot ? matrix(&w, rows, in[k], repeated) : any_matrix(&w, rows, in[k]);
+                if (k != slot) rest[to++] = x[k];
+            }
+            rise(&worst, error_of(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)), rows * out));
+            if (order == 2) {                                         /* a matrix */
+                dense = tn_cp_dense(frozen, false);
+                CHECK(dense && dense->rank == 2 && dense->shape[0] == out && dense->shape[1] == in[1 - slot]);
+                rise(&frozen_matrix, error_of(tn_cp_apply_each(w.ctx, cp, x),
+                                              plain_affine(host(x[1 - slot]), rows, in[1 - slot], host(dense), out, NULL), rows * out));
+                tn_tensor_destroy(dense);
+            }
+            tn_cp_destroy(cp);
+            tn_cp_destroy(frozen);
+            fresh(&w);
+        }
+        report("freeze", both[d], worst);
+        report("one frozen input of two is a matrix", both[d], frozen_matrix);
+        close_world(&w);
+    }
+}
+
+/* ---- eigenpairs ------------------------------------------------------------------------ */
+
+/* What every result owes to the symmetric slices s [outputs,n,n]: pairs, orthonormal, sorted, signed. */
+static void check_pairs(const tn_eigen *e, const double *s, double *residual, double *orthonormal)
+{
+    int64_t n = e->n, k = e->count;
+    double *values = host(e->values), *vectors = host(e->vectors);
+    for (int64_t o = 0; o < e->outputs; o++) {
+        const double *q = s + o * n * n, *l = values + o * k;
+        double        size = frobenius(q, n * n);
+        for (int64_t i = 0; i < k; i++) {
+            const double *v = vectors + (o * k + i) * n;
+            double       *qv = plain_affine(v, 1, n, q, n, NULL), largest = 0, most = 0;
+            for (int64_t j = 0; j < n; j++) qv[j] -= l[i] * v[j];
+            rise(residual, frobenius(qv, n) / (size > 0 ? size : 1));
+            for (int64_t j = 0; j <= i; j++) rise(orthonormal, fabs(inner_product(v, vectors + (o * k + j) * n, n) - (i == j)));
+            CHECK(i == 0 || fabs(l[i]) <= fabs(l[i - 1]));
+            for (int64_t j = 0; j < n; j++) {
+                if (v[j] > most) most = v[j];
+                if (fabs(v[j]) > largest) largest = fabs(v[j]);
+            }
+            CHECK(most >= largest * (1 - 1e-6));
+        }
+    }
+}
+
+/* sum_i l_i v_i v_i^T of the first k pairs */
+static double *plain_from_pairs(const tn_eigen *e, int64_t k)
+{
+    int64_t n = e->n;
+    double *values = host(e->values), *vectors = host(e->vectors), *s = room(e->outputs * n * n);
+    for (int64_t o = 0; o < e->outputs; o++)
+        for (int64_t p = 0; p < k; p++) {
+            const double *v = vectors + (o * e->count + p) * n;
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j < n; j++) s[(o * n + i) * n + j] += values[o * e->count + p] * v[i] * v[j];
+        }
+    return s;
+}
+
+TEST(eigenpairs)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double residual = 0, orthonormal = 0, rebuilt = 0;
+        if (!open_world(&w, both[d], 37)) return;
+        for (size_t i = 0; i < SHAPES * 2; i++) {
+            shape    s = shapes[i / 2];
+            tn_cp   *cp = any_square_cp(&w, 2, s.o, s.h, s.n, i % 2 == 1);
+            double  *plain = plain_symmetric(plain_dense(cp), s.o, s.n);
+            tn_eigen e;
+            if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
+            CHECK_INT(e.count, 2 * s.h < s.n ? 2 * s.h : s.n);
+            CHECK(e.outputs == s.o && e.n == s.n);
+            CHECK(e.values->rank == 2 && e.vectors->rank == 3 && e.vectors->shape[2] == s.n);
+            check_pairs(&e, plain, &residual, &orthonormal);
+            rise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, s.o * s.n * s.n));
+            tn_eigen_destroy(&e);
+            CHECK(!e.values && !e.vectors);
+            tn_cp_destroy(cp);
+            fresh(&w);
+        }
+        report("Q v = l v", both[d], residual);
+        report("eigenvectors orthonormal", both[d], orthonormal);
+        report("eigenvectors rebuild Q", both[d], rebuilt);
+        close_world(&w);
+    }
+}
+
+/* The same operator with terms of zeros is solved as an n x n problem instead of a 2h x 2h one. */
+TEST(small_problem_against_the_full_one)
+{
+    world  w;
+    double values = 0, vectors = 0;
+    if (!open_world(&w, TN_F64, 41)) return;
+    for (int round = 0; round < 20; round++) {
+        int64_t  n = test_random_int(&w.seed, 5, 40), h = test_random_int(&w.seed, 1, (n - 1) / 2), out = 2, all = n, k = 2 * h;
+        tn_cp   *cp = any_square_cp(&w, 2, out, h, n, false), *padded;
+        double  *p = room(out * all), *f0 = room(all * n), *f1 = room(all * n), *a, *b;
+        tn_eigen small, full;
+        memcpy(f0, host(cp->f[0]), sizeof *f0 * (size_t)(h * n));
+        memcpy(f1, host(cp->f[1]), sizeof *f1 * (size_t)(h * n));
+        for (int64_t o = 0; o < out; o++) memcpy(p + o * all, host(cp->p) + o * h, sizeof *p * (size_t)h);
+        padded = cp_of(&w, out, all, n, p, f0, f1);
+        if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &small), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(padded, 0, &full), TN_OK)) break;
+        CHECK(small.count == k && full.count == n);
+        a = host(small.values);
+        b = host(full.values);
+        for (int64_t o = 0; o < out; o++) {
+            rise(&values, test_frobenius(a + o * k, b + o * n, k));
+            for (int64_t i = k; i < n; i++) CHECK(fabs(b[o * n + i]) <= 1e-13 * fabs(b[o * n]));
+        }
+        rise(&vectors, test_frobenius(plain_from_pairs(&small, k), plain_from_pairs(&full, n), out * n * n));
+        tn_eigen_destroy(&small);
+        tn_eigen_destroy(&full);
+        tn_cp_destroy(cp);
+        tn_cp_destroy(padded);
+        fresh(&w);
+    }
+    WORST("small problem against the full one: values", values, 1e-12);
+    WORST("small problem against the full one: vectors", vectors, 1e-12);
+    close_world(&w);
+}
+
+/* sym(l r^T) has the eigenvalues (l.r +- |l||r|)/2 */
+TEST(rank_one_neuron)
+{
+    world  w;
+    double worst = 0;
+    if (!open_world(&w, TN_F64, 43)) return;
+    for (int64_t n = 1; n < 40; n++) {
+        double   one = 1, *l = noise(&w, n), *r = noise(&w, n), dot = inner_product(l, r, n), size = frobenius(l, n) * frobenius(r, n), *v;
+        double   expected[2] = {(dot + size) / 2, (dot - size) / 2};
+        tn_cp   *cp = cp_of(&w, 1, 1, n, &one, l, r);
+        tn_eigen e;
+        if (dot < 0) { double t = expected[0]; expected[0] = expected[1]; expected[1] = t; }
+        if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
+        CHECK_INT(e.count, n < 2 ? n : 2);
+        v = host(e.values);
+        for (int64_t i = 0; i < e.count; i++) rise(&worst, fabs(v[i] - expected[i]) / size);
+        tn_eigen_destroy(&e);
+        tn_cp_destroy(cp);
+        fresh(&w);
+    }
+    WORST("eigenvalues of one neuron", worst, 1e-14);
+    close_world(&w);
+}
+
+/* Equal encoders, equal neurons, an output of zeros, the smallest and largest of scales: the factors have no full rank,
+   and the pairs are what they should be all the same. */
+TEST(eigenpairs_of_the_degenerate)
+{
+    world  w;
+    double residual = 0, orthonormal = 0, rebuilt = 0;
+    if (!open_world(&w, TN_F64, 39)) return;
+    for (int round = 0; round < 24; round++) {
+        int64_t  n = round % 2 ? 6 : 23, h = 6, o = 3;
+        double  *p = noise(&w, o * h), *f = noise(&w, h * n), *g = noise(&w, h * n), scale = 1, *plain;
+        tn_cp   *cp;
+        tn_eigen e;
+        switch (round / 2) {
+        case 0: g = f; break;                                         /* all squares: eigenvalues of one sign per P */
+        case 1: for (int64_t k = n; k < h * n; k++) f[k] = f[k % n]; break;
+        case 2: for (int64_t k = n; k < h * n; k++) f[k] = g[k] = f[k % n]; break;
+        case 3: memset(p + h, 0, sizeof *p * (size_t)h); break;
+        case 4: memset(p, 0, sizeof *p * (size_t)(o * h)); break;
+        case 5: memset(f, 0, sizeof *f * (size_t)(h * n)); break;
+        case 6: scale = 1e100; break;
+        case 7: scale = 1e-90; break;
+        case 8: for (int64_t k = 0; k < h; k++) for (int64_t j = 2; j < n; j++) f[k * n + j] = g[k * n + j] = 0; break;
+        default: for (int64_t k = 0; k < h * n; k++) f[k] = g[k] = k / n == k % n; break;     /* equal eigenvalues */
+        }
+        for (int64_t k = 0; k < h * n; k++) f[k] *= scale;
+        cp = cp_of(&w, o, h, n, p, f, g);
+        plain = plain_symmetric(plain_dense(cp), o, n);
+        if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
+        for (int64_t k = 0; k < o * n * n; k++) plain[k] /= scale;
+        for (int64_t k = 0; k < o * e.count; k++) {
+            double value = host(e.values)[k] / scale;
+            tn_write(tn_slice(tn_reshape_2d(e.values, 1, -1), 1, k, k + 1), TN_F64, &value, 1);
+        }
+        check_pairs(&e, plain, &residual, &orthonormal);
+        rise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, o * n * n));
+        tn_eigen_destroy(&e);
+        tn_cp_destroy(cp);
+        fresh(&w);
+    }
+    WORST("degenerate: Q v = l v", residual, 1e-12);
+    WORST("degenerate: orthonormal", orthonormal, 1e-12);
+    WORST("degenerate: rebuilt", rebuilt, 1e-12);
+    close_world(&w);
+}
+
+static bool same_bits(const tn_tensor *a, const tn_tensor *b)
+{
+    int64_t n = tn_tensor_count(a);
+    return n == tn_tensor_count(b) && memcmp(host(a), host(b), sizeof(double) * (size_t)n) == 0;
+}
+
+/* Some pairs are the first of all pairs, and one direction is one output: to the bit. */
+TEST(some_pairs_and_one_direction)
+{
+    world w;
+    if (!open_world(&w, TN_F64, 47)) return;
+    for (int branch = 0; branch < 2; branch++) {
+        int64_t  n = branch ? 7 : 24, h = 5, out = 3, all = branch ? 7 : 10, k = 4;
+        tn_cp   *cp = any_square_cp(&w, 2, out, h, n, false);
+        tn_eigen e, some, one;
+        CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
+        CHECK_STATUS(tn_cp_eigen_all(cp, k, &some), TN_OK);
+        CHECK(e.count == all && some.count == k);
+        for (int64_t o = 0; o < out; o++) {
+            CHECK(memcmp(host(some.values) + o * k, host(e.values) + o * all, sizeof(double) * (size_t)k) == 0);
+            CHECK(memcmp(host(some.vectors) + o * k * n, host(e.vectors) + o * all * n, sizeof(double) * (size_t)(k * n)) == 0);
+            CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w, out, o), 0, &one), TN_OK);
+            CHECK(one.outputs == 1 && one.count == all);
+            CHECK(memcmp(host(one.values), host(e.values) + o * all, sizeof(double) * (size_t)all) == 0);
+            CHECK(memcmp(host(one.vectors), host(e.vectors) + o * all * n, sizeof(double) * (size_t)(all * n)) == 0);
+            tn_eigen_destroy(&one);
+        }
+    }
+    close_world(&w);
+}
+
+/* Of a direction that is no output: the same as of the interaction matrix, by the solver for any matrix. */
+TEST(pairs_of_a_direction)
+{
+    world  w;
+    double worst = 0;
+    if (!open_world(&w, TN_F64, 53)) return;
+    for (int round = 0; round < 10; round++) {
+        int64_t        n = test_random_int(&w.seed, 2, 30), h = test_random_int(&w.seed, 1, 12), k;
+        tn_cp         *cp = any_square_cp(&w, 2, 4, h, n, false);
+        tn_tensor     *u = any_vector(&w, 4), *q = tn_cp_interaction(cp, u);
+        tn_eigen       e;
+        tn_eigh_desc   by_magnitude;
+        tn_eigh_result full;
+        memset(&by_magnitude, 0, sizeof by_magnitude);
+        by_magnitude.order = TN_EIGH_MAGNITUDE;
+        if (!CHECK_STATUS(tn_cp_eigen(cp, u, 0, &e), TN_OK) || !CHECK_STATUS(tn_eigh(w.ctx, &full, q, &by_magnitude), TN_OK)) break;
+        k = e.count;
+        rise(&worst, test_frobenius(host(e.values), host(full.values), k));
+        rise(&worst, test_frobenius(plain_from_pairs(&e, k), host(q), n * n));
+        tn_eigen_destroy(&e);
+        tn_eigh_destroy(&full);
+        tn_tensor_destroy(q);
+        tn_cp_destroy(cp);
+        fresh(&w);
+    }
+    WORST("pairs of a direction", worst, 1e-12);
+    close_world(&w);
+}
+
+/* Both branches, an output per task: the same bits for one, two and three threads, and twice. */
+TEST(eigen_has_the_same_bits_for_any_threads)
+{
+    double *first[4] = {NULL, NULL, NULL, NULL};
+    world   w[4];
+    for (int t = 0; t < 4; t++) {
+        if (!open_on(&w[t], TN_F32, 3, t < 3 ? t + 1 : 1, NULL)) return;
+        for (int branch = 0; branch < 2; branch++) {
+            tn_cp   *cp = any_square_cp(&w[t], 2, 10, 8, branch ? 12 : 50, false), *cut = tn_cp_truncate(cp, 3);
+            tn_eigen e;
+            double  *v;
+            CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
+            CHECK(cut != NULL);
+            v = host(e.vectors);
+            if (t == 0) first[branch] = v;
+            else CHECK(memcmp(v, first[branch], sizeof *v * (size_t)tn_tensor_count(e.vectors)) == 0);
+            v = host(cut->p);
+            if (t == 0) first[2 + branch] = v;
+            else CHECK(memcmp(v, first[2 + branch], sizeof *v * (size_t)tn_tensor_count(cut->p)) == 0);
+            tn_eigen_destroy(&e);
+        }
+    }
+    for (int t = 0; t < 4; t++) close_world(&w[t]);
+}
+
+/* |S - S_k|^2 is the sum of the squares of the values that were left out, and k = all is the operator. */
+TEST(truncation)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double lost = 0, all = 0;
+        if (!open_world(&w, both[d], 59)) return;
+        for (size_t i = 0; i < SHAPES; i++) {
+            shape      s = shapes[i];
+            tn_cp     *cp = any_square_cp(&w, 2, s.o, s.h, s.n, i % 2 == 0);
+            double    *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *values, before = HUGE_VAL;
+            double     size = frobenius(plain, s.o * s.n * s.n);
+            tn_tensor *x = any_matrix(&w, 5, s.n);
+            tn_eigen   e;
+            if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
+            values = host(e.values);
+            for (int64_t k = 0; k <= e.count; k++) {
+                tn_cp  *cut = tn_cp_truncate(cp, k);
+                double *difference, left_out = 0, error;
+                if (!CHECK(cut != NULL)) break;
+                CHECK(cut->terms == s.o * k && cut->constant == cp->constant && cut->out == s.o);
+                difference = plain_dense(cut);
+                for (int64_t j = 0; j < s.o * s.n * s.n; j++) difference[j] -= plain[j];
+                error = frobenius(difference, s.o * s.n * s.n);
+                for (int64_t o = 0; o < s.o; o++)
+                    for (int64_t j = k; j < e.count; j++) left_out += values[o * e.count + j] * values[o * e.count + j];
+                rise(&lost, fabs(error - sqrt(left_out)) / size);
+                CHECK(error <= before * (1 + bound_of(both[d])));
+                before = error;
+                if (k == e.count) {
+                    rise(&all, error / size);
+                    rise(&all, error_of(tn_cp_apply(w.ctx, cut, x), host(tn_cp_apply(w.ctx, cp, x)), 5 * s.o));
+                }
+                tn_cp_destroy(cut);
+            }
+            tn_eigen_destroy(&e);
+            tn_cp_destroy(cp);
+            fresh(&w);
+        }
+        report("truncation's error is what was left out", both[d], lost);
+        report("truncation to all pairs", both[d], all);
+        close_world(&w);
+    }
+}
+
+/* embed' = M embed, W' = W M^-1, V' = V M^-1 is the same function: in the hidden space the eigenvalues change, in the
+   input space they do not. M = [[2,1,0,0],[0,1/2,0,0],[0,0,1,3],[0,0,0,4]] */
+TEST(gauge)
+{
+    world     w;
+    double    m[] = {2, 1, 0, 0,  0, .5, 0, 0,  0, 0, 1, 3,  0, 0, 0, 4};
+    double    inverse[] = {.5, -1, 0, 0,  0, 2, 0, 0,  0, 0, 1, -.75,  0, 0, 0, .25};
+    tn_tensor *to, *back;
+    tn_cp     *hidden, *moved, *input, *moved_input;
+    tn_tensor *embed;
+    tn_eigen   e[4];
+    double     change, same;
+    if (!open_world(&w, TN_F64, 61)) return;
+    to = matrix(&w, 4, 4, m);
+    back = matrix(&w, 4, 4, inverse);
+    hidden = any_square_cp(&w, 2, 3, 4, 4, false);
+    embed = any_matrix(&w, 4, 7);
+    moved = tn_cp_fold_in(hidden, back, NULL);
+    input = tn_cp_fold_in(hidden, embed, NULL);
+    moved_input = tn_cp_fold_in(moved, tn_matmul(w.ctx, to, embed), NULL);
+    CHECK_STATUS(tn_cp_eigen_all(hidden, 4, &e[0]), TN_OK);
+    CHECK_STATUS(tn_cp_eigen_all(moved, 4, &e[1]), TN_OK);
+    CHECK_STATUS(tn_cp_eigen_all(input, 4, &e[2]), TN_OK);
+    CHECK_STATUS(tn_cp_eigen_all(moved_input, 4, &e[3]), TN_OK);
+    change = test_frobenius(host(e[1].values), host(e[0].values), 12);
+    same = test_frobenius(host(e[3].values), host(e[2].values), 12);
+    CHECK(change > 0.1);
+    WORST("gauge: eigenvalues in the input space", same, 1e-12);
+    for (int i = 0; i < 4; i++) tn_eigen_destroy(&e[i]);
+    close_world(&w);
+}
+
+TEST(effective_ranks)
+{
+    double equal[] = {3, -3, 3, 3}, single[] = {0, -7, 0}, zeros[] = {0, 0}, two[] = {1, 2};
+    double huge[] = {1e200, -1e200}, tiny[] = {3e-200, 4e-200};
+    CHECK_NEAR(tn_effective_rank(equal, 4), 4, 1e-15);
+    CHECK_NEAR(tn_effective_rank(single, 3), 1, 0);
+    CHECK_NEAR(tn_effective_rank(zeros, 2), 0, 0);
+    CHECK_NEAR(tn_effective_rank(NULL, 0), 0, 0);
+    CHECK_NEAR(tn_effective_rank(two, 2), 9.0 / 5, 1e-15);
+    CHECK_NEAR(tn_effective_rank(huge, 2), 2, 1e-15);
+    CHECK_NEAR(tn_effective_rank(tiny, 2), 49.0 / 25, 1e-14);
+}
+
+/* ---- comparing --------------------------------------------------------------------------- */
+
+TEST(comparisons_against_dense)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double gram = 0, inner = 0, norm = 0, cosine = 0;
+        if (!open_world(&w, both[d], 67)) return;
+        for (int round = 0; round < 40; round++) {
+            int      order = 1 + round % 2;
+            int64_t  n = test_random_int(&w.seed, 1, 13), size = order == 2 ? n * n : n;
+            int64_t  out = test_random_int(&w.seed, 1, 5), other = test_random_int(&w.seed, 1, 5);
+            tn_cp   *a = any_square_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, false);
+            tn_cp   *b = any_square_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
+            tn_cp   *c = any_square_cp(&w, order, other, 3, n, false);
+            double  *s = plain_dense(a), *t = plain_dense(b), *v = plain_dense(c), *g = room(out * other), value, sizes;
+            tn_tensor *found;
+            if (order == 2) { s = plain_symmetric(s, out, n); t = plain_symmetric(t, out, n); v = plain_symmetric(v, other, n); }
+            for (int64_t o = 0; o < out; o++)
+                for (int64_t p = 0; p < other; p++) g[o * other + p] = inner_product(s + o * size, v + p * size, size);
+            found = tn_cp_gram(a, c);
+            CHECK(found && found->shape[0] == out && found->shape[1] == other);
+            sizes = frobenius(s, out * size) * frobenius(v, other * size);      /* <s,v> may cancel: held against |s||v| */
+            rise(&gram, test_frobenius(host(found), g, out * other) * frobenius(g, out * other) / sizes);
+            sizes = frobenius(s, out * size) * frobenius(t, out * size);
+            CHECK_STATUS(tn_cp_inner(a, b, &value), TN_OK);
+            rise(&inner, fabs(value - inner_product(s, t, out * size)) / sizes);
+            CHECK_STATUS(tn_cp_norm(a, &value), TN_OK);
+            rise(&norm, fabs(value / frobenius(s, out * size) - 1));
+            CHECK_STATUS(tn_cp_cosine(a, b, &value), TN_OK);
+            rise(&cosine, fabs(value - inner_product(s, t, out * size) / sizes));
+            tn_tensor_destroy(found);
+            tn_cp_destroy(a);
+            tn_cp_destroy(b);
+            tn_cp_destroy(c);
+            fresh(&w);
+        }
+        report("gram", both[d], gram);
+        report("inner product", both[d], inner);
+        report("norm", both[d], norm);
+        report("cosine", both[d], cosine);
+        close_world(&w);
+    }
+}
+
+/* W and V swapped; hidden units permuted; (P/(ab), aW, bV): the same layer, so cosine one. */
+TEST(invariances)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0;
+        if (!open_world(&w, both[d], 71)) return;
+        for (size_t i = 0; i < SHAPES; i++) {
+            shape   s = shapes[i];
+            int64_t h = s.h, n = s.n, o = s.o;
+            double *p = noise(&w, o * h), *f = noise(&w, h * n), *g = noise(&w, h * n), cosine;
+            double *q = room(o * h), *f2 = room(h * n), *g2 = room(h * n);
+            tn_cp  *cp = cp_of(&w, o, h, n, p, f, g), *other[3];
+            other[0] = cp_of(&w, o, h, n, p, g, f);
+            for (int64_t k = 0; k < h; k++) {                         /* unit k goes to h-1-k */
+                for (int64_t r = 0; r < o; r++) q[r * h + h - 1 - k] = p[r * h + k];
+                memcpy(f2 + (h - 1 - k) * n, f + k * n, sizeof *f * (size_t)n);
+                memcpy(g2 + (h - 1 - k) * n, g + k * n, sizeof *g * (size_t)n);
+            }
+            other[1] = cp_of(&w, o, h, n, q, f2, g2);
+            for (int64_t k = 0; k < o * h; k++) q[k] = p[k] / (3 * -0.7);
+            for (int64_t k = 0; k < h * n; k++) { f2[k] = 3 * f[k]; g2[k] = -0.7 * g[k]; }
+            other[2] = cp_of(&w, o, h, n, q, f2, g2);
+            for (int k = 0; k < 3; k++) {
+                CHECK_STATUS(tn_cp_cosine(cp, other[k], &cosine), TN_OK);
+                rise(&worst, fabs(cosine - 1));
+                tn_cp_destroy(other[k]);
+            }
+            tn_cp_destroy(cp);
+            fresh(&w);
+        }
+        report("cosine under invariances", both[d], worst);
+        close_world(&w);
+    }
+}
+
+/* ---- as a function ---------------------------------------------------------------------- */
+
+/* Without biases f(-x) = f(x) and J(x) x = 2 y; J by the tape, one output at a time. */
+TEST(even_and_homogeneous)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double jacobian = 0;
+        if (!open_world(&w, both[d], 73)) return;
+        for (size_t i = 0; i < SHAPES; i++) {
+            shape      s = shapes[i];
+            tn_cp     *cp = any_square_cp(&w, 2, s.o, s.h, s.n, false);
+            double    *xs = noise(&w, s.n), *minus = room(s.n), *jx = room(s.o), *y = NULL;
+            tn_tensor *x, *out;
+            for (int64_t k = 0; k < s.n; k++) minus[k] = -xs[k];
+            CHECK(same_bits(tn_cp_apply(w.ctx, cp, vector(&w, s.n, minus)), tn_cp_apply(w.ctx, cp, vector(&w, s.n, xs))));
+            for (int64_t o = 0; o < s.o; o++) {
+                tn_ctx_reset(w.ctx);
+                tn_record(w.ctx);
+                x = vector(&w, s.n, xs);
+                tn_watch(x);
+                out = tn_cp_apply(w.ctx, cp, x);
+                if (!CHECK_STATUS(tn_backward(w.ctx, tn_slice(out, 0, o, o + 1)), TN_OK)) break;
+                jx[o] = inner_product(host(x->grad), host(x), s.n) / 2;
+                y = host(out);
+            }
+            rise(&jacobian, y ? test_frobenius(jx, y, s.o) : 1);
+            tn_cp_destroy(cp);
+            fresh(&w);
+        }
+        report("J(x) x = 2 y", both[d], jacobian);
+        close_world(&w);
+    }
+}
+
+/* Operators made and asked in the middle of a recording leave no trace in it. */
+TEST(operators_are_not_recorded)
+{
+    world      w;
+    tn_mlp     m;
+    shape      s = {5, 4, 5};
+    tn_tensor *x, *y;
+    double    *xs, *without = NULL, *with;
+    tn_eigen   e;
+    double     cosine;
+    if (!open_world(&w, TN_F64, 79) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
+    xs = noise(&w, 15);
+    for (int pass = 0; pass < 2; pass++) {
+        tn_ctx_reset(w.ctx);
+        tn_record(w.ctx);
+        x = matrix(&w, 3, 5, xs);
+        y = tn_mlp_forward(w.ctx, &m, x);
+        if (pass == 1) {
+            tn_cp *cp = tn_cp_from_stack(w.ctx, NULL, &m, NULL), *more = tn_cp_symmetrise(cp), *q;
+            tn_tensor *l, *c;
+            CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
+            CHECK_STATUS(tn_cp_cosine(cp, more, &cosine), TN_OK);
+            CHECK_STATUS(tn_cp_split(cp, &q, &l, &c), TN_OK);
+            CHECK(tn_cp_interaction_of(cp, 1) && tn_cp_dense(cp, true) && tn_cp_gram(cp, cp) && tn_cp_truncate(cp, 2));
+            CHECK(tn_cp_freeze(cp, 0, any_vector(&w, 6)) && tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 5)));
+        }
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
+        with = host(m.w->grad);
+        if (pass == 0) without = with;
+        CHECK(memcmp(with, without, sizeof *with * 40) == 0);
+        tn_tensor_destroy(m.w->grad);
+        m.w->grad = NULL;
+    }
+    close_world(&w);
+}
+
+/* The arena holds after each call what it held before. */
+TEST(operators_leave_the_arena)
+{
+    world     w;
+    tn_cp    *cp;
+    tn_mark   before, after;
+    tn_tensor *u, *v, *e;
+    tn_eigen  pairs;
+    double    cosine;
+    if (!open_world(&w, TN_F64, 83)) return;
+    cp = any_square_cp(&w, 2, 4, 3, 5, true);
+    u = any_vector(&w, 4);
+    v = any_vector(&w, 5);
+    e = any_matrix(&w, 4, 3);
+    before = tn_arena_mark(w.ctx);
+    CHECK(tn_cp_interaction(cp, u) && tn_cp_interaction_of(cp, 3) && tn_cp_dense(cp, false) && tn_cp_dense(cp, true) && tn_cp_gram(cp, cp));
+    CHECK(tn_cp_freeze(cp, 1, v) && tn_cp_fold_in(cp, e, u) && tn_cp_fold_out(cp, e, NULL) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "fold_out: u is [4,3]");
+    CHECK(tn_cp_residual(cp) && tn_cp_symmetrise(cp) && tn_cp_truncate(cp, 1));
+    CHECK_STATUS(tn_cp_cosine(cp, cp, &cosine), TN_OK);
+    CHECK_STATUS(tn_cp_split(cp, NULL, &u, &v), TN_OK);
+    CHECK_STATUS(tn_cp_eigen_all(cp, 2, &pairs), TN_OK);
+    after = tn_arena_mark(w.ctx);
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    close_world(&w);
+}
+
+/* ---- known numbers ---------------------------------------------------------------------- */
+
+/* W = [[1,2],[3,4]], V = [[5,6],[7,8]], P = I: docs/math.md */
+TEST(small_example)
+{
+    world     w;
+    double    f[] = {1, 2, 3, 4}, g[] = {5, 6, 7, 8}, identity[] = {1, 0, 0, 1}, one[] = {1, 1};
+    double    slices[] = {5, 8, 8, 12, 21, 26, 26, 32}, gram[] = {297, 905, 905, 2817};
+    double    values[] = {17.232125, -.232125, 53.075365, -.075365};
+    tn_cp    *cp, *first, *second;
+    tn_eigen  e;
+    double    cosine, *y, *v;
+    if (!open_world(&w, TN_F64, 1)) return;
+    cp = cp_of(&w, 2, 2, 2, identity, f, g);
+    CHECK_NEAR(error_of(tn_cp_dense(cp, true), slices, 8), 0, 0);
+    y = host(tn_cp_apply(w.ctx, cp, vector(&w, 2, one)));
+    CHECK(y[0] == 33 && y[1] == 105);
+    CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
+    v = host(e.values);
+    for (int i = 0; i < 4; i++) CHECK_NEAR(v[i], values[i], 5e-7);
+    CHECK_NEAR(error_of(tn_cp_gram(cp, cp), gram, 4), 0, 0);
+    first = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 0, 1), NULL);
+    second = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 1, 2), NULL);
+    CHECK_STATUS(tn_cp_cosine(first, second, &cosine), TN_OK);
+    CHECK_NEAR(cosine, .98941145, 5e-9);
+    tn_eigen_destroy(&e);
+    close_world(&w);
+}
+
+/* value = g + A a + B b + C a b, as the constant, linear and quadratic part of one operator on (a, b, 1) */
+TEST(gates)
+{
+    static const struct { const char *name; double g, a, b, c; int truth; } gate[] = {   /* truth: bit 2a + b */
+        {"and", 0, 0, 0, 1, 8}, {"or", 0, 1, 1, -1, 14}, {"xor", 0, 1, 1, -2, 6},
+        {"nand", 1, 0, 0, -1, 7}, {"nor", 1, -1, -1, 1, 1}, {"xnor", 1, -1, -1, 2, 9}};
+    world w;
+    if (!open_world(&w, TN_F32, 1)) return;
+    for (int i = 0; i < 6; i++) {                    /* C a b + (A a + B b + g) 1 */
+        double     p[] = {1, 1}, f[] = {gate[i].c, 0, 0, gate[i].a, gate[i].b, gate[i].g}, g[] = {0, 1, 0, 0, 0, 1};
+        double     bits[] = {0, 0, 0, 1, 1, 0, 1, 1}, *y;
+        tn_tensor *factor[2];
+        tn_cp     *cp;
+        factor[0] = matrix(&w, 2, 3, f);
+        factor[1] = matrix(&w, 2, 3, g);
+        cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), factor, true);
+        y = host(tn_cp_apply(w.ctx, cp, matrix(&w, 4, 2, bits)));
+        for (int k = 0; k < 4; k++) CHECK_NEAR(y[k], gate[i].truth >> k & 1, 0);
+    }
+    close_world(&w);
+}
+
+/* ((a r + b k + c) mod m - m/2) / 4 */
+static double *weights(int64_t rows, int64_t columns, int64_t a, int64_t b, int64_t c, int64_t m)
+{
+    double *v = room(rows * columns);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < columns; k++) v[r * columns + k] = (double)((a * r + b * k + c) % m - m / 2) / 4;
+    return v;
+}
+
+static tn_cp *golden_cp(world *w, int64_t c)
+{
+    return cp_of(w, 3, 5, 13, weights(3, 5, 3, 5, c, 7), weights(5, 13, 2, 3, c, 11), weights(5, 13, 5, 4, c, 9));
+}
+
+/* NumPy's, from dense tensors: tools/golden_operator.py */
+static const double golden_values[] = {
+    -4.2651341257125708, 3.5381336085648334, 2.3107688763910788, -2.1109498064529175, -0.99251229713938016,
+    -0.74902453474293307, 0.68703114726595571, 0.33168713182593573, 0, 0,
+    -3.8142980543164011, 2.8229864506139823, 1.1954489465349063, -0.8243065942264739, 0.60177507654494544,
+    0.48500956098295978, -0.38573450236453832, -0.19025588376938257, 0, 0,
+    -3.7547059386989612, 3.1810614902557708, -2.2508961659501776, 2.0941219760912428, -1.4367853435281455,
+    0.94366388719227634, -0.35634196820582692, 0.30906215027675377, -0.26767224947862678, 0.163492162045696
+};
+static const double golden_gram[] = {
+    9.882568359375, -9.73388671875, 17.4954833984375, -4.4344482421875, 2.122802734375,
+    -7.9278564453125, 8.61962890625, -7.3323974609375, 11.5634765625
+};
+static const double golden_norms_cosine[] = {
+    10.246331279414111, 10.484584573166217, 0.21939096015115186
+};
+static const double golden_effective_rank[] = {
+    5.267139317303168, 4.1913629647412929, 5.895120711002062
+};
+TEST(golden)
+{
+    world    w;
+    tn_cp   *a, *b;
+    tn_eigen e;
+    double   norm, *v;
+    if (!open_world(&w, TN_F64, 1)) return;
+    a = golden_cp(&w, 0);
+    b = golden_cp(&w, 1);
+    CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
+    v = host(e.values);
+    WORST("NumPy's eigenvalues", test_max_error(v, golden_values, 30), 1e-13);
+    WORST("NumPy's gram", error_of(tn_cp_gram(a, b), golden_gram, 9), 1e-14);
+    CHECK_STATUS(tn_cp_norm(a, &norm), TN_OK);
+    CHECK_NEAR(norm, golden_norms_cosine[0], 1e-13);
+    CHECK_STATUS(tn_cp_norm(b, &norm), TN_OK);
+    CHECK_NEAR(norm, golden_norms_cosine[1], 1e-13);
+    CHECK_STATUS(tn_cp_cosine(a, b, &norm), TN_OK);
+    CHECK_NEAR(norm, golden_norms_cosine[2], 1e-14);
+    for (int64_t o = 0; o < 3; o++) CHECK_NEAR(tn_effective_rank(v + o * 10, 10), golden_effective_rank[o], 1e-12);
+    tn_eigen_destroy(&e);
+    close_world(&w);
+}
+
+/* ---- bad calls --------------------------------------------------------------------------- */
+
+#define REFUSED(ctx, call, status, part) do { CHECK((call) == NULL); CHECK_ERROR(ctx, status, part); } while (0)
+#define REFUSED_STATUS(ctx, call, status, part) do { CHECK_STATUS(call, status); CHECK_ERROR(ctx, status, part); } while (0)
+
+TEST(bad_factors)
+{
+    world      w, other;
+    tn_tensor *p, *f[3], *foreign;
+    if (!open_world(&w, TN_F64, 1) || !open_world(&other, TN_F64, 1)) return;
+    p = any_matrix(&w, 3, 4);
+    f[0] = any_matrix(&w, 4, 5);
+    f[1] = any_matrix(&w, 6, 5);
+    f[2] = NULL;
+    foreign = any_matrix(&other, 3, 4);
+    CHECK(tn_cp_create(NULL, 2, p, f, false) == NULL);
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, NULL, f, false), TN_ERR_ARG, "p is NULL");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, foreign, f, false), TN_ERR_ARG, "another context");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, any_vector(&w, 4), f, false), TN_ERR_SHAPE, "p is [4]");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 0, p, f, false), TN_ERR_ARG, "order 0");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 7, p, f, false), TN_ERR_ARG, "order 7");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, NULL, false), TN_ERR_ARG, "cp:");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, false), TN_ERR_SHAPE, "p is [3,4] but factor 1 is [6,5]");
+    f[1] = any_matrix(&w, 4, 0);
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, true), TN_ERR_SHAPE, "factor 1 is [4,0]");
+    f[1] = f[0];
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 3, p, f, false), TN_ERR_ARG, "factor is NULL");
+    f[1] = tn_tensor_2d(w.ctx, TN_I32, 4, 5);
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, false), TN_ERR_DTYPE, "I32");
+    close_world(&other);
+    close_world(&w);
+}
+
+TEST(bad_layers)
+{
+    world       w;
+    tn_mlp      m;
+    tn_mlp_desc d;
+    tn_linear   l;
+    tn_linear_desc ld;
+    if (!open_world(&w, TN_F32, 1)) return;
+    memset(&d, 0, sizeof d);
+    d.in = 4; d.hidden = 3; d.kind = TN_MLP_SWIGLU;
+    CHECK_STATUS(tn_mlp_init(w.params, "m", &m, &d), TN_OK);
+    REFUSED(w.ctx, tn_cp_from_mlp(w.ctx, &m), TN_ERR_ARG, "swiglu");
+    REFUSED(w.ctx, tn_cp_from_mlp(w.ctx, NULL), TN_ERR_ARG, "mlp is NULL");
+    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, NULL, NULL), TN_ERR_ARG, "mlp is NULL");
+    CHECK(tn_cp_from_mlp(NULL, &m) == NULL);
+    d.kind = TN_MLP_BILINEAR;
+    CHECK_STATUS(tn_mlp_init(w.params, "b", &m, &d), TN_OK);
+    memset(&ld, 0, sizeof ld);
+    ld.in = 5; ld.out = 6;
+    CHECK_STATUS(tn_linear_init(w.params, "l", &l, &ld), TN_OK);
+    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_SHAPE, "fold_in: e is [6,5], but the operator takes 4 inputs");
+    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, &m, &l), TN_ERR_SHAPE, "fold_out: u is [6,5], but the operator gives 4 outputs");
+    memset(&l, 0, sizeof l);
+    REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_ARG, "is NULL");
+    close_world(&w);
+}
+
+TEST(bad_calls_of_an_operator)
+{
+    world      w, other;
+    tn_cp     *cp, *narrow, *cube, *foreign;
+    int64_t    in[3] = {3, 5, 4};
+    tn_tensor *u, *x[2];
+    tn_eigen   e;
+    double     value;
+    if (!open_world(&w, TN_F64, 1) || !open_world(&other, TN_F64, 1)) return;
+    cp = any_square_cp(&w, 2, 3, 4, 5, false);
+    narrow = any_cp(&w, 2, 3, 4, in, false);
+    cube = any_square_cp(&w, 3, 3, 4, 3, false);
+    foreign = any_square_cp(&other, 2, 3, 4, 5, false);
+    u = any_vector(&w, 3);
+
+    REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 4, 2), NULL), TN_ERR_SHAPE, "e is [4,2], but the operator takes 5");
+    REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 4)), TN_ERR_SHAPE, "b is [4], but must be [5]");
+    REFUSED(w.ctx, tn_cp_fold_in(cp, NULL, NULL), TN_ERR_ARG, "e is NULL");
+    REFUSED(w.ctx, tn_cp_fold_in(narrow, any_matrix(&w, 3, 2), NULL), TN_ERR_SHAPE, "inputs 0 and 1 have 3 and 5");
+    REFUSED(w.ctx, tn_cp_fold_out(cp, any_matrix(&w, 2, 4), NULL), TN_ERR_SHAPE, "u is [2,4], but the operator gives 3");
+    REFUSED(w.ctx, tn_cp_fold_out(cp, any_matrix(&w, 2, 3), any_vector(&w, 3)), TN_ERR_SHAPE, "b is [3], but must be [2]");
+    REFUSED(w.ctx, tn_cp_residual(cp), TN_ERR_SHAPE, "5 inputs but 3 outputs");
+    REFUSED(w.ctx, tn_cp_residual(cube), TN_ERR_SHAPE, "residual: the operator has order 3, but must have 2");
+    REFUSED(w.ctx, tn_cp_symmetrise(cube), TN_ERR_SHAPE, "symmetrise: the operator has order 3");
+    REFUSED(w.ctx, tn_cp_symmetrise(narrow), TN_ERR_SHAPE, "3 and 5 elements");
+    REFUSED(w.ctx, tn_cp_dense(cube, true), TN_ERR_SHAPE, "dense: the operator has order 3");
+    REFUSED(w.ctx, tn_cp_interaction(cube, u), TN_ERR_SHAPE, "interaction: the operator has order 3");
+    REFUSED(w.ctx, tn_cp_interaction(cp, any_vector(&w, 4)), TN_ERR_SHAPE, "u is [4], but must be [3]");
+    REFUSED(w.ctx, tn_cp_interaction(cp, NULL), TN_ERR_ARG, "u is NULL");
+    REFUSED(w.ctx, tn_cp_interaction(cp, any_vector(&other, 3)), TN_ERR_ARG, "another context");
+    REFUSED(w.ctx, tn_cp_interaction_of(cp, 3), TN_ERR_ARG, "output 3 of 3");
+    REFUSED(w.ctx, tn_cp_interaction_of(cp, -1), TN_ERR_ARG, "output -1 of 3");
+    REFUSED(w.ctx, tn_cp_freeze(cp, 2, any_vector(&w, 5)), TN_ERR_ARG, "slot 2");
+    REFUSED(w.ctx, tn_cp_freeze(cp, -1, any_vector(&w, 5)), TN_ERR_ARG, "slot -1");
+    REFUSED(w.ctx, tn_cp_freeze(cp, 0, any_vector(&w, 4)), TN_ERR_SHAPE, "u is [4], but must be [5]");
+    REFUSED(w.ctx, tn_cp_freeze(tn_cp_freeze(cp, 0, any_vector(&w, 5)), 0, any_vector(&w, 5)), TN_ERR_ARG, "order 1");
+    REFUSED(w.ctx, tn_cp_truncate(cp, 6), TN_ERR_ARG, "6 pairs of a matrix whose rank is at most 5");
+    REFUSED(w.ctx, tn_cp_truncate(cp, -1), TN_ERR_ARG, "-1 pairs");
+    REFUSED(w.ctx, tn_cp_truncate(cube, 1), TN_ERR_SHAPE, "order 3");
+    CHECK_STATUS(tn_cp_eigen_all(cp, 2, &e), TN_OK);
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 3, false), TN_ERR_ARG, "3 of 2 pairs");
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, -1, false), TN_ERR_ARG, "-1 of 2 pairs");
+    REFUSED(other.ctx, tn_cp_from_eigen(other.ctx, &e, 1, false), TN_ERR_ARG, "another context");
+    tn_eigen_destroy(&e);
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 0, false), TN_ERR_ARG, "values is NULL");
+    REFUSED(w.ctx, tn_cp_gram(cp, foreign), TN_ERR_ARG, "two contexts");
+    REFUSED(w.ctx, tn_cp_gram(cp, cube), TN_ERR_SHAPE, "orders 2 and 3");
+    REFUSED(w.ctx, tn_cp_gram(cp, narrow), TN_ERR_SHAPE, "gram:");
+    REFUSED(w.ctx, tn_cp_gram(cp, NULL), TN_ERR_ARG, "NULL");
+    REFUSED_STATUS(w.ctx, tn_cp_inner(cp, tn_cp_fold_out(cp, any_matrix(&w, 2, 3), NULL), &value), TN_ERR_SHAPE, "3 and 2 outputs");
+    CHECK(value != value);
+    REFUSED_STATUS(w.ctx, tn_cp_inner(cp, NULL, &value), TN_ERR_ARG, "NULL");
+    REFUSED_STATUS(w.ctx, tn_cp_cosine(cp, NULL, &value), TN_ERR_ARG, "NULL");
+    CHECK(value != value);
+    REFUSED_STATUS(w.ctx, tn_cp_split(cube, NULL, NULL, NULL), TN_ERR_SHAPE, "split: the operator has order 3");
+    REFUSED_STATUS(w.ctx, tn_cp_eigen_all(cube, 0, &e), TN_ERR_SHAPE, "eigen: the operator has order 3");
+    REFUSED_STATUS(w.ctx, tn_cp_eigen_all(cp, 6, &e), TN_ERR_ARG, "6 pairs");
+    REFUSED_STATUS(w.ctx, tn_cp_eigen(cp, any_vector(&w, 2), 0, &e), TN_ERR_SHAPE, "u is [2]");
+    REFUSED_STATUS(w.ctx, tn_cp_eigen(cp, NULL, 0, &e), TN_ERR_ARG, "u is NULL");
+    CHECK(!e.values && !e.vectors);
+
+    REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, any_matrix(&w, 2, 4)), TN_ERR_SHAPE, "[2,4]");
+    REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, NULL), TN_ERR_ARG, "x is NULL");
+    REFUSED(w.ctx, tn_cp_apply(w.ctx, narrow, any_matrix(&w, 2, 3)), TN_ERR_SHAPE, "inputs 0 and 1");
+    REFUSED(other.ctx, tn_cp_apply(other.ctx, cp, any_matrix(&other, 2, 5)), TN_ERR_ARG, "another context");
+    x[0] = any_matrix(&w, 2, 3);
+    x[1] = NULL;
+    REFUSED(w.ctx, tn_cp_apply_each(w.ctx, narrow, x), TN_ERR_ARG, "x is NULL");
+    x[1] = any_matrix(&w, 3, 5);
+    REFUSED(w.ctx, tn_cp_apply_each(w.ctx, narrow, x), TN_ERR_SHAPE, "[2,4]");
+
+    CHECK(!tn_cp_fold_in(NULL, u, NULL) && !tn_cp_fold_out(NULL, u, NULL) && !tn_cp_residual(NULL) && !tn_cp_symmetrise(NULL));
+    CHECK(!tn_cp_freeze(NULL, 0, u) && !tn_cp_dense(NULL, false) && !tn_cp_interaction(NULL, u) && !tn_cp_interaction_of(NULL, 0));
+    CHECK(!tn_cp_from_eigen(w.ctx, NULL, 0, false));
+    CHECK(!tn_cp_apply(w.ctx, NULL, u) && !tn_cp_apply_each(w.ctx, NULL, x) && !tn_cp_truncate(NULL, 1) && !tn_cp_gram(NULL, cp));
+    CHECK_STATUS(tn_cp_split(NULL, NULL, NULL, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_cp_norm(NULL, &value), TN_ERR_ARG);
+    CHECK_STATUS(tn_cp_inner(cp, cp, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_cp_eigen_all(NULL, 0, &e), TN_ERR_ARG);
+    CHECK_STATUS(tn_cp_eigen_all(cp, 0, NULL), TN_ERR_ARG);
+    tn_cp_destroy(NULL);
+    tn_eigen_destroy(NULL);
+    tn_ctx_clear_error(w.ctx);
+    close_world(&other);
+    close_world(&w);
+}
+
+/* What goes wrong is said by the status of this call, whatever error the context holds already. */
+TEST(status_is_of_this_call)
+{
+    world    w;
+    tn_cp   *cp;
+    double   value;
+    tn_eigen e;
+    if (!open_world(&w, TN_F64, 1)) return;
+    cp = any_square_cp(&w, 2, 3, 4, 5, false);
+    CHECK(tn_cp_interaction_of(cp, 9) == NULL);
+    CHECK_STATUS(tn_cp_norm(cp, &value), TN_OK);
+    CHECK_STATUS(tn_cp_split(cp, NULL, NULL, NULL), TN_OK);
+    CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
+    tn_eigen_destroy(&e);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "output 9 of 3");
+    close_world(&w);
+}
+
+/* NaN and infinity, in W, V and P, in either branch of the solver: an error and nothing made. */
+TEST(eigen_of_what_is_not_finite)
+{
+    world w;
+    if (!open_world(&w, TN_F32, 1)) return;
+    for (int branch = 0; branch < 2; branch++)
+        for (int where = 0; where < 3; where++)
+            for (int kind = 0; kind < 2; kind++) {
+                double   bad = kind ? HUGE_VAL : (double)NAN;
+                tn_cp   *cp = any_square_cp(&w, 2, 3, 4, branch ? 5 : 12, false);
+                tn_eigen e;
+                tn_tensor *t = where == 0 ? cp->p : cp->f[where - 1];
+                tn_write(tn_slice(tn_slice(t, 0, 1, 2), 1, 1, 2), TN_F64, &bad, 1);
+                CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_ERR_NONFINITE);
+                CHECK(!e.values && !e.vectors);
+                CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "NaN or infinity");
+                CHECK(tn_cp_truncate(cp, 1) == NULL);
+                tn_ctx_clear_error(w.ctx);
+                tn_cp_destroy(cp);
+                fresh(&w);
+            }
+    close_world(&w);
+}
+
+TEST(dense_that_does_not_fit)
+{
+    tn_desc    desc;
+    tn_ctx    *ctx;
+    tn_tensor *p, *f[6];
+    tn_cp     *cp;
+    int64_t    n = 200;
+    memset(&desc, 0, sizeof desc);
+    desc.max_bytes = (size_t)16 << 20;
+    desc.arena_bytes = 1 << 20;
+    desc.threads = 1;
+    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    p = tn_tensor_2d(ctx, TN_REAL, n, 2);
+    f[0] = tn_full(ctx, 2, p->shape, 1);
+    f[0] = f[1] = tn_tensor_2d(ctx, TN_REAL, 2, n);
+    cp = tn_cp_create(ctx, 2, p, f, false);
+    CHECK_CTX(ctx);
+    REFUSED(ctx, tn_cp_dense(cp, false), TN_ERR_MEMORY, "32000000 bytes");      /* 200^3 floats */
+    REFUSED(ctx, tn_cp_dense(cp, true), TN_ERR_MEMORY, "max_bytes = 16777216");
+    tn_cp_destroy(cp);
+    for (int k = 0; k < 6; k++) f[k] = tn_tensor_2d(ctx, TN_REAL, 2, 5000);
+    cp = tn_cp_create(ctx, 6, p, f, false);
+    CHECK_CTX(ctx);
+    CHECK(tn_cp_dense(cp, false) == NULL);                                      /* 5000^6 does not fit a size */
+    CHECK(strstr(tn_ctx_error(ctx), "5000,5000") != NULL);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- no memory ---------------------------------------------------------------------------- */
+
+/* A call during which an allocation failed has failed. */
+#define FAILS_IF_MEMORY_DID(failed) do { \
+    bool before_ = heap->count < heap->fail_at, failed_ = (failed); \
+    if (before_ && heap->count >= heap->fail_at) CHECK(failed_); } while (0)
+
+/* All that operators can do, each on what the ones before have made, or on NULL. */
+static void all_of_it(tn_ctx *ctx, test_heap *heap)
+{
+    tn_params     *params = tn_params_create(ctx);
+    tn_linear_desc ld;
+    tn_linear      embed, unembed;
+    tn_mlp_desc    md;
+    tn_mlp         mlp;
+    tn_cp         *cp, *cut, *other, *frozen, *quadratic;
+    tn_eigen       e, one;
+    tn_tensor     *l, *c, *u, *x, *in;
+    double         value;
+    int64_t        n = 3, m = 11, square[2] = {3, 3}, wide[2] = {10, 3};
+    memset(&ld, 0, sizeof ld);
+    memset(&md, 0, sizeof md);
+    ld.augmented = true;
+    md.in = md.out = 6; md.hidden = 4; md.residual = md.augmented = true;
+    ld.in = 10; ld.out = 6;
+    if (!params || tn_linear_init(params, "embed", &embed, &ld) != TN_OK) return;
+    ld.in = 6; ld.out = 3;
+    if (tn_linear_init(params, "unembed", &unembed, &ld) != TN_OK || tn_mlp_init(params, "mlp", &mlp, &md) != TN_OK) return;
+    FAILS_IF_MEMORY_DID(!(cp = tn_cp_from_stack(ctx, &embed, &mlp, &unembed)));
+    FAILS_IF_MEMORY_DID(tn_cp_eigen_all(cp, 0, &e) != TN_OK);
+    FAILS_IF_MEMORY_DID(!(cut = tn_cp_truncate(cp, 2)));
+    FAILS_IF_MEMORY_DID(!tn_cp_gram(cp, cut));
+    FAILS_IF_MEMORY_DID(tn_cp_cosine(cp, cut, &value) != TN_OK);
+    FAILS_IF_MEMORY_DID(!(u = tn_full(ctx, 1, &n, 1)));
+    FAILS_IF_MEMORY_DID(!(in = tn_full(ctx, 1, &m, 1)));
+    FAILS_IF_MEMORY_DID(tn_cp_eigen(cut, u, 0, &one) != TN_OK);
+    FAILS_IF_MEMORY_DID(!tn_cp_interaction(cp, u));
+    FAILS_IF_MEMORY_DID(!tn_cp_interaction_of(cp, 1));
+    FAILS_IF_MEMORY_DID(!tn_cp_dense(cut, true));
+    FAILS_IF_MEMORY_DID(!(other = tn_cp_symmetrise(cp)));
+    FAILS_IF_MEMORY_DID(tn_cp_split(cp, &quadratic, &l, &c) != TN_OK);
+    FAILS_IF_MEMORY_DID(!(x = tn_full(ctx, 2, square, 1)));
+    FAILS_IF_MEMORY_DID(!tn_cp_fold_out(other, x, u));
+    FAILS_IF_MEMORY_DID(!(frozen = tn_cp_freeze(cp, 0, in)));
+    FAILS_IF_MEMORY_DID(!tn_cp_dense(frozen, false));
+    FAILS_IF_MEMORY_DID(!tn_cp_apply(ctx, cp, in));
+    FAILS_IF_MEMORY_DID(!tn_cp_residual(tn_cp_fold_in(quadratic, tn_full(ctx, 2, wide, 1), NULL)));
+}
+
+static void memory_that_ends(const tn_backend *backend)
+{
+    uint64_t last = 0;
+    for (int on = 0; on < 2; on++)
+        for (uint64_t k = 1; k < 5000; k++) {
+            test_heap heap;
+            tn_desc   desc;
+            tn_ctx   *ctx;
+            bool      reached;
+            char      why[256];
+            memset(&heap, 0, sizeof heap);
+            memset(&desc, 0, sizeof desc);
+            heap.fail_at = k;
+            heap.fail_on = on == 1;
+            desc.allocator = test_heap_allocator(&heap);
+            desc.dtype = TN_F64;
+            desc.threads = 1;
+            desc.backend = backend;
+            desc.backend_required = true;
+            desc.arena_bytes = 2048;
+            if (tn_ctx_create(&ctx, &desc, why) != TN_OK) {
+                CHECK(ctx == NULL && heap.count >= k);
+            } else {
+                all_of_it(ctx, &heap);
+                reached = heap.count >= k;
+                if (reached) CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_MEMORY);
+                tn_ctx_destroy(ctx);
+                if (!reached) { last = k; k = 5000; }
+            }
+            if (!CHECK_INT(heap.live, 0) || !CHECK_INT(heap.blocks, 0)) return;
+        }
+    CHECK(last > 100);
+}
+
+TEST(no_memory)              { memory_that_ends(NULL); }
+TEST(no_memory_on_reference) { memory_that_ends(tn_reference_backend()); }
+
+TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_tensor_on_sealed, batches_of_none_and_of_any_rank,
+          dense_of_every_order, symmetric_forms, folding_in_and_out, folding_out_does_not_fold_into_w_and_v, stack_is_one_operator,
+          operators_of_no_terms, residual_operator, split_into_quadratic_linear_constant, split_gives_what_is_asked_for, on_two_inputs,
+          freezing_each_slot, eigenpairs, eigenpairs_of_the_degenerate, small_problem_against_the_full_one, rank_one_neuron,
+          some_pairs_and_one_direction, pairs_of_a_direction, eigen_has_the_same_bits_for_any_threads, truncation, gauge, effective_ranks,
+          comparisons_against_dense, invariances, even_and_homogeneous, operators_are_not_recorded, operators_leave_the_arena,
+          small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
+          eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference)
+

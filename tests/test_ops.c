@@ -1,0 +1,646 @@
+/* test_ops.c: walks the list of cases.h. Each configuration runs the whole list on one context of its own, and is held against the
+   first one, cpu in double, whose values are held against plain loops and whose gradients against central differences. */
+
+#include "sealed.h"
+#include "cases.h"
+
+/* ---- one case on one context -------------------------------------------------------------------------------- */
+
+typedef struct result {
+    double  *y, *gradient[CASE_INPUTS];     /* gradients of the bases, zeros where nothing flowed */
+    int64_t  count, of[CASE_INPUTS];
+    int      inputs, rank;
+    int64_t  shape[TN_MAX_RANK];
+    uint64_t seed;                          /* with which the case was drawn                      */
+} result;
+
+typedef struct configuration {
+    const char       *name;
+    const tn_backend *backend;
+    tn_dtype          dtype;
+    tn_simd           simd;
+    bool              watch;
+    int               threads;              /* 0: one; more: a pool that does its tasks backwards     */
+} configuration;
+
+static void result_free(result *r)
+{
+    int i;
+    free(r->y);
+    for (i = 0; i < r->inputs; i++) free(r->gradient[i]);
+    memset(r, 0, sizeof *r);
+}
+
+static void setting_begin(setting *s, tn_ctx *ctx, const test_case *of, int round, uint64_t seed, bool watch)
+{
+    memset(s, 0, sizeof *s);
+    s->ctx = ctx;
+    s->of = of;
+    s->round = round;
+    s->rng = seed;
+    s->watch = watch;
+    s->params = tn_params_create(ctx);
+    of->build(s);
+}
+
+static void setting_end(setting *s)
+{
+    int i;
+    tn_params_destroy(s->params);
+    for (i = 0; i < s->inputs; i++) free(s->in[i].v);
+    free(s->want);
+}
+
+static void setting_write(setting *s, int k)
+{
+    case_input *in = &s->in[k];
+    CHECK_STATUS(tn_write(in->base, TN_F64, in->v, in->count), TN_OK);
+}
+
+/* From the inputs' numbers to the output, recorded, with the random stream at its beginning. */
+static tn_tensor *setting_run(setting *s)
+{
+    int k;
+    tn_ctx_reset(s->ctx);
+    tn_ctx_seed(s->ctx, CASE_RANDOM);
+    for (k = 0; k < s->inputs; k++) {
+        case_input *in = &s->in[k];
+        if (in->param) continue;
+        in->base = tn_tensor_new(s->ctx, in->real ? TN_REAL : TN_I32, in->base_rank, in->base_shape);
+        setting_write(s, k);
+        if (in->real) CHECK_STATUS(tn_watch(in->base), TN_OK);
+    }
+    tn_record(s->ctx);
+    return s->of->run(s);
+}
+
+/* What the output is weighed with, to become one number: anything but ones. */
+static double weight_of(int64_t i) { return 0.5 + (double)(i * 7 % 11) / 8 - (double)(i * 5 % 3); }
+
+static double setting_loss(setting *s)
+{
+    tn_tensor *y = setting_run(s);
+    int64_t i, n = tn_tensor_count(y);
+    double loss = 0, *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    if (tn_read(y, TN_F64, v, n) != TN_OK) loss = (double)NAN;
+    for (i = 0; i < n; i++) loss += v[i] * weight_of(i);
+    free(v);
+    return loss;
+}
+
+static bool setting_gradients(setting *s, tn_tensor *y, result *r)
+{
+    int64_t i;
+    int k;
+    double *weights = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));
+    tn_tensor *w = tn_tensor_new(s->ctx, TN_REAL, r->rank, r->shape);
+    for (i = 0; i < r->count; i++) weights[i] = weight_of(i);
+    CHECK_STATUS(tn_write(w, TN_F64, weights, r->count), TN_OK);
+    free(weights);
+    if (!CHECK_STATUS(tn_backward(s->ctx, tn_sum(s->ctx, tn_mul(s->ctx, y, w))), TN_OK)) return false;
+    for (k = 0; k < s->inputs; k++) {
+        const case_input *in = &s->in[k];
+        if (!in->real) continue;
+        r->of[k] = in->count;
+        r->gradient[k] = (double *)calloc((size_t)in->count + 1, sizeof(double));
+        if (!CHECK(in->base->grad != NULL)) return false;
+        if (!CHECK_STATUS(tn_read(in->base->grad, TN_F64, r->gradient[k], in->count), TN_OK)) return false;
+    }
+    return true;
+}
+
+static bool setting_result(setting *s, result *r)
+{
+    tn_tensor *y;
+    int k;
+    for (k = 0; k < s->inputs; k++) if (s->in[k].param) setting_write(s, k);
+    y = setting_run(s);
+    if (!CHECK(y != NULL)) return false;
+    r->inputs = s->inputs;
+    r->rank = y->rank;
+    memcpy(r->shape, y->shape, sizeof r->shape);
+    r->count = tn_tensor_count(y);
+    r->y = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));
+    if (!CHECK_STATUS(tn_read(y, TN_F64, r->y, r->count), TN_OK)) return false;
+    return !s->of->smooth || setting_gradients(s, y, r);
+}
+
+/* ---- the list on one configuration ------------------------------------------------------------------------------ */
+
+static void where(const configuration *c, const test_case *of, int round, const setting *s)
+{
+    char shape[8 * 21 + 3] = "";
+    int k, i;
+    size_t n = 0;
+    printf("     %s, case \"%s\", round %d, inputs", c->name, of->name, round);
+    for (k = 0; k < s->inputs; k++) {
+        n = 0;
+        for (i = 0; i < s->in[k].rank; i++) n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, i ? "," : "", s->in[k].shape[i]);
+        shape[n] = 0;
+        printf(" [%s]%s", shape, s->in[k].recipe.flat ? " reshaped" : s->in[k].recipe.swap_a != s->in[k].recipe.swap_b ? " transposed" : "");
+    }
+    if (tn_ctx_status(s->ctx) != TN_OK) printf(": %s", tn_ctx_error(s->ctx));
+    printf("\n");
+    tn_ctx_clear_error(s->ctx);
+}
+
+typedef bool (*visit_fn)(setting *s, const result *r, int index);
+
+typedef struct run_report { uint64_t calls[TN_KERNEL_COUNT]; uint64_t leaked; } run_report;
+
+/* As several workers would, but one after the other and the last task first. */
+static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    int64_t task;
+    ++*(int64_t *)user;
+    for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
+}
+
+static int64_t cut;                      /* how many passes the pool was given */
+
+static void walk(const configuration *c, const uint64_t *seeds, visit_fn visit, run_report *report)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc desc;
+    tn_ctx *ctx;
+    char why[256];
+    int k, round, index;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = c->backend;
+    desc.backend_required = true;
+    desc.dtype = c->dtype;
+    desc.simd = c->simd;
+    desc.allocator = test_heap_allocator(&heap);
+    desc.threads = c->threads > 0 ? c->threads : 1;
+    desc.parallel_for = backwards;
+    desc.parallel_user = &cut;
+    desc.arena_bytes = 1 << 16;          /* what is sealed again and again is better small */
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, why), TN_OK)) { printf("     %s: %s\n", c->name, why); return; }
+    for (k = 0, index = 0; k < CASES; k++)
+        for (round = 0; round < CASE_ROUNDS; round++, index++) {
+            setting s;
+            result r;
+            bool ok;
+            memset(&r, 0, sizeof r);
+            setting_begin(&s, ctx, &cases[k], round, seeds[index], c->watch);
+            ok = setting_result(&s, &r);
+            if (!ok || (visit && !visit(&s, &r, index))) where(c, &cases[k], round, &s);
+            setting_end(&s);
+            result_free(&r);
+        }
+    for (k = 0; report && k < TN_KERNEL_COUNT; k++) report->calls[k] = tn_ctx_kernel_calls(ctx, (tn_kernel)k);
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap.live, 0);
+    CHECK_INT(heap.blocks, 0);
+    CHECK_INT(sealed_damaged(), 0);
+}
+
+/* ---- the oracle: cpu in double. Its seeds are drawn until no input is near a kink. --------------------------------- */
+
+enum { RESULTS = CASES * CASE_ROUNDS };
+static result   oracle[RESULTS];
+static uint64_t oracle_seed[RESULTS];
+static bool     oracle_there;
+static run_report oracle_report;
+static const configuration oracle_configuration = {"cpu F64", NULL, TN_F64, TN_SIMD_BEST, false, 0};
+
+static void draw_seeds(void)
+{
+    uint64_t state = CASE_SEED;
+    tn_desc desc;
+    tn_ctx *ctx;
+    int k, round, index;
+    memset(&desc, 0, sizeof desc);
+    desc.dtype = TN_F64;
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+    for (k = 0, index = 0; k < CASES; k++)
+        for (round = 0; round < CASE_ROUNDS; round++, index++) {
+            bool kink = true;
+            while (kink) {
+                setting s;
+                oracle_seed[index] = test_random(&state);
+                setting_begin(&s, ctx, &cases[k], round, oracle_seed[index], false);
+                cases[k].want(&s);
+                kink = s.kink && round != CASE_LARGE;
+                setting_end(&s);
+            }
+        }
+    tn_ctx_destroy(ctx);
+}
+
+static result *keep_in;
+
+static bool keep(setting *s, const result *r, int index)
+{
+    result *o = &keep_in[index];
+    int i;
+    (void)s;
+    *o = *r;
+    o->y = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));
+    if (r->count > 0) memcpy(o->y, r->y, sizeof(double) * (size_t)r->count);
+    for (i = 0; i < r->inputs; i++) {
+        if (!r->gradient[i]) continue;
+        o->gradient[i] = (double *)malloc(sizeof(double) * (size_t)(r->of[i] + 1));
+        memcpy(o->gradient[i], r->gradient[i], sizeof(double) * (size_t)r->of[i]);
+    }
+    return true;
+}
+
+static bool oracle_ready(void)
+{
+    if (oracle_there) return true;
+    printf("%d cases, %d rounds each, seed %d\n", (int)CASES, CASE_ROUNDS, CASE_SEED);
+    draw_seeds();
+    keep_in = oracle;
+    walk(&oracle_configuration, oracle_seed, keep, &oracle_report);
+    oracle_there = test_now.failures == 0;
+    return oracle_there;
+}
+
+/* ---- values and gradients --------------------------------------------------------------------------------------------- */
+
+static double worst_value, worst_identity, worst_gradient;
+static const char *worst_value_in = "", *worst_gradient_in = "";
+
+static bool compare_value(setting *s, const result *r, int index)
+{
+    double e;
+    (void)index;
+    s->of->want(s);
+    if (!CHECK_INT(r->rank, s->want_rank)) return false;
+    if (!CHECK(r->rank == 0 || memcmp(r->shape, s->want_shape, sizeof(int64_t) * (size_t)r->rank) == 0)) return false;
+    e = test_max_error(r->y, s->want, r->count);
+    if (!(e <= worst_value)) { worst_value = e; worst_value_in = s->of->name; }
+    if (s->of->run == run_mlp || s->of->run == run_linear) worst_identity = fmax(worst_identity, test_frobenius(r->y, s->want, r->count));
+    return CHECK(e <= 1e-12);
+}
+
+/* dloss/dx by differences over h and 2h that cancel h^2: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h */
+static double difference(setting *s, int k, int64_t i)
+{
+    const double h = 1e-3;
+    double *x = &s->in[k].v[i], was = *x, sum = 0;
+    int j;
+    for (j = -2; j <= 2; j++) {
+        static const double factor[5] = {1, -8, 0, 8, -1};
+        if (j == 0) continue;
+        *x = was + j * h;
+        if (s->in[k].param) setting_write(s, k);
+        sum += factor[j + 2] * setting_loss(s);
+    }
+    *x = was;
+    if (s->in[k].param) setting_write(s, k);
+    return sum / (12 * h);
+}
+
+enum { DIFFERENCES = 12 };               /* elements of each input that are tried */
+
+static bool compare_gradient(setting *s, const result *r, int index)
+{
+    bool ok = true;
+    int k;
+    (void)index;
+    if (!s->of->smooth) return true;
+    if (s->round == CASE_LARGE) {        /* no seed keeps all its hidden units away from a kink */
+        s->of->want(s);
+        if (s->kink) return true;
+    }
+    for (k = 0; k < s->inputs; k++) {
+        int64_t n = r->of[k], step = n / DIFFERENCES + 1, i;
+        double largest = 1, e = 0;
+        if (!r->gradient[k]) continue;
+        for (i = 0; i < n; i++) largest = fmax(largest, fabs(r->gradient[k][i]));
+        for (i = draw(s, 0, step - 1); i < n; i += step) {
+            double d = fabs(r->gradient[k][i] - difference(s, k, i)) / largest;
+            if (!(d <= e)) e = d;
+        }
+        if (!(e <= worst_gradient)) { worst_gradient = e; worst_gradient_in = s->of->name; }
+        if (!CHECK(e <= 1e-7)) { printf("     gradient of input %d is off by %.3g\n", k, e); ok = false; }
+    }
+    return ok;
+}
+
+TEST(values)
+{
+    REQUIRE(oracle_ready());
+    worst_value = worst_identity = 0;
+    walk(&oracle_configuration, oracle_seed, compare_value, NULL);
+    printf("the worst value is in \"%s\"\n", worst_value_in);
+    WORST("values against plain loops, F64, max|d| / max(1, max|y|)", worst_value, 1e-12);
+    WORST("P2 linear layers and mlps against their tensors, F64, Frobenius", worst_identity, 1e-12);
+}
+
+TEST(gradients)
+{
+    REQUIRE(oracle_ready());
+    worst_gradient = 0;
+    walk(&oracle_configuration, oracle_seed, compare_gradient, NULL);
+    printf("the worst gradient is in \"%s\"\n", worst_gradient_in);
+    WORST("P3 gradients against central differences, F64", worst_gradient, 1e-7);
+}
+
+/* Every kernel was run by the list, on this one context. The optimisers' are not ops: test_optim runs them. */
+TEST(coverage)
+{
+    static const tn_kernel elsewhere[] = {TN_KERNEL_SUMSQ, TN_KERNEL_STEP_BEGIN, TN_KERNEL_ADAMW, TN_KERNEL_SGD};
+    size_t e;
+    int k;
+    REQUIRE(oracle_ready());
+    for (k = 0; k < TN_KERNEL_COUNT; k++) {
+        bool expected = true;
+        for (e = 0; e < sizeof elsewhere / sizeof *elsewhere; e++) if (elsewhere[e] == (tn_kernel)k) expected = false;
+        if (!CHECK((oracle_report.calls[k] > 0) == expected)) printf("     kernel %s: %" PRIu64 " calls\n", tn_kernel_name((tn_kernel)k), oracle_report.calls[k]);
+    }
+}
+
+/* ---- one configuration against another ---------------------------------------------------------------------------------------- */
+
+typedef enum closeness { BITS, NUMBERS, TOLERANCE } closeness;      /* of zeros, numbers leave the sign open; tolerance: in float the case's own */
+
+static const result *against;
+static closeness close_as;
+static bool   single;
+static double worst_other;
+static const char *worst_other_in = "";
+
+static bool agrees(const double *a, const double *b, int64_t n, double tolerance, const char *name)
+{
+    double e;
+    if (close_as == BITS) return CHECK(n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0);
+    e = test_max_error(a, b, n);
+    if (close_as == NUMBERS) return CHECK(e <= 0);
+    if (!(e <= worst_other)) { worst_other = e; worst_other_in = name; }
+    if (CHECK(e <= tolerance)) return true;
+    printf("     off by %.3g, allowed %.3g\n", e, tolerance);
+    return false;
+}
+
+static bool compare_other(setting *s, const result *r, int index)
+{
+    const result *o = &against[index];
+    double tolerance = single ? s->of->f32 : 1e-12;
+    bool ok = CHECK_INT(r->count, o->count) && agrees(r->y, o->y, r->count, tolerance, s->of->name);
+    int k;
+    for (k = 0; k < r->inputs && ok; k++) {
+        if (!CHECK_INT(r->of[k], o->of[k])) return false;
+        if (!r->gradient[k] || agrees(r->gradient[k], o->gradient[k], r->of[k], 4 * tolerance, s->of->name)) continue;
+        printf("     in the gradient of input %d\n", k);
+        ok = false;
+    }
+    return ok;
+}
+
+static void hold_against(const configuration *c, const result *o, closeness how)
+{
+    char what[160];
+    against = o;
+    close_as = how;
+    single = c->dtype == TN_F32;
+    worst_other = 0;
+    worst_other_in = "none";
+    walk(c, oracle_seed, compare_other, NULL);
+    if (how != TOLERANCE) return;
+    snprintf(what, sizeof what, "%s against cpu F64 (worst: %s)", c->name, worst_other_in);
+    WORST(what, worst_other, single ? 1.2e-5 : 4e-12);
+}
+
+static configuration configure(const char *name, const tn_backend *backend, tn_dtype dtype, tn_simd simd)
+{
+    configuration c;
+    c.name = name;
+    c.backend = backend;
+    c.dtype = dtype;
+    c.simd = simd;
+    c.watch = false;
+    c.threads = 0;
+    return c;
+}
+
+/* Inputs that are watched instead of parameters: the same numbers. */
+TEST(watched)
+{
+    configuration c = configure("cpu F64, watched", NULL, TN_F64, TN_SIMD_BEST);
+    REQUIRE(oracle_ready());
+    c.watch = true;
+    hold_against(&c, oracle, NUMBERS);
+}
+
+TEST(reference)
+{
+    configuration wide = configure("reference F64", tn_reference_backend(), TN_F64, TN_SIMD_BEST);
+    configuration slim = configure("reference F32", tn_reference_backend(), TN_F32, TN_SIMD_BEST);
+    REQUIRE(oracle_ready());
+    hold_against(&wide, oracle, TOLERANCE);
+    hold_against(&slim, oracle, TOLERANCE);
+}
+
+TEST(simd_levels)
+{
+    static const char *const wide[] = {"", "cpu F64 plain", "cpu F64 avx2", "cpu F64 avx512"}, *const slim[] = {"", "cpu F32 plain", "cpu F32 avx2", "cpu F32 avx512"};
+    int level;
+    REQUIRE(oracle_ready());
+    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++) {
+        configuration c = configure(wide[level], NULL, TN_F64, (tn_simd)level);
+        tn_desc desc;
+        tn_ctx *ctx;
+        memset(&desc, 0, sizeof desc);
+        desc.simd = (tn_simd)level;
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+        if (!strstr(wide[level], tn_ctx_simd_name(ctx))) {
+            printf("this processor has no %s\n", wide[level] + 8);
+            tn_ctx_destroy(ctx);
+            continue;
+        }
+        tn_ctx_destroy(ctx);
+        hold_against(&c, oracle, TOLERANCE);
+        c.name = slim[level];
+        c.dtype = TN_F32;
+        hold_against(&c, oracle, TOLERANCE);
+    }
+}
+
+/* ---- a backend or pool that is to give the same bits as another ----------------------------------------------------------------- */
+
+static result sample[RESULTS];
+
+/* The list on `inner`, then on `other`, which differs only in who runs the kernels. */
+static void same_bits(const configuration *inner, const configuration *other)
+{
+    int i;
+    keep_in = sample;
+    walk(inner, oracle_seed, keep, NULL);
+    hold_against(other, sample, BITS);
+    for (i = 0; i < RESULTS; i++) result_free(&sample[i]);
+}
+
+TEST(threads)
+{
+    tn_dtype dtype;
+    REQUIRE(oracle_ready());
+    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+        configuration one = configure("cpu, one thread", NULL, dtype, TN_SIMD_BEST), three = one;
+        three.name = "cpu, three threads";
+        three.threads = 3;
+        cut = 0;
+        same_bits(&one, &three);
+        CHECK(cut > 0);
+    }
+}
+
+static void sealed_as(const char *name, const tn_backend *sealed, const tn_backend *inner, tn_dtype dtype)
+{
+    configuration plain_one = configure(name, inner, dtype, TN_SIMD_BEST), one = plain_one;
+    one.backend = sealed;
+    same_bits(&plain_one, &one);
+}
+
+TEST(sealed)
+{
+    if (!SEALED) SKIP("mmap", "sealed memory");
+    REQUIRE(oracle_ready());
+    sealed_as("sealed cpu F64", sealed_cpu(), tn_cpu_backend(), TN_F64);
+    sealed_as("sealed cpu F32", sealed_cpu(), tn_cpu_backend(), TN_F32);
+    sealed_as("sealed reference F64", sealed_reference(), tn_reference_backend(), TN_F64);
+}
+
+/* Rows missing: composed, or on the host. */
+TEST(sealed_rows_missing)
+{
+    configuration c = configure("sealed, rows missing, F64", sealed_sparse(), TN_F64, TN_SIMD_BEST);
+    if (!SEALED) SKIP("mmap", "sealed memory");
+    REQUIRE(oracle_ready());
+    hold_against(&c, oracle, TOLERANCE);
+    c.name = "sealed, rows missing, F32";
+    c.dtype = TN_F32;
+    hold_against(&c, oracle, TOLERANCE);
+}
+
+#if SEALED
+#include <sys/wait.h>
+
+/* The seal is tight: a process that follows tn_tensor.data dies of it. */
+static bool dies(const tn_backend *backend, bool write)
+{
+    pid_t child = fork();
+    int status = 0;
+    if (child == 0) {
+        tn_desc desc;
+        tn_ctx *ctx;
+        tn_tensor *t;
+        FILE *quiet = freopen("/dev/null", "w", stderr);
+        memset(&desc, 0, sizeof desc);
+        desc.backend = backend;
+        if (quiet && tn_ctx_create(&ctx, &desc, NULL) == TN_OK) {
+            int64_t n = 3;
+            t = tn_full(ctx, 1, &n, 1);
+            if (write) ((volatile float *)t->data)[0] = 2;
+            else if (((volatile float *)t->data)[0] != 1) _exit(0);
+        }
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(seal_is_tight)
+{
+    CHECK(!dies(tn_cpu_backend(), false));
+    CHECK(!dies(tn_cpu_backend(), true));
+    CHECK(dies(sealed_cpu(), false));
+    CHECK(dies(sealed_reference(), true));
+}
+#else
+TEST(seal_is_tight) { SKIP("mmap", "sealed memory"); }
+#endif
+
+/* ---- the constant one as a bias: the same layer with the same numbers ------------------------------------------------------------ */
+
+static void random_write(tn_tensor *t, uint64_t *rng)
+{
+    int64_t n = tn_tensor_count(t), i;
+    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    for (i = 0; i < n; i++) v[i] = test_random_real(rng);
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+    free(v);
+}
+
+/* [w | b] row by row. w is `rows` rows */
+static void join(tn_tensor *to, const tn_tensor *w, const tn_tensor *b, bool gradients)
+{
+    int64_t columns = w->shape[w->rank - 1], rows = tn_tensor_count(w) / columns, r;
+    double *vw = (double *)malloc(sizeof(double) * (size_t)(rows * columns)), *vb = (double *)malloc(sizeof(double) * (size_t)rows);
+    double *all = (double *)malloc(sizeof(double) * (size_t)(rows * (columns + 1))), *got;
+    CHECK_STATUS(tn_read(gradients ? w->grad : w, TN_F64, vw, rows * columns), TN_OK);
+    CHECK_STATUS(tn_read(gradients ? b->grad : b, TN_F64, vb, rows), TN_OK);
+    for (r = 0; r < rows; r++) {
+        memcpy(all + r * (columns + 1), vw + r * columns, sizeof *all * (size_t)columns);
+        all[r * (columns + 1) + columns] = vb[r];
+    }
+    if (!gradients) CHECK_STATUS(tn_write(to, TN_F64, all, rows * (columns + 1)), TN_OK);
+    else {
+        got = (double *)malloc(sizeof(double) * (size_t)(rows * (columns + 1)));
+        CHECK_STATUS(tn_read(to->grad, TN_F64, got, rows * (columns + 1)), TN_OK);
+        WORST("augmented gradients against biased", test_max_error(got, all, rows * (columns + 1)), 1e-12);
+        free(got);
+    }
+    free(vw);
+    free(vb);
+    free(all);
+}
+
+TEST(augmented_is_biased)
+{
+    uint64_t rng = 5;
+    tn_desc desc;
+    tn_ctx *ctx;
+    tn_params *params;
+    tn_mlp_desc d;
+    tn_mlp biased, augmented;
+    tn_tensor *x, *y, *z, *one;
+    double vy[6 * 4], vz[6 * 5];
+    int r, c;
+    memset(&desc, 0, sizeof desc);
+    desc.dtype = TN_F64;
+    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    params = tn_params_create(ctx);
+    memset(&d, 0, sizeof d);
+    d.in = d.out = 4;
+    d.hidden = 7;
+    d.residual = d.bias = d.out_bias = true;
+    CHECK_STATUS(tn_mlp_init(params, "biased", &biased, &d), TN_OK);
+    d.bias = d.out_bias = false;
+    d.augmented = true;
+    CHECK_STATUS(tn_mlp_init(params, "augmented", &augmented, &d), TN_OK);
+    random_write(biased.w, &rng);
+    random_write(biased.b, &rng);
+    random_write(biased.p, &rng);
+    random_write(biased.pb, &rng);
+    join(augmented.w, biased.w, biased.b, false);
+    join(augmented.p, biased.p, biased.pb, false);
+    x = tn_tensor_2d(ctx, TN_REAL, 6, 4);
+    random_write(x, &rng);
+    tn_record(ctx);
+    y = tn_mlp_forward(ctx, &biased, tn_mlp_forward(ctx, &biased, x));             /* a stack of two: the one is carried */
+    z = tn_mlp_forward(ctx, &augmented, tn_mlp_forward(ctx, &augmented, tn_append_one(ctx, x)));
+    CHECK_STATUS(tn_read(y, TN_F64, vy, 24), TN_OK);
+    CHECK_STATUS(tn_read(z, TN_F64, vz, 30), TN_OK);
+    for (r = 0; r < 6; r++) {
+        for (c = 0; c < 4; c++) CHECK_NEAR(vz[r * 5 + c], vy[r * 4 + c], 1e-12 * fmax(1, fabs(vy[r * 4 + c])));
+        CHECK(vz[r * 5 + 4] == 1);
+    }
+    one = tn_slice(z, 1, 0, 4);
+    CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, y, y)), tn_sum(ctx, tn_mul(ctx, one, one)))), TN_OK);
+    join(augmented.w, biased.w, biased.b, true);
+    join(augmented.p, biased.p, biased.pb, true);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(free_the_oracle)
+{
+    int i;
+    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
+    oracle_there = false;
+}
+
+TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
+          augmented_is_biased, free_the_oracle)

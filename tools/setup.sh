@@ -1,0 +1,67 @@
+#!/bin/sh
+# sh tools/setup.sh: installs what `make demo` and `make test` need on Debian or Ubuntu, as root or through sudo, and says what it
+# did. It asks nothing; when all is there it changes nothing and needs no network. On other systems it names what is missing.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Each need is tried, not looked up in a list of packages: a compiler from elsewhere is as good.
+builds() { echo 'int main(void) { return 0; }' | "$@" - -o /dev/null; }
+look() {
+    names='' packages=''
+    need "make"                make              make --version
+    need "gcc"                 "gcc libc6-dev"   builds gcc -x c -include math.h
+    need "g++"                 g++               builds g++ -x c++ -include vector
+    need "clang"               clang             builds clang -x c -include math.h
+    need "OpenMP of clang"     libomp-dev        builds clang -fopenmp -x c -include omp.h
+    need "sanitizers of clang" libclang-rt-dev   builds clang -fsanitize=address,undefined -x c
+    need "stb_image_write.h"   libstb-dev        test -f "${STB:-/usr/include/stb}/stb_image_write.h"
+    need "gunzip"              gzip              gunzip --version
+}
+need() {   # NAME PACKAGES COMMAND...
+    name=$1 package=$2
+    shift 2
+    "$@" >/dev/null 2>&1 || { names="$names${names:+, }$name"; packages="$packages $package"; }
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"
+    elif command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then sudo "$@"
+    else
+        echo "setup: not root, and no sudo without a password. As root: apt-get update && apt-get install$packages dataset-fashion-mnist" >&2
+        exit 1
+    fi
+}
+apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
+update_lists() { echo "setup: apt-get update"; apt update; updated=yes; }
+
+install_packages() {
+    update_lists
+    # Some releases have no package for clang's sanitizers: there they come with clang. So only what apt knows is asked for.
+    known=$(for p in $packages; do if apt-cache show "$p" >/dev/null 2>&1; then echo "$p"; fi; done)
+    echo "setup: apt-get install" $known
+    apt install -y --no-install-recommends $known >/dev/null
+}
+
+updated=''
+has_apt=$(command -v apt-get || :)
+look
+if [ -z "$packages" ]; then
+    echo "setup: compilers, make and stb are there"
+elif [ -n "$has_apt" ]; then
+    echo "setup: missing: $names"
+    install_packages
+    look
+fi
+if [ -n "$packages" ]; then
+    echo "setup: please install: $names" >&2
+    echo "setup: (stb_image_write.h is one file of github.com/nothings/stb; STB=FOLDER tells setup and make where it lies)" >&2
+    exit 1
+fi
+
+# Lists of packages that are missing or old are the one thing that more rights mend.
+data() { sh examples/get_data.sh fashion; }
+if [ -n "$has_apt" ] && [ -z "$updated" ]; then
+    data 2>/dev/null || { update_lists; data; }
+else
+    data
+fi
