@@ -1,8 +1,68 @@
-/* tensornet.h - tensor-network neural layers in one C file        no warranty; licence at the end
+/* tensornet.h - tensor-network neural layers in one C file. v0.1.0. No warranty; licence at the end.
 
    >>readme
 
-   CONTENTS (placeholder)
+   Layers whose whole computation is a tensor: build them, train them, fold a network into one object, and
+   read that object from its weights: which inputs interact, along which eigenvectors.
+
+   USE
+       In ONE .c or .cpp file                        everywhere else
+           #define TENSORNET_IMPLEMENTATION              #include "tensornet.h"
+           #include "tensornet.h"
+       cc -O2 program.c -lm         C99 or C++17, no other library. -fopenmp: threads. -O0 is ten times slower.
+
+       tn_ctx *ctx;                                        holds memory, backend, first error
+       tn_ctx_create(&ctx, NULL, NULL);
+       tn_params *params = tn_params_create(ctx);          y = P ((W x + b) (x) (V x + c)) + p
+       tn_mlp_desc desc = { .in = 784, .hidden = 256, .out = 10, .bias = true, .out_bias = true };
+       tn_mlp layer;
+       tn_mlp_init(params, "mlp", &layer, &desc);
+       tn_optim *optim = tn_optim_create(params, NULL);    AdamW
+       for (each batch) {
+           tn_ctx_reset(ctx);                              last step's tensors go, their memory stays
+           tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, n, 784), *y = tn_tensor_1d(ctx, TN_I32, n);
+           tn_write(x, TN_F32, pixels, n * 784);
+           tn_write(y, TN_I32, labels, n);
+           tn_record(ctx);
+           tn_tensor *loss = tn_cross_entropy(ctx, tn_mlp_forward(ctx, &layer, x), y);
+           if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) puts(tn_ctx_error(ctx));
+       }
+       tn_cp *cp = tn_cp_from_mlp(ctx, &layer);            the layer as one tensor on [x;1]
+       tn_tensor *q = tn_cp_interaction_of(cp, 3);         the matrix behind output 3
+       tn_ctx_destroy(ctx);                                frees everything
+
+   CONTENTS: search for a tag; both halves keep the same order, and a section calls only those above it
+       DECLARATIONS                                IMPLEMENTATION
+       >>types    status, context, memory          >>platform  numbers, text, errors
+                                                   >>memory  >>rng  >>threads
+       >>backend  the kernel table                 >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
+                                                   >>dispatch  >>context
+       >>tensor   make, view, read, format         >>tensor-impl
+       >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
+       >>decomp   QR, symmetric eigen, SVD         >>decomp-impl
+       >>layers   parameters, linear, norm, mlp    >>layers-impl
+       >>operator tn_cp: fold, split, eigen        >>operator-impl
+       >>optim    AdamW, SGD, schedules            >>optim-impl
+       >>io       safetensors, npy, idx            >>io-impl
+       >>image    matrices, curves as pictures     >>image-impl
+
+   MACROS, defined before the include; none of them changes a struct
+       TENSORNET_IMPLEMENTATION  this file gets the code
+       TN_STATIC                 everything is static: with the implementation in the same file
+       TN_API                    what stands before every public declaration (a dllexport, say); default extern
+       TN_ASSERT(condition)      default: nothing
+       TN_NO_STDIO               no paths and no stdio; memory and callbacks remain
+       TN_NO_THREADS             no OpenMP even where it is compiled in
+       TN_DEBUG                  the dead tensors of a reset arena are told from live ones, their numbers are NaN
+       TN_ALLOW_FAST_MATH        compile under -ffast-math all the same: what is said of bits and NaN then fails
+
+   LIMITS
+       Ranks up to 8. One context is used by one thread at a time; two contexts need no lock. Compute is F32 or F64 by
+       context. What is done is recorded only between tn_record and tn_backward. The library never prints or exits:
+       a failed call returns NULL or a status, the context keeps the first message, NULL operands pass it on.
+       OpenMP's idle threads spin by default: on a busy machine set OMP_WAIT_POLICY=passive in the environment.
+
+   docs/guide.md teaches, docs/math.md explains, docs/internals.md is for those who change this file.
 */
 
 #ifndef TENSORNET_H
@@ -407,8 +467,8 @@ typedef struct tn_param {
     const char *name;
     tn_tensor  *value;          /* value->grad is its gradient once a backward pass has run */
     bool        frozen;         /* gets no gradient and no update                           */
-    float       lr_scale;       /* of the optimiser's learning rate: 1                      */
-    float       decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
+    double      lr_scale;       /* of the optimiser's learning rate: 1                      */
+    double      decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
 } tn_param;
 
 /* Init rules; the scale in brackets. n: fan-in, m: fan-out. */
@@ -435,7 +495,7 @@ TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* in
 TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* NULL when there is none       */
 /* A parameter of the context's dtype. The name is copied and must be new. NULL on error. */
 TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, const int64_t *shape, tn_init init);
-/* Every parameter whose name begins with prefix ("" for all); returns how many. */
+/* Every parameter whose name begins with prefix ("" for all); returns how many. Freezing drops the gradient. */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *prefix, bool frozen);
 TN_API int64_t    tn_params_group(tn_params *params, const char *prefix, double lr_scale, double decay_scale);
 
@@ -631,9 +691,9 @@ typedef struct tn_optim_desc {
 typedef struct tn_optim tn_optim;
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
-/* One update from the gradients, which are zero afterwards. If a gradient is not finite nothing is updated and
-   the error (TN_ERR_NONFINITE, with the step and the parameter's name) comes here on a host backend, at the next
-   sync elsewhere. */
+/* One update from the gradients, which are zero afterwards. While the context holds an error nothing is done. If a
+   gradient is not finite nothing is updated and the error (TN_ERR_NONFINITE, with the step and the parameter's name)
+   comes here on a host backend, at the next sync elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* taken so far, skipped ones included */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next step                    */
@@ -6911,8 +6971,12 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
     tn_param *p;
     size_t    length;
     if (!ctx) return NULL;
-    if (!name || !name[0] || tn_params_find(ps, name)) {
-        tni_fail(ctx, TN_ERR_ARG, "params: %s", name && name[0] ? "there is a parameter of this name already" : "a parameter needs a name");
+    if (!name || !name[0]) {
+        tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
+        return NULL;
+    }
+    if (tn_params_find(ps, name)) {
+        tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
         return NULL;
     }
     if (!tni_params_grow(ps)) return NULL;
@@ -6943,8 +7007,12 @@ int64_t tn_params_freeze(tn_params *ps, const char *prefix, bool frozen)
         tn_param *p = ps->item[i];
         if (!tni_begins_with(p->name, prefix)) continue;
         p->frozen = frozen;
-        if (frozen) p->value->flags &= ~(uint32_t)TNI_WANTS_GRAD;
-        else p->value->flags |= TNI_WANTS_GRAD;
+        p->value->flags |= TNI_WANTS_GRAD;
+        if (frozen) {
+            p->value->flags &= ~(uint32_t)TNI_WANTS_GRAD;
+            tn_tensor_destroy(p->value->grad);
+            p->value->grad = NULL;
+        }
         n++;
     }
     return n;
@@ -6955,8 +7023,8 @@ int64_t tn_params_group(tn_params *ps, const char *prefix, double lr_scale, doub
     int64_t i, n = 0;
     for (i = 0; ps && prefix && i < ps->count; i++) {
         if (!tni_begins_with(ps->item[i]->name, prefix)) continue;
-        ps->item[i]->lr_scale = (float)lr_scale;
-        ps->item[i]->decay_scale = (float)decay_scale;
+        ps->item[i]->lr_scale = lr_scale;
+        ps->item[i]->decay_scale = decay_scale;
         n++;
     }
     return n;
@@ -6973,7 +7041,7 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     }
     p = tn_params_add(ps, name && name[0] ? full : part, rank, shape, init);
     if (!p) return NULL;
-    p->decay_scale = decays ? 1.0f : 0.0f;
+    p->decay_scale = decays ? 1 : 0;
     return p->value;
 }
 
@@ -7004,29 +7072,39 @@ static tn_init tni_init_bias(tn_init of_weights)
     return of_weights;
 }
 
-static bool tni_extents_given(tn_params *ps, const char *layer, const char *name, int64_t a, int64_t b)
+static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, int64_t a, int64_t b)
 {
-    if (!tn_params_ctx(ps)) return false;
-    if (a > 0 && b > 0) return true;
-    tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be at least 1", layer, name ? name : "", (long long)a, (long long)b);
-    return false;
+    if (!ps) return TN_ERR_ARG;
+    if (a > 0 && b > 0) return TN_OK;
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be at least 1", layer, name ? name : "", (long long)a, (long long)b);
 }
 
-static tn_status tni_params_status(const tn_params *ps) { return ps ? tn_ctx_status(ps->owned.ctx) : TN_ERR_ARG; }
+/* A layer is made whole or not at all: what a failed one has added since `before` goes again. */
+static tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
+{
+    if (whole) return TN_OK;
+    while (ps->count > before) tni_param_free(ps->owned.ctx, ps->item[--ps->count]);
+    memset(layer, 0, bytes);
+    return tn_ctx_status(ps->owned.ctx);
+}
 
 /* ---- linear ------------------------------------------------------------------ */
 tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, const tn_linear_desc *desc)
 {
-    tn_init init;
+    int64_t   before = tn_params_count(ps);
+    tn_init   init;
+    tn_status s;
+    bool      bias;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if (!tni_extents_given(ps, "linear", name, desc->in, desc->out)) return tni_params_status(ps);
+    if ((s = tni_layer_extents(ps, "linear", name, desc->in, desc->out)) != TN_OK) return s;
     if (desc->augmented && desc->no_bias) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear %s: augmented holds the bias in W, no_bias contradicts it", name ? name : "");
+    bias = !desc->no_bias && !desc->augmented;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
     layer->w = tni_layer_matrix(ps, name, "w", desc->out, desc->in + desc->augmented, init);
-    if (layer->w && !desc->no_bias && !desc->augmented) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
-    return tni_params_status(ps);
+    if (layer->w && bias) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
+    return tni_layer_done(ps, before, layer->w && (layer->b || !bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
@@ -7040,14 +7118,16 @@ tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
 /* ---- embedding ------------------------------------------------------------------ */
 tn_status tn_embedding_init(tn_params *ps, const char *name, tn_embedding *layer, const tn_embedding_desc *desc)
 {
-    tn_init init;
+    int64_t   before = tn_params_count(ps);
+    tn_init   init;
+    tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "embedding: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
-    if (!tni_extents_given(ps, "embedding", name, desc->count, desc->dim)) return tni_params_status(ps);
+    if ((s = tni_layer_extents(ps, "embedding", name, desc->count, desc->dim)) != TN_OK) return s;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_NORMAL, 1);
     layer->w = tni_layer_matrix(ps, name, "w", desc->count, desc->dim, init);
-    return tni_params_status(ps);
+    return tni_layer_done(ps, before, layer->w != NULL, layer, sizeof *layer);
 }
 
 tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids)
@@ -7058,16 +7138,18 @@ tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tenso
 /* ---- norm ----------------------------------------------------------------------- */
 tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn_norm_desc *desc)
 {
-    tn_init ones;
+    int64_t   before = tn_params_count(ps);
+    tn_init   ones;
+    tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
-    if (!tni_extents_given(ps, "norm", name, desc->dim, 1)) return tni_params_status(ps);
+    if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
     if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
-    return tni_params_status(ps);
+    return tni_layer_done(ps, before, layer->gain || desc->no_gain, layer, sizeof *layer);
 }
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
@@ -7088,25 +7170,28 @@ const char *tn_mlp_kind_name(tn_mlp_kind k) { return (unsigned)k < TNI_MLP_KINDS
 
 static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
 {
-    tn_ctx *ctx = tn_params_ctx(ps);
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s = tni_layer_extents(ps, "mlp", name, d->in, d->hidden);
+    if (s != TN_OK) return s;
     if (!name) name = "";
-    if (!tni_extents_given(ps, "mlp", name, d->in, d->hidden)) return tni_params_status(ps);
     if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
     if (d->out == 0) d->out = d->no_projection ? d->hidden : d->in;
     if (d->out < 0 || (d->no_projection && d->out != d->hidden))
         return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: out is %lld and hidden is %lld%s", name, (long long)d->out, (long long)d->hidden, d->no_projection ? ", but without a projection they are the same" : "");
     if (d->residual && d->out != d->in)
         return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in, (long long)d->out);
+    if (d->no_projection && d->out_bias) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: out_bias belongs to the projection, no_projection contradicts it", name);
     if (d->augmented && (d->bias || d->out_bias)) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: augmented holds the biases in the matrices, bias and out_bias contradict it", name);
     return TN_OK;
 }
 
 tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_mlp_desc *desc)
 {
-    int64_t     shape[3];
+    int64_t     shape[3], before = tn_params_count(ps);
     tn_init     in, out;
     tn_mlp_desc d;
     tn_status   s;
+    bool        whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mlp: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     d = *desc;
@@ -7121,7 +7206,8 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_m
     if (layer->w && d.bias) layer->b = tni_layer_param(ps, name, "b", 2, shape, tni_init_bias(in), false);
     if (layer->w && !d.no_projection) layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden + d.augmented, out);
     if (layer->p && d.out_bias) layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out));
-    return tni_params_status(ps);
+    whole = layer->w && (layer->b || !d.bias) && (layer->p || d.no_projection) && (layer->pb || !d.out_bias);
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 
 /* Both encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x]. */
@@ -8121,6 +8207,7 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
 double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
     double t;
+    if (!s) return 1;
     if (step < s->warmup) return (double)(step + 1) / (double)s->warmup;
     if (s->kind == TN_SCHEDULE_CONSTANT) return 1;
     t = s->total > s->warmup ? (double)(step - s->warmup) / (double)(s->total - s->warmup) : 1;
@@ -8162,6 +8249,13 @@ static void tni_optim_destroy(tni_owned *owned)
 
 void tn_optim_destroy(tn_optim *o) { if (o) tni_optim_destroy(&o->owned); }
 
+static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
+{
+    if ((unsigned)s->kind > TN_SCHEDULE_LINEAR) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind of schedule", (int)s->kind);
+    if (s->warmup >= 0 && s->floor >= 0 && s->floor <= 1 && (s->kind == TN_SCHEDULE_CONSTANT || s->total > s->warmup)) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: a schedule with warmup %lld, total %lld, floor %g", (long long)s->warmup, (long long)s->total, s->floor);
+}
+
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
     if (d->kind != TN_ADAMW && d->kind != TN_SGD) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
@@ -8169,11 +8263,11 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!(d->lr > 0) || !(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1) || !(d->eps > 0))
+    if (!(d->lr > 0 && d->lr < HUGE_VAL) || !(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1) || !(d->eps > 0))
         return tni_fail(ctx, TN_ERR_ARG, "optim: lr %g, beta1 %g, beta2 %g, eps %g", d->lr, d->beta1, d->beta2, d->eps);
     if (!(d->weight_decay >= 0) || !(d->momentum >= 0 && d->momentum < 1) || !(d->clip_norm >= 0))
         return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum, d->clip_norm);
-    return TN_OK;
+    return tni_schedule_check(ctx, &d->schedule);
 }
 
 tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
@@ -8197,8 +8291,6 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
         tn_optim_destroy(o);
         return NULL;
     }
-    ctx->describe = tni_optim_describe;
-    ctx->describe_with = o;
     return o;
 }
 
@@ -8274,8 +8366,8 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     c.f[0] = adamw ? d->beta1 : d->momentum;
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
-    c.f[3] = d->weight_decay * (double)p->decay_scale;
-    c.f[4] = (double)p->lr_scale;
+    c.f[3] = d->weight_decay * p->decay_scale;
+    c.f[4] = p->lr_scale;
     return tni_run(o->owned.ctx, &c);
 }
 
@@ -8286,10 +8378,14 @@ tn_status tn_optim_step(tn_optim *o)
     tn_status s;
     if (!o) return TN_ERR_ARG;
     ctx = o->owned.ctx;
+    if (ctx->status != TN_OK) return ctx->status;            /* what failed before may have left half a gradient */
     s = tni_optim_grow(o);
     for (i = 0; i < o->params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->params->item[i])) s = tni_optim_moments(o, i, o->params->item[i]->value);
-    if (s == TN_OK) s = tni_optim_begin(o);
+    if (s != TN_OK) return s;
+    ctx->describe = tni_optim_describe;
+    ctx->describe_with = o;
+    s = tni_optim_begin(o);
     for (i = 0; i < o->params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->params->item[i])) s = tni_optim_update(o, i);
     o->steps++;
@@ -11298,5 +11394,69 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_FONT_UNITS
 #undef TNI_HUGE
 
+#undef TNI_ALIGN
+#undef TNI_ALIVE
+#undef TNI_BLOCKS
+#undef TNI_DIGITS
+#undef TNI_FORMAT_EDGE
+#undef TNI_MLP_KINDS
+#undef TNI_PLAIN_BYTES
+#undef TNI_PRINTF
+#undef TNI_SHAPE
+#undef TNI_TEXT
+#undef TNI_UNUSED
+#undef TNI_VALUE
+#undef TNI_X86
 #define TNI_IMPLEMENTED
 #endif /* TENSORNET_IMPLEMENTATION */
+
+/*
+   tensornet.h and the files around it may be used under either of the two licences below. Take the one that suits you; nobody
+   has to be told. The first asks you to keep its notice, the second asks for nothing.
+
+   ------------------------------------------------------------------------------
+   Choice A: the MIT License
+
+   Copyright (c) 2026 the authors of tensornet.h
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy
+   of this software and associated documentation files (the "Software"), to deal
+   in the Software without restriction, including without limitation the rights
+   to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+   copies of the Software, and to permit persons to whom the Software is
+   furnished to do so, subject to the following conditions:
+
+   The above copyright notice and this permission notice shall be included in all
+   copies or substantial portions of the Software.
+
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+   IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+   FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+   AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+   LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+   SOFTWARE.
+
+   ------------------------------------------------------------------------------
+   Choice B: public domain (the Unlicense, https://unlicense.org)
+
+   This is free and unencumbered software released into the public domain.
+
+   Anyone is free to copy, modify, publish, use, compile, sell, or distribute
+   this software, either in source code form or as a compiled binary, for any
+   purpose, commercial or non-commercial, and by any means.
+
+   In jurisdictions that recognize copyright laws, the author or authors of this
+   software dedicate any and all copyright interest in the software to the public
+   domain. We make this dedication for the benefit of the public at large and to
+   the detriment of our heirs and successors. We intend this dedication to be an
+   overt act of relinquishment in perpetuity of all present and future rights to
+   this software under copyright law.
+
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+   IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+   FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+   AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN
+   ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION
+   WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+*/

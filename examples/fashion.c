@@ -86,7 +86,7 @@ static double number(const char *flag, const char *text)
 
 static options read_options(int argc, char **argv)
 {
-    options o = {"fashion", "out", 12, 128, 256, 1, 0, 1e-3, 0.5, 0};
+    options o = {"fashion", "out", 15, 128, 256, 1, 0, 2e-3, 0.05, 0.1};
     int     i;
     for (i = 1; i < argc; i += 2) {
         const char *flag = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
@@ -368,22 +368,32 @@ static void draw_eigenvectors(tn_ctx *ctx, const tn_eigen *e, const options *o, 
     free(tiles);
 }
 
+static int descending(const void *a, const void *b) { return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b); }
+
+/* A few border pixels that are hardly ever lit have huge entries: the colours end at the 99.5th percentile. */
 static void draw_interaction(tn_ctx *ctx, const tn_cp *cp, int64_t c, const options *o, const char *const *names)
 {
     char       title[64];
     tn_tensor *q = tn_cp_interaction_of(cp, c);
+    int64_t    i, n = tn_tensor_count(q);
+    double    *v = malloc(sizeof *v * (size_t)n), *sorted = malloc(sizeof *sorted * (size_t)n);
+    if (!v || !sorted) stop("no memory for the interaction matrix");
+    tn_read(q, TN_F64, v, n);
+    for (i = 0; i < n; i++) sorted[i] = fabs(v[i]);
+    qsort(sorted, (size_t)n, sizeof *sorted, descending);
     snprintf(title, sizeof title, "Interaction matrix of class \"%s\"", names[c]);
-    save(ctx, tn_image_matrix_of(ctx, q, &(tn_matrix_desc){ .title = title, .x_title = "pixel", .y_title = "pixel", .size = 560, .scale = 2 }), o, "interaction");
+    save(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_matrix_desc){ .title = title, .x_title = "pixel", .y_title = "pixel",
+        .caption = "colours end at the 99.5th percentile", .size = 560, .high = sorted[n / 200], .low = -sorted[n / 200], .scale = 2 }), o, "interaction");
+    free(v);
+    free(sorted);
     tn_tensor_destroy(q);
 }
-
-static int descending(const void *a, const void *b) { return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b); }
 
 static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const char *const *names)
 {
     double   *v = malloc(sizeof *v * (size_t)(CLASSES * e->count));
     tn_series series[4];
-    int64_t   i, shown = e->count < 60 ? e->count : 60;
+    int64_t   i, shown = e->count < 40 ? e->count : 40;
     static const int classes[4] = {0, 1, 5, 7};
     if (!v) stop("no memory for the spectra");
     tn_read(e->values, TN_F64, v, CLASSES * e->count);
@@ -392,7 +402,7 @@ static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const
         qsort(own, (size_t)shown, sizeof *own, descending);
         series[i] = (tn_series){ .name = names[classes[i]], .y = own, .count = shown };
     }
-    save(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){ .title = "Spectra in pixel space: the 60 largest |eigenvalues| of four classes",
+    save(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){ .title = "Spectra in pixel space: the 40 largest |eigenvalues| of four classes",
         .x_title = "rank", .y_title = "eigenvalue", .width = 680, .scale = 2 }), o, "spectra");
     free(v);
 }

@@ -62,7 +62,7 @@ static inline plain plain_stretch(plain p, int rank, const int64_t *shape)
 
 /* ---- a case, and the setting it runs in -------------------------------------------------------------------- */
 
-enum { CASE_INPUTS = 8, CASE_DRAWS = 12, CASE_ROUNDS = 7, CASE_LARGE = CASE_ROUNDS - 1, CASE_SEED = 20240607, CASE_RANDOM = 77 };
+enum { CASE_INPUTS = 8, CASE_DRAWS = 12, CASE_ROUNDS = 8, CASE_DEEP = CASE_ROUNDS - 2, CASE_LARGE = CASE_ROUNDS - 1, CASE_SEED = 20240607, CASE_RANDOM = 77 };
 
 /* What numbers an input gets. */
 typedef enum case_range {
@@ -132,10 +132,17 @@ static inline int64_t draw_extent(setting *s, bool zero)
     return zero && draw(s, 0, 11) == 0 ? 0 : odd[draw(s, 0, 11)];
 }
 
+/* One round goes as deep as shapes can. */
+static inline int draw_rank(setting *s, int low, int high)
+{
+    return s->round == CASE_DEEP ? TN_MAX_RANK : (int)draw(s, low, s->round == CASE_LARGE && high > 3 ? 3 : high);
+}
+
 static inline void draw_shape(setting *s, int rank, int64_t *shape, bool zero)
 {
     int i;
-    for (i = 0; i < rank; i++) shape[i] = i + 2 < rank && s->round > 0 ? draw(s, 1, 3) : draw_extent(s, zero);
+    for (i = 0; i < rank; i++)
+        shape[i] = i + 2 < rank && s->round == CASE_DEEP ? draw(s, 1, 2) : i + 2 < rank && s->round > 0 ? draw(s, 1, 3) : draw_extent(s, zero);
 }
 
 static inline double draw_number(setting *s, case_range range)
@@ -327,8 +334,8 @@ static inline double plain_normal(uint64_t seed, int64_t call, int64_t e)
 
 static inline void build_any(setting *s)
 {
-    int64_t shape[4];
-    int rank = (int)draw(s, s->round == 0 ? 1 : 0, s->round == CASE_LARGE ? 3 : 4);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, s->round == 0 ? 1 : 0, 4);
     draw_shape(s, rank, shape, true);
     case_real(s, rank, shape, CASE_UNIT);
 }
@@ -425,8 +432,8 @@ static inline void want_dropout(setting *s)
 /* Two shapes that broadcast: of one shape axes turn into 1 or are left out, on either side. */
 static inline void build_broadcast(setting *s)
 {
-    int64_t shape[4], part[4];
-    int rank = (int)draw(s, 0, s->round == CASE_LARGE ? 3 : 4), side, i;
+    int64_t shape[TN_MAX_RANK], part[TN_MAX_RANK];
+    int rank = draw_rank(s, 0, 4), side, i;
     draw_shape(s, rank, shape, true);
     for (side = 0; side < 2; side++) {
         int from = s->round > 0 && draw(s, 0, 2) == 0 ? (int)draw(s, 0, rank) : 0;
@@ -482,8 +489,8 @@ static inline bool plain_act_kinked(int64_t kind) { return kind == TN_ACT_RELU |
 
 static inline void build_act(setting *s)
 {
-    int64_t shape[4];
-    int rank = (int)draw(s, s->round == 0 ? 1 : 0, 3);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, s->round == 0 ? 1 : 0, 3);
     draw_shape(s, rank, shape, true);
     case_real(s, rank, shape, CASE_AWAY);
 }
@@ -499,8 +506,8 @@ static inline void want_act(setting *s)
 
 static inline void build_glu(setting *s)
 {
-    int64_t shape[3];
-    int rank = (int)draw(s, 1, 3);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
     draw_shape(s, rank, shape, true);
     shape[rank - 1] *= 2;
     case_real(s, rank, shape, CASE_AWAY);
@@ -525,9 +532,8 @@ static inline tn_tensor *run_sum(setting *s)  { return tn_sum(s->ctx, case_x(s, 
 static inline tn_tensor *run_mean(setting *s) { return tn_mean(s->ctx, case_x(s, 0)); }
 static inline void build_some(setting *s)             /* not empty */
 {
-    int64_t shape[4];
-    int rank = (int)draw(s, 0, 4);
-    if (s->round == CASE_LARGE && rank > 3) rank = 3;
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 0, 4);
     draw_shape(s, rank, shape, false);
     case_real(s, rank, shape, CASE_UNIT);
 }
@@ -543,8 +549,8 @@ static inline void want_sum(setting *s)
 
 static inline void build_sum_axis(setting *s)
 {
-    int64_t shape[4];
-    int rank = (int)draw(s, 1, s->round == CASE_LARGE ? 3 : 4);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 4);
     draw_shape(s, rank, shape, true);
     case_real(s, rank, shape, CASE_UNIT);
     s->k[0] = draw(s, -rank, rank - 1);
@@ -566,8 +572,8 @@ static inline void want_sum_axis(setting *s)
 
 static inline void build_pair(setting *s)
 {
-    int64_t shape[3];
-    int rank = (int)draw(s, 0, 3);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 0, 3);
     draw_shape(s, rank, shape, false);
     case_real(s, rank, shape, CASE_UNIT);
     case_real(s, rank, shape, CASE_UNIT);
@@ -632,11 +638,12 @@ static inline void want_matmul(setting *s)
 /* kind 1: with bias */
 static inline void build_affine(setting *s)
 {
-    int64_t shape[3], w[2], rank = draw(s, 1, 3);
-    draw_shape(s, (int)rank, shape, true);
+    int64_t shape[TN_MAX_RANK], w[2];
+    int rank = draw_rank(s, 1, 3);
+    draw_shape(s, rank, shape, true);
     w[0] = draw_extent(s, true);
     w[1] = shape[rank - 1];
-    case_real(s, (int)rank, shape, CASE_UNIT);
+    case_real(s, rank, shape, CASE_UNIT);
     case_real(s, 2, w, CASE_UNIT);
     if (s->of->kind) case_real(s, 1, w, CASE_UNIT);
 }
@@ -675,8 +682,8 @@ static inline void want_affine(setting *s)
 
 static inline void build_rows(setting *s)
 {
-    int64_t shape[3];
-    int rank = (int)draw(s, 1, 3);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
     draw_shape(s, rank, shape, true);
     case_real(s, rank, shape, CASE_UNIT);
 }
@@ -697,8 +704,8 @@ static inline void want_append_one(setting *s)
 
 static inline void build_embed(setting *s)
 {
-    int64_t table[2], shape[2];
-    int rank = (int)draw(s, 0, 2);
+    int64_t table[2], shape[TN_MAX_RANK];
+    int rank = s->round == CASE_DEEP ? TN_MAX_RANK - 1 : (int)draw(s, 0, 2);
     table[0] = draw_extent(s, false);
     table[1] = draw_extent(s, true);
     draw_shape(s, rank, shape, true);
@@ -721,8 +728,8 @@ static inline void want_embed(setting *s)
 /* kind 1: with gain */
 static inline void build_rmsnorm(setting *s)
 {
-    int64_t shape[3];
-    int rank = (int)draw(s, 1, 3);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
     draw_shape(s, rank, shape, true);
     case_real(s, rank, shape, CASE_AWAY);
     if (s->of->kind) case_real(s, 1, shape + rank - 1, CASE_UNIT);
@@ -753,8 +760,8 @@ static inline void want_rmsnorm(setting *s)
 
 static inline void build_logits(setting *s)
 {
-    int64_t shape[3];
-    int rank = (int)draw(s, 1, 3);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
     draw_shape(s, rank, shape, false);
     case_real(s, rank, shape, s->of->smooth ? CASE_UNIT : CASE_FEW);
     case_ids(s, rank - 1, shape, shape[rank - 1]);
@@ -872,8 +879,8 @@ enum { LAYER_PLAIN, LAYER_BIAS, LAYER_AUGMENTED };
 
 static inline void layer_rows(setting *s, int64_t columns, case_range range)
 {
-    int64_t shape[3];
-    int rank = (int)draw(s, 1, 3);
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
     draw_shape(s, rank, shape, true);
     shape[rank - 1] = columns;
     case_real(s, rank, shape, range);
