@@ -33,6 +33,7 @@
 
    CONTENTS: search for a tag; both halves keep the same order, and a section calls only those above it
        DECLARATIONS                                IMPLEMENTATION
+       >>readme   use, macros, limits
        >>types    status, context, memory          >>platform  numbers, text, errors
                                                    >>memory  >>rng  >>threads
        >>backend  the kernel table                 >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
