@@ -31,7 +31,7 @@
        tn_tensor *q = tn_cp_interaction_of(cp, 3);         the matrix behind output 3
        tn_ctx_destroy(ctx);                                frees everything
 
-   CONTENTS: search for a tag; both halves keep the same order, and a section calls only those above it
+   CONTENTS: search for a tag; both halves keep the same order, lowest first
        DECLARATIONS                                IMPLEMENTATION
        >>readme   use, macros, limits
        >>types    status, context, memory          >>platform  numbers, text, errors
@@ -111,7 +111,7 @@ typedef enum tn_status {
     TN_ERR_FORMAT,       /* a damaged or hostile file                         */
     TN_ERR_BACKEND,      /* the device or a kernel failed                     */
     TN_ERR_DATA,         /* a token id or label outside its table             */
-    TN_ERR_NONFINITE,    /* NaN or infinity in a gradient                     */
+    TN_ERR_NONFINITE,    /* NaN or infinity in a gradient or a matrix         */
     TN_ERR_CONVERGENCE   /* an iteration did not converge                     */
 } tn_status;
 
@@ -154,7 +154,7 @@ typedef struct tn_desc {
     size_t            max_bytes;        /* of tensors and workspaces; 0: no limit                */
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
     tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512),
-                                           else the best this processor has                      */
+                                           read once, else the best this processor has           */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -187,7 +187,7 @@ TN_API const char *tn_version(void);
 
 /* A mark inside the arena: what was made after it goes at its release, what was made before stays.
    Not while recording. */
-typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; } tn_mark;
+typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;
 TN_API tn_mark     tn_arena_mark(tn_ctx *ctx);
 TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 
@@ -222,7 +222,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) /* accumulate                             */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
-    X(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
+    X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
     X(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
     X(ADAMW,                  adamw)                  \
     X(SGD,                    sgd)                    \
@@ -496,6 +496,8 @@ TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* in
 TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* NULL when there is none       */
 /* A parameter of the context's dtype. The name is copied and must be new. NULL on error. */
 TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, const int64_t *shape, tn_init init);
+/* Gradients to zero: an optimiser's step does it, a failed backward pass may leave half of one. */
+TN_API tn_status  tn_params_zero_grad(tn_params *params);
 /* Every parameter whose name begins with prefix ("" for all); returns how many. Freezing drops the gradient. */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *prefix, bool frozen);
 TN_API int64_t    tn_params_group(tn_params *params, const char *prefix, double lr_scale, double decay_scale);
@@ -692,9 +694,9 @@ typedef struct tn_optim_desc {
 typedef struct tn_optim tn_optim;
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
-/* One update from the gradients, which are zero afterwards. While the context holds an error nothing is done. If a
-   gradient is not finite nothing is updated and the error (TN_ERR_NONFINITE, with the step and the parameter's name)
-   comes here on a host backend, at the next sync elsewhere. */
+/* One update from the gradients, which are zero afterwards. While the context holds an error nothing is updated, nor
+   where a label or id was outside its table, nor where a gradient is not finite: the error (TN_ERR_DATA; or
+   TN_ERR_NONFINITE, with the step and the parameter's name) comes here on a host backend, at the next sync elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* taken so far, skipped ones included */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next step                    */
@@ -706,7 +708,8 @@ TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last
    and leaves everything as it was. What is read is an owned tensor, floats in the context's dtype,
    integers in I32 if every one of them fits.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
-   A save writes PATH.tmp and renames it over PATH when all of it is there: on failure the old file stays.
+   A save writes PATH.tmp and renames it over PATH when all of it is there: on failure the old file stays. A link is
+   replaced, not followed. Whoever fears a power cut syncs the file himself.
    Devices (/dev/...) are written directly.
    ====================================================================== */
 
@@ -945,7 +948,11 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 
 #if defined(__GNUC__)
 #define TNI_UNUSED __attribute__((unused))
+#ifdef __MINGW32__                      /* where plain "printf" means Microsoft's, which has no %zu */
+#define TNI_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
+#else
 #define TNI_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#endif
 #else
 #define TNI_UNUSED
 #define TNI_PRINTF(text, first)
@@ -1302,7 +1309,8 @@ typedef struct tni_owned {
 } tni_owned;
 
 typedef struct tni_block { char *p; size_t bytes; } tni_block;
-#define TNI_BLOCKS 48                   /* each twice the one before: more than any machine has */
+#define TNI_BLOCKS 128
+#define TNI_BLOCK_MOST ((size_t)256 << 20)  /* blocks double up to here, then follow what is asked for */
 
 typedef struct tni_arena {
     tni_block block[TNI_BLOCKS];
@@ -1329,17 +1337,18 @@ struct tn_ctx {
     tni_owned        *owned;
     struct tni_node  *tape;             /* newest first                         */
     bool              recording;
+    uint64_t          resets;           /* of the arena: a mark is good for one   */
     tn_tensor        *idle;             /* gradients whose memory is free again */
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
     int64_t           calls;            /* random calls since the clock's last tick */
-    void            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
+    bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
     void             *describe_with;
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
 };
 
 /* What an optimiser keeps on the device, see >>op-optim. */
-enum { TNI_LR, TNI_STEP, TNI_SUMSQ, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_SCALARS = 8 };
+enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_SCALARS = 8 };
 
 static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
 {
@@ -1495,7 +1504,8 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
         tni_fail(ctx, TN_ERR_MEMORY, "arena: %d blocks are in use", TNI_BLOCKS);
         return false;
     }
-    want = want <= SIZE_MAX / 2 ? want * 2 : want;
+    want = want <= TNI_BLOCK_MOST / 2 ? want * 2 : TNI_BLOCK_MOST;
+    if (want < ctx->memory.arena / 8) want = ctx->memory.arena / 8;
     if (want < bytes) want = bytes;
     if (ctx->desc.max_bytes > 0) {       /* near the limit a block of just the size is better than none */
         size_t left = ctx->desc.max_bytes - (size_t)tni_min((int64_t)ctx->memory.live, (int64_t)ctx->desc.max_bytes);
@@ -2935,7 +2945,7 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
     if (l->rank == 0 && l->step[0] == 0) {
         int64_t parts = tni_pass_run(&p.pass, l->length, 1, TNI_CPU_PARTS, TNI_T(sum_all_task));
         TNI_T(sum_store)(c, 0, tni_parts_sum(cpu, parts));
-    } else if (l->rank == 1 && l->step[0] == 0) tni_pass_run(&p.pass, l->shape[0], l->length, INT64_MAX, TNI_T(sum_rows_task));
+    } else if (l->rank == 1 && l->step[0] == 0 && l->strides[0][0] != 0) tni_pass_run(&p.pass, l->shape[0], l->length, INT64_MAX, TNI_T(sum_rows_task));
     else if (l->rank == 1 && l->strides[0][0] == 0 && l->step[0] == 1)
         tni_pass_run(&p.pass, tni_ceil_div(l->length, 2 * TNI_W), 2 * TNI_W * l->shape[0], INT64_MAX, TNI_T(sum_columns_task));
     else return tni_reference_run(cpu, c);
@@ -3257,8 +3267,8 @@ TNI_FAST tn_status TNI_T(sumsq_run)(tni_cpu *cpu, const tn_call *c)
     p.cpu = cpu;
     p.call = c;
     sum = tni_parts_sum(cpu, tni_pass_run(&p, c->in[0].shape[0], 1, TNI_CPU_PARTS, TNI_T(sumsq_task)));
-    s[TNI_SUMSQ] = (float)((double)s[TNI_SUMSQ] + sum);
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_STEP] + 1);
+    s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
+    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)c->i[1]);
     return TN_OK;
 }
 
@@ -3267,7 +3277,7 @@ TNI_FAST void TNI_T(adamw_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const float *s = TNI_IN(0);
     float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = TNI_OUT(2), *v = TNI_OUT(3);
-    const double b1 = c->f[0], b2 = c->f[1], t = (double)s[TNI_STEP], rate = (double)s[TNI_LR] * c->f[4];
+    const double b1 = c->f[0], b2 = c->f[1], t = (double)s[TNI_STEP] - c->f[5], rate = (double)s[TNI_LR] * c->f[4];
     const TNI_V  keep1 = TNI_SET((float)b1), take1 = TNI_SET((float)(1 - b1)), unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
     const TNI_V  keep2 = TNI_SET((float)b2), take2 = TNI_SET((float)(1 - b2)), unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
     const TNI_V  eps = TNI_SET((float)c->f[2]), decay = TNI_SET((float)c->f[3]), down = TNI_SET((float)-rate);
@@ -3467,6 +3477,8 @@ const tn_backend *tn_reference_backend(void)
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
 static bool      tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s);   /* >>compose   */
 static tn_status tni_ctx_faults(tn_ctx *ctx);
+static bool      tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);          /* >>tape      */
+static void      tni_tape_clear(tn_ctx *ctx);
 
 const char *tn_kernel_name(tn_kernel k)
 {
@@ -3542,6 +3554,7 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     tn_kernel_fn fn = ctx->backend->fn[call->kernel];
     tn_status    s;
+    TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
     if (fn) s = fn(ctx->state, call);
     else if (!tni_compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
@@ -3690,8 +3703,8 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     if (f[0] == 0) return TN_OK;
     ctx->backend->upload(ctx->state, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
-    if (ctx->describe) ctx->describe(ctx, f);
-    return tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the gradient of parameter %d is not finite; the update was skipped", (int)f[3], (int)f[1]);
+    if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
+    return tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the norm of the gradient is not finite; the update was skipped, parameters are as before", (int)f[3]);
 }
 
 /* ======================================================================
@@ -3736,7 +3749,7 @@ static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
             return false;
         }
     for (i = 0; i < rank; i++)
-        if (!tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes) || *bytes > (size_t)PTRDIFF_MAX) {
+        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes) || *bytes > (size_t)PTRDIFF_MAX) {
             tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype), tni_shape_of(rank, shape).s);
             return false;
         }
@@ -3914,18 +3927,12 @@ static void tni_bury(tn_ctx *ctx, const tn_tensor *until)
     }
 }
 
-static void tni_tape_clear(tn_ctx *ctx)
-{
-    ctx->tape = NULL;
-    ctx->idle = NULL;
-    ctx->recording = false;
-}
-
 void tn_ctx_reset(tn_ctx *ctx)
 {
     if (!ctx) return;
     tni_tape_clear(ctx);
     tni_bury(ctx, NULL);
+    ctx->resets++;
 #ifdef TN_DEBUG
     ctx->head ^= 1;
 #endif
@@ -3956,6 +3963,7 @@ tn_mark tn_arena_mark(tn_ctx *ctx)
     m.head_used = ctx->heads[ctx->head].used;
     m.data_block = ctx->data.at;
     m.data_used = ctx->data.used;
+    m.resets = ctx->resets;
     return m;
 }
 
@@ -3966,7 +3974,7 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
     if (!ctx) return TN_ERR_ARG;
     heads = &ctx->heads[ctx->head];
     if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena release: the tape still needs what would go");
-    if (m.head_block > heads->at || (m.head_block == heads->at && m.head_used > heads->used))
+    if (m.resets != ctx->resets || m.head_block > heads->at || (m.head_block == heads->at && m.head_used > heads->used))
         return tni_fail(ctx, TN_ERR_ARG, "arena release: the mark is newer than the arena's last reset");
     for (t = ctx->arena_tensors; t; t = t->prev) {          /* the newest header that the mark keeps */
         size_t b = m.head_block;
@@ -4136,11 +4144,14 @@ static double tni_load(const void *p, tn_dtype dtype, int64_t i)
     return (double)((const float *)p)[i];
 }
 
-static uint16_t tni_bf16_of(float f)                    /* to nearest, ties to even; NaN stays NaN */
+/* To nearest, ties to even; NaN stays NaN. What only looks like a tie once it is a float is nudged off it. */
+static uint16_t tni_bf16_of(double v)
 {
+    float    f = (float)v;
     uint32_t bits;
     memcpy(&bits, &f, 4);
     if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v) bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
@@ -4154,7 +4165,7 @@ static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
 {
     if (dtype == TN_F64) ((double *)p)[i] = v;
     else if (dtype == TN_I32) ((int32_t *)p)[i] = tni_i32_of(v);
-    else if (dtype == TN_BF16) ((uint16_t *)p)[i] = tni_bf16_of((float)v);
+    else if (dtype == TN_BF16) ((uint16_t *)p)[i] = tni_bf16_of(v);
     else ((float *)p)[i] = (float)v;
 }
 
@@ -4233,8 +4244,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     tn_ctx   *ctx;
     if (s != TN_OK || count == 0) return s;
     ctx = t->ctx;
-    if (ctx->recording && tni_wants_grad(t) && !(tni_root(t)->flags & TNI_PARAM))
-        return tni_fail(ctx, TN_ERR_ARG, "write: %s is part of a recording", TNI_SHAPE(t));
+    if (tni_tape_reads(ctx, t)) return tni_fail(ctx, TN_ERR_ARG, "write: %s is part of a recording", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
@@ -4277,7 +4287,7 @@ double tn_item(const tn_tensor *t)
 
 #define TNI_FORMAT_EDGE 3                /* elements shown at both ends of an axis longer than 8 */
 
-typedef struct tni_format { const tn_tensor *t; const double *v; tni_text *to; int width; } tni_format;
+typedef struct tni_format { const tn_tensor *t; const double *v; tni_text *to; int *width; } tni_format;
 
 static bool tni_format_skips(int64_t i, int64_t n) { return n > 8 && i >= TNI_FORMAT_EDGE && i < n - TNI_FORMAT_EDGE; }
 
@@ -4296,7 +4306,8 @@ static void tni_format_axis(const tni_format *f, int axis, int64_t at)
     char    number[32];
     if (axis == f->t->rank) {
         int length = tni_format_double(number, f->v[at], 5);
-        for (k = length; k < f->width; k++) tni_text_add(f->to, " ", 1);
+        for (k = length; k < *f->width; k++) tni_text_add(f->to, " ", 1);
+        if (length > *f->width) *f->width = length;
         tni_text_add(f->to, number, (size_t)length);
         return;
     }
@@ -4319,12 +4330,13 @@ static void tni_format_axis(const tni_format *f, int axis, int64_t at)
 
 int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 {
-    tni_text   out;
+    tni_text   out, nowhere;
     tni_format f;
-    char       number[32];
-    int64_t    i, n;
+    int        width = 0;
+    int64_t    n;
     double    *v;
     out.dst = dst; out.room = bytes; out.length = 0;
+    nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     if (!tni_alive(t)) return -1;
     n = tn_tensor_count(t);
     v = tni_alloc_f64(t->ctx, n, 1, "format");
@@ -4332,8 +4344,9 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
         tni_free_f64(t->ctx, v, n, 1);
         return -1;
     }
-    f.t = t; f.v = v; f.to = &out; f.width = 0;
-    for (i = 0; i < n; i++) f.width = (int)tni_max(f.width, tni_format_double(number, v[i], 5));
+    f.t = t; f.v = v; f.to = &nowhere; f.width = &width;
+    tni_format_axis(&f, 0, 0);                       /* only to learn the width of what is shown */
+    f.to = &out;
     tni_text_add(&out, "", 0);
     tni_format_axis(&f, 0, 0);
     tni_free_f64(t->ctx, v, n, 1);
@@ -4357,6 +4370,30 @@ struct tni_node {
     int64_t         i[2];
     double          f[2];
 };
+
+/* Would the backward pass notice if t changed? */
+static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
+{
+    const tni_node *n;
+    int             i;
+    for (n = ctx->tape; n; n = n->before) {
+        if (tni_root(n->out) == tni_root(t)) return true;
+        for (i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
+        for (i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
+    }
+    return false;
+}
+
+/* What was computed is a constant from now on: an intermediate must not look as if it still led to a parameter. */
+static void tni_tape_clear(tn_ctx *ctx)
+{
+    const tni_node *n;
+    for (n = ctx->tape; n; n = n->before)
+        if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
+    ctx->tape = NULL;
+    ctx->idle = NULL;
+    ctx->recording = false;
+}
 
 /* Notes an op while recording, if one of its inputs wants a gradient; the caller adds what backward needs. */
 static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
@@ -5777,8 +5814,9 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 #endif
 
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
-   scalars: learning rate, steps done, sum of squares, clip factor, skip, gradient norm. They live on the
-   device, so that no step waits for the host. A gradient that is not finite makes the whole step a skip. */
+   scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm. They live on the device, so
+   that no step waits for the host. The norm grows by hypot, which does not overflow where a square would. A fault,
+   be it a bad id or a gradient that is not finite, makes the whole step a skip. */
 static void TNI_T(sumsq)(const tn_call *c)
 {
     const TNI_REAL *g = (const TNI_REAL *)c->in[0].data;
@@ -5786,20 +5824,22 @@ static void TNI_T(sumsq)(const tn_call *c)
     int64_t         i, n = c->in[0].shape[0];
     double          sum = 0;
     for (i = 0; i < n; i++) sum += (double)g[i] * (double)g[i];
-    s[TNI_SUMSQ] = (TNI_REAL)((double)s[TNI_SUMSQ] + sum);
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_STEP] + 1);
+    s[TNI_SIZE] = (TNI_REAL)hypot((double)s[TNI_SIZE], sqrt(sum));
+    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)c->i[1]);
 }
 
 static void TNI_T(step_begin)(const tn_call *c)
 {
     TNI_REAL *s = (TNI_REAL *)c->out[0].data;
-    double    norm = sqrt((double)s[TNI_SUMSQ]);
+    double    norm = (double)s[TNI_SIZE];
     bool      skip = !(norm <= 1.7976931348623157e308);
+    if (skip) tni_fault(&c->out[1], 2, -1, 0, (int32_t)c->i[1]);     /* each gradient is finite, their norm is not */
+    skip = *(const int32_t *)c->out[1].data != 0;
     s[TNI_NORM] = (TNI_REAL)norm;
     s[TNI_SKIP] = (TNI_REAL)skip;
     s[TNI_FACTOR] = (TNI_REAL)(c->f[0] > 0 && norm > c->f[0] ? c->f[0] / norm : 1);
     s[TNI_STEP] = (TNI_REAL)((double)s[TNI_STEP] + (skip ? 0 : 1));
-    s[TNI_SUMSQ] = 0;
+    s[TNI_SIZE] = 0;
 }
 
 /* m = b1 m + (1-b1) g    v = b2 v + (1-b2) g^2    p -= lr (wd p + m^/(sqrt(v^)+eps)),  m^ = m/(1-b1^t)
@@ -5809,7 +5849,7 @@ static void TNI_T(adamw)(const tn_call *c)
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data, *v = (TNI_REAL *)c->out[3].data;
     int64_t   i, n = c->out[0].shape[0];
-    double    b1 = c->f[0], b2 = c->f[1], eps = c->f[2], lr = (double)s[TNI_LR] * c->f[4], t = (double)s[TNI_STEP];
+    double    b1 = c->f[0], b2 = c->f[1], eps = c->f[2], lr = (double)s[TNI_LR] * c->f[4], t = (double)s[TNI_STEP] - c->f[5];
     double    c1 = 1 / (1 - pow(b1, t)), c2 = 1 / (1 - pow(b2, t));
     for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
         double d = (double)g[i] * (double)s[TNI_FACTOR], mi = b1 * (double)m[i] + (1 - b1) * d, vi = b2 * (double)v[i] + (1 - b2) * d * d;
@@ -6109,7 +6149,7 @@ static double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
     double  largest = 0;
     int64_t i, j;
-    for (i = 0; i < m; i++)
+    for (i = 0; i < m && n > 0; i++)
         for (j = 0; j < n; j++) {
             double x = fabs(a.p[i * a.row + j * a.col]);
             if (!(x <= largest)) largest = x <= HUGE_VAL ? x : HUGE_VAL;
@@ -6673,7 +6713,9 @@ static tn_status tni_svd(int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, 
 static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
-    return a->rank == 2 ? TN_OK : tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but must be a matrix", op, TNI_SHAPE(a));
+    if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but must be a matrix", op, TNI_SHAPE(a));
+    if (a->shape[0] <= INT32_MAX && a->shape[1] <= INT32_MAX) return TN_OK;       /* workspaces are small multiples of m n */
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but its extents must be below 2^31", op, TNI_SHAPE(a));
 }
 
 /* How many are kept, 0 standing for all; -1 with a message where there are not so many. */
@@ -6999,6 +7041,15 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
     return p;
 }
 
+tn_status tn_params_zero_grad(tn_params *ps)
+{
+    tn_status s = ps ? TN_OK : TN_ERR_ARG;
+    int64_t   i;
+    for (i = 0; ps && i < ps->count && s == TN_OK; i++)
+        if (ps->item[i]->value->grad) s = tni_fill(ps->item[i]->value->grad, 0);
+    return s;
+}
+
 static bool tni_begins_with(const char *name, const char *prefix) { return strncmp(name, prefix, strlen(prefix)) == 0; }
 
 int64_t tn_params_freeze(tn_params *ps, const char *prefix, bool frozen)
@@ -7089,6 +7140,12 @@ static tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void 
     return tn_ctx_status(ps->owned.ctx);
 }
 
+static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
+{
+    if (!layer) tni_fail(ctx, TN_ERR_ARG, "%s: the layer is NULL", what);
+    return ctx && layer;
+}
+
 /* ---- linear ------------------------------------------------------------------ */
 tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, const tn_linear_desc *desc)
 {
@@ -7111,7 +7168,7 @@ tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, cons
 tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
 {
     tn_tensor *y;
-    if (!ctx || !layer) return NULL;
+    if (!tni_layer_given(ctx, layer, "linear")) return NULL;
     y = tn_affine(ctx, x, layer->w, layer->b);
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
@@ -7133,7 +7190,7 @@ tn_status tn_embedding_init(tn_params *ps, const char *name, tn_embedding *layer
 
 tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids)
 {
-    return ctx && layer ? tn_embed(ctx, layer->w, ids) : NULL;
+    return tni_layer_given(ctx, layer, "embedding") ? tn_embed(ctx, layer->w, ids) : NULL;
 }
 
 /* ---- norm ----------------------------------------------------------------------- */
@@ -7155,7 +7212,7 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 {
-    return ctx && layer ? tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps) : NULL;
+    return tni_layer_given(ctx, layer, "norm") ? tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps) : NULL;
 }
 
 /* ---- mlp ------------------------------------------------------------------------ */
@@ -7217,10 +7274,11 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     const tn_mlp_desc *d;
     int64_t    all = -1;
     tn_tensor *y, *w, *b;
-    if (!ctx || !layer || !layer->w) return NULL;
+    if (!tni_layer_given(ctx, layer, "mlp") || !tni_usable(ctx, layer->w, "mlp", "w")) return NULL;
     d = &layer->desc;
     w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
     b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    if (!w || (layer->b && !b)) return NULL;
     y = tn_affine(ctx, x, w, b);
     if (!y) return NULL;
     y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act) : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
@@ -7307,8 +7365,6 @@ static tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     v.shape[1] = columns;
     return v;
 }
-
-static tn_view tni_whole(const tn_tensor *t) { return tni_view(t); }
 
 static tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
 {
@@ -7457,9 +7513,9 @@ static tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
     for (k = 0; k < cp->order; k++) in[k] = cp->in[k] + column;
     to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms + more, in, cp->constant || constant);
     if (!to) return NULL;
-    s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, 0, cp->terms), tni_whole(cp->p));
+    s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, 0, cp->terms), tni_view(cp->p));
     for (k = 0; k < cp->order && s == TN_OK; k++)
-        s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_whole(cp->f[k]));
+        s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
     return tni_cp_done(to, s);
 }
 
@@ -7490,7 +7546,7 @@ static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
     in[0] = in[1] = d->in + (m->b || d->augmented);
     cp = tni_cp_make(ctx, 2, d->out, d->hidden, in, m->b || d->augmented);
     if (!cp) return NULL;
-    s = m->p ? tni_put_copy(ctx, tni_whole(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden)) : tni_put_identity(ctx, tni_whole(cp->p));
+    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden)) : tni_put_identity(ctx, tni_view(cp->p));
     for (k = 0; k < 2 && s == TN_OK; k++) {
         tn_view w = tni_view(m->w);                          /* slice k of [2,h,n] */
         w.data = (char *)w.data + k * w.strides[0] * (int64_t)tni_dtype_size(w.dtype);
@@ -7604,7 +7660,7 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b)
     if (b && !tni_is_vector(cp->ctx, b, u->shape[0], "fold_out", "b")) return NULL;
     to = tni_cp_make(cp->ctx, cp->order, u->shape[0], cp->terms, cp->in, cp->constant);
     if (!to) return NULL;
-    s = tni_put_matmul(cp->ctx, tni_whole(to->p), tni_view(u), tni_whole(cp->p), 1, 0);
+    s = tni_put_matmul(cp->ctx, tni_view(to->p), tni_view(u), tni_view(cp->p), 1, 0);
     for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_copy(to->f[k], cp->f[k]);
     to = tni_cp_done(to, s);
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
@@ -7641,9 +7697,9 @@ tn_cp *tn_cp_symmetrise(const tn_cp *cp)
     if (!to) return NULL;
     for (half = 0; half < 2 && s == TN_OK; half++) {
         int64_t at = half * cp->terms;
-        s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_whole(cp->p), 0.5);
-        if (s == TN_OK) s = tni_put_copy(cp->ctx, tni_block_of(to->f[0], at, cp->terms, 0, cp->in[0]), tni_whole(cp->f[half]));
-        if (s == TN_OK) s = tni_put_copy(cp->ctx, tni_block_of(to->f[1], at, cp->terms, 0, cp->in[0]), tni_whole(cp->f[1 - half]));
+        s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_view(cp->p), 0.5);
+        if (s == TN_OK) s = tni_put_copy(cp->ctx, tni_block_of(to->f[0], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[half]));
+        if (s == TN_OK) s = tni_put_copy(cp->ctx, tni_block_of(to->f[1], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[1 - half]));
     }
     return tni_cp_done(to, s);
 }
@@ -7693,9 +7749,9 @@ static tn_tensor *tni_cp_linear_part(const tn_cp *cp)
     tn_status  s;
     if (!l || !cp->constant) return l;
     d = tn_tensor_2d(ctx, TN_REAL, h, n);
-    s = d ? tni_put_product(ctx, tni_whole(d), tni_block_of(cp->f[0], 0, h, 0, n), tni_block_of(cp->f[1], 0, h, n, 1), false) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_put_product(ctx, tni_whole(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
-    if (s == TN_OK) s = tni_put_matmul(ctx, tni_whole(l), tni_whole(cp->p), tni_whole(d), 1, 0);
+    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, 0, n), tni_block_of(cp->f[1], 0, h, n, 1), false) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
+    if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(l), tni_view(cp->p), tni_view(d), 1, 0);
     if (s == TN_OK) return l;
     tn_tensor_destroy(l);
     return NULL;
@@ -7709,8 +7765,8 @@ static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
     tn_status  s;
     if (!c || !cp->constant) return c;
     d = tn_tensor_2d(ctx, TN_REAL, h, 1);
-    s = d ? tni_put_product(ctx, tni_whole(d), tni_block_of(cp->f[0], 0, h, n, 1), tni_block_of(cp->f[1], 0, h, n, 1), false) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_put_matmul(ctx, tni_column_view(c), tni_whole(cp->p), tni_whole(d), 1, 0);
+    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, n, 1), tni_block_of(cp->f[1], 0, h, n, 1), false) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_put_matmul(ctx, tni_column_view(c), tni_view(cp->p), tni_view(d), 1, 0);
     if (s == TN_OK) return c;
     tn_tensor_destroy(c);
     return NULL;
@@ -7755,8 +7811,8 @@ tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u)
     s = tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, 1);
     if (s) to = tni_cp_make(cp->ctx, cp->order - 1, cp->out, cp->terms, in, cp->constant);
     if (to) {
-        status = tni_put_matmul(cp->ctx, tni_whole(s), tni_whole(cp->f[slot]), tni_column_view(u), 1, 0);
-        if (status == TN_OK) status = tni_put_product(cp->ctx, tni_whole(to->p), tni_whole(cp->p), tni_transposed_view(tni_whole(s)), false);
+        status = tni_put_matmul(cp->ctx, tni_view(s), tni_view(cp->f[slot]), tni_column_view(u), 1, 0);
+        if (status == TN_OK) status = tni_put_product(cp->ctx, tni_view(to->p), tni_view(cp->p), tni_transposed_view(tni_view(s)), false);
         for (k = 0, at = 0; k < cp->order && status == TN_OK; k++)
             if (k != slot) status = tni_copy(to->f[at++], cp->f[k]);
         to = tni_cp_done(to, status);
@@ -7780,8 +7836,8 @@ static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t
         slice.data = (char *)slice.data + o * rows * columns * (int64_t)tni_dtype_size(slice.dtype);
         slice.shape[0] = rows; slice.shape[1] = columns;
         slice.strides[0] = columns; slice.strides[1] = 1;
-        s = tni_put_product(ctx, tni_whole(scaled), tni_whole(k), tni_transposed_view(tni_block_of(cp->p, o, 1, 0, cp->terms)), false);
-        if (s == TN_OK) s = tni_put_matmul(ctx, slice, tni_transposed_view(tni_whole(scaled)), tni_whole(cp->f[cp->order - 1]), 1, 0);
+        s = tni_put_product(ctx, tni_view(scaled), tni_view(k), tni_transposed_view(tni_block_of(cp->p, o, 1, 0, cp->terms)), false);
+        if (s == TN_OK) s = tni_put_matmul(ctx, slice, tni_transposed_view(tni_view(scaled)), tni_view(cp->f[cp->order - 1]), 1, 0);
     }
     return s;
 }
@@ -7826,7 +7882,7 @@ tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
     t = tn_tensor_create(cp->ctx, TN_REAL, cp->order + 1, shape);
     if (!t) return NULL;
     scope = tni_scope_begin(cp->ctx);
-    if (cp->order == 1) s = tni_put_matmul(cp->ctx, tni_whole(t), tni_whole(cp->p), tni_whole(cp->f[0]), 1, 0);
+    if (cp->order == 1) s = tni_put_matmul(cp->ctx, tni_view(t), tni_view(cp->p), tni_view(cp->f[0]), 1, 0);
     else {
         k = tni_cp_khatri_rao(cp);
         s = k ? tni_cp_dense_slices(cp, k, t) : TN_ERR_MEMORY;
@@ -7847,9 +7903,9 @@ tn_tensor *tn_cp_interaction(const tn_cp *cp, tn_tensor *u)
     d = tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, 1);
     scaled = d ? tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, cp->in[0]) : NULL;
     g = scaled ? tn_tensor_2d(cp->ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
-    if (g && tni_put_matmul(cp->ctx, tni_whole(d), tni_transposed_view(tni_whole(cp->p)), tni_column_view(u), 1, 0) == TN_OK
-        && tni_put_product(cp->ctx, tni_whole(scaled), tni_whole(cp->f[0]), tni_whole(d), false) == TN_OK
-        && tni_put_matmul(cp->ctx, tni_whole(g), tni_transposed_view(tni_whole(scaled)), tni_whole(cp->f[1]), 1, 0) == TN_OK)
+    if (g && tni_put_matmul(cp->ctx, tni_view(d), tni_transposed_view(tni_view(cp->p)), tni_column_view(u), 1, 0) == TN_OK
+        && tni_put_product(cp->ctx, tni_view(scaled), tni_view(cp->f[0]), tni_view(d), false) == TN_OK
+        && tni_put_matmul(cp->ctx, tni_view(g), tni_transposed_view(tni_view(scaled)), tni_view(cp->f[1]), 1, 0) == TN_OK)
         q = tni_symmetric_slices(cp->ctx, g);
     tni_scope_end(cp->ctx, scope);
     return q;
@@ -7877,7 +7933,10 @@ tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
     int        k;
-    if (!cp || !x) return NULL;
+    if (!cp || !x) {
+        tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator");
+        return NULL;
+    }
     for (k = 0; k < cp->order; k++) {
         tn_tensor *input = x[k], *e;
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
@@ -7893,6 +7952,7 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
 {
     tn_tensor *all[TN_CP_MAX_ORDER];
     int        k;
+    if (!cp) tni_fail(ctx, TN_ERR_ARG, "apply: the operator is NULL");
     if (!tni_cp_one_input(cp, "apply") || !tni_is_real(ctx, x, "apply", "x")) return NULL;
     if (cp->constant && x->rank > 0 && x->shape[x->rank - 1] == cp->in[0] - 1) x = tn_append_one(ctx, x);
     for (k = 0; k < cp->order; k++) all[k] = x;
@@ -8146,6 +8206,8 @@ static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
     else if (a->order > 2 || b->order != a->order) tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, but both must have 1, or both 2", op, a->order, b->order);
     else if (a->in[0] != b->in[0] || a->in[a->order - 1] != a->in[0] || b->in[b->order - 1] != a->in[0])
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators take %lld and %lld inputs", op, (long long)a->in[0], (long long)b->in[0]);
+    else if (a->constant != b->constant)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the last input of one operator is the constant one, of the other it is not", op);
     else return true;
     return false;
 }
@@ -8168,6 +8230,7 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
 {
     tn_tensor *k;
     tni_scope  scope;
+    tn_status  s;
     if (!inner) return TN_ERR_ARG;
     *inner = (double)NAN;
     if (!tni_cp_comparable(a, b, "inner")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
@@ -8176,9 +8239,9 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
     k = tni_cp_term_gram(a, b);
     k = k ? tn_mul(a->ctx, k, tn_matmul(a->ctx, tn_transpose(a->p, 0, 1), b->p)) : NULL;
     k = k ? tn_sum(a->ctx, k) : NULL;
-    if (k) *inner = tn_item(k);
+    s = k ? tn_read(k, TN_F64, inner, 1) : tn_ctx_status(a->ctx);
     tni_scope_end(a->ctx, scope);
-    return k ? TN_OK : tn_ctx_status(a->ctx);
+    return s;
 }
 
 tn_status tn_cp_norm(const tn_cp *a, double *norm)
@@ -8217,22 +8280,26 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
 }
 
+/* What a rule remembers of a parameter: m and v, and the count of updates when they were made. */
+typedef struct tni_moments { tn_tensor *m[2]; double born; } tni_moments;
+
 struct tn_optim {
     tni_owned     owned;
     tn_params    *params;
     tn_optim_desc desc;
-    tn_tensor   **state;        /* two per parameter: its moments, made when its first gradient is there */
+    tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
     int64_t       states;
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
     int64_t       steps;
 };
 
 /* Turns the fault word of a gradient into the name of its parameter. */
-static void tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
+static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
     tn_param *p = tn_params_at(o->params, f[1]);
-    if (f[0] == 2 && p) tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3], p->name);
+    if (p) tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3], p->name);
+    return p != NULL;
 }
 
 static void tni_optim_destroy(tni_owned *owned)
@@ -8241,7 +8308,10 @@ static void tni_optim_destroy(tni_owned *owned)
     tn_ctx   *ctx = owned->ctx;
     int64_t   i;
     if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
-    for (i = 0; i < o->states; i++) tn_tensor_destroy(o->state[i]);
+    for (i = 0; i < o->states; i++) {
+        tn_tensor_destroy(o->state[i].m[0]);
+        tn_tensor_destroy(o->state[i].m[1]);
+    }
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     tn_tensor_destroy(o->scalars);
     tni_disown(owned);
@@ -8298,11 +8368,11 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 /* Room for the moments of parameters added since the last step. */
 static tn_status tni_optim_grow(tn_optim *o)
 {
-    tn_ctx     *ctx = o->owned.ctx;
-    int64_t     want = 2 * o->params->count;
-    tn_tensor **state;
+    tn_ctx      *ctx = o->owned.ctx;
+    int64_t      want = o->params->count;
+    tni_moments *state;
     if (o->states >= want) return TN_OK;
-    state = (tn_tensor **)tni_alloc(ctx, sizeof *state * (size_t)want, "optim");
+    state = (tni_moments *)tni_alloc(ctx, sizeof *state * (size_t)want, "optim");
     if (!state) return TN_ERR_MEMORY;
     memset(state, 0, sizeof *state * (size_t)want);
     if (o->states > 0) memcpy(state, o->state, sizeof *state * (size_t)o->states);
@@ -8312,21 +8382,27 @@ static tn_status tni_optim_grow(tn_optim *o)
     return TN_OK;
 }
 
-/* The moments of parameter i, made zero at first: v for AdamW, m unless SGD goes without. */
+/* The moments of parameter i, made zero at first: m and v for AdamW, m unless SGD goes without. Their bias
+   correction counts from here: a parameter that comes late, or thaws, starts as one of the first step does. */
 static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
-    int k, wanted = o->desc.kind == TN_ADAMW ? 2 : o->desc.momentum > 0 ? 1 : 0;
+    int       k, wanted = o->desc.kind == TN_ADAMW ? 2 : o->desc.momentum > 0 ? 1 : 0;
+    double    scalars[TNI_SCALARS];
+    tn_status s;
     for (k = 0; k < wanted; k++) {
-        tn_tensor **m = &o->state[2 * i + k];
-        if (!*m) *m = tn_tensor_create(o->owned.ctx, TN_REAL, value->rank, value->shape);
+        tn_tensor **m = &o->state[i].m[k];
+        if (*m) continue;
+        *m = tn_tensor_create(o->owned.ctx, TN_REAL, value->rank, value->shape);
         if (!*m) return TN_ERR_MEMORY;
+        if ((s = tn_read(o->scalars, TN_F64, scalars, TNI_SCALARS)) != TN_OK) return s;
+        o->state[i].born = scalars[TNI_STEP];
     }
     return TN_OK;
 }
 
 static bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
 
-/* Learning rate up, sum of squares over all gradients, clip factor. */
+/* Learning rate up, norm over all gradients, clip factor. */
 static tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
@@ -8344,12 +8420,14 @@ static tn_status tni_optim_begin(tn_optim *o)
         c.in[c.n_in++] = tni_flat_view(p->value->grad);
         c.out[c.n_out++] = tni_view(ctx->fault);
         c.i[0] = i;
+        c.i[1] = o->steps + 1;
         s = tni_run(ctx, &c);
     }
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
     c.out[c.n_out++] = tni_view(ctx->fault);
     c.f[0] = o->desc.clip_norm;
+    c.i[1] = o->steps + 1;
     return tni_run(ctx, &c);
 }
 
@@ -8363,13 +8441,27 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     c.out[c.n_out++] = tni_flat_view(p->value);
     c.out[c.n_out++] = tni_flat_view(p->value->grad);
     for (k = 0; k < 2; k++)
-        if (o->state[2 * i + k]) c.out[c.n_out++] = tni_flat_view(o->state[2 * i + k]);
+        if (o->state[i].m[k]) c.out[c.n_out++] = tni_flat_view(o->state[i].m[k]);
     c.f[0] = adamw ? d->beta1 : d->momentum;
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
     c.f[3] = d->weight_decay * p->decay_scale;
     c.f[4] = p->lr_scale;
+    c.f[5] = o->state[i].born;
     return tni_run(o->owned.ctx, &c);
+}
+
+/* All that can fail before the first parameter is touched. */
+static tn_status tni_optim_prepare(tn_optim *o)
+{
+    tn_ctx   *ctx = o->owned.ctx;
+    int64_t   i;
+    tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
+    for (i = 0; i < o->params->count && s == TN_OK; i++)
+        if (tni_optim_updates(o->params->item[i])) s = tni_optim_moments(o, i, o->params->item[i]->value);
+    ctx->describe = tni_optim_describe;
+    ctx->describe_with = o;
+    return s == TN_OK ? tni_optim_begin(o) : s;
 }
 
 tn_status tn_optim_step(tn_optim *o)
@@ -8379,14 +8471,11 @@ tn_status tn_optim_step(tn_optim *o)
     tn_status s;
     if (!o) return TN_ERR_ARG;
     ctx = o->owned.ctx;
-    if (ctx->status != TN_OK) return ctx->status;            /* what failed before may have left half a gradient */
-    s = tni_optim_grow(o);
-    for (i = 0; i < o->params->count && s == TN_OK; i++)
-        if (tni_optim_updates(o->params->item[i])) s = tni_optim_moments(o, i, o->params->item[i]->value);
-    if (s != TN_OK) return s;
-    ctx->describe = tni_optim_describe;
-    ctx->describe_with = o;
-    s = tni_optim_begin(o);
+    s = tni_optim_prepare(o);
+    if (s != TN_OK) {
+        tn_params_zero_grad(o->params);
+        return s;
+    }
     for (i = 0; i < o->params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->params->item[i])) s = tni_optim_update(o, i);
     o->steps++;
@@ -8411,7 +8500,6 @@ double tn_optim_grad_norm(const tn_optim *o)
    ====================================================================== */
 
 #ifndef TN_NO_STDIO
-#include <limits.h>
 #endif
 
 /* What a message shows of a file's name: at most the end of it. */
@@ -8479,7 +8567,7 @@ static bool tni_memory_fetch(void *user, uint64_t offset, void *dst, size_t byte
 }
 
 #ifndef TN_NO_STDIO
-/* long is too short for large files on Windows, and only there. */
+/* A long is too short for files over 2 GiB on Windows and on 32-bit machines; only Windows has a way around it here. */
 static bool tni_seek(FILE *f, uint64_t offset)
 {
 #ifdef _WIN32
@@ -10402,6 +10490,7 @@ static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, dou
 {
     double width = tni_label_width(s, size), dots, back;
     size_t bytes;
+    if (!s) return;
     if (width > room) {
         size *= fmax(room / width * 0.999, 0.75);
         width = tni_label_width(s, size);
@@ -11293,7 +11382,7 @@ static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *seri
         if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS) return "a series' colour is not in 0..7";
     }
     if (d->width < 0 || d->width > 65536 || d->height < 0 || d->height > 65536) return "width or height is not in 0..65536";
-    if ((d->log_x && d->x_low <= 0 && d->x_high != 0) || (d->log_y && d->y_low <= 0 && d->y_high != 0)) return "a logarithmic axis begins above zero";
+    if ((d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0)) || (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0))) return "a logarithmic axis begins above zero";
     return NULL;
 }
 
@@ -11398,6 +11487,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_ALIGN
 #undef TNI_ALIVE
 #undef TNI_BLOCKS
+#undef TNI_BLOCK_MOST
 #undef TNI_DIGITS
 #undef TNI_FORMAT_EDGE
 #undef TNI_MLP_KINDS

@@ -107,6 +107,7 @@ static options read_options(int argc, char **argv)
         }
     }
     if (strcmp(o.data, "fashion") && strcmp(o.data, "mnist")) stop("--data is fashion or mnist");
+    if (o.threads > 1024) stop("--threads must be at most 1024");
     if (o.batch < 1 || o.width < 1 || o.epochs < 1 || o.epochs > MAX_EPOCHS) stop("--batch, --width and --epochs must be at least 1, --epochs at most 1000");
     return o;
 }
@@ -312,10 +313,11 @@ static double fold_error(tn_ctx *ctx, const network *net, const tn_cp *cp, const
     for (i = 0; i < test->count; i++) {
         double difference = 0, size = 0;
         for (c = 0; c < CLASSES; c++) {
-            difference = fmax(difference, fabs(a[i * CLASSES + c] - b[i * CLASSES + c]));
-            size = fmax(size, fabs(a[i * CLASSES + c]));
+            double d = fabs(a[i * CLASSES + c] - b[i * CLASSES + c]), l = fabs(a[i * CLASSES + c]);
+            if (!(d <= difference)) difference = d;       /* NaN stays, and shows */
+            if (!(l <= size)) size = l;
         }
-        worst = fmax(worst, difference / size);
+        if (!(difference <= worst * size)) worst = difference / size;
     }
     free(a);
     free(b);
@@ -375,9 +377,10 @@ static void draw_interaction(tn_ctx *ctx, const tn_cp *cp, int64_t c, const opti
 {
     char       title[64];
     tn_tensor *q = tn_cp_interaction_of(cp, c);
-    int64_t    i, n = tn_tensor_count(q);
+    int64_t    i, n = PIXELS * PIXELS;
     double    *v = malloc(sizeof *v * (size_t)n), *sorted = malloc(sizeof *sorted * (size_t)n);
     if (!v || !sorted) stop("no memory for the interaction matrix");
+    check(ctx);
     tn_read(q, TN_F64, v, n);
     for (i = 0; i < n; i++) sorted[i] = fabs(v[i]);
     qsort(sorted, (size_t)n, sizeof *sorted, descending);
@@ -402,7 +405,7 @@ static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const
         qsort(own, (size_t)shown, sizeof *own, descending);
         series[i] = (tn_series){ .name = names[classes[i]], .y = own, .count = shown };
     }
-    save(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){ .title = "Spectra in pixel space: the 40 largest |eigenvalues| of four classes",
+    save(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){ .title = "Spectra in pixel space: the largest |eigenvalues| of four classes",
         .x_title = "rank", .y_title = "eigenvalue", .width = 680, .scale = 2 }), o, "spectra");
     free(v);
 }

@@ -28,7 +28,7 @@ int main(void)
     }
 
     tn_cp *cp = tn_cp_from_mlp(ctx, &layer);                      /* the layer as one tensor on [x;1] */
-    tn_tensor_format(tn_cp_interaction_of(cp, 0), text, sizeof text);
+    if (tn_tensor_format(tn_cp_interaction_of(cp, 0), text, sizeof text) < 0) return puts(tn_ctx_error(ctx)), 1;
     printf("the layer is [a b 1] Q [a b 1]^T with Q =\n%s\n", text);
     tn_ctx_destroy(ctx);
     return 0;

@@ -38,11 +38,11 @@ static void print_eigenvalues(tn_ctx *ctx, const char *name, const tn_cp *cp)
 {
     tn_eigen e;
     double   v[CLASSES * SHOWN];
-    int64_t  c;
-    if (tn_cp_eigen_all(cp, SHOWN, &e) != TN_OK) check(ctx);
-    tn_read(e.values, TN_F64, v, CLASSES * SHOWN);
+    int64_t  c, most = cp->in[0] < 2 * cp->terms ? cp->in[0] : 2 * cp->terms, shown = most < SHOWN ? most : SHOWN;
+    if (tn_cp_eigen_all(cp, shown, &e) != TN_OK) check(ctx);
+    tn_read(e.values, TN_F64, v, CLASSES * shown);
     check(ctx);
-    for (c = 0; c < CLASSES; c++) print_numbers(name, c, v + c * SHOWN, SHOWN);
+    for (c = 0; c < CLASSES; c++) print_numbers(name, c, v + c * shown, shown);
     tn_eigen_destroy(&e);
 }
 
@@ -65,6 +65,7 @@ static tn_tensor *mnist(tn_ctx *ctx, const char *folder, const char *file, doubl
     tn_tensor *t;
     snprintf(path, sizeof path, "%s/%s", folder, file);
     t = tn_idx_load(ctx, path, scale);
+    if (!t) fprintf(stderr, "published: MNIST_DIR holds MNIST's four files, unpacked: sh examples/get_data.sh mnist makes data/mnist\n");
     check(ctx);
     return t;
 }
@@ -93,7 +94,7 @@ int main(int argc, char **argv)
     tn_safetensors *file;
     tn_tensor      *e, *lr, *h, *identity, *images = NULL, *labels = NULL, *factor[2], *logits;
     tn_cp          *layer, *hidden, *pixel, *residual, *unembedded, *whole;
-    double          v[3 * CLASSES];
+    double          v[3 * CLASSES], *ones;
     char            why[256];
     int64_t         d, c;
     size_t          i;
@@ -111,8 +112,12 @@ int main(int argc, char **argv)
         stop("the shapes are not those of embed.weight [d,784], blocks.0.weight [2d,d], head.weight [10,d]");
 
     /* The layer (L x) (x) (R x) as an operator, then with the head (embedding space) and the embedding (pixel space). */
-    identity = tn_full(ctx, 2, (int64_t[]){ d, d }, 0);
-    for (c = 0; c < d; c++) tn_write(tn_slice(tn_slice(identity, 0, c, c + 1), 1, c, c + 1), TN_F64, &(double){ 1 }, 1);
+    ones = calloc((size_t)(d * d), sizeof *ones);
+    if (!ones) stop("no memory for an identity");
+    for (c = 0; c < d; c++) ones[c * d + c] = 1;
+    identity = tn_tensor_2d(ctx, TN_REAL, d, d);
+    tn_write(identity, TN_F64, ones, d * d);
+    free(ones);
     factor[0] = tn_slice(lr, 0, 0, d);
     factor[1] = tn_slice(lr, 0, d, 2 * d);
     layer = tn_cp_create(ctx, 2, identity, factor, false);

@@ -241,6 +241,7 @@ TEST(layers_refuse)
     CHECK_ERROR(ctx, TN_ERR_ARG, "affine: w is NULL");
     CHECK(tn_linear_forward(NULL, &linear, NULL) == NULL);
     CHECK(tn_mlp_forward(ctx, NULL, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp: the layer is NULL");
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
 }

@@ -1193,9 +1193,9 @@ TEST(comparisons_against_dense)
             int      order = 1 + round % 2;
             int64_t  n = test_random_int(&w.seed, 1, 13), size = order == 2 ? n * n : n;
             int64_t  out = test_random_int(&w.seed, 1, 5), other = test_random_int(&w.seed, 1, 5);
-            tn_cp   *a = any_square_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, false);
+            tn_cp   *a = any_square_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
             tn_cp   *b = any_square_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
-            tn_cp   *c = any_square_cp(&w, order, other, 3, n, false);
+            tn_cp   *c = any_square_cp(&w, order, other, 3, n, round & 4);
             double  *s = plain_dense(a), *t = plain_dense(b), *v = plain_dense(c), *g = room(out * other), value, sizes;
             tn_tensor *found;
             if (order == 2) { s = plain_symmetric(s, out, n); t = plain_symmetric(t, out, n); v = plain_symmetric(v, other, n); }
@@ -1577,6 +1577,7 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_gram(cp, cube), TN_ERR_SHAPE, "orders 2 and 3");
     REFUSED(w.ctx, tn_cp_gram(cp, narrow), TN_ERR_SHAPE, "gram:");
     REFUSED(w.ctx, tn_cp_gram(cp, NULL), TN_ERR_ARG, "NULL");
+    REFUSED(w.ctx, tn_cp_gram(cp, any_square_cp(&w, 2, 3, 4, 5, true)), TN_ERR_SHAPE, "constant one");
     REFUSED_STATUS(w.ctx, tn_cp_inner(cp, tn_cp_fold_out(cp, any_matrix(&w, 2, 3), NULL), &value), TN_ERR_SHAPE, "3 and 2 outputs");
     CHECK(value != value);
     REFUSED_STATUS(w.ctx, tn_cp_inner(cp, NULL, &value), TN_ERR_ARG, "NULL");

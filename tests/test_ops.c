@@ -54,6 +54,7 @@ static void setting_end(setting *s)
 static void setting_write(setting *s, int k)
 {
     case_input *in = &s->in[k];
+    if (in->param) tn_ctx_reset(s->ctx);             /* what a tape still reads may not change */
     CHECK_STATUS(tn_write(in->base, TN_F64, in->v, in->count), TN_OK);
 }
 
@@ -579,7 +580,7 @@ static void join(tn_tensor *to, const tn_tensor *w, const tn_tensor *b, bool gra
     else {
         got = (double *)malloc(sizeof(double) * (size_t)(rows * (columns + 1)));
         CHECK_STATUS(tn_read(to->grad, TN_F64, got, rows * (columns + 1)), TN_OK);
-        WORST("augmented gradients against biased", test_max_error(got, all, rows * (columns + 1)), 1e-12);
+        CHECK(test_max_error(got, all, rows * (columns + 1)) <= 1e-12);
         free(got);
     }
     free(vw);

@@ -1,0 +1,219 @@
+/* test_regressions.c: what once went wrong without an error, each as its reader would meet it. */
+
+#include "test.h"
+
+static tn_ctx *ctx_of(tn_dtype dtype, tn_simd simd, int threads)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.simd = simd;
+    d.threads = threads;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static tn_param *vector(tn_params *ps, const char *name, int64_t n, tn_init_rule rule)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = rule;
+    return tn_params_add(ps, name, 1, &n, init);
+}
+
+/* One training step in which the gradient of p is `slope` everywhere. */
+static tn_status step_with_slope(tn_ctx *ctx, tn_optim *o, tn_param *p, double slope)
+{
+    tn_status s;
+    tn_ctx_reset(ctx);
+    tn_record(ctx);
+    s = tn_backward(ctx, tn_sum(ctx, tn_scale(ctx, p->value, slope)));
+    return s == TN_OK ? tn_optim_step(o) : s;
+}
+
+static double first_of(const tn_param *p)
+{
+    double v = 0;
+    CHECK_STATUS(tn_read(tn_slice(p->value, 0, 0, 1), TN_F64, &v, 1), TN_OK);
+    return v;
+}
+
+/* Rows that do not join in memory, all summed into one number: small, and large enough to be split. */
+TEST(sum_of_a_slice)
+{
+    static const int64_t rows[] = {3, 1, 700, 40000};
+    int level, threads;
+    size_t k;
+    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++)
+        for (threads = 1; threads <= 2; threads++)
+            for (k = 0; k < sizeof rows / sizeof *rows; k++) {
+                tn_ctx *ctx = ctx_of(TN_F32, (tn_simd)level, threads);
+                int64_t shape[3], n = rows[k], i;
+                double  want = 0;
+                float  *v = (float *)malloc(sizeof *v * (size_t)(n * 4 + 4));
+                tn_tensor *x;
+                shape[0] = n / 2 + n % 2; shape[1] = n > 1 ? 2 : 1; shape[2] = 4;
+                for (i = 0; i < shape[0] * shape[1] * 4; i++) {
+                    v[i] = (float)(i % 7) - 2;
+                    if (i % 4 < 3) want += (double)v[i];
+                }
+                x = tn_tensor_new(ctx, TN_REAL, 3, shape);
+                tn_write(x, TN_F32, v, shape[0] * shape[1] * 4);
+                CHECK_NEAR(tn_item(tn_sum(ctx, tn_slice(x, 2, 0, 3))), want, 1e-3);
+                CHECK_NEAR(tn_item(tn_mean(ctx, tn_slice(x, 2, 0, 3))), want / (double)(shape[0] * shape[1] * 3), 1e-6);
+                CHECK_CTX(ctx);
+                free(v);
+                tn_ctx_destroy(ctx);
+            }
+}
+
+/* Squares of these overflow a float, the gradients do not: clipping is there for them. */
+TEST(clips_a_huge_gradient)
+{
+    tn_ctx       *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_params    *ps = tn_params_create(ctx);
+    tn_param     *p = vector(ps, "p", 4, TN_INIT_ZERO);
+    tn_optim_desc d;
+    tn_optim     *o;
+    memset(&d, 0, sizeof d);
+    d.kind = TN_SGD;
+    d.lr = 1;
+    d.clip_norm = 1;
+    o = tn_optim_create(ps, &d);
+    CHECK_STATUS(step_with_slope(ctx, o, p, 1e20), TN_OK);
+    CHECK_NEAR(tn_optim_grad_norm(o) / 2e20, 1, 1e-6);
+    CHECK_NEAR(first_of(p), -0.5, 1e-6);
+    tn_ctx_destroy(ctx);
+}
+
+/* A label outside the table is an error of the step, so the step must not happen. */
+TEST(bad_label_updates_nothing)
+{
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_params *ps = tn_params_create(ctx);
+    tn_linear  l;
+    tn_linear_desc ld;
+    tn_optim  *o = tn_optim_create(ps, NULL);
+    tn_tensor *x, *y;
+    int32_t    label[2] = {1, 9};
+    int64_t    shape[2] = {2, 3};
+    double     before[9], after[9];
+    memset(&ld, 0, sizeof ld);
+    ld.in = ld.out = 3;
+    ld.no_bias = true;
+    tn_linear_init(ps, "l", &l, &ld);
+    tn_read(l.w, TN_F64, before, 9);
+    x = tn_full(ctx, 2, shape, 1);
+    y = tn_tensor_1d(ctx, TN_I32, 2);
+    tn_write(y, TN_I32, label, 2);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, tn_linear_forward(ctx, &l, x), y)), TN_OK);
+    CHECK(tn_optim_step(o) == TN_ERR_DATA);
+    CHECK_ERROR(ctx, TN_ERR_DATA, "label 9");
+    tn_read(l.w, TN_F64, after, 9);
+    CHECK(memcmp(before, after, sizeof before) == 0);
+    tn_ctx_destroy(ctx);
+}
+
+/* A parameter that thaws late starts with a step of lr, as one of the first step does. */
+TEST(late_parameter_starts_gently)
+{
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_params *ps = tn_params_create(ctx);
+    tn_param  *early = vector(ps, "early", 2, TN_INIT_ZERO), *late = vector(ps, "late", 2, TN_INIT_ZERO);
+    tn_optim  *o = tn_optim_create(ps, NULL);
+    int        i;
+    tn_params_freeze(ps, "late", true);
+    for (i = 0; i < 100; i++) CHECK_STATUS(step_with_slope(ctx, o, early, 1), TN_OK);
+    tn_params_freeze(ps, "late", false);
+    CHECK_STATUS(step_with_slope(ctx, o, late, 1), TN_OK);
+    CHECK_NEAR(first_of(late), -1e-3, 1e-8);
+    tn_ctx_destroy(ctx);
+}
+
+/* What an earlier recording computed is a constant for the next one, and says so. */
+TEST(stale_intermediate_is_no_leaf)
+{
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_params *ps = tn_params_create(ctx);
+    tn_param  *p = vector(ps, "p", 2, TN_INIT_ONE);
+    tn_tensor *h;
+    tn_record(ctx);
+    h = tn_scale(ctx, p->value, 2);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, h)), TN_OK);
+    tn_record(ctx);
+    CHECK(tn_backward(ctx, tn_sum(ctx, h)) == TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "nothing was recorded");
+    tn_ctx_destroy(ctx);
+}
+
+/* The tape reads its inputs on the way back: they may not change before. What it does not read may. */
+TEST(taped_input_is_not_overwritten)
+{
+    tn_ctx     *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_params  *ps = tn_params_create(ctx);
+    tn_param   *p = vector(ps, "p", 2, TN_INIT_ONE);
+    const float one[2] = {1, 1}, more[2] = {100, 100};
+    tn_tensor  *x, *y, *fresh;
+    tn_record(ctx);
+    x = tn_tensor_1d(ctx, TN_REAL, 2);
+    fresh = tn_tensor_1d(ctx, TN_REAL, 2);
+    tn_watch(fresh);
+    CHECK_STATUS(tn_write(x, TN_F32, one, 2), TN_OK);
+    CHECK_STATUS(tn_write(fresh, TN_F32, one, 2), TN_OK);
+    y = tn_mul(ctx, p->value, x);
+    CHECK_STATUS(tn_write(x, TN_F32, more, 2), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "part of a recording");
+    CHECK_STATUS(tn_write(p->value, TN_F32, more, 2), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "part of a recording");
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
+    CHECK_NEAR(tn_item(tn_slice(p->value->grad, 0, 0, 1)), 1, 0);
+    CHECK_STATUS(tn_write(x, TN_F32, more, 2), TN_OK);
+    tn_ctx_destroy(ctx);
+}
+
+/* (x1 + x2)^2 on two inputs and (x1 + 1)^2 on one and the constant are not the same function. */
+TEST(constant_is_not_an_input)
+{
+    tn_ctx      *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
+    int64_t      one[2] = {1, 1}, two[2] = {1, 2};
+    tn_tensor   *f[2], *p = tn_full(ctx, 2, one, 1);
+    tn_cp       *plain, *biased;
+    double       v;
+    f[0] = f[1] = tn_full(ctx, 2, two, 1);
+    plain = tn_cp_create(ctx, 2, p, f, false);
+    biased = tn_cp_create(ctx, 2, p, f, true);
+    CHECK_STATUS(tn_cp_cosine(plain, biased, &v), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "constant one");
+    CHECK(v != v);
+    tn_ctx_destroy(ctx);
+}
+
+/* 1 + 2^-8 + 1e-12 lies just above the middle between two BF16 numbers, but a float of it is the middle. */
+TEST(bf16_is_rounded_once)
+{
+    tn_ctx      *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
+    tn_tensor   *t = tn_tensor_1d(ctx, TN_BF16, 2);
+    const double in[2] = {1 + 1.0 / 256 + 1e-12, 1 + 3.0 / 256 - 1e-12};
+    double       out[2];
+    CHECK_STATUS(tn_write(t, TN_F64, in, 2), TN_OK);
+    CHECK_STATUS(tn_read(t, TN_F64, out, 2), TN_OK);
+    CHECK_NEAR(out[0], 1 + 1.0 / 128, 0);
+    CHECK_NEAR(out[1], 1 + 1.0 / 128, 0);
+    tn_ctx_destroy(ctx);
+}
+
+/* One huge tensor must not double into the next block. */
+TEST(arena_grows_with_measure)
+{
+    tn_ctx *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    size_t  before;
+    CHECK(tn_tensor_1d(ctx, TN_F32, (int64_t)1 << 28) != NULL);
+    before = tn_ctx_memory(ctx).arena;
+    CHECK(tn_tensor_1d(ctx, TN_F32, 4) != NULL);
+    CHECK(tn_ctx_memory(ctx).arena - before <= (size_t)512 << 20);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(sum_of_a_slice, clips_a_huge_gradient, bad_label_updates_nothing, late_parameter_starts_gently, stale_intermediate_is_no_leaf,
+          taped_input_is_not_overwritten, constant_is_not_an_input, bf16_is_rounded_once, arena_grows_with_measure)
