@@ -647,8 +647,7 @@ TEST(a_step_after_an_error)
     close_world(&w);
 }
 
-/* A parameter that comes later, or thaws, has its own moments, from zero, and its own bias correction; the others keep
-   theirs. */
+/* A parameter that comes later has its own moments, from zero, and its own bias correction; the others keep theirs. */
 TEST(parameters_that_come_later)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -1137,7 +1136,7 @@ TEST(no_memory)
 
 TEST_MAIN(against_plain_loops, against_plain_loops_on_reference, against_plain_loops_on_sealed, golden, schedules,
           biases_and_gains_take_no_decay, a_group_s_scales_are_doubles, frozen_parameters, gradients_add_up,
-          clipping_is_by_the_global_norm, not_finite, not_finite_on_reference, two_optimisers, a_norm_that_overflows,
-          a_bad_label, a_step_after_an_error, parameters_that_come_later, a_teacher_is_learnt,
-          same_bits_for_any_threads_and_twice, training_on_reference, destroyed_in_any_order, defaults_and_bad_descs, init_rules, init_of_the_layers,
+          clipping_is_by_the_global_norm, not_finite, not_finite_on_reference, two_optimisers, a_norm_that_overflows, a_bad_label,
+          a_step_after_an_error, parameters_that_come_later, a_teacher_is_learnt, same_bits_for_any_threads_and_twice,
+          training_on_reference, destroyed_in_any_order, defaults_and_bad_descs, init_rules, init_of_the_layers,
           init_depends_on_the_seed_alone, bad_parameters, bad_layers, half_a_layer, no_memory)
