@@ -39,7 +39,7 @@ demo: build/examples/fashion
 EXAMPLES_RUN = hello gates published
 export WARN PNG_FLAGS EXAMPLES_RUN
 test check:
-	@rm -rf build/*/*.log
+	@rm -rf build/*/*.log $(EXAMPLES_RUN:%=build/examples/%)
 	@$(MAKE) --no-print-directory -k -O -j$(JOBS) $(EXAMPLES_RUN:%=build/examples/%) || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true

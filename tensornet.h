@@ -9,7 +9,7 @@
        In ONE .c or .cpp file                        everywhere else
            #define TENSORNET_IMPLEMENTATION              #include "tensornet.h"
            #include "tensornet.h"
-       cc -O2 program.c -lm         C99 or C++17, no other library. -fopenmp: threads. -O0 is ten times slower.
+       cc -O2 program.c -lm         C99 or C++17, no other library. -fopenmp: threads. -O0 is seven to ten times slower.
 
        tn_ctx *ctx;                                        holds memory, backend, first error
        tn_ctx_create(&ctx, NULL, NULL);

@@ -67,7 +67,7 @@ take_from_package() {
     mkdir -p "$part"
     if [ "$(id -u)" -eq 0 ]; then
         echo "get_data: installing the package $package (31 MB)"
-        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$package" > "$part/log" 2>&1 || failed install
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends "$package" > "$part/log" 2>&1 || failed install
         take /usr/share/datasets/fashion-mnist
     else
         echo "get_data: unpacking the package $package (31 MB)"

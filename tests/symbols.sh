@@ -5,6 +5,17 @@
 set -eu
 command -v nm >/dev/null || { echo "SKIP symbols: needs nm"; exit 77; }
 [ "$(nm -g --defined-only "$1" | grep -c ' tn_')" -gt 0 ] || { echo "FAIL $1: exports no tn_ at all"; exit 1; }
+
+# NAME of each variable of an object that can be written
+writable() {
+    nm -f sysv --defined-only "$1" | awk -F '[| ]+' '$1 !~ /^(__|DW\.ref\.__)/ && $NF ~ /^(\.t?data|\.t?bss|\*COM\*)/ && $NF !~ /^\.data\.rel\.ro/ { print $1 " in " $NF }'
+}
+# The search itself is tried first: where nm prints otherwise it would find nothing, ever.
+probe=$(mktemp)
+trap 'rm -f "$probe"' EXIT
+echo 'int probe_a = 1; static int probe_b; int *probe_c(void) { return &probe_b; }' | cc -x c -c - -o "$probe"
+[ "$(writable "$probe" | grep -c probe_)" -eq 2 ] || { echo "FAIL symbols: nm does not show what can be written"; exit 1; }
+
 bad=$(nm -g --defined-only "$1" | awk '$NF !~ /^(tn_|__|DW\.ref\.__)/ { print "FAIL exported: " $NF }'
-      nm -f sysv --defined-only "$1" | awk -F '[| ]+' '$1 !~ /^(__|DW\.ref\.__)/ && $NF ~ /^(\.t?data|\.t?bss|\*COM\*)/ && $NF !~ /^\.data\.rel\.ro/ { print "FAIL can be written: " $1 " in " $NF }')
+      writable "$1" | sed 's/^/FAIL can be written: /')
 [ -z "$bad" ] || { echo "$bad"; exit 1; }

@@ -12,10 +12,17 @@ look() {
     need "gcc"                 "gcc libc6-dev"   builds gcc -x c -include math.h
     need "g++"                 g++               builds g++ -x c++ -include vector
     need "clang"               clang             builds clang -x c -include math.h
+    need "clang++"             "$(clang_stdcxx)" builds clang++ -x c++ -include vector
     need "OpenMP of clang"     libomp-dev        builds clang -fopenmp -x c -include omp.h
+    need "sanitizers of gcc"   gcc               builds gcc -fsanitize=address,undefined -x c
     need "sanitizers of clang" libclang-rt-dev   builds clang -fsanitize=address,undefined -x c
     need "stb_image_write.h"   libstb-dev        test -f "${STB:-/usr/include/stb}/stb_image_write.h"
     need "gunzip"              gzip              gunzip --version
+}
+# clang++ uses the newest gcc folder it finds, whether that has C++ headers or not.
+clang_stdcxx() {
+    version=$(clang -v 2>&1 | sed -n 's/^Selected GCC.*\/\([0-9]*\).*/\1/p' || :)
+    echo "clang${version:+ libstdc++-$version-dev}"
 }
 need() {   # NAME PACKAGES COMMAND...
     name=$1 package=$2
@@ -61,7 +68,7 @@ fi
 # Lists of packages that are missing or old are the one thing that more rights mend.
 data() { sh examples/get_data.sh fashion; }
 if [ -n "$has_apt" ] && [ -z "$updated" ]; then
-    data 2>/dev/null || { update_lists; data; }
+    data || { update_lists; data; }
 else
     data
 fi
