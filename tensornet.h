@@ -220,6 +220,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) /* accumulate                             */ \
+    X(CHAIN,                  chain)                  \
+    X(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
@@ -366,6 +368,10 @@ TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double 
 /* Act only while recording; else they return x. */
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal            */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /* inverted: kept / (1-p)      */
+/* The product of a chain of matrices, m [b,n,d,d], n >= 1, with its scale apart, so that long chains neither overflow nor vanish:
+   M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   y [b,d,d] of Frobenius norm 1; log_norm [b], or NULL if not wanted.
+   Where the product is zero y is zero, log_norm -inf and the gradient zero. Matrix product states: Stoudenmire & Schwab 2016 */
+TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
@@ -2495,6 +2501,188 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
+/* ---- chain, see >>op-chain: products of small square matrices, whose left factor is read element by element ------ */
+#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
+#define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
+
+/* Rows past the last one repeat it: what they store is the same. */
+TNI_INLINE void TNI_T(chain_8x1)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+{
+    int64_t k;
+#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
+    TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        TNI_V row = TNI_LOAD(b + k * d, lanes);
+#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k]), row, x##r);
+        TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) TNI_STORE(out + tni_min(i + r, d - 1) * d, x##r, lanes);
+    TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+}
+
+TNI_INLINE void TNI_T(chain_4x2)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+{
+    int64_t k;
+#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        TNI_V left = TNI_LOAD(b + k * d, TNI_W), right = TNI_LOAD(b + k * d + TNI_W, lanes);
+#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
+        TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) { TNI_REAL *to = out + tni_min(i + r, d - 1) * d; TNI_STORE(to, x##r, TNI_W); TNI_STORE(to + TNI_W, y##r, lanes); }
+    TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+}
+#undef TNI_CHAIN_ROW
+#undef TNI_CHAIN_ONE
+#undef TNI_CHAIN_TWO
+
+/* out = a b   all [d,d] */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j;
+    for (j = 0; j < d; j += d - j > TNI_W ? 2 * TNI_W : TNI_W) {
+        if (d - j > TNI_W) for (i = 0; i < d; i += 4) TNI_T(chain_4x2)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j - TNI_W));
+        else               for (i = 0; i < d; i += 8) TNI_T(chain_8x1)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j));
+    }
+}
+
+TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
+{
+    TNI_V    even = TNI_SET((TNI_REAL)0), odd = even;
+    TNI_REAL lane[TNI_W];
+    double   total = 0;
+    int64_t  i;
+    for (i = 0; i + TNI_W < n; i += 2 * TNI_W) {
+        TNI_V v = TNI_LOAD(x + i, TNI_W), w = TNI_LOAD(x + i + TNI_W, TNI_T(lanes)(n - i - TNI_W));
+        even = TNI_FMA(v, v, even);
+        odd = TNI_FMA(w, w, odd);
+    }
+    if (i < n) {
+        TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
+        even = TNI_FMA(v, v, even);
+    }
+    TNI_STORE(lane, even + odd, TNI_W);
+    for (i = 0; i < TNI_W; i++) total += (double)lane[i];
+    return total;
+}
+
+/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most products of a
+   chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay zeros, an infinity makes NaN. */
+TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
+{
+    const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
+    double       most = 1, total = TNI_T(chain_squares)(x, n);
+    int64_t      i;
+    if (!must && total > 1 / near_one && total < near_one) return 1;
+    if (!(total > 1 / limit && total < limit)) {
+        for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
+        if (most == 0) return 0;
+        for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / most);
+        total = TNI_T(chain_squares)(x, n);
+    }
+    total = sqrt(total);
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * TNI_SET((TNI_REAL)(1 / total)), k);
+    }
+    return most * total;
+}
+
+/* What the rest of the chain sees of dy and ds. */
+TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
+{
+    double  dot = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
+    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
+}
+
+/* A task is a chain: its products follow each other. */
+TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
+{
+    const tn_call  *c = ((const tni_pass *)arg)->call;
+    int64_t         j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data + task * n * dd;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data + task * (dd + 1), *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
+    TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work, *from;
+    double          log_norm = 0;
+    (void)worker;
+    for (j = 0; j < n; j++, m += dd) {
+        double norm;
+        from = to;
+        to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
+        if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
+        else TNI_T(chain_multiply)(from, m, to, d);
+        norm = TNI_T(chain_norm)(to, dd, j == n - 1);
+        if (v) v[task * n + j] = (TNI_REAL)norm;
+        if (norm != 1) log_norm += log(norm);
+    }
+    memcpy(y, to, sizeof *y * (size_t)dd);
+    y[dd] = (TNI_REAL)log_norm;
+}
+
+TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j;
+    for (i = 0; i < d; i++)
+        for (j = 0; j < d; j++) out[j * d + i] = x[i * d + j];
+}
+
+TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tn_call  *c = ((const tni_pass *)arg)->call;
+    int64_t         i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d, first = task * n, last = first + n - 1;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data, *v = (const TNI_REAL *)c->in[2].data;
+    TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
+    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd, *swap;
+    double          scale = -log((double)v[last]);
+    (void)worker;
+    TNI_T(chain_seed)(g, p + last * dd, (const TNI_REAL *)c->in[3].data + task * (dd + 1), dd);
+    for (j = last; ; j--) {
+        const TNI_REAL *gradient = g;
+        const TNI_REAL  factor = v[last] == 0 ? 0 : (TNI_REAL)exp(scale);
+        const TNI_V     by = TNI_SET(factor);
+        double          norm;
+        if (j > first) {
+            TNI_T(chain_transpose)(p + (j - 1) * dd, turned, d);
+            TNI_T(chain_multiply)(turned, g, product, d);
+            gradient = product;
+        }
+        for (i = 0; i < dd; i += TNI_W) {
+            int       k = TNI_T(lanes)(dd - i);
+            TNI_REAL *to = dm + j * dd + i;
+            TNI_V     x = by;
+            if (factor != 0) x = x * TNI_LOAD(gradient + i, k);
+            if (c->accumulate) x = x + TNI_LOAD(to, k);
+            TNI_STORE(to, x, k);
+        }
+        if (j == first) break;
+        TNI_T(chain_transpose)(m + j * dd, turned, d);
+        TNI_T(chain_multiply)(g, turned, next, d);
+        norm = TNI_T(chain_norm)(next, dd, false);
+        if (norm != 0 && norm != 1) scale += log(norm);
+        if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
+        swap = g; g = next; next = swap;
+    }
+}
+
+TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
+{
+    tni_pass p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_parallel_for(&cpu->pool, c->in[0].shape[0], fn, &p);
+    return TN_OK;
+}
+
 #if TNI_BITS == 32
 /* ---- float: whole numbers, comparisons, sums in double ---------------------------------- */
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
@@ -3340,6 +3528,8 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
+    case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
+    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
@@ -5588,6 +5778,154 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
     if (n) n->saved[0] = r;
+    return y;
+}
+#endif
+
+/* ---- chain --------------------------------------------------- >>op-chain
+   P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
+   dM_j = e^(l + g) P_(j-1)^T G_j      l = log of what P_(j-1) was divided by, g = that of G_j
+   G_(n-1) = (dy - <y,dy> y + ds y),  g = -s;   G_(j-1) = G_j M_j^T / its norm
+   saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can. l + g is carried as one number: -log v_(n-1) at first. */
+
+/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could overflow. */
+static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
+{
+    double  most = 0, sum = 0, norm;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        double size = fabs((double)x[i]);
+        if (!(size <= most)) most = size;                  /* keeps a NaN */
+    }
+    if (most == 0) return 0;
+    for (i = 0; i < n; i++) sum += (double)x[i] / most * ((double)x[i] / most);
+    norm = (double)(TNI_REAL)(most * sqrt(sum));
+    for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / norm);
+    return norm;
+}
+
+/* c = a b, or a^T b, or a b^T.   all [d,d] */
+static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j, k;
+    for (i = 0; i < d; i++)
+        for (j = 0; j < d; j++) {
+            double sum = 0;
+            for (k = 0; k < d; k++) sum += (double)a[ta ? k * d + i : i * d + k] * (double)b[tb ? j * d + k : k * d + j];
+            out[i * d + j] = (TNI_REAL)sum;
+        }
+}
+
+/* The gradient of the normalised product, which is what the rest of the chain sees of dy and ds. */
+static void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
+{
+    double  dot = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
+    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
+}
+
+static void TNI_T(chain)(const tn_call *c)
+{
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
+    TNI_REAL       *work = (TNI_REAL *)c->out[3].data;
+    int64_t         b, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    for (b = 0; b < c->in[0].shape[0]; b++, y += dd + 1) {
+        double log_norm = 0;
+        for (j = 0; j < n; j++, m += dd) {
+            TNI_REAL *to = p ? p + (b * n + j) * dd : work + j % 2 * dd, *from = p ? to - dd : work + (j + 1) % 2 * dd;
+            double    norm;
+            if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
+            else TNI_T(chain_product)(from, false, m, false, to, d);
+            norm = TNI_T(chain_normalise)(to, dd);
+            if (v) v[b * n + j] = (TNI_REAL)norm;
+            log_norm += log(norm);
+            if (j == n - 1) memcpy(y, to, sizeof *y * (size_t)dd);
+        }
+        y[dd] = (TNI_REAL)log_norm;
+    }
+}
+
+static void TNI_T(chain_backward)(const tn_call *c)
+{
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data, *v = (const TNI_REAL *)c->in[2].data;
+    const TNI_REAL *dout = (const TNI_REAL *)c->in[3].data;
+    TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data;
+    int64_t         b, i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    for (b = 0; b < c->in[0].shape[0]; b++, dout += dd + 1) {
+        TNI_REAL *g = work, *next = work + dd, *product = work + 2 * dd, *swap;
+        int64_t   last = (b + 1) * n - 1;
+        double    scale = -log((double)v[last]);
+        TNI_T(chain_seed)(g, p + last * dd, dout, dd);
+        for (j = last; j >= b * n; j--) {
+            double norm, factor = v[last] == 0 ? 0 : exp(scale);
+            if (j > b * n) TNI_T(chain_product)(p + (j - 1) * dd, true, g, false, product, d);
+            else           memcpy(product, g, sizeof *g * (size_t)dd);
+            for (i = 0; i < dd; i++) {
+                double gradient = factor == 0 ? 0 : factor * (double)product[i];
+                dm[j * dd + i] = (TNI_REAL)(c->accumulate ? (double)dm[j * dd + i] + gradient : gradient);
+            }
+            if (j == b * n) break;
+            TNI_T(chain_product)(g, false, m + j * dd, true, next, d);
+            norm = TNI_T(chain_normalise)(next, dd);
+            if (norm != 0) scale += log(norm);
+            scale -= log((double)v[j - 1]);
+            swap = g; g = next; next = swap;
+        }
+    }
+}
+
+#ifdef TNI_ONCE
+/* Room for `count` matrices of each chain: kernels do not allocate. */
+static tn_tensor *tni_chain_work(tn_tensor *m, int64_t count)
+{
+    return tn_tensor_3d(m->ctx, TN_REAL, m->shape[0], count, m->shape[2] * m->shape[2]);
+}
+
+static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call    c = tni_call(TN_KERNEL_CHAIN_BACKWARD, 0, NULL, 0, NULL);
+    tn_tensor *work = tni_chain_work(n->in[0], 4);
+    if (!work) return;
+    c.in[c.n_in++] = tni_view(n->in[0]);
+    c.in[c.n_in++] = tni_view(n->saved[0]);
+    c.in[c.n_in++] = tni_view(n->saved[1]);
+    c.in[c.n_in++] = tni_view(n->out->grad);
+    c.n_out = 2;
+    c.out[1] = tni_view(work);
+    tni_run_grad(ctx, &c, n->in[0]);
+}
+
+tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
+{
+    tn_tensor *out, *p = NULL, *v = NULL, *work, *y;
+    tn_call    c;
+    tni_node  *node;
+    int64_t    d, shape[3];
+    if (log_norm) *log_norm = NULL;
+    if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
+    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, but must be [b,n,d,d] with n >= 1", TNI_SHAPE(m));
+        return NULL;
+    }
+    d = m->shape[2];
+    if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
+    if (ctx->recording && tni_wants_grad(m) && (!(p = tni_like(ctx, m)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1])))) return NULL;
+    c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
+    c.n_out = 4;
+    c.out[1] = tni_view(p);
+    c.out[2] = tni_view(v);
+    c.out[3] = tni_view(work);
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
+    if (node) { node->saved[0] = p; node->saved[1] = v; }
+    /* The two results are views of one tensor, so that their gradients arrive together. */
+    shape[0] = m->shape[0]; shape[1] = d; shape[2] = d;
+    y = tn_slice(out, 1, 0, d * d);
+    if (log_norm && y && !(*log_norm = tn_slice(out, 1, d * d, d * d + 1))) return NULL;
+    if (y) { y->rank = 3; memcpy(y->shape, shape, sizeof shape); y->strides[1] = d; y->strides[2] = 1; }
+    if (log_norm && *log_norm) (*log_norm)->rank = 1;
     return y;
 }
 #endif
