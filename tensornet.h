@@ -1673,6 +1673,7 @@ enum {
     TNI_GEMM_LARGE = 3 << 20,
     TNI_GEMM_SMALL = 1 << 18,
     TNI_GEMM_DEPTH = 3072,              /* bytes of a row of A in a block, at most */
+    TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
     TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
     TNI_CPU_PARTS  = 1024               /* most tasks of a pass that leave a partial sum each */
@@ -1975,6 +1976,9 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_INLINE static inline
 #endif
 
+#ifndef TNI_DOTS_MOST
+#define TNI_DOTS_MOST 8
+#endif
 /* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----------------
    TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
    so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
@@ -2099,27 +2103,48 @@ typedef struct TNI_T(gemm) {
     TNI_REAL        alpha, beta;
     TNI_REAL       *panels_a, *panels_b;
     int64_t         i0, rows, j0, cols, k0, depth;     /* the block in work */
+    int64_t         panels_i, panels_j;                /* panels in it */
     int64_t         packed_a, packed_b;                /* the first packed panel; those before are read in place */
+    int64_t         high;                              /* rows of a panel of A */
 } TNI_T(gemm);
 
-/* sums[rows, 2W] = A B. Called with constants for `rows` and `wide` (two vectors, not one), so that all
-   conditions go. The sums are named variables since gcc keeps an array of them in memory. */
-TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, int64_t depth, const TNI_REAL *a, int64_t a_row, int64_t a_col,
-                                 const TNI_REAL *b, int64_t b_row, TNI_REAL *sums)
+/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Its last vector has `last` lanes, in memory too. */
+typedef struct TNI_T(tile) {
+    const TNI_REAL *a, *b, *from;
+    TNI_REAL       *c;
+    int64_t         depth, a_row, a_col, b_row, from_row, c_row;
+    int             last;
+} TNI_T(tile);
+
+static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
+
+/* Called with constants for `rows`, `wide` (two vectors, not one) and, where it is known, a_row and last, so
+   that all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
+TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const TNI_T(tile) *t, const int64_t a_row, const int last)
 {
-    const TNI_V zero = TNI_SET(0);
-    int64_t     k;
-#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
+    const int       first = wide ? TNI_W : last;
+    const int64_t   depth = t->depth, a_col = t->a_col, b_row = t->b_row;
+    const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
+    TNI_REAL       *c = t->c;
+    const TNI_V     zero = TNI_SET(0);
+    int64_t         k;
+#define TNI_BEGIN(i) \
+    TNI_V left##i = zero, right##i = zero; \
+    if (i < rows) { \
+        left##i = TNI_LOAD(from, first); \
+        if (wide) right##i = TNI_LOAD(from + TNI_W, last); \
+        from += t->from_row; }
 #define TNI_STEP(i)  if (i < rows) { \
         TNI_V x = TNI_SET(a[i * a_row]); \
         left##i = TNI_FMA(x, b0, left##i); \
         if (wide) right##i = TNI_FMA(x, b1, right##i); }
 #define TNI_END(i)   if (i < rows) { \
-        TNI_STORE(sums + i * TNI_NR, left##i, TNI_W); \
-        if (wide) TNI_STORE(sums + i * TNI_NR + TNI_W, right##i, TNI_W); }
+        TNI_STORE(c, left##i, first); \
+        if (wide) TNI_STORE(c + TNI_W, right##i, last); \
+        c += t->c_row; }
     TNI_ROWS(TNI_BEGIN)
     for (k = 0; k < depth; k++, a += a_col, b += b_row) {
-        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
+        TNI_V b0 = TNI_LOAD(b, first), b1 = wide ? TNI_LOAD(b + TNI_W, last) : zero;
         TNI_ROWS(TNI_STEP)
     }
     TNI_ROWS(TNI_END)
@@ -2128,52 +2153,26 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, int64_t depth,
 #undef TNI_END
 }
 
-TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, int64_t depth, const TNI_REAL *a, int64_t a_row, int64_t a_col,
-                               const TNI_REAL *b, int64_t b_row, TNI_REAL *sums)
+/* Only AVX-512 has masks for nothing: below it the last vector is whole. */
+#if TNI_LEVEL == 2
+#define TNI_LAST(t) (t)->last
+#else
+#define TNI_LAST(t) TNI_W
+#endif
+
+TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 {
-    if (rows == TNI_MR && wide && a_row == 1 && a_col == TNI_MR) {
-        TNI_T(gemm_tile)(TNI_MR, true, depth, a, 1, TNI_MR, b, b_row, sums);
+    if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
+        TNI_T(gemm_tile)(TNI_MR, true, t, 1, TNI_W);
         return;
     }
 #define TNI_CASE(i) \
     case i + 1: \
-        if (wide) TNI_T(gemm_tile)(i + 1, true, depth, a, a_row, a_col, b, b_row, sums); \
-        else TNI_T(gemm_tile)(i + 1, false, depth, a, a_row, a_col, b, b_row, sums); \
+        if (wide) TNI_T(gemm_tile)(i + 1, true, t, t->a_row, TNI_LAST(t)); \
+        else TNI_T(gemm_tile)(i + 1, false, t, t->a_row, TNI_LAST(t)); \
         break;
     switch (rows) { TNI_ROWS(TNI_CASE) default: break; }
 #undef TNI_CASE
-}
-
-/* One vector of C = alpha sums + beta C + bias. */
-TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias, int k)
-{
-    TNI_V v = TNI_LOAD(sums, TNI_W) * TNI_SET(alpha);
-    if (beta != 0) v = TNI_FMA(TNI_SET(beta), TNI_LOAD(c, k), v);
-    if (bias) v = v + TNI_LOAD(bias, k);
-    TNI_STORE(c, v, k);
-}
-
-/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
-TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
-{
-    const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
-    const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
-    const int       left = TNI_T(lanes)(cols), right = cols - left;
-    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col;
-    int             r, q;
-    if (g->c_col == 1 && (!bias || g->bias_col == 1))
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
-            TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
-            if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
-        }
-    else
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
-            for (q = 0; q < cols; q++) {
-                TNI_REAL *to = c + q * g->c_col, v = sums[q] * alpha;
-                if (beta != 0) v += beta * *to;
-                if (bias) v += bias[r * g->bias_row + q * g->bias_col];
-                *to = v;
-            }
 }
 
 #if TNI_X86
@@ -2232,11 +2231,49 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         for (d = 0; d < depth; d++) dst[d * width + lane] = 0;
 }
 
+/* One vector of C = alpha sums + beta C + bias. */
+TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias, int k)
+{
+    TNI_V v = TNI_LOAD(sums, TNI_W) * TNI_SET(alpha);
+    if (beta != 0) v = TNI_FMA(TNI_SET(beta), TNI_LOAD(c, k), v);
+    if (bias) v = v + TNI_LOAD(bias, k);
+    TNI_STORE(c, v, k);
+}
+
+/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
+TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
+{
+    const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
+    const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
+    const int       left = TNI_T(lanes)(cols), right = cols - left;
+    const int       width = (rows + 3) / 4 * 4;
+    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, turned[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
+    int             r, q;
+    if (g->c_col == 1 && (!bias || g->bias_col == 1))
+        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
+            TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
+            if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
+        }
+    else if (g->c_row == 1 && (!bias || g->bias_row == 1)) {
+        TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
+        for (q = 0; q < cols; q++, c += g->c_col)
+            for (r = 0; r < rows; r += TNI_W)
+                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL, TNI_T(lanes)(rows - r));
+    } else
+        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
+            for (q = 0; q < cols; q++) {
+                TNI_REAL *to = c + q * g->c_col, v = sums[q] * alpha;
+                if (beta != 0) v += beta * *to;
+                if (bias) v += bias[r * g->bias_row + q * g->bias_col];
+                *to = v;
+            }
+}
+
 /* Task: one panel, first of A, then of B. */
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    int64_t panel = g->packed_a + task, in_a = tni_ceil_div(g->rows, TNI_MR), at;
+    int64_t panel = g->packed_a + task, in_a = g->panels_i, at;
     (void)worker;
     if (panel < in_a) {
         at = panel * TNI_MR;
@@ -2254,22 +2291,55 @@ enum {
     TNI_T(gemm_across) = 128 / TNI_NR
 };
 
+/* May a tile be written to C as it is? Then `from` is where its sums begin: zeros, the bias, or C itself. */
+TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t i, int64_t j)
+{
+    const TNI_REAL beta = g->k0 == 0 ? g->beta : 1;
+    const bool     bias = g->k0 == 0 && g->bias;
+    t->from = TNI_T(zeros);
+    t->from_row = 0;
+    t->c = g->c + i * g->c_row + j * g->c_col;
+    t->c_row = g->c_row;
+    if (g->alpha != 1 || g->c_col != 1 || (TNI_LEVEL < 2 && t->last != TNI_W)) return false;
+    if (bias) {
+        t->from = g->bias + i * g->bias_row + j * g->bias_col;
+        t->from_row = g->bias_row;
+        return beta == 0 && g->bias_col == 1;
+    }
+    if (beta == 1) {
+        t->from = t->c;
+        t->from_row = t->c_row;
+    }
+    return beta == 0 || beta == 1;
+}
+
 /* The tiles that panels [i,i_end) of A make with panel j of B. */
 TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, int64_t j)
 {
-    TNI_REAL        sums[TNI_MR * 2 * TNI_W];
-    const int64_t   col = j * TNI_NR;
-    const int       cols = (int)tni_min(TNI_NR, g->cols - col);
-    const bool      packed = j >= g->packed_b;
-    const TNI_REAL *b = packed ? g->panels_b + col * g->depth : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
-    const int64_t   b_row = packed ? TNI_NR : g->b_row;
+    TNI_REAL      sums[TNI_MR * 2 * TNI_W];
+    const int64_t col = j * TNI_NR;
+    const int     cols = (int)tni_min(TNI_NR, g->cols - col);
+    const bool    wide = cols > TNI_W, packed = j >= g->packed_b;
+    TNI_T(tile)   t;
+    t.b = packed ? g->panels_b + col * g->depth : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    t.b_row = packed ? TNI_NR : g->b_row;
+    t.depth = g->depth;
+    t.last = wide ? cols - TNI_W : cols;
     for (; i < i_end; i++) {
-        const int64_t row = i * TNI_MR;
-        const int     rows = (int)tni_min(TNI_MR, g->rows - row);
-        if (i >= g->packed_a)
-            TNI_T(gemm_rows)(rows, cols > TNI_W, g->depth, g->panels_a + row * g->depth, 1, TNI_MR, b, b_row, sums);
-        else
-            TNI_T(gemm_rows)(rows, cols > TNI_W, g->depth, g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col, g->a_row, g->a_col, b, b_row, sums);
+        const int64_t row = i * g->high;
+        const int     rows = (int)tni_min(g->high, g->rows - row);
+        t.a = i >= g->packed_a ? g->panels_a + row * g->depth : g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+        t.a_row = i >= g->packed_a ? 1 : g->a_row;
+        t.a_col = i >= g->packed_a ? TNI_MR : g->a_col;
+        if (TNI_T(gemm_direct)(g, &t, g->i0 + row, g->j0 + col)) {
+            TNI_T(gemm_rows)(rows, wide, &t);
+            continue;
+        }
+        t.from = TNI_T(zeros);
+        t.from_row = 0;
+        t.c = sums;
+        t.c_row = TNI_NR;
+        TNI_T(gemm_rows)(rows, wide, &t);
         TNI_T(gemm_store)(g, sums, g->i0 + row, g->j0 + col, rows, cols);
     }
 }
@@ -2278,109 +2348,222 @@ TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, 
 TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    int64_t panels_i = tni_ceil_div(g->rows, TNI_MR), panels_j = tni_ceil_div(g->cols, TNI_NR);
-    int64_t parts_j = tni_ceil_div(panels_j, TNI_T(gemm_across));
+    int64_t parts_j = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
     int64_t i = task / parts_j * TNI_T(gemm_high), j = task % parts_j * TNI_T(gemm_across);
-    int64_t i_end = tni_min(i + TNI_T(gemm_high), panels_i), j_end = tni_min(j + TNI_T(gemm_across), panels_j);
+    int64_t i_end = tni_min(i + TNI_T(gemm_high), g->panels_i), j_end = tni_min(j + TNI_T(gemm_across), g->panels_j);
     (void)worker;
     for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
 }
 
 /* The block of C at (i0,j0), one slab deep; packed panels of B serve all i0. In place: A when B has few
-   columns, B when A has few rows, and neither when transposed (a transposed A is bearable for one panel). */
+   columns, B when A has few rows, both when shallow. Not in place: a transposed A of some depth (bearable for
+   one panel), a transposed B, and an A whose rows lie so that they push each other out of the cache. */
 TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 {
-    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR : g->n <= TNI_NR && g->k <= 256;
-    const bool    few_rows = g->b_col == 1 && g->m <= 8 * TNI_MR;
-    const int64_t panels_a = tni_ceil_div(g->rows, TNI_MR), panels_b = tni_ceil_div(g->cols, TNI_NR);
-    g->packed_a = few_columns ? panels_a : 0;
-    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? panels_b : g->cols / TNI_NR;   /* only whole vectors are read */
-    tni_parallel_for(pool, panels_a - g->packed_a + (g->i0 == 0 ? panels_b - g->packed_b : 0), TNI_T(gemm_pack), g);
-    tni_parallel_for(pool, tni_ceil_div(panels_a, TNI_T(gemm_high)) * tni_ceil_div(panels_b, TNI_T(gemm_across)), TNI_T(gemm_part), g);
+    const int64_t size = (int64_t)sizeof(TNI_REAL);
+    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW, same_set = g->a_row * size % 4096 == 0 && g->rows > 8 && g->depth > 64 / size;
+    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
+    const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
+    g->panels_i = tni_ceil_div(g->rows, TNI_MR);
+    g->panels_j = tni_ceil_div(g->cols, TNI_NR);
+    g->packed_a = few_columns || shallow ? g->panels_i : 0;
+    g->packed_b = !few_rows ? 0 : TNI_LEVEL == 2 || g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
+    g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
+    tni_parallel_for(pool, g->panels_i - g->packed_a + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
+    tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)), TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with one column: A is read once, so memory decides -------------------------- */
-TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
+/* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
+
+/* four[i] = the sum of the lanes of s_i */
+TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
 {
-    TNI_REAL lane[TNI_W];
-    int      i, half;
-    TNI_STORE(lane, v, TNI_W);
-    for (half = TNI_W / 2; half > 0; half /= 2)
-        for (i = 0; i < half; i++) lane[i] += lane[i + half];
-    return lane[0];
+#if TNI_LEVEL == 0
+    TNI_REAL lane[4][TNI_W];
+    int      i, k;
+    TNI_STORE(lane[0], s0, TNI_W);
+    TNI_STORE(lane[1], s1, TNI_W);
+    TNI_STORE(lane[2], s2, TNI_W);
+    TNI_STORE(lane[3], s3, TNI_W);
+    for (i = 0; i < 4; i++)
+        for (four[i] = lane[i][0], k = 1; k < TNI_W; k++) four[i] += lane[i][k];
+#elif TNI_BITS == 32
+#if TNI_LEVEL == 2
+#define TNI_HALF(v) _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))
+#else
+#define TNI_HALF(v) (v)
+#endif
+    __m256 sum = _mm256_hadd_ps(_mm256_hadd_ps(TNI_HALF(s0), TNI_HALF(s1)), _mm256_hadd_ps(TNI_HALF(s2), TNI_HALF(s3)));
+    _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1)));
+#else
+#if TNI_LEVEL == 2
+#define TNI_HALF(v) _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1))
+#else
+#define TNI_HALF(v) (v)
+#endif
+    __m256d s01 = _mm256_hadd_pd(TNI_HALF(s0), TNI_HALF(s1)), s23 = _mm256_hadd_pd(TNI_HALF(s2), TNI_HALF(s3));
+    _mm256_storeu_pd(four, _mm256_add_pd(_mm256_permute2f128_pd(s01, s23, 0x21), _mm256_blend_pd(s01, s23, 12)));
+#endif
+#undef TNI_HALF
 }
 
-TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, TNI_REAL sum)
+TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, TNI_REAL sum)
 {
-    TNI_REAL *c = g->c + i * g->c_row;
+    TNI_REAL *c = g->c + i * g->c_row + j * g->c_col;
     sum *= g->alpha;
     if (g->beta != 0) sum += g->beta * *c;
-    if (g->bias) sum += g->bias[i * g->bias_row];
+    if (g->bias) sum += g->bias[i * g->bias_row + j * g->bias_col];
     *c = sum;
 }
 
-/* Rows that lie in memory: four inner products at once; past the last row, the last row again. */
-TNI_FAST void TNI_T(gemm_dots)(const TNI_T(gemm) *g, int64_t i, int64_t end)
+#if TNI_LEVEL == 2
+#define TNI_DOTS(X) X(0) X(1) X(2) X(3)
+enum { TNI_T(dots_high) = 4 };
+#else
+#define TNI_DOTS(X) X(0) X(1) X(2)
+enum { TNI_T(dots_high) = 3 };
+#endif
+
+/* Rows of A and columns of B that lie in memory: `rows` by four inner products at once; past the last column,
+   the last column again. */
+TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
 {
-    for (; i < end; i += 4) {
-        const TNI_REAL *a0 = g->a + i * g->a_row, *a1 = g->a + tni_min(i + 1, end - 1) * g->a_row;
-        const TNI_REAL *a2 = g->a + tni_min(i + 2, end - 1) * g->a_row, *a3 = g->a + tni_min(i + 3, end - 1) * g->a_row;
-        TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
-        int64_t d;
-        for (d = 0; d < g->k; d += TNI_W) {
-            int   k = TNI_T(lanes)(g->k - d);
-            TNI_V x = TNI_LOAD(g->b + d, k);
-            s0 = TNI_FMA(TNI_LOAD(a0 + d, k), x, s0);
-            s1 = TNI_FMA(TNI_LOAD(a1 + d, k), x, s1);
-            s2 = TNI_FMA(TNI_LOAD(a2 + d, k), x, s2);
-            s3 = TNI_FMA(TNI_LOAD(a3 + d, k), x, s3);
-        }
-        TNI_T(gemm_number)(g, i, TNI_T(lane_sum)(s0));
-        if (i + 1 < end) TNI_T(gemm_number)(g, i + 1, TNI_T(lane_sum)(s1));
-        if (i + 2 < end) TNI_T(gemm_number)(g, i + 2, TNI_T(lane_sum)(s2));
-        if (i + 3 < end) TNI_T(gemm_number)(g, i + 3, TNI_T(lane_sum)(s3));
+    const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
+    const TNI_REAL *b2 = g->b + tni_min(j + 2, end - 1) * g->b_col, *b3 = g->b + tni_min(j + 3, end - 1) * g->b_col;
+    const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL        sums[4 * TNI_T(dots_high)];
+    int64_t         d;
+    int             r, q;
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
+#define TNI_STEP(i, k) if (i < rows) { \
+        TNI_V x = TNI_LOAD(a + i * a_row + d, k); \
+        s##i##0 = TNI_FMA(x, y0, s##i##0); \
+        s##i##1 = TNI_FMA(x, y1, s##i##1); \
+        s##i##2 = TNI_FMA(x, y2, s##i##2); \
+        s##i##3 = TNI_FMA(x, y3, s##i##3); }
+#define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
+#define TNI_REST(i)  TNI_STEP(i, k)
+#define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
+    TNI_DOTS(TNI_BEGIN)
+    for (d = 0; d < whole; d += TNI_W) {
+        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W), y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
+        TNI_DOTS(TNI_WHOLE)
     }
+    if (d < depth) {
+        const int k = (int)(depth - d);
+        TNI_V     y0 = TNI_LOAD(b0 + d, k), y1 = TNI_LOAD(b1 + d, k), y2 = TNI_LOAD(b2 + d, k), y3 = TNI_LOAD(b3 + d, k);
+        TNI_DOTS(TNI_REST)
+    }
+    TNI_DOTS(TNI_END)
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_WHOLE
+#undef TNI_REST
+#undef TNI_END
+    for (r = 0; r < rows; r++)
+        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
-/* Columns that lie in memory: a strip of four vectors gathers x[d] times column d. */
-TNI_FAST void TNI_T(gemm_strips)(const TNI_T(gemm) *g, int64_t i, int64_t end)
-{
-    for (; i < end; i += 4 * TNI_W) {
-        const int64_t   left = end - i;
-        const int       k0 = TNI_T(lanes)(left), k1 = TNI_T(lanes)(tni_max(left - TNI_W, 0));
-        const int       k2 = TNI_T(lanes)(tni_max(left - 2 * TNI_W, 0)), k3 = TNI_T(lanes)(tni_max(left - 3 * TNI_W, 0));
-        const TNI_REAL *a = g->a + i, *b = g->b;
-        TNI_REAL        sums[4 * TNI_W];
-        TNI_V           s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
-        int64_t         d;
-        for (d = 0; d < g->k; d++, a += g->a_col, b += g->b_row) {
-            TNI_V x = TNI_SET(*b);
-            s0 = TNI_FMA(TNI_LOAD(a, k0), x, s0);
-            if (k1 > 0) s1 = TNI_FMA(TNI_LOAD(a + TNI_W, k1), x, s1);
-            if (k2 > 0) s2 = TNI_FMA(TNI_LOAD(a + 2 * TNI_W, k2), x, s2);
-            if (k3 > 0) s3 = TNI_FMA(TNI_LOAD(a + 3 * TNI_W, k3), x, s3);
-        }
-        TNI_STORE(sums, s0, TNI_W);
-        TNI_STORE(sums + TNI_W, s1, TNI_W);
-        TNI_STORE(sums + 2 * TNI_W, s2, TNI_W);
-        TNI_STORE(sums + 3 * TNI_W, s3, TNI_W);
-        for (d = 0; d < 4 * TNI_W && d < left; d++) TNI_T(gemm_number)(g, i + d, sums[d]);
-    }
-}
-
-/* Task: g->rows of them. */
-TNI_FAST void TNI_T(gemm_column_task)(void *arg, int64_t task, int worker)
+/* Task: g->cols columns of C. */
+TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      begin = task * g->rows, end = tni_min(g->m, begin + g->rows);
+    const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
+    int64_t            i, j;
     (void)worker;
-    if (g->a_col == 1 && g->b_row == 1) TNI_T(gemm_dots)(g, begin, end);
-    else TNI_T(gemm_strips)(g, begin, end);
+    for (j = task * g->cols; j < end; j += 4)
+        for (i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
+            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
 }
 
-TNI_FAST bool TNI_T(gemm_is_column)(const TNI_T(gemm) *g)
+/* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
+   there is one vector it may have less than W lanes. */
+TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
 {
-    return g->n == 1 && ((g->a_col == 1 && g->b_row == 1) || g->a_row == 1);
+    const int       cols = (vectors - 1) * TNI_W + last;
+    const int64_t   depth = g->k, a_row = g->a_row, a_col = g->a_col, b_row = g->b_row;
+    const TNI_REAL *a = g->a, *b = g->b + j;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL        sums[3 * 4 * TNI_W];
+    int64_t         d;
+    int             r, q;
+#define TNI_STRIP(X) X(0) X(1) X(2)
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
+#define TNI_STEP(i) if (i < rows) { \
+        TNI_V x = TNI_SET(a[i * a_row]); \
+        s##i##0 = TNI_FMA(x, y0, s##i##0); \
+        if (vectors > 1) s##i##1 = TNI_FMA(x, y1, s##i##1); \
+        if (vectors > 2) s##i##2 = TNI_FMA(x, y2, s##i##2); \
+        if (vectors > 3) s##i##3 = TNI_FMA(x, y3, s##i##3); }
+#define TNI_END(i) if (i < rows) { \
+        TNI_STORE(sums + (i * 4 + 0) * TNI_W, s##i##0, TNI_W); \
+        if (vectors > 1) TNI_STORE(sums + (i * 4 + 1) * TNI_W, s##i##1, TNI_W); \
+        if (vectors > 2) TNI_STORE(sums + (i * 4 + 2) * TNI_W, s##i##2, TNI_W); \
+        if (vectors > 3) TNI_STORE(sums + (i * 4 + 3) * TNI_W, s##i##3, TNI_W); }
+    TNI_STRIP(TNI_BEGIN)
+    for (d = 0; d < depth; d++, a += a_col, b += b_row) {
+        TNI_V y0 = TNI_LOAD(b, vectors > 1 ? TNI_W : last), y1 = zero, y2 = zero, y3 = zero;
+        if (vectors > 1) y1 = TNI_LOAD(b + 1 * TNI_W, TNI_W);
+        if (vectors > 2) y2 = TNI_LOAD(b + 2 * TNI_W, TNI_W);
+        if (vectors > 3) y3 = TNI_LOAD(b + 3 * TNI_W, TNI_W);
+        TNI_STRIP(TNI_STEP)
+    }
+    TNI_STRIP(TNI_END)
+#undef TNI_STRIP
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+    for (r = 0; r < rows; r++)
+        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
+            for (q = 0; q < cols; q += TNI_W)
+                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
+                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
+        else
+            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+}
+
+TNI_INLINE void TNI_T(gemm_strips_of)(const int rows, const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    for (; j + 4 * TNI_W <= end; j += 4 * TNI_W) TNI_T(gemm_strip)(rows, 4, g, j, TNI_W);
+    if (j + 2 * TNI_W <= end) { TNI_T(gemm_strip)(rows, 2, g, j, TNI_W); j += 2 * TNI_W; }
+    for (; j < end; j += TNI_W) TNI_T(gemm_strip)(rows, 1, g, j, TNI_T(lanes)(end - j));
+}
+
+/* Task: g->cols columns of C, of at most three rows. */
+TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    const int64_t      j = task * g->cols, end = tni_min(g->n, j + g->cols);
+    (void)worker;
+    if (g->m == 1) TNI_T(gemm_strips_of)(1, g, j, end);
+    else if (g->m == 2) TNI_T(gemm_strips_of)(2, g, j, end);
+    else TNI_T(gemm_strips_of)(3, g, j, end);
+}
+
+/* The task for few rows; NULL: there are many, or B lies badly. Inner products want some depth: what they
+   spend at its end grows with the rows, what packing B would cost does not. */
+TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t bytes)
+{
+    if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
+    if (g->b_row == 1 && g->m <= TNI_DOTS_MOST && (g->k >= 4 * TNI_W || g->m == 1) && (g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL)))
+        return TNI_T(gemm_dots);
+    return NULL;
+}
+
+TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool, tn_task_fn fn)
+{
+    if (fn == TNI_T(gemm_dots) && g->a_col != 1) {
+        TNI_T(panel)(g->panels_a, (int)g->k, g->a, g->a_col, g->a_row, (int)g->k, g->m);
+        g->a = g->panels_a;
+        g->a_row = g->k;
+        g->a_col = 1;
+    }
+    g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
+    g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
+    tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), fn, g);
 }
 
 /* ---- gemm as a whole ------------------------------------------------------------------ */
@@ -2389,16 +2572,19 @@ TNI_FAST bool TNI_T(gemm_is_column)(const TNI_T(gemm) *g)
 TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    const int64_t slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1), deep = tni_ceil_div(g->k, slabs);
-    const int64_t lines = bytes / size / tni_max(deep, 1), most_rows = lines / TNI_MR * TNI_MR, most_cols = lines / TNI_NR * TNI_NR;
-    int64_t       s;
-    if (TNI_T(gemm_is_column)(g)) {
-        g->rows = tni_max(TNI_GEMM_SMALL / tni_max(g->k, 1), 4 * TNI_W);
-        tni_parallel_for(pool, tni_ceil_div(g->m, g->rows), TNI_T(gemm_column_task), g);
-        return;
-    }
+    tn_task_fn    few = TNI_T(gemm_few)(g, bytes);
+    int64_t       slabs, deep, lines, most_rows, most_cols, s;
     g->panels_a = (TNI_REAL *)(void *)blocks;
     g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
+    if (few) {
+        TNI_T(gemm_few_run)(g, pool, few);
+        return;
+    }
+    slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
+    deep = tni_ceil_div(g->k, slabs);
+    lines = bytes / size / tni_max(deep, 1);
+    most_rows = lines / TNI_MR * TNI_MR;
+    most_cols = lines / TNI_NR * TNI_NR;
     for (g->j0 = 0; g->j0 < g->n; g->j0 += most_cols) {
         g->cols = tni_min(most_cols, g->n - g->j0);
         for (s = 0; s < slabs; s++) {
@@ -2452,12 +2638,16 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
 }
 
 /* Vectors are to run along memory: swapped, when C is stored by columns, or has few and A is transposed.
-   One row is one column of the transposed product. */
-TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g)
+   Few columns are few rows of the transposed product. */
+TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
 {
-    const bool by_columns = g->c_col != 1 && g->c_row == 1;
-    const bool thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
-    if (g->n > 1 && (by_columns || thin || g->m == 1)) TNI_T(gemm_swap)(g);
+    const bool    by_columns = g->c_col != 1 && g->c_row == 1;
+    const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
+    TNI_T(gemm)   turned = *g;
+    if (g->n < g->m) {
+        TNI_T(gemm_swap)(&turned);
+        if (thin || by_columns || TNI_T(gemm_few)(&turned, bytes)) *g = turned;
+    } else if (by_columns && g->n > 1 && !TNI_T(gemm_few)(g, bytes)) TNI_T(gemm_swap)(g);
 }
 
 /* Task: `share` products, by one worker in its own blocks. */
@@ -2467,7 +2657,7 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
     int64_t         i;
     for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
-        TNI_T(gemm_turn)(&g);
+        TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
         TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
     }
 }
@@ -2495,7 +2685,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     for (i = 0; i < batch; i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
         g.m = rows;
-        TNI_T(gemm_turn)(&g);
+        TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
         TNI_T(gemm_one)(&g, work < (double)(64 * TNI_CPU_SHARE) ? &tni_alone : &cpu->pool, cpu->blocks, TNI_GEMM_LARGE);
     }
     return TN_OK;
@@ -3570,6 +3760,8 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_MR
 #undef TNI_ROWS
 #undef TNI_NR
+#undef TNI_LAST
+#undef TNI_DOTS
 #undef TNI_U
 #undef TNI_I
 #undef TNI_D
