@@ -1902,6 +1902,8 @@ enum {
 /* A matrix in place: element (i,j) is p[i row + j col]. */
 typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
 
+typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
+
 typedef struct tni_algebra tni_algebra;
 typedef struct tni_host {               /* who computes, with which threads, and two blocks for gemm */
     const tni_algebra *by;
@@ -1921,8 +1923,8 @@ struct tni_algebra {
        upper triangle is read and written. */
     void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y);
     void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL           */
-    /* >>eigh, divide and conquer; a pole is d_i - origin - tau.   sum z_i^2/pole_i, and the sum of its squares' slope */
-    void   (*poles)(int64_t n, const double *d, const double *z, double origin, double tau, double *value, double *slope);
+    /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
+    tni_sums (*poles)(int64_t n, const double *d, const double *z, double origin, double tau);
     void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);   /* w_i *= pole_i/(d_i - other) */
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);   /* z_i/pole_i, of unit length */
 };
@@ -3530,27 +3532,33 @@ TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
     return TNI_LOAD(rest, TNI_W);
 }
 
-TNI_FAST void TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau, double *value, double *slope)
+TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
 {
-    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau);
-    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0;
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
+    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
     int64_t     i = 0;
+    tni_sums    sums;
     for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
-        TNI_V z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 / TNI_T(gaps)(d + i, o, t, TNI_W);
-        TNI_V z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W);
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
+        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
         value0 = TNI_FMA(z0, q0, value0);
         value1 = TNI_FMA(z1, q1, value1);
         slope0 = TNI_FMA(q0, q0, slope0);
         slope1 = TNI_FMA(q1, q1, slope1);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+        bend1 = TNI_FMA(q1 * r1, q1, bend1);
     }
     for (; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
-        TNI_V z0 = TNI_LOAD(z + i, k), q0 = z0 / TNI_T(gaps)(d + i, o, t, k);
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
         value0 = TNI_FMA(z0, q0, value0);
         slope0 = TNI_FMA(q0, q0, slope0);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
     }
-    *value = TNI_T(lane_sum)(value0 + value1);
-    *slope = TNI_T(lane_sum)(slope0 + slope1);
+    sums.value = TNI_T(lane_sum)(value0 + value1);
+    sums.slope = TNI_T(lane_sum)(slope0 + slope1);
+    sums.bend = TNI_T(lane_sum)(bend0 + bend1);
+    return sums;
 }
 
 TNI_FAST void TNI_T(weights)(int64_t n, const double *d, double origin, double tau, double pole, double *w)
@@ -4436,6 +4444,14 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
 static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first, const char *op)
 {
     int64_t i;
+    if (to == TN_F64 && from == TN_F32) {                    /* the usual two, without a choice for each element */
+        for (i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
+        return TN_OK;
+    }
+    if (to == TN_F32 && from == TN_F64) {
+        for (i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
+        return TN_OK;
+    }
     for (i = 0; i < n; i++) {
         double v = tni_load(src, from, i);
         if (to == TN_I32 && (double)tni_i32_of(v) != v)
@@ -6669,7 +6685,7 @@ static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
    and each is kept as its distance tau from the nearer d, so that all d_i - l have their digits. The vectors
    z_i/(d_i - l) are made not from z but from the z' for which the computed l are exact, and so are orthogonal:
        z'_i^2 = prod_j (l_j - d_i) / prod_(j!=i) (d_j - d_i)
-   Gu & Eisenstat 1995; the iteration is the middle way of Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4] */
+   Gu & Eisenstat 1995; the iteration is Gragg's, as in Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4] */
 enum {
     TNI_LEAF = 32,                             /* rows that QL does              */
     TNI_LEAF_ROTATIONS = 4096,
@@ -6699,8 +6715,8 @@ typedef struct tni_merge {
     int64_t *at;                               /* [k]: place of d_j among the groups */
 } tni_merge;
 
-/* The step of the middle way: a rational function with poles at both ends of the gap, and the sums' values
-   and slopes at tau, is zero at tau + step. left < 0 < right: the ends, seen from tau. */
+/* The step to where c + left_slope left^2/(left - x) + right_slope right^2/(right - x) is zero: a function with
+   poles at both ends of the gap, and the given value at x = 0. left < 0 < right. */
 static double tni_root_step(double left, double right, double value, double left_slope, double right_slope)
 {
     double slope = left_slope + right_slope, a = (left + right) * value - left * right * slope, b = left * right * value;
@@ -6711,33 +6727,37 @@ static double tni_root_step(double left, double right, double value, double left
     return step * value < 0 ? step : -value / slope;
 }
 
-/* Root j: right of d_j, left of d_(j+1); the last one at most rho |z|^2 further. low < tau < high always.
-   A root that is not found is NaN. */
+/* Root j: right of d_j, left of d_(j+1); the last one at most rho |z|^2 further. low < tau < high always. The
+   first step, from the middle, takes the two nearest poles as they are and all others as constant; the next
+   have slope and bend of all of them. A root that is not found is NaN. */
 static void tni_merge_root(const tni_merge *m, int64_t j)
 {
     const tni_algebra *by = m->divide->host->by;
-    const int64_t left = j + 1, right = m->k - left;
-    const double  gap = right > 0 ? m->d[j + 1] - m->d[j] : m->rho * by->dot(m->k, m->z, m->z);
+    const int64_t next_pole = j + 1, above = m->k - next_pole;
+    const double  gap = above > 0 ? m->d[next_pole] - m->d[j] : m->rho * by->dot(m->k, m->z, m->z);
     double low = 0, high = gap, tau = 0.5 * gap, origin = m->d[j], width = gap;
     int    step;
     for (step = 0; step < TNI_ROOT_STEPS; step++) {
-        double psi, psi_slope, phi, phi_slope, value, next, to_left = (m->d[j] - origin) - tau;
-        by->poles(left, m->d, m->z, origin, tau, &psi, &psi_slope);
-        by->poles(right, m->d + left, m->z + left, origin, tau, &phi, &phi_slope);
-        value = 1 / m->rho + psi + phi;
-        if (fabs(value) <= TNI_EPS * (8 * (phi - psi) + 1 / m->rho + fabs(tau) * (psi_slope + phi_slope))) break;
+        tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau), phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
+        double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope, left = (m->d[j] - origin) - tau, next;
+        if (fabs(value) <= TNI_EPS * (8 * (phi.value - psi.value) + 1 / m->rho + fabs(tau) * slope)) break;
         if (value < 0) low = tau;
         else high = tau;
-        if (right == 0) next = tau + value * to_left / (value - psi_slope * to_left);
-        else next = tau + tni_root_step(to_left, (m->d[left] - origin) - tau, value, psi_slope, phi_slope);
-        if (step == 0 && value < 0 && right > 0) {           /* d_(j+1) is the nearer one */
-            origin = m->d[left];
+        if (above == 0) next = tau + value * left / (value - slope * left);
+        else {
+            double right = (m->d[next_pole] - origin) - tau, ours = m->z[j] / left, theirs = m->z[next_pole] / right;
+            double left_slope = (left * right * (psi.bend + phi.bend) - left * slope) / (right - left);
+            next = tau + (step == 0 ? tni_root_step(left, right, value, ours * ours, theirs * theirs)
+                                    : tni_root_step(left, right, value, left_slope, slope - left_slope));
+        }
+        if (step == 0 && value < 0 && above > 0) {           /* d_(j+1) is the nearer one */
+            origin = m->d[next_pole];
             next -= gap;
             tau -= gap;
             low -= gap;
             high -= gap;
         }
-        if (step % 4 == 3) {                                 /* too slow: half of it, by magnitude where that is known */
+        if (step % 8 == 7) {                                 /* too slow: half of it, by magnitude where that is known */
             if (high - low > 0.25 * width) next = low * high > 0 ? copysign(sqrt(fabs(low)) * sqrt(fabs(high)), low) : 0.5 * (low + high);
             width = high - low;
         }
@@ -7156,11 +7176,16 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
     return size > 0 ? rest / size : rest;
 }
 
+/* (A + A^T)/2, by squares that stay in the cache with their mirror images */
 static void tni_symmetrise(int64_t n, double *a)
 {
-    int64_t i, j;
-    for (i = 0; i < n; i++)
-        for (j = i + 1; j < n; j++) a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
+    const int64_t side = 16;
+    int64_t bi, bj, i, j;
+    for (bi = 0; bi < n; bi += side)
+        for (bj = bi; bj < n; bj += side)
+            for (i = bi; i < tni_min(bi + side, n); i++)
+                for (j = tni_max(bj, i + 1); j < tni_min(bj + side, n); j++)
+                    a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
 /* The three below: read, decompose, write, and measure if asked. */
