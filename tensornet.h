@@ -1898,6 +1898,44 @@ static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
     return tni_cpu_copy_run(cpu, &copy);
 }
 
+/* ---- the host's algebra: its inner loops, in double at each level; who uses them is in >>decomp-impl ---------- */
+enum {
+    TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
+    TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
+    TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16,   /* and the fewest that hold a panel */
+    TNI_STRIP     = 32                  /* columns that are rotated together */
+};
+
+/* A matrix in place: element (i,j) is p[i row + j col]. */
+typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
+
+typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
+
+typedef struct tni_algebra tni_algebra;
+typedef struct tni_host {               /* who computes, with which threads, and two blocks for gemm */
+    const tni_algebra *by;
+    const tni_pool    *pool;
+    char              *blocks;
+    int64_t            bytes;           /* of each */
+} tni_host;
+
+struct tni_algebra {
+    /* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. */
+    void   (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c);
+    double (*dot)(int64_t n, const double *x, const double *y);
+    void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x                 */
+    void   (*scale)(int64_t n, double alpha, double *x);
+    void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y]    */
+    /* A -= v w^T + w v^T, unless v is NULL, then y = A x, of all but the first `from` rows and columns; of A the
+       upper triangle is read and written. */
+    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y);
+    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL           */
+    /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
+    tni_sums (*poles)(int64_t n, const double *d, const double *z, double origin, double tau);
+    void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);   /* w_i *= pole_i/(d_i - other) */
+    void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);   /* z_i/pole_i, of unit length */
+};
+
 /* ---- the passes: each level in float, then in double ------------------------------ */
 #if TNI_X86
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -3709,6 +3747,228 @@ TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items
 }
 #endif /* float */
 
+#if TNI_BITS == 64
+/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
+TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c)
+{
+    TNI_T(gemm) g;
+    if (m == 0 || n == 0) return;
+    memset(&g, 0, sizeof g);
+    g.m = m;       g.n = n;       g.k = k;
+    g.a = a.p;     g.a_row = a.row; g.a_col = a.col;
+    g.b = b.p;     g.b_row = b.row; g.b_col = b.col;
+    g.c = c.p;     g.c_row = c.row; g.c_col = c.col;
+    g.alpha = alpha;
+    g.beta = beta;
+    TNI_T(gemm_turn)(&g);
+    TNI_T(gemm_one)(&g, 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT ? &tni_alone : h->pool, h->blocks, h->bytes);
+}
+
+TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
+{
+    TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    for (; i + 4 * TNI_W <= n; i += 4 * TNI_W) {
+        s0 = TNI_FMA(TNI_LOAD(x + i, TNI_W), TNI_LOAD(y + i, TNI_W), s0);
+        s1 = TNI_FMA(TNI_LOAD(x + i + TNI_W, TNI_W), TNI_LOAD(y + i + TNI_W, TNI_W), s1);
+        s2 = TNI_FMA(TNI_LOAD(x + i + 2 * TNI_W, TNI_W), TNI_LOAD(y + i + 2 * TNI_W, TNI_W), s2);
+        s3 = TNI_FMA(TNI_LOAD(x + i + 3 * TNI_W, TNI_W), TNI_LOAD(y + i + 3 * TNI_W, TNI_W), s3);
+    }
+    for (; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        s0 = TNI_FMA(TNI_LOAD(x + i, k), TNI_LOAD(y + i, k), s0);
+    }
+    return TNI_T(lane_sum)((s0 + s1) + (s2 + s3));
+}
+
+TNI_FAST void TNI_T(axpy)(int64_t n, double alpha, const double *x, double *y)
+{
+    const TNI_V by = TNI_SET(alpha);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
+}
+
+TNI_FAST void TNI_T(scale)(int64_t n, double alpha, double *x)
+{
+    const TNI_V by = TNI_SET(alpha);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * by, k);
+    }
+}
+
+TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, double *y)
+{
+    const TNI_V c = TNI_SET(cosine), s = TNI_SET(sine);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V u = TNI_LOAD(x + i, k), v = TNI_LOAD(y + i, k);
+        TNI_STORE(x + i, c * u - s * v, k);
+        TNI_STORE(y + i, s * u + c * v, k);
+    }
+}
+
+/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
+#define TNI_EACH(X) X(0) X(1) X(2) X(3)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi, const TNI_V *wi, const TNI_V *xi,
+                                     const double *v, const double *w, const double *x, double *y, TNI_V *sums)
+{
+    double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
+    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k), b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
+    if (update) {
+        TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
+#define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
+        TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+    }
+#define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
+    TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
+}
+
+/* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
+   of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y)
+{
+    int64_t i, j, r, c, begin;
+    memset(y + from, 0, (size_t)(n - from) * sizeof *y);
+    for (i = from; i < n; i += 4) {
+        const int64_t rows = tni_min(4, n - i);
+        double       *row = a + i * stride;
+        TNI_V         vi[4], wi[4], xi[4], sums[4];
+        for (r = 0; r < rows; r++)
+            for (c = r; c < rows; c++) {
+                double *b = row + r * stride + i + c;
+                if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
+                y[i + r] += *b * x[i + c];
+                if (c > r) y[i + c] += *b * x[i + r];
+            }
+        if (rows < 4) break;
+#define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
+                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
+        TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+        j = i + 4;
+        begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
+        if (j < begin) TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+        for (j = begin; j + TNI_W <= n; j += TNI_W)
+            TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+        if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+#define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
+        TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+    }
+}
+#undef TNI_EACH
+
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y)
+{
+    if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
+    else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
+}
+
+/* Four vectors of each row at a time; of the two rows that a rotation turns the next one wants the upper, y. */
+TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double *strip)
+{
+    int at;
+    for (at = 0; at < TNI_STRIP; at += 4 * TNI_W) {
+        const double *p = list;
+        while (p < end) {
+            double *row = strip + (int64_t)p[0] * TNI_STRIP + at;
+            int64_t count = (int64_t)p[1];
+            TNI_V   y0 = TNI_LOAD(row, TNI_W), y1 = TNI_LOAD(row + TNI_W, TNI_W), y2 = TNI_LOAD(row + 2 * TNI_W, TNI_W), y3 = TNI_LOAD(row + 3 * TNI_W, TNI_W);
+            for (p += 2; count > 0; count--, p += 2) {
+                const TNI_V c = TNI_SET(p[0]), s = TNI_SET(p[1]);
+                TNI_V       x0, x1, x2, x3;
+                row -= TNI_STRIP;
+                x0 = TNI_LOAD(row, TNI_W); x1 = TNI_LOAD(row + TNI_W, TNI_W); x2 = TNI_LOAD(row + 2 * TNI_W, TNI_W); x3 = TNI_LOAD(row + 3 * TNI_W, TNI_W);
+                TNI_STORE(row + TNI_STRIP, s * x0 + c * y0, TNI_W);
+                TNI_STORE(row + TNI_STRIP + TNI_W, s * x1 + c * y1, TNI_W);
+                TNI_STORE(row + TNI_STRIP + 2 * TNI_W, s * x2 + c * y2, TNI_W);
+                TNI_STORE(row + TNI_STRIP + 3 * TNI_W, s * x3 + c * y3, TNI_W);
+                y0 = c * x0 - s * y0; y1 = c * x1 - s * y1; y2 = c * x2 - s * y2; y3 = c * x3 - s * y3;
+            }
+            TNI_STORE(row, y0, TNI_W); TNI_STORE(row + TNI_W, y1, TNI_W); TNI_STORE(row + 2 * TNI_W, y2, TNI_W); TNI_STORE(row + 3 * TNI_W, y3, TNI_W);
+        }
+    }
+}
+
+/* Lanes past the last one divide zero by one. */
+TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
+{
+    double rest[TNI_W];
+    int    i;
+    if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
+    TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
+    for (i = k; i < TNI_W; i++) rest[i] = 1;
+    return TNI_LOAD(rest, TNI_W);
+}
+
+TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
+    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
+    int64_t     i = 0;
+    tni_sums    sums;
+    for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
+        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
+        value0 = TNI_FMA(z0, q0, value0);
+        value1 = TNI_FMA(z1, q1, value1);
+        slope0 = TNI_FMA(q0, q0, slope0);
+        slope1 = TNI_FMA(q1, q1, slope1);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+        bend1 = TNI_FMA(q1 * r1, q1, bend1);
+    }
+    for (; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
+        value0 = TNI_FMA(z0, q0, value0);
+        slope0 = TNI_FMA(q0, q0, slope0);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+    }
+    sums.value = TNI_T(lane_sum)(value0 + value1);
+    sums.slope = TNI_T(lane_sum)(slope0 + slope1);
+    sums.bend = TNI_T(lane_sum)(bend0 + bend1);
+    return sums;
+}
+
+TNI_FAST void TNI_T(weights)(int64_t n, const double *d, double origin, double tau, double pole, double *w)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), p = TNI_SET(pole), zero = TNI_SET(0);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(w + i, TNI_LOAD(w + i, k) * (TNI_T(gaps)(d + i, o, t, k) / TNI_T(gaps)(d + i, p, zero, k)), k);
+    }
+}
+
+TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau);
+    TNI_V       sum = TNI_SET(0);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V q = TNI_LOAD(z + i, k) / TNI_T(gaps)(d + i, o, t, k);
+        sum = TNI_FMA(q, q, sum);
+        TNI_STORE(row + i, q, k);
+    }
+    TNI_T(scale)(n, 1 / sqrt(TNI_T(lane_sum)(sum)), row);
+}
+
+static const tni_algebra TNI_T(algebra) = {
+    TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(upper_times), TNI_T(rotate_strip),
+    TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
+};
+#endif /* double */
+
 /* ---- the entry ---------------------------------------------------------------------------------------------------- */
 TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
@@ -4566,6 +4826,14 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
 static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first, const char *op)
 {
     int64_t i;
+    if (to == TN_F64 && from == TN_F32) {                    /* the usual two, without a choice for each element */
+        for (i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
+        return TN_OK;
+    }
+    if (to == TN_F32 && from == TN_F64) {
+        for (i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
+        return TN_OK;
+    }
     for (i = 0; i < n; i++) {
         double v = tni_load(src, from, i);
         if (to == TN_I32 && (double)tni_i32_of(v) != v)
@@ -6514,69 +6782,36 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #define TNI_EPS 2.220446049250313e-16         /* 2^-52 */
 
 /* ---- host algebra ------------------------------------------ >>host-algebra
-   Vectors where the compiler has them; elsewhere a vector is one double, by the same code. */
-#if defined(__GNUC__) && defined(__AVX512F__)
-#define TNI_LANES 8
-#elif defined(__GNUC__) && defined(__AVX__)
-#define TNI_LANES 4
-#elif defined(__GNUC__)
-#define TNI_LANES 2
-#else
-#define TNI_LANES 1
+   The inner loops come from a tni_host, whose level the context has chosen. */
+
+static const tni_algebra *tni_algebra_of(tn_simd level)
+{
+#if TNI_X86
+    if (level == TN_SIMD_AVX512) return &tni_f64_algebra_avx512;
+    if (level == TN_SIMD_AVX2) return &tni_f64_algebra_avx2;
 #endif
-#if TNI_LANES > 1
-typedef double tni_lanes __attribute__((vector_size(8 * TNI_LANES), aligned(8), may_alias));
-#else
-typedef double tni_lanes;
-#endif
-#define TNI_GET(p) (*(const tni_lanes *)(p))
-#define TNI_PUT(p) (*(tni_lanes *)(p))
-
-static double tni_lanes_sum(const tni_lanes *v)
-{
-    double part[TNI_LANES], sum = 0;
-    int    i;
-    memcpy(part, v, sizeof part);
-    for (i = 0; i < TNI_LANES; i++) sum += part[i];
-    return sum;
+    (void)level;
+    return &tni_f64_algebra_plain;
 }
 
-static double tni_dot(int64_t n, const double *x, const double *y)
+/* Doubles of a block of gemm, for matrices with extents up to `extent`. */
+static int64_t tni_host_block(int64_t extent)
 {
-    tni_lanes a = {0}, b = {0}, c = {0}, d = {0};
-    double    sum = 0;
-    int64_t   i = 0;
-    for (; i + 4 * TNI_LANES <= n; i += 4 * TNI_LANES) {
-        a += TNI_GET(x + i) * TNI_GET(y + i);
-        b += TNI_GET(x + i + TNI_LANES) * TNI_GET(y + i + TNI_LANES);
-        c += TNI_GET(x + i + 2 * TNI_LANES) * TNI_GET(y + i + 2 * TNI_LANES);
-        d += TNI_GET(x + i + 3 * TNI_LANES) * TNI_GET(y + i + 3 * TNI_LANES);
-    }
-    for (; i < n; i++) sum += x[i] * y[i];
-    a = (a + b) + (c + d);
-    return tni_lanes_sum(&a) + sum;
+    return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
 }
 
-static void tni_axpy(int64_t n, double alpha, const double *x, double *y)      /* y += alpha x */
-{
-    int64_t i = 0;
-    for (; i + TNI_LANES <= n; i += TNI_LANES) TNI_PUT(y + i) += alpha * TNI_GET(x + i);
-    for (; i < n; i++) y[i] += alpha * x[i];
-}
+static int64_t tni_host_work(int64_t extent) { return 2 * tni_host_block(extent) + TNI_ALIGN / 8; }
 
-static void tni_rotate(int64_t n, double c, double s, double *x, double *y)    /* [x;y] = [c -s; s c] [x;y] */
+static double *tni_aligned(double *p) { return (double *)(void *)((char *)p + (0 - (uintptr_t)p) % TNI_ALIGN); }
+
+static tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent, double *work)
 {
-    int64_t i = 0;
-    for (; i + TNI_LANES <= n; i += TNI_LANES) {
-        tni_lanes u = TNI_GET(x + i), v = TNI_GET(y + i);
-        TNI_PUT(x + i) = c * u - s * v;
-        TNI_PUT(y + i) = s * u + c * v;
-    }
-    for (; i < n; i++) {
-        double u = x[i], v = y[i];
-        x[i] = c * u - s * v;
-        y[i] = s * u + c * v;
-    }
+    tni_host h;
+    h.by = tni_algebra_of(level);
+    h.pool = pool;
+    h.blocks = (char *)tni_aligned(work);
+    h.bytes = tni_host_block(extent) * 8;
+    return h;
 }
 
 static void tni_swap(int64_t n, double *x, double *y)
@@ -6591,88 +6826,10 @@ static void tni_scale_by(int64_t n, double alpha, double *x)
     for (i = 0; i < n; i++) x[i] *= alpha;
 }
 
-/* A matrix in place: element (i,j) is p[i row + j col]. */
-typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
-
 static tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
 static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
 static tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
-
-/* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. No memory is asked for: a panel of B
-   and a strip of A are packed on the stack, and a tile of C is kept in registers.
-   Goto & van de Geijn 2008. */
-enum { TNI_TILE_ROWS = 4, TNI_TILE_COLS = 2 * TNI_LANES, TNI_DEPTH = 128, TNI_PANEL = 32 };
-
-static void tni_gemm_tile(int64_t k, const double *a, const double *b, double *tile)
-{
-    tni_lanes c00 = {0}, c01 = {0}, c10 = {0}, c11 = {0}, c20 = {0}, c21 = {0}, c30 = {0}, c31 = {0};
-    for (; k > 0; k--, a += TNI_TILE_ROWS, b += TNI_TILE_COLS) {
-        tni_lanes b0 = TNI_GET(b), b1 = TNI_GET(b + TNI_LANES);
-        c00 += a[0] * b0; c01 += a[0] * b1;
-        c10 += a[1] * b0; c11 += a[1] * b1;
-        c20 += a[2] * b0; c21 += a[2] * b1;
-        c30 += a[3] * b0; c31 += a[3] * b1;
-    }
-    TNI_PUT(tile)                     = c00; TNI_PUT(tile +     TNI_LANES) = c01;
-    TNI_PUT(tile + 2 * TNI_LANES)     = c10; TNI_PUT(tile + 3 * TNI_LANES) = c11;
-    TNI_PUT(tile + 4 * TNI_LANES)     = c20; TNI_PUT(tile + 5 * TNI_LANES) = c21;
-    TNI_PUT(tile + 6 * TNI_LANES)     = c30; TNI_PUT(tile + 7 * TNI_LANES) = c31;
-}
-
-/* packed[l * width + i] = source(i, l), zeros for i >= used */
-static void tni_gemm_pack(int64_t used, int64_t width, int64_t k, tni_mat source, double *packed)
-{
-    int64_t i, l;
-    for (l = 0; l < k; l++, packed += width) {
-        const double *from = source.p + l * source.col;
-        for (i = 0; i < used; i++) packed[i] = from[i * source.row];
-        for (; i < width; i++) packed[i] = 0;
-    }
-}
-
-static void tni_gemm_store(int64_t rows, int64_t cols, double alpha, const double *tile, double beta, tni_mat c)
-{
-    int64_t i, j;
-    for (i = 0; i < rows; i++, tile += TNI_TILE_COLS) {
-        double *to = c.p + i * c.row;
-        if (beta == 1) for (j = 0; j < cols; j++) to[j * c.col] += alpha * tile[j];
-        else if (beta == 0) for (j = 0; j < cols; j++) to[j * c.col] = alpha * tile[j];
-        else for (j = 0; j < cols; j++) to[j * c.col] = alpha * tile[j] + beta * to[j * c.col];
-    }
-}
-
-/* The block of C that one packed panel of B [k,n], n <= TNI_PANEL, adds to. */
-static void tni_gemm_panel(int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c)
-{
-    double  panel[TNI_DEPTH * TNI_PANEL], strip[TNI_DEPTH * TNI_TILE_ROWS], tile[TNI_TILE_ROWS * TNI_TILE_COLS];
-    int64_t i, j;
-    for (j = 0; j < n; j += TNI_TILE_COLS)
-        tni_gemm_pack(tni_min(n - j, TNI_TILE_COLS), TNI_TILE_COLS, k, tni_turned(tni_from(b, 0, j)), panel + j * k);
-    for (i = 0; i < m; i += TNI_TILE_ROWS) {
-        int64_t rows = tni_min(m - i, TNI_TILE_ROWS);
-        tni_gemm_pack(rows, TNI_TILE_ROWS, k, tni_from(a, i, 0), strip);
-        for (j = 0; j < n; j += TNI_TILE_COLS) {
-            tni_gemm_tile(k, strip, panel + j * k, tile);
-            tni_gemm_store(rows, tni_min(n - j, TNI_TILE_COLS), alpha, tile, beta, tni_from(c, i, j));
-        }
-    }
-}
-
-static void tni_gemm_f64_host(int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c)
-{
-    int64_t j, l = 0;
-    if (c.col != 1 && c.row == 1) {                          /* C^T = B^T A^T, so that C is written along its rows */
-        tni_gemm_f64_host(n, m, k, alpha, tni_turned(b), tni_turned(a), beta, tni_turned(c));
-        return;
-    }
-    do {                                                     /* at least once: k == 0 leaves beta C */
-        int64_t depth = tni_min(k - l, TNI_DEPTH);
-        for (j = 0; j < n; j += TNI_PANEL)
-            tni_gemm_panel(m, tni_min(n - j, TNI_PANEL), depth, alpha, tni_from(a, 0, l), tni_from(b, l, j), l ? 1.0 : beta, tni_from(c, 0, j));
-        l += depth;
-    } while (l < k);
-}
 
 /* The largest magnitude; infinity where one is NaN. */
 static double tni_largest(int64_t m, int64_t n, tni_mat a)
@@ -6737,30 +6894,33 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
    A product of them is one block, H_0 H_1 .. H_(w-1) = I - V T V^T with T upper triangular:
        T[i][i] = tau_i      T[:i,i] = -tau_i T[:i,:i] (V^T v_i)[:i]
    Schreiber & Van Loan 1989. [dlarft, dlarfb] */
-enum { TNI_BLOCK = 32 };                       /* reflections in a block */
+enum { TNI_BLOCK = 32, TNI_BLOCK_WIDE = 64 };  /* reflections in a block: usually, and of large matrices */
 
-/* Turns x into the v that takes it to (beta,0,..,0), and returns beta. tau == 0 stands for H = I. */
-static double tni_reflector(int64_t n, double *x, double *tau)
+/* Turns x into the v that takes it to (beta,0,..,0), and returns beta. tau == 0 stands for H = I.
+   Where squares are too small to be trusted, x is scaled first. */
+static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
 {
-    double  alpha = x[0], size = 0, beta;
-    int64_t i;
-    for (i = 1; i < n; i++) if (fabs(x[i]) > size) size = fabs(x[i]);
+    double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1, beta;
     x[0] = 1;
     *tau = 0;
-    if (size == 0) return alpha;
-    if (fabs(alpha) > size) size = fabs(alpha);
-    alpha /= size;
-    for (i = 1; i < n; i++) x[i] /= size;
-    beta = -copysign(sqrt(alpha * alpha + tni_dot(n - 1, x + 1, x + 1)), alpha);
-    tni_scale_by(n - 1, 1 / (alpha - beta), x + 1);
+    if (squares < 1e-250) {
+        double size = tni_largest(1, n - 1, tni_rows(x + 1, n));
+        if (size == 0) return alpha;
+        scale = tni_unit_scale(fmax(size, fabs(alpha)));
+        h->by->scale(n - 1, scale, x + 1);
+        squares = h->by->dot(n - 1, x + 1, x + 1);
+        alpha *= scale;
+    }
+    beta = -copysign(sqrt(alpha * alpha + squares), alpha);
+    h->by->scale(n - 1, 1 / (alpha - beta), x + 1);
     *tau = (beta - alpha) / beta;
-    return beta * size;
+    return beta / scale;
 }
 
-static void tni_block_factor(int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
+static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
     int64_t i, j, l;
-    tni_gemm_f64_host(w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
+    h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
     memset(t, 0, (size_t)(w * w) * sizeof *t);
     for (i = 0; i < w; i++) {
         t[i * w + i] = tau[i];
@@ -6772,17 +6932,18 @@ static void tni_block_factor(int64_t m, int64_t w, tni_mat v, const double *tau,
     }
 }
 
-static int64_t tni_reflect_work(int64_t m, int64_t n) { return TNI_BLOCK * (2 * TNI_BLOCK + m + n); }
+static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
-/* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w], w <= TNI_BLOCK. */
-static void tni_reflect(int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed, tni_mat c, double *work)
+/* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w]. V^T C is stored the way C is. */
+static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed, tni_mat c, double *work)
 {
-    double *gram = work, *t = gram + w * w, *vt = t + w * w, *vtc = vt + w * m;
+    double *gram = work, *t = gram + w * w, *vt = t + w * w, *product = vt + w * m;
+    tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
     if (n == 0) return;
-    tni_block_factor(m, w, v, tau, gram, t);
-    tni_gemm_f64_host(m, w, w, 1, v, transposed ? tni_turned(tni_rows(t, w)) : tni_rows(t, w), 0, tni_rows(vt, w));
-    tni_gemm_f64_host(w, n, m, 1, tni_turned(v), c, 0, tni_rows(vtc, n));
-    tni_gemm_f64_host(m, n, w, -1, tni_rows(vt, w), tni_rows(vtc, n), 1, c);
+    tni_block_factor(h, m, w, v, tau, gram, t);
+    h->by->gemm(h, w, m, w, 1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
+    h->by->gemm(h, w, n, m, 1, tni_turned(v), c, 0, vtc);
+    h->by->gemm(h, m, n, w, -1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
 }
 
 /* ---- QR -------------------------------------------------------------- >>qr
@@ -6790,29 +6951,29 @@ static void tni_reflect(int64_t m, int64_t n, int64_t w, tni_mat v, const double
    so that a column, and with it a reflector, lies in one piece. Q's columns are orthonormal whatever
    A's rank; R's diagonal is not negative. */
 
-static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n)); }
+static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
 
 /* Reflectors first .. first+w-1. The finished columns of R leave for r, and zeros take their place,
    so that the rows of `at` hold the reflectors and nothing else. */
-static void tni_qr_panel(int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
+static void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
 {
     int64_t i, j, l;
     for (j = first; j < first + w; j++) {
         double *v = at + j * m;
-        r.p[j * r.row + j * r.col] = tni_reflector(m - j, v + j, tau + j);
+        r.p[j * r.row + j * r.col] = tni_reflector(h, m - j, v + j, tau + j);
         for (i = 0; i < j; i++) { r.p[i * r.row + j * r.col] = v[i]; v[i] = 0; }
         for (l = j + 1; l < first + w; l++)
-            tni_axpy(m - j, -tau[j] * tni_dot(m - j, v + j, at + l * m + j), v + j, at + l * m + j);
+            h->by->axpy(m - j, -tau[j] * h->by->dot(m - j, v + j, at + l * m + j), v + j, at + l * m + j);
     }
 }
 
-static void tni_qr_form(int64_t m, int64_t k, double *at, const double *tau, tni_mat q, double *work)
+static void tni_qr_form(const tni_host *h, int64_t m, int64_t k, double *at, const double *tau, tni_mat q, double *work)
 {
     int64_t i, j, first;
     for (i = 0; i < m; i++)
         for (j = 0; j < k; j++) q.p[i * q.row + j * q.col] = i == j;
     for (first = (k - 1) / TNI_BLOCK * TNI_BLOCK; first >= 0; first -= TNI_BLOCK)
-        tni_reflect(m - first, k - first, tni_min(TNI_BLOCK, k - first), tni_mat_of(at + first * m + first, 1, m), tau + first, false,
+        tni_reflect(h, m - first, k - first, tni_min(TNI_BLOCK, k - first), tni_mat_of(at + first * m + first, 1, m), tau + first, false,
                     tni_from(q, first, first), work);
 }
 
@@ -6828,7 +6989,7 @@ static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat
 }
 
 /* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is left as it is. TN_ERR_NONFINITE where a is not finite. */
-static tn_status tni_qr(int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
+static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
     double *at = work, *tau = at + m * n, *rest = tau + n, largest = tni_largest(m, n, a), scale;
     int64_t i, j, first, k = tni_min(m, n);
@@ -6841,163 +7002,137 @@ static tn_status tni_qr(int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, d
         for (j = 0; j < n; j++) r.p[i * r.row + j * r.col] = 0;
     for (first = 0; first < k; first += TNI_BLOCK) {
         int64_t w = tni_min(TNI_BLOCK, k - first), next = first + w;
-        tni_qr_panel(m, first, w, at, tau, r);
-        tni_reflect(m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true, tni_mat_of(at + next * m + first, 1, m), rest);
+        tni_qr_panel(h, m, first, w, at, tau, r);
+        tni_reflect(h, m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true, tni_mat_of(at + next * m + first, 1, m), rest);
     }
     for (i = 0; i < k; i++)                                  /* a wide A: the columns that have no reflector */
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
-    tni_qr_form(m, k, at, tau, q, rest);
+    tni_qr_form(h, m, k, at, tau, q, rest);
     tni_qr_finish(m, n, k, scale, q, r);
     return TN_OK;
 }
 
 /* ---- symmetric eigenproblem --------------------------------------- >>eigh
    A = V^T diag(l) V, the rows of V are eigenvectors. Three steps:
-   1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1]. Within a block of them A is not touched:
-      A - sum (v w^T + w v^T) stands for it, and is formed at the block's end by matrix products.
-      Dongarra, Hammarling & Sorensen 1989. [dlatrd]
-   2. T = Z^T diag(l) Z by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]. The rotations are
-      recorded and later applied to a strip of a few columns of Z at a time, which stays in the cache
-      and lets each row be loaded once per sweep.
+   1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1] [dsytrd].
+   2. T = Z^T diag(l) Z. Small T by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]; a larger one is
+      torn into two, and their eigenpairs are joined [dstedc].
    3. V = Z Q^T, by blocks of reflections. */
 
-/* ---- 1. to tridiagonal form: only the upper triangle of A is read */
+/* ---- 1. to tridiagonal form: only the upper triangle of A is read
+   A reflection takes A to A - v w^T - w v^T with
+       w = p - (tau/2)(p.v) v      p = tau A v
+   Small matrices stay in the cache: each pass over A takes the last reflection in and multiplies by the next
+   v at once. In large ones a block of reflections is put off: A - sum (v w^T + w v^T) stands for A, and is
+   formed at the block's end by one matrix product.
+   Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
+enum { TNI_TRIDIAGONAL_SMALL = 320 };
 
-/* y = A x from the upper triangle: row i gives y_i its dot product, and the rest of y its mirror image.
-   Four rows at once, so that y is loaded and stored a quarter as often. */
-static void tni_upper_times(int64_t n, const double *a, int64_t stride, const double *x, double *y)
+static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
+
+/* w, from the p = A v that it holds. */
+static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
 {
-    int64_t i, j, r, c;
-    memset(y, 0, (size_t)n * sizeof *y);
-    for (i = 0; i + 4 <= n; i += 4) {
-        const double *a0 = a + i * stride, *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
-        double        x0 = x[i], x1 = x[i + 1], x2 = x[i + 2], x3 = x[i + 3];
-        tni_lanes     s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        for (r = 0; r < 4; r++) {                            /* the 4 x 4 block on the diagonal */
-            y[i + r] += a0[r * stride + i + r] * x[i + r];
-            for (c = r + 1; c < 4; c++) {
-                y[i + r] += a0[r * stride + i + c] * x[i + c];
-                y[i + c] += a0[r * stride + i + c] * x[i + r];
-            }
-        }
-        for (j = i + 4; j + TNI_LANES <= n; j += TNI_LANES) {
-            tni_lanes b0 = TNI_GET(a0 + j), b1 = TNI_GET(a1 + j), b2 = TNI_GET(a2 + j), b3 = TNI_GET(a3 + j), xj = TNI_GET(x + j);
-            s0 += b0 * xj; s1 += b1 * xj; s2 += b2 * xj; s3 += b3 * xj;
-            TNI_PUT(y + j) += (x0 * b0 + x1 * b1) + (x2 * b2 + x3 * b3);
-        }
-        y[i] += tni_lanes_sum(&s0); y[i + 1] += tni_lanes_sum(&s1); y[i + 2] += tni_lanes_sum(&s2); y[i + 3] += tni_lanes_sum(&s3);
-        for (; j < n; j++) {
-            y[i] += a0[j] * x[j]; y[i + 1] += a1[j] * x[j]; y[i + 2] += a2[j] * x[j]; y[i + 3] += a3[j] * x[j];
-            y[j] += (x0 * a0[j] + x1 * a1[j]) + (x2 * a2[j] + x3 * a3[j]);
-        }
-    }
-    for (; i < n; i++) {
-        y[i] += a[i * stride + i] * x[i];
-        for (j = i + 1; j < n; j++) { y[i] += a[i * stride + j] * x[j]; y[j] += a[i * stride + j] * x[i]; }
-    }
+    h->by->scale(m, tau, w);
+    h->by->axpy(m, -0.5 * tau * h->by->dot(m, w, v), v, w);
 }
 
-/* w_k = p - (tau/2)(p.v) v with p = tau (A - sum_q v_q w_q^T + w_q v_q^T) v.   v_q is row q of vs, w_q of ws. */
-static void tni_tridiagonal_partner(int64_t m, int64_t before, const double *a, int64_t stride, const double *v, double tau,
-                                    const double *vs, const double *ws, double *p)
+/* The part that is left, from row `first` on. Row k ends as the reflector v_k, in columns k+1.., after zeros. */
+static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau, double *ws)
 {
-    int64_t q;
-    tni_upper_times(m, a, stride, v, p);
-    for (q = 0; q < before; q++) {
-        const double *vq = vs + q * stride, *wq = ws + q * stride;
-        double        wv = tni_dot(m, wq, v), vv = tni_dot(m, vq, v);
-        tni_axpy(m, -wv, vq, p);
-        tni_axpy(m, -vv, wq, p);
-    }
-    tni_scale_by(m, tau, p);
-    tni_axpy(m, -0.5 * tau * tni_dot(m, p, v), v, p);
-}
-
-/* Rows first .. first+w-1. Row k ends as the reflector v_k, in columns k+1.., after zeros. */
-static void tni_tridiagonal_panel(int64_t n, double *a, int64_t first, int64_t w, double *d, double *e, double *tau, double *ws)
-{
-    int64_t k, q;
-    for (k = first; k < first + w; k++) {
-        double *row = a + k * n;
-        for (q = 0; q < k - first; q++) {
-            const double *vq = a + (first + q) * n, *wq = ws + q * n;
-            tni_axpy(n - k, -vq[k], wq + k, row + k);
-            tni_axpy(n - k, -wq[k], vq + k, row + k);
+    double *v = NULL, *w = ws, *next = ws + n;
+    int64_t k;
+    for (k = first; k < n; k++) {
+        double *row = a + k * n, *spare = w;
+        int64_t from = k + 1, m = n - from;
+        if (v) {
+            double vk = v[k], wk = w[k];
+            h->by->axpy(n - k, -vk, w + k, row + k);
+            h->by->axpy(n - k, -wk, v + k, row + k);
         }
         d[k] = row[k];
-        e[k] = tni_reflector(n - k - 1, row + k + 1, tau + k);
-        memset(row, 0, (size_t)(k + 1) * sizeof *row);
-        tni_tridiagonal_partner(n - k - 1, k - first, row + n + k + 1, n, row + k + 1, tau[k], a + first * n + k + 1, ws + k + 1,
-                                ws + (k - first) * n + k + 1);
+        if (m == 0) break;
+        e[k] = tni_reflector(h, m, row + from, tau + k);
+        memset(row, 0, (size_t)from * sizeof *row);
+        h->by->upper_times(from, n, a, n, v, w, row, next);
+        tni_tridiagonal_partner(h, m, row + from, tau[k], next + from);
+        v = row;
+        w = next;
+        next = spare;
     }
 }
 
-/* A[next:, next:] -= V^T W + W^T V, the upper triangle of it */
-static void tni_tridiagonal_update(int64_t n, double *a, int64_t next, int64_t w, double *vs, double *ws)
+/* Rows first .. first+w-1; ws gets [V;W;V], where V and W have a row for each reflection. */
+static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e, double *tau, double *ws)
+{
+    double *vs = ws, *partners = ws + w * n, coefficient[2 * TNI_BLOCK];
+    int64_t k;
+    for (k = first; k < first + w; k++) {
+        int64_t  before = k - first, m = n - k - 1, from = k + 1;
+        double  *row = a + k * n, *p = partners + before * n + from;
+        tni_mat  v = tni_rows(vs, n), partner = tni_rows(partners, n), c = tni_rows(coefficient, 1);
+        tni_mat  to = tni_rows(row + k, 1);
+        if (before > 0) {
+            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
+            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
+        }
+        d[k] = row[k];
+        e[k] = tni_reflector(h, m, row + from, tau + k);
+        memset(row, 0, (size_t)from * sizeof *row);
+        memcpy(vs + before * n, row, (size_t)n * sizeof *row);
+        h->by->upper_times(from, n, a, n, NULL, NULL, row, partners + before * n);
+        if (before > 0) {
+            h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
+            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
+            h->by->gemm(h, before, 1, m, 1, tni_from(v, 0, from), tni_rows(row + from, 1), 0, c);
+            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
+        }
+        tni_tridiagonal_partner(h, m, row + from, tau[k], p);
+    }
+    memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
+}
+
+/* A[next:, next:] -= [V;W]^T [W;V], the upper triangle of it */
+static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
 {
     int64_t i, height = 2 * TNI_BLOCK;
-    tni_mat v = tni_rows(vs, n), wm = tni_rows(ws, n);
-    for (i = next; i < n; i += height) {
-        int64_t rows = tni_min(height, n - i);
-        tni_mat c = tni_rows(a + i * n + i, n);
-        tni_gemm_f64_host(rows, n - i, w, -1, tni_turned(tni_from(v, 0, i)), tni_from(wm, 0, i), 1, c);
-        tni_gemm_f64_host(rows, n - i, w, -1, tni_turned(tni_from(wm, 0, i)), tni_from(v, 0, i), 1, c);
-    }
+    tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
+    for (i = next; i < n; i += height)
+        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, -1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1, tni_rows(a + i * n + i, n));
 }
 
-static void tni_tridiagonal(int64_t n, double *a, double *d, double *e, double *tau, double *ws)
+static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
 {
-    int64_t first, w;
-    for (first = 0; first < n - 1; first += w) {
-        w = tni_min(TNI_BLOCK, n - 1 - first);
-        tni_tridiagonal_panel(n, a, first, w, d, e, tau, ws);
-        tni_tridiagonal_update(n, a, first + w, w, a + first * n, ws);
+    int64_t first;
+    for (first = 0; n - first > TNI_TRIDIAGONAL_SMALL; first += TNI_BLOCK) {
+        tni_tridiagonal_panel(h, n, a, first, TNI_BLOCK, d, e, tau, ws);
+        tni_tridiagonal_update(h, n, a, first + TNI_BLOCK, TNI_BLOCK, ws);
     }
-    d[n - 1] = a[n * n - 1];
+    tni_tridiagonal_small(h, n, a, first, d, e, tau, ws);
     e[n - 1] = 0;
 }
 
 /* ---- 2. implicit QL, and its rotations
-   The list holds, sweep after sweep: the row below the first rotation, how many there are, then c and s
-   of each. They go upwards: the first turns rows (top-1,top), the next (top-2,top-1), ... */
-enum { TNI_STRIP = 4 * TNI_LANES };
-
+   The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
+   cache and lets each row be loaded once per sweep. The list holds, sweep after sweep: the row below the
+   first rotation, how many there are, then c and s of each. They go upwards: the first turns rows
+   (top-1,top), the next (top-2,top-1), ... */
 typedef struct tni_rotations {
+    const tni_host *host;
     double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
     int64_t used, room, header;                /* header: where this sweep began */
     double *z;                                 /* [n,n], or NULL: values only    */
-    int64_t n;
+    int64_t n, stride;                         /* of z                           */
 } tni_rotations;
-
-static void tni_rotate_strip(const double *list, const double *end, double *strip)
-{
-    while (list < end) {
-        double   *row = strip + (int64_t)list[0] * TNI_STRIP;
-        int64_t   count = (int64_t)list[1];
-        tni_lanes y0 = TNI_GET(row), y1 = TNI_GET(row + TNI_LANES), y2 = TNI_GET(row + 2 * TNI_LANES), y3 = TNI_GET(row + 3 * TNI_LANES);
-        for (list += 2; count > 0; count--, list += 2) {     /* y: the upper of the two rows, which the next rotation wants */
-            double    c = list[0], s = list[1];
-            tni_lanes x0, x1, x2, x3;
-            row -= TNI_STRIP;
-            x0 = TNI_GET(row); x1 = TNI_GET(row + TNI_LANES); x2 = TNI_GET(row + 2 * TNI_LANES); x3 = TNI_GET(row + 3 * TNI_LANES);
-            TNI_PUT(row + TNI_STRIP)                 = s * x0 + c * y0;
-            TNI_PUT(row + TNI_STRIP + TNI_LANES)     = s * x1 + c * y1;
-            TNI_PUT(row + TNI_STRIP + 2 * TNI_LANES) = s * x2 + c * y2;
-            TNI_PUT(row + TNI_STRIP + 3 * TNI_LANES) = s * x3 + c * y3;
-            y0 = c * x0 - s * y0; y1 = c * x1 - s * y1; y2 = c * x2 - s * y2; y3 = c * x3 - s * y3;
-        }
-        TNI_PUT(row) = y0; TNI_PUT(row + TNI_LANES) = y1; TNI_PUT(row + 2 * TNI_LANES) = y2; TNI_PUT(row + 3 * TNI_LANES) = y3;
-    }
-}
 
 static void tni_rotations_apply(tni_rotations *r)
 {
     int64_t i, j, n = r->n;
     for (j = 0; j < n && r->used > 0; j += TNI_STRIP) {
         size_t bytes = (size_t)tni_min(TNI_STRIP, n - j) * sizeof(double);
-        for (i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * n + j, bytes);
-        tni_rotate_strip(r->list, r->list + r->used, r->strip);
-        for (i = 0; i < n; i++) memcpy(r->z + i * n + j, r->strip + i * TNI_STRIP, bytes);
+        for (i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * r->stride + j, bytes);
+        r->host->by->rotate_strip(r->list, r->list + r->used, r->strip);
+        for (i = 0; i < n; i++) memcpy(r->z + i * r->stride + j, r->strip + i * TNI_STRIP, bytes);
     }
     r->used = 0;
 }
@@ -7051,12 +7186,13 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     e[m] = 0;
 }
 
-/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e below eps times the
-   largest element is nothing: T itself is not known better. (Measured by its neighbours alone, noise that
-   is left of zero eigenvalues may never converge.) */
-static tn_status tni_ql(int64_t n, double *d, double *e, int sweeps, tni_rotations *rotations)
+/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing` is zero:
+   eps times the largest element of the whole T, which is not known better. (Measured by its neighbours alone,
+   noise that is left of zero eigenvalues may never converge.) */
+enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; about 1.7 are usual */
+
+static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
 {
-    double  nothing = TNI_EPS * fmax(tni_largest(1, n, tni_rows(d, n)), tni_largest(1, n, tni_rows(e, n)));
     int64_t l, m;
     int     sweep;
     for (l = 0; l < n; l++)
@@ -7070,55 +7206,328 @@ static tn_status tni_ql(int64_t n, double *d, double *e, int sweeps, tni_rotatio
     return TN_OK;
 }
 
-/* ---- 3. all together */
-enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; about 1.7 are usual */
+/* ---- divide and conquer
+   Without its middle off-diagonal element +-rho, T falls into two; their diagonals lose rho at the tear:
+       T = diag(T1,T2) + rho u u^T      Z1, Z2 of T1, T2 make it      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
+   Cuppen 1981. Where rho z_i is nothing, or two d are so near that a rotation makes it nothing, d_i is an
+   eigenvalue already (deflation). The others lie one in each gap of the d, where
+       1/rho + sum_i z_i^2/(d_i - l) = 0
+   and each is kept as its distance tau from the nearer d, so that all d_i - l have their digits. The vectors
+   z_i/(d_i - l) are made not from z but from the z' for which the computed l are exact, and so are orthogonal:
+       z'_i^2 = prod_j (l_j - d_i) / prod_(j!=i) (d_j - d_i)
+   Gu & Eisenstat 1995; the iteration is Gragg's, as in Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4] */
+enum {
+    TNI_LEAF = 32,                             /* rows that QL does              */
+    TNI_LEAF_ROTATIONS = 4096,
+    TNI_ROOT_STEPS = 200,                      /* five or six are usual          */
+    TNI_MERGE_SHARE = 64,                      /* poles in a task                */
+    TNI_MERGE_ARRAYS = 7, TNI_MERGE_LISTS = 5
+};
 
-static int64_t tni_eigh_work(int64_t n) { return (2 + TNI_STRIP) * n + tni_reflect_work(n, n); }
+typedef struct tni_divide {
+    const tni_host *host;
+    int64_t   stride;                          /* of z                                          */
+    double   *z, *d, *e;                       /* [n,stride], [n], [n]                          */
+    double    nothing;                         /* an off-diagonal below is zero                 */
+    double   *packed, *turn;                   /* [n,n] each: rows that are joined, and by what */
+    double   *arrays;                          /* TNI_MERGE_ARRAYS of [n], of numbers           */
+    int64_t  *lists;                           /* TNI_MERGE_LISTS of [n], of indices            */
+    double   *strip, *rotations;               /* for QL, TNI_LEAF_ROTATIONS of them            */
+} tni_divide;
 
-/* V = Z Q^T: the reflectors, the rows of a, from the last block to the first. */
-static void tni_eigh_back(int64_t n, double *a, const double *tau, double *z, double *work)
+/* A rank-one problem of k poles, d ascending. `group` orders the poles by where their rows are not zero. */
+typedef struct tni_merge {
+    const tni_divide *divide;
+    int64_t  k;
+    double   rho;
+    double  *d, *z, *origin, *tau, *values;    /* [k]; value = origin + tau         */
+    double  *pole, *weight;                    /* [k] in the order of groups: d, z' */
+    int64_t *at;                               /* [k]: place of d_j among the groups */
+} tni_merge;
+
+/* The step to where c + left_slope left^2/(left - x) + right_slope right^2/(right - x) is zero: a function with
+   poles at both ends of the gap, and the given value at x = 0. left < 0 < right. */
+static double tni_root_step(double left, double right, double value, double left_slope, double right_slope)
 {
-    int64_t first;
-    for (first = (n - 2) / TNI_BLOCK * TNI_BLOCK; first >= 0; first -= TNI_BLOCK)
-        tni_reflect(n - first - 1, n, tni_min(TNI_BLOCK, n - 1 - first), tni_mat_of(a + first * n + first + 1, 1, n), tau + first, false,
-                    tni_mat_of(z + first + 1, 1, n), work);
+    double slope = left_slope + right_slope, a = (left + right) * value - left * right * slope, b = left * right * value;
+    double c = value - left * left_slope - right * right_slope, root = sqrt(fmax(a * a - 4 * b * c, 0)), step;
+    if (c == 0) step = b / a;
+    else if (a <= 0) step = (a - root) / (2 * c);
+    else step = 2 * b / (a + root);
+    return step * value < 0 ? step : -value / slope;
 }
 
-static tn_status tni_eigh_scaled(int64_t n, double *a, double *values, double *z, double *work)
+/* Root j: right of d_j, left of d_(j+1); the last one at most rho |z|^2 further. low < tau < high always. The
+   first step, from the middle, takes the two nearest poles as they are and all others as constant; the next
+   have slope and bend of all of them. A root that is not found is NaN. */
+static void tni_merge_root(const tni_merge *m, int64_t j)
 {
-    double       *e = work, *tau = e + n, *strip = tau + n, *rest = strip + TNI_STRIP * n;
-    tni_rotations rotations;
-    tn_status     s;
-    int64_t       i;
-    tni_tridiagonal(n, a, values, e, tau, rest);
-    rotations.list = rest; rotations.room = tni_reflect_work(n, n); rotations.used = rotations.header = 0;
-    rotations.strip = strip; rotations.z = z; rotations.n = n;
-    if (z) {
-        memset(z, 0, (size_t)(n * n) * sizeof *z);
-        memset(strip, 0, (size_t)(n * TNI_STRIP) * sizeof *strip);
-        for (i = 0; i < n; i++) z[i * n + i] = 1;
+    const tni_algebra *by = m->divide->host->by;
+    const int64_t next_pole = j + 1, above = m->k - next_pole;
+    const double  gap = above > 0 ? m->d[next_pole] - m->d[j] : m->rho * by->dot(m->k, m->z, m->z);
+    double low = 0, high = gap, tau = 0.5 * gap, origin = m->d[j], width = gap;
+    int    step;
+    for (step = 0; step < TNI_ROOT_STEPS; step++) {
+        tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau), phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
+        double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope, left = (m->d[j] - origin) - tau, next;
+        if (fabs(value) <= TNI_EPS * (8 * (phi.value - psi.value) + 1 / m->rho + fabs(tau) * slope)) break;
+        if (value < 0) low = tau;
+        else high = tau;
+        if (above == 0) next = tau + value * left / (value - slope * left);
+        else {
+            double right = (m->d[next_pole] - origin) - tau, ours = m->z[j] / left, theirs = m->z[next_pole] / right;
+            double left_slope = (left * right * (psi.bend + phi.bend) - left * slope) / (right - left);
+            next = tau + (step == 0 ? tni_root_step(left, right, value, ours * ours, theirs * theirs)
+                                    : tni_root_step(left, right, value, left_slope, slope - left_slope));
+        }
+        if (step == 0 && value < 0 && above > 0) {           /* d_(j+1) is the nearer one */
+            origin = m->d[next_pole];
+            next -= gap;
+            tau -= gap;
+            low -= gap;
+            high -= gap;
+        }
+        if (step % 8 == 7) {                                 /* too slow: half of it, by magnitude where that is known */
+            if (high - low > 0.25 * width) next = low * high > 0 ? copysign(sqrt(fabs(low)) * sqrt(fabs(high)), low) : 0.5 * (low + high);
+            width = high - low;
+        }
+        if (!(next > low && next < high)) next = 0.5 * (low + high);
+        if (next <= low || next >= high) break;              /* neighbours */
+        tau = next;
     }
-    if ((s = tni_ql(n, values, e, TNI_QL_SWEEPS, &rotations)) == TN_OK && z && n > 1) tni_eigh_back(n, a, tau, z, rest);
-    return s;
+    m->origin[j] = origin;
+    m->tau[j] = tau;
+    m->values[j] = step < TNI_ROOT_STEPS ? origin + tau : (double)NAN;
+}
+
+static int64_t tni_merge_end(const tni_merge *m, int64_t task) { return tni_min(m->k, (task + 1) * TNI_MERGE_SHARE); }
+
+static void tni_merge_roots(void *arg, int64_t task, int worker)
+{
+    const tni_merge *m = (const tni_merge *)arg;
+    int64_t j;
+    (void)worker;
+    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) tni_merge_root(m, j);
+}
+
+/* z' of some poles; its signs are those of z, which `weight` holds before. */
+static void tni_merge_weights(void *arg, int64_t task, int worker)
+{
+    const tni_merge   *m = (const tni_merge *)arg;
+    const tni_algebra *by = m->divide->host->by;
+    const int64_t      begin = task * TNI_MERGE_SHARE, end = tni_merge_end(m, task);
+    double             w[TNI_MERGE_SHARE];
+    int64_t            i, j;
+    (void)worker;
+    for (i = begin; i < end; i++) w[i - begin] = 1;
+    for (j = 0; j < m->k; j++) {
+        int64_t own = m->at[j], split = tni_max(begin, tni_min(own, end)), after = tni_max(begin, tni_min(own + 1, end));
+        by->weights(split - begin, m->pole + begin, m->origin[j], m->tau[j], m->d[j], w);
+        if (split < after) w[own - begin] *= (m->pole[own] - m->origin[j]) - m->tau[j];
+        by->weights(end - after, m->pole + after, m->origin[j], m->tau[j], m->d[j], w + (after - begin));
+    }
+    for (i = begin; i < end; i++) m->weight[i] = copysign(sqrt(fmax(-w[i - begin], 0)), m->weight[i]);
+}
+
+static void tni_merge_vectors(void *arg, int64_t task, int worker)
+{
+    const tni_merge *m = (const tni_merge *)arg;
+    int64_t j;
+    (void)worker;
+    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++)
+        m->divide->host->by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], m->divide->turn + j * m->k);
+}
+
+/* order: the indices of x[n], ascending; spare [n]. Merges ever longer runs. */
+static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
+{
+    int64_t run, i, k;
+    for (i = 0; i < n; i++) order[i] = i;
+    for (run = 1; run < n; run *= 2) {
+        for (i = 0; i < n; i += 2 * run) {
+            int64_t middle = tni_min(i + run, n), end = tni_min(i + 2 * run, n), l = i, r = middle;
+            for (k = i; k < end; k++) spare[k] = l < middle && (r >= end || x[order[l]] <= x[order[r]]) ? order[l++] : order[r++];
+        }
+        memcpy(order, spare, (size_t)n * sizeof *order);
+    }
+}
+
+/* Where the row of an eigenvector is not zero. */
+typedef enum tni_support { TNI_FIRST, TNI_BOTH, TNI_SECOND, TNI_DONE, TNI_SUPPORTS } tni_support;
+
+/* Deflation: finds rows that are done, and leaves those that are not, in ascending order, in `left`. z: rows of Z. */
+static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, double *d, double *u, double rho, const int64_t *order,
+                                 int64_t *support, int64_t *left)
+{
+    const double nothing = 8 * v->nothing;
+    int64_t      i, k = 0, held = -1;
+    for (i = 0; i < n; i++) {
+        int64_t row = order[i];
+        if (rho * fabs(u[row]) <= nothing) { support[row] = TNI_DONE; continue; }
+        if (held >= 0) {
+            double both = hypot(u[row], u[held]), c = u[row] / both, s = u[held] / both, apart = d[row] - d[held], dh = d[held], dr = d[row];
+            if (fabs(apart * c * s) <= nothing) {
+                v->host->by->rotate(n, c, s, z + held * v->stride, z + row * v->stride);
+                u[row] = both;
+                d[held] = dh * c * c + dr * s * s;
+                d[row] = dh * s * s + dr * c * c;
+                if (support[row] != support[held]) support[row] = TNI_BOTH;
+                support[held] = TNI_DONE;
+            } else left[k++] = held;
+        }
+        held = row;
+    }
+    if (held >= 0) left[k++] = held;
+    return k;
+}
+
+/* Rows of Z, by where they are not zero, to `packed`: the first n1 columns of FIRST and BOTH, the other columns
+   of BOTH and SECOND, then all of DONE, whose values follow those of the others. */
+static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const double *z, const int64_t *member, const int64_t *count,
+                           const double *d, double *values)
+{
+    int64_t i, k = count[TNI_FIRST] + count[TNI_BOTH] + count[TNI_SECOND];
+    double *to = v->packed;
+    for (i = 0; i < count[TNI_FIRST] + count[TNI_BOTH]; i++, to += n1) memcpy(to, z + member[i] * v->stride, (size_t)n1 * sizeof *to);
+    for (i = count[TNI_FIRST]; i < k; i++, to += n - n1) memcpy(to, z + member[i] * v->stride + n1, (size_t)(n - n1) * sizeof *to);
+    for (i = k; i < n; i++, to += n) {
+        memcpy(to, z + member[i] * v->stride, (size_t)n * sizeof *to);
+        values[i] = d[member[i]];
+    }
+}
+
+/* Z = turn packed, and the rows that are done. */
+static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z, const int64_t *count)
+{
+    const tni_host *h = v->host;
+    int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND], k = up + count[TNI_SECOND], i;
+    double *lower = v->packed + up * n1, *done = lower + down * n2;
+    h->by->gemm(h, k, n1, up, 1, tni_rows(v->turn, k), tni_rows(v->packed, n1), 0, tni_rows(z, v->stride));
+    h->by->gemm(h, k, n2, down, 1, tni_rows(v->turn + count[TNI_FIRST], k), tni_rows(lower, n2), 0, tni_rows(z + n1, v->stride));
+    for (i = k; i < n; i++, done += n) memcpy(z + i * v->stride, done, (size_t)n * sizeof *done);
+}
+
+/* Joins the eigenpairs of rows [first,first+n1) and of the rest of n; e: what was torn. */
+static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n, int64_t n1, double e)
+{
+    double   *z = v->z + first * v->stride + first, *d = v->d + first, *u = v->arrays;
+    int64_t  *order = v->lists, *support = order + n, *left = support + n, *member = left + n, *at = member + n;
+    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], i, tasks;
+    tni_merge m;
+    const tni_pool *pool;
+    for (i = 0; i < n; i++) {
+        u[i] = sqrt(0.5) * (i < n1 ? z[i * v->stride + n1 - 1] : copysign(1, e) * z[i * v->stride + n1]);
+        support[i] = i < n1 ? TNI_FIRST : TNI_SECOND;
+    }
+    m.divide = v; m.rho = 2 * fabs(e); m.at = at;
+    m.d = u + n; m.z = m.d + n; m.origin = m.z + n; m.tau = m.origin + n; m.pole = m.tau + n; m.weight = m.pole + n;
+    tni_sort_index(n, d, order, member);
+    m.k = tni_merge_deflate(v, n, z, d, u, m.rho, order, support, left);
+    for (i = 0; i < n; i++) count[support[i]]++;
+    for (place[0] = 0, i = 1; i < TNI_SUPPORTS; i++) place[i] = place[i - 1] + count[i - 1];
+    for (i = 0; i < m.k; i++) {
+        at[i] = place[support[left[i]]]++;
+        member[at[i]] = left[i];
+        m.d[i] = m.pole[at[i]] = d[left[i]];
+        m.z[i] = m.weight[at[i]] = u[left[i]];
+    }
+    for (i = 0; i < n; i++) if (support[i] == TNI_DONE) member[place[TNI_DONE]++] = i;
+    m.values = u;                                            /* u has been taken over */
+    tni_merge_pack(v, n, n1, z, member, count, d, m.values);
+    tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
+    pool = tasks > 2 ? v->host->pool : &tni_alone;
+    tni_parallel_for(pool, tasks, tni_merge_roots, &m);
+    for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
+    tni_parallel_for(pool, tasks, tni_merge_weights, &m);
+    tni_parallel_for(pool, tasks, tni_merge_vectors, &m);
+    tni_merge_join(v, n, n1, z, count);
+    memcpy(d, m.values, (size_t)n * sizeof *d);
+    return TN_OK;
+}
+
+/* Rows and columns [first,first+n) of Z, which is the identity there. */
+static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
+{
+    int64_t   n1 = n / 2;
+    double    e;
+    tn_status s;
+    if (n <= TNI_LEAF) {
+        tni_rotations r;
+        r.host = v->host; r.list = v->rotations; r.room = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
+        r.strip = v->strip; r.z = v->z + first * v->stride + first; r.n = n; r.stride = v->stride;
+        return tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
+    }
+    e = v->e[first + n1 - 1];
+    v->e[first + n1 - 1] = 0;
+    v->d[first + n1 - 1] -= fabs(e);
+    v->d[first + n1] -= fabs(e);
+    if ((s = tni_divide_run(v, first, n1)) != TN_OK) return s;
+    if ((s = tni_divide_run(v, first + n1, n - n1)) != TN_OK) return s;
+    return tni_merge_halves(v, first, n, n1, e);
+}
+
+/* ---- 3. all together */
+static int64_t tni_divide_work(int64_t n)
+{
+    return 2 * n * n + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n + TNI_LEAF * TNI_STRIP + TNI_LEAF_ROTATIONS;
+}
+
+static int64_t tni_eigh_block(int64_t n) { return n < 512 ? TNI_BLOCK : TNI_BLOCK_WIDE; }
+
+static int64_t tni_eigh_work(int64_t n)
+{
+    return 2 * n + tni_max(tni_divide_work(n), tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n))));
+}
+
+/* Z, [n,n], and d; e is used up. */
+static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, double *e, double *z, double *work)
+{
+    double        nothing = TNI_EPS * fmax(tni_largest(1, n, tni_rows(d, n)), tni_largest(1, n, tni_rows(e, n)));
+    tni_rotations none;
+    tni_divide    v;
+    int64_t       i;
+    if (!z) {
+        memset(&none, 0, sizeof none);
+        return tni_ql(n, d, e, nothing, TNI_QL_SWEEPS, &none);
+    }
+    memset(z, 0, (size_t)(n * n) * sizeof *z);
+    for (i = 0; i < n; i++) z[i * n + i] = 1;
+    v.host = h; v.stride = n; v.z = z; v.d = d; v.e = e; v.nothing = nothing;
+    v.packed = work; v.turn = v.packed + n * n; v.arrays = v.turn + n * n;
+    v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
+    v.strip = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n; v.rotations = v.strip + TNI_LEAF * TNI_STRIP;
+    memset(v.strip, 0, (size_t)(TNI_LEAF * TNI_STRIP) * sizeof *v.strip);
+    return tni_divide_run(&v, 0, n);
+}
+
+/* V = Z Q^T: the reflectors, the rows of a, from the last block to the first. */
+static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double *tau, double *z, double *work)
+{
+    int64_t first, block = tni_eigh_block(n);
+    for (first = (n - 2) / block * block; first >= 0; first -= block)
+        tni_reflect(h, n - first - 1, n, tni_min(block, n - 1 - first), tni_mat_of(a + first * n + first + 1, 1, n), tau + first, false,
+                    tni_mat_of(z + first + 1, 1, n), work);
 }
 
 /* Eigenvalues, ascending, of the symmetric a[n,n], which is used up (and of which the upper triangle counts).
    vectors: [n,n], row i belongs to values[i], its largest component is positive; or NULL.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_eigh(int64_t n, double *a, double *values, double *vectors, double *work)
+static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
-    double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
+    double    largest = tni_largest(n, n, tni_rows(a, n)), scale, *e = work, *tau = e + n, *rest = tau + n;
     tn_status s;
     int64_t   i;
     if (n == 0) return TN_OK;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     scale = tni_unit_scale(largest);
-    tni_scale_by(n * n, scale, a);
-    if ((s = tni_eigh_scaled(n, a, values, vectors, work)) != TN_OK) return s;
+    h->by->scale(n * n, scale, a);
+    tni_tridiagonal(h, n, a, values, e, tau, rest);
+    if ((s = tni_eigh_tridiagonal(h, n, values, e, vectors, rest)) != TN_OK) return s;
+    if (vectors && n > 1) tni_eigh_back(h, n, a, tau, vectors, rest);
     tni_scale_by(n, 1 / scale, values);
     tni_sort_rows(n, values, tni_before_ascending, n, vectors, NULL);
     for (i = 0; vectors && i < n; i++)
-        if (tni_points_down(n, vectors + i * n, 1)) tni_scale_by(n, -1, vectors + i * n);
+        if (tni_points_down(n, vectors + i * n, 1)) h->by->scale(n, -1, vectors + i * n);
     return TN_OK;
 }
 
@@ -7137,17 +7546,17 @@ static int64_t tni_svd_work(int64_t m, int64_t n)
 }
 
 /* Makes rows i and j of y orthogonal, if they are not; squares holds |y_i|^2. */
-static bool tni_jacobi_pair(int64_t n, double *y, double *left, double *squares, int64_t i, int64_t j)
+static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *left, double *squares, int64_t i, int64_t j)
 {
-    double *yi = y + i * n, *yj = y + j * n, product = tni_dot(n, yi, yj), zeta, t, c;
+    double *yi = y + i * n, *yj = y + j * n, product = h->by->dot(n, yi, yj), zeta, t, c;
     if (fabs(product) <= TNI_EPS * sqrt((double)n) * sqrt(squares[i]) * sqrt(squares[j])) return false;
     zeta = (squares[j] - squares[i]) / (2 * product);
     t = copysign(1, zeta) / (fabs(zeta) + sqrt(1 + zeta * zeta));
     c = 1 / sqrt(1 + t * t);
-    tni_rotate(n, c, c * t, yi, yj);
-    tni_rotate(n, c, c * t, left + i * n, left + j * n);
-    squares[i] = tni_dot(n, yi, yi);
-    squares[j] = tni_dot(n, yj, yj);
+    h->by->rotate(n, c, c * t, yi, yj);
+    h->by->rotate(n, c, c * t, left + i * n, left + j * n);
+    squares[i] = h->by->dot(n, yi, yi);
+    squares[j] = h->by->dot(n, yj, yj);
     return true;
 }
 
@@ -7157,26 +7566,26 @@ static double tni_jacobi_noise(int64_t n, const double *squares)
     return TNI_EPS * TNI_EPS * tni_largest(1, n, tni_rows((double *)squares, n));
 }
 
-static tn_status tni_jacobi(int64_t n, double *y, double *left, double *squares)
+static tn_status tni_jacobi(const tni_host *h, int64_t n, double *y, double *left, double *squares)
 {
     int64_t i, j, turned = 1;
     int     sweep;
     for (sweep = 0; sweep < TNI_JACOBI_SWEEPS && turned > 0; sweep++) {
         double noise;
-        for (i = 0; i < n; i++) squares[i] = tni_dot(n, y + i * n, y + i * n);
+        for (i = 0; i < n; i++) squares[i] = h->by->dot(n, y + i * n, y + i * n);
         noise = tni_jacobi_noise(n, squares);
         for (turned = 0, i = 0; i < n; i++)
             for (j = i + 1; j < n && squares[i] > noise; j++)
-                if (squares[j] > noise) turned += tni_jacobi_pair(n, y, left, squares, i, j);
+                if (squares[j] > noise) turned += tni_jacobi_pair(h, n, y, left, squares, i, j);
     }
     return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
 }
 
 /* Rows of y to unit length, their lengths to s, in descending order; returns how many are not zero. */
-static int64_t tni_svd_lengths(int64_t n, double *y, double *left, double *s)
+static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *left, double *s)
 {
     int64_t i, rank = 0;
-    for (i = 0; i < n; i++) s[i] = sqrt(tni_dot(n, y + i * n, y + i * n));
+    for (i = 0; i < n; i++) s[i] = sqrt(h->by->dot(n, y + i * n, y + i * n));
     tni_sort_rows(n, s, tni_before_descending, n, y, left);
     for (rank = 0; rank < n && s[rank] > TNI_EPS * s[0]; rank++) tni_scale_by(n, 1 / s[rank], y + rank * n);
     for (i = rank; i < n; i++) s[i] = 0;
@@ -7186,35 +7595,35 @@ static int64_t tni_svd_lengths(int64_t n, double *y, double *left, double *s)
 
 /* polished = (3 I - L L^T) L / 2: thousands of rotations have left L orthonormal to about 1e-13 only; one
    step of Newton's iteration squares that. Higham 2008, chapter 8. */
-static void tni_svd_polish(int64_t n, double *left, double *product, double *polished)
+static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *product, double *polished)
 {
     tni_mat l = tni_rows(left, n), p = tni_rows(product, n);
-    tni_gemm_f64_host(n, n, n, 1, l, tni_turned(l), 0, p);
+    h->by->gemm(h, n, n, n, 1, l, tni_turned(l), 0, p);
     memcpy(polished, left, (size_t)(n * n) * sizeof *left);
-    tni_gemm_f64_host(n, n, n, -0.5, p, l, 1.5, tni_rows(polished, n));
+    h->by->gemm(h, n, n, n, -0.5, p, l, 1.5, tni_rows(polished, n));
 }
 
 /* u[m,n], s[n], vt[n,n] of a[m,n], m >= n */
-static tn_status tni_svd_tall(int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     double   *q = work, *r = q + m * n, *left = r + n * n, *y = left + n * n, *rest = y + n * n, scale;
     tni_mat   rm = tni_rows(r, n), lm = tni_rows(left, n), ym = tni_rows(y, n);
     int64_t   i, j, rank;
-    tn_status status = tni_qr(m, n, a, tni_rows(q, n), rm, rest);
+    tn_status status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest);
     if (status != TN_OK || n == 0) return status;
     scale = tni_unit_scale(tni_largest(n, n, rm));
     tni_scale_by(n * n, scale, r);
-    tni_gemm_f64_host(n, n, n, 1, rm, tni_turned(rm), 0, ym);
-    if ((status = tni_eigh(n, y, s, left, rest)) != TN_OK) return status;
+    h->by->gemm(h, n, n, n, 1, rm, tni_turned(rm), 0, ym);
+    if ((status = tni_eigh(h, n, y, s, left, rest)) != TN_OK) return status;
     for (i = 0; i < n / 2; i++) tni_swap(n, left + i * n, left + (n - 1 - i) * n);      /* the largest first */
-    tni_gemm_f64_host(n, n, n, 1, lm, rm, 0, ym);
-    if ((status = tni_jacobi(n, y, left, s)) != TN_OK) return status;
-    rank = tni_svd_lengths(n, y, left, s);
+    h->by->gemm(h, n, n, n, 1, lm, rm, 0, ym);
+    if ((status = tni_jacobi(h, n, y, left, s)) != TN_OK) return status;
+    rank = tni_svd_lengths(h, n, y, left, s);
     tni_scale_by(n, 1 / scale, s);
-    tni_svd_polish(n, left, r, rest);
-    tni_gemm_f64_host(m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
+    tni_svd_polish(h, n, left, r, rest);
+    h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the others */
-        if ((status = tni_qr(n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
+        if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
     }
     for (i = 0; i < n; i++)
@@ -7224,11 +7633,11 @@ static tn_status tni_svd_tall(int64_t m, int64_t n, tni_mat a, tni_mat u, double
 
 /* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u
    is positive. a is left as it is. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_svd(int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     int64_t   i, j, k = tni_min(m, n);
-    tn_status status = m >= n ? tni_svd_tall(m, n, a, u, s, vt, work)
-                              : tni_svd_tall(n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
+    tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
+                              : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
     for (i = 0; status == TN_OK && i < k; i++) {
         if (!tni_points_down(m, u.p + i * u.col, u.row)) continue;
         for (j = 0; j < m; j++) u.p[j * u.row + i * u.col] = -u.p[j * u.row + i * u.col];
@@ -7264,6 +7673,11 @@ static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, holds NaN or infinity", op, TNI_SHAPE(a));
 }
 
+static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+{
+    return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
+}
+
 /* An owned tensor of the context's dtype, [n] or [n,m]. */
 static tn_status tni_decomp_write(tn_ctx *ctx, tn_tensor **out, int rank, int64_t n, int64_t m, const double *p)
 {
@@ -7281,42 +7695,48 @@ static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 }
 
 /* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is used up; scratch: [k,n]. */
-static double tni_decomp_error(int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d, const double *right, double *scratch)
+static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d, const double *right, double *scratch)
 {
     double  size = tni_frobenius(m * n, a), rest;
     int64_t i, j;
     for (i = 0; i < k; i++)
         for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] : 1) * right[i * n + j];
-    tni_gemm_f64_host(m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
+    h->by->gemm(h, m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
     rest = tni_frobenius(m * n, a);
     return size > 0 ? rest / size : rest;
 }
 
+/* (A + A^T)/2, by squares that stay in the cache with their mirror images */
 static void tni_symmetrise(int64_t n, double *a)
 {
-    int64_t i, j;
-    for (i = 0; i < n; i++)
-        for (j = i + 1; j < n; j++) a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
+    const int64_t side = 16;
+    int64_t bi, bj, i, j;
+    for (bi = 0; bi < n; bi += side)
+        for (bj = bi; bj < n; bj += side)
+            for (i = bi; i < tni_min(bi + side, n); i++)
+                for (j = tni_max(bj, i + 1); j < tni_min(bj + side, n); j++)
+                    a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
 /* The three below: read, decompose, write, and measure if asked. */
 static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top, double *room)
 {
     int64_t   n = a->shape[0];
-    double   *matrix = room, *again = matrix + n * n, *vectors = again + n * n, *values = vectors + n * n, *work = values + n;
+    double   *vectors = tni_aligned(room), *values = vectors + n * n, *matrix = values + n, *work = matrix + n * n, *again = work + tni_eigh_work(n);
     double   *wanted = desc->no_vectors ? NULL : vectors;
+    tni_host  h = tni_decomp_host(ctx, n, again + (desc->measure ? n * n : 0));
     tn_status s = tni_decomp_read(ctx, "eigh", a, matrix);
     if (s != TN_OK) return s;
     tni_symmetrise(n, matrix);
-    memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
-    if ((s = tni_eigh(n, matrix, values, wanted, work)) != TN_OK)
+    if (desc->measure) memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
+    if ((s = tni_eigh(&h, n, matrix, values, wanted, work)) != TN_OK)
         return tni_fail(ctx, s, "eigh: a, %s: no convergence", TNI_SHAPE(a));
     if (desc->order == TN_EIGH_MAGNITUDE) tni_sort_rows(n, values, tni_before_magnitude, n, wanted, NULL);
     if ((s = tni_decomp_write(ctx, &out->values, 1, top, 0, values)) != TN_OK || !wanted) return s;
     if ((s = tni_decomp_write(ctx, &out->vectors, 2, top, n, vectors)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, top, values);
     tni_decomp_round(ctx, top * n, vectors);
-    out->error = tni_decomp_error(n, n, top, again, tni_turned(tni_rows(vectors, n)), values, vectors, matrix);
+    out->error = tni_decomp_error(&h, n, n, top, again, tni_turned(tni_rows(vectors, n)), values, vectors, matrix);
     return TN_OK;
 }
 
@@ -7324,13 +7744,14 @@ static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *work = r + k * n;
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_qr_work(m, n));
     tn_status s = tni_decomp_read(ctx, "qr", a, matrix);
     if (s != TN_OK) return s;
-    if ((s = tni_qr(m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work)) != TN_OK) return s;
+    if ((s = tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->q, 2, m, k, q)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->r, 2, k, n, r)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * k + k * n, q);
-    out->error = tni_decomp_error(m, n, k, matrix, tni_rows(q, k), NULL, r, work);
+    out->error = tni_decomp_error(&h, m, n, k, matrix, tni_rows(q, k), NULL, r, work);
     return TN_OK;
 }
 
@@ -7338,16 +7759,17 @@ static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i;
     double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k;
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_svd_work(m, n));
     tn_status s = tni_decomp_read(ctx, "svd", a, matrix);
     if (s != TN_OK) return s;
-    if ((s = tni_svd(m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
+    if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: a, %s: no convergence", TNI_SHAPE(a));
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * k + k * n + k, u);
-    out->error = tni_decomp_error(m, n, top, matrix, tni_rows(u, top), values, vt, work);
+    out->error = tni_decomp_error(&h, m, n, top, matrix, tni_rows(u, top), values, vt, work);
     return TN_OK;
 }
 
@@ -7364,7 +7786,7 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
     n = a->shape[0];
     if (n != a->shape[1]) return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
     if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return out->status = TN_ERR_ARG;
-    size = 3 * n * n + n + tni_eigh_work(n);
+    size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
     if (!(room = tni_alloc_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_eigh_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
@@ -7382,7 +7804,7 @@ tn_status tn_qr(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_
     out->error = (double)NAN;
     if ((out->status = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return out->status;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
-    size = m * n + k * (m + n) + tni_qr_work(m, n);
+    size = m * n + k * (m + n) + tni_qr_work(m, n) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_qr_tensor(ctx, out, a, desc ? desc : &usual, room);
     tni_free_f64(ctx, room, 1, size);
@@ -7402,7 +7824,7 @@ tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_s
     if ((out->status = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return out->status;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
     if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return out->status = TN_ERR_ARG;
-    size = m * n + k * (m + n + 1) + tni_svd_work(m, n);
+    size = m * n + k * (m + n + 1) + tni_svd_work(m, n) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_svd_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
@@ -7434,9 +7856,6 @@ double tn_effective_rank(const double *values, int64_t n)
     return sum * sum / squares;
 }
 
-#undef TNI_LANES
-#undef TNI_GET
-#undef TNI_PUT
 #undef TNI_EPS
 
 /* ======================================================================
@@ -8501,15 +8920,21 @@ typedef struct tni_eigen_job {
     double  *values, *vectors;      /* [outputs,count], [outputs,count,n]           */
     double  *work;                  /* per worker                                   */
     tn_status *status;              /* [outputs]                                    */
+    tn_simd  simd;
 } tni_eigen_job;
 
-static int64_t tni_eigen_work(const tni_eigen_job *j) { return 3 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r); }
+static int64_t tni_eigen_extent(const tni_eigen_job *j) { return tni_max(tni_max(j->n, 2 * j->h), tni_max(j->count, j->out)); }
+
+static int64_t tni_eigen_work(const tni_eigen_job *j)
+{
+    return 3 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
+}
 
 /* The i-th vector in input space, with the sign rule applied there. */
-static void tni_eigen_vectors(const tni_eigen_job *j, double *z, double *to)
+static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
     int64_t i;
-    if (j->q) tni_gemm_f64_host(j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0, tni_rows(to, j->n));
+    if (j->q) host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0, tni_rows(to, j->n));
     else memcpy(to, z, sizeof *to * (size_t)(j->count * j->n));
     for (i = 0; i < j->count; i++)
         if (tni_points_down(j->n, to + i * j->n, 1)) tni_scale_by(j->n, -1, to + i * j->n);
@@ -8521,22 +8946,24 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     int64_t r = j->r, h = j->h, i, k;
     double *t = j->work + worker * tni_eigen_work(j), *g = t + r * r, *z = g + r * r, *scaled = z + r * r;
     double *d = scaled + r * h, *values = d + h, *rest = values + r;
-    tni_gemm_f64_host(1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
+    tni_host host = tni_host_of(j->simd, &tni_alone, tni_eigen_extent(j), rest + tni_eigh_work(r));
+    host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
     for (i = 0; i < r; i++) for (k = 0; k < h; k++) scaled[i * h + k] = j->left[i * h + k] * d[k];
-    tni_gemm_f64_host(r, r, h, 0.5, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(g, r));
+    host.by->gemm(&host, r, r, h, 0.5, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(g, r));
     for (i = 0; i < r; i++) for (k = 0; k < r; k++) t[i * r + k] = g[i * r + k] + g[k * r + i];
-    j->status[task] = tni_eigh(r, t, values, z, rest);
+    j->status[task] = tni_eigh(&host, r, t, values, z, rest);
     if (j->status[task] != TN_OK) return;
     tni_sort_rows(r, values, tni_before_magnitude, r, z, NULL);
     memcpy(j->values + task * j->count, values, sizeof *values * (size_t)j->count);
-    tni_eigen_vectors(j, z, j->vectors + task * j->count * j->n);
+    tni_eigen_vectors(j, &host, z, j->vectors + task * j->count * j->n);
 }
 
 /* [W^T V^T] = Q [R1 R2], or the factors themselves. m: scratch for [n,2h], its R and the factorisation */
 static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *f)
 {
-    int64_t   n = j->n, h = j->h, i, k, columns = 2 * h, work = tni_qr_work(n, columns);
+    int64_t   n = j->n, h = j->h, i, k, columns = 2 * h, work = tni_qr_work(n, columns) + tni_host_work(tni_max(n, columns));
     double   *m, *r, *scratch;
+    tni_host  host;
     tn_status s = TN_ERR_MEMORY;
     if (!j->q) {
         for (i = 0; i < h; i++) for (k = 0; k < n; k++) { j->left[k * h + i] = f[0][i * n + k]; j->right[k * h + i] = f[1][i * n + k]; }
@@ -8547,7 +8974,8 @@ static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *
     scratch = tni_alloc_f64(ctx, work, 1, "eigen");
     if (m && r && scratch) {
         for (i = 0; i < h; i++) for (k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
-        s = tni_qr(n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
+        host = tni_decomp_host(ctx, tni_max(n, columns), scratch + tni_qr_work(n, columns));
+        s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
         for (i = 0; i < j->r; i++) {
             memcpy(j->left + i * h, r + i * columns, sizeof *r * (size_t)h);
             memcpy(j->right + i * h, r + i * columns + h, sizeof *r * (size_t)h);
@@ -8597,6 +9025,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     bool          small;
     tn_status     s = TN_ERR_MEMORY;
     memset(&j, 0, sizeof j);
+    j.simd = ctx->desc.simd;
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
     small = 2 * j.h < j.n;
     j.r = small ? 2 * j.h : j.n;
@@ -12017,7 +12446,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_ALIGN
 #undef TNI_ALIVE
 #undef TNI_BLOCKS
-#undef TNI_BLOCK_MOST
+#undef TNI_BLOCK_WIDE
 #undef TNI_DIGITS
 #undef TNI_FORMAT_EDGE
 #undef TNI_MLP_KINDS
