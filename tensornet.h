@@ -219,7 +219,6 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
     X(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
-    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) /* accumulate                             */ \
     X(CHAIN,                  chain)                  \
     X(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     X(ARGMAX,                 argmax)                 \
@@ -1676,6 +1675,7 @@ enum {
     TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
     TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
+    TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
     TNI_CPU_PARTS  = 1024               /* most tasks of a pass that leave a partial sum each */
 };
 
@@ -1763,7 +1763,7 @@ static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most,
     p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
     p->share = tni_max(p->share, tni_ceil_div(n, most));
     tasks = tni_ceil_div(n, p->share);
-    tni_parallel_for(&p->cpu->pool, tasks, fn, p);
+    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &tni_alone : &p->cpu->pool, tasks, fn, p);
     return tasks;
 }
 
@@ -3038,11 +3038,10 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 /* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
 TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 {
-    TNI_V k, r, p;
-    TNI_U n;
+    TNI_V k, n, r, p;
     x = TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x));
-    n = TNI_T(bits)(TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f))) - TNI_T(set_u)(0x4b400000u);   /* 1.5 2^23: rounds */
-    k = TNI_T(from_i)((TNI_I)n);
+    n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));       /* 1.5 2^23: rounds */
+    k = n - TNI_SET(12582912.0f);
     r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
     r = TNI_FMA(k, TNI_SET(2.12194440e-4f), r);
     p = TNI_FMA(TNI_SET(0.00138232135f), r, TNI_SET(0.00836882368f));
@@ -3054,9 +3053,10 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
     return _mm512_maskz_scalef_ps(0xffff, p, k);
 #else
     {
-        TNI_U half = (TNI_U)((TNI_I)n >> 1);               /* 2^n in two steps: one alone may leave the exponent's range */
+        TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
+        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n in two steps: one alone may leave the exponent's range */
         p = p * TNI_T(real)((half + 127u) << 23);
-        return p * TNI_T(real)((n - half + 127u) << 23);
+        return p * TNI_T(real)((whole - half + 127u) << 23);
     }
 #endif
 }
@@ -3455,27 +3455,57 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- cross_entropy, see >>op-cross_entropy ----------------------------------------------------------------- */
+/* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
+TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
+{
+    float       lane[TNI_W], most;
+    TNI_V       top = TNI_SET(z[0]), scale;
+    TNI_T(wide) sum = TNI_T(wide_zero)();
+    double      total;
+    int64_t     i;
+    for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(z + i, TNI_W));
+    TNI_STORE(lane, top, TNI_W);
+    for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
+    for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
+    top = TNI_SET(most);
+    for (i = 0; i + TNI_W <= C;) {                        /* eight at most are added in float, all within [0,1] */
+        const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
+        TNI_V         some = TNI_SET(0.0f);
+        for (; i < end; i += TNI_W) {
+            TNI_V e = TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top);
+            if (dz) TNI_STORE(dz + i, e, TNI_W);
+            some = some + e;
+        }
+        TNI_T(wide_add)(&sum, some);
+    }
+    if (i < C) {
+        int k = (int)(C - i);
+        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
+        TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
+        if (dz) memcpy(dz + i, lane, sizeof *dz * (size_t)k);
+    }
+    total = TNI_T(wide_sum)(&sum);
+    scale = TNI_SET((float)(share / total));
+    for (i = 0; dz && i < C; i += TNI_W) {
+        int k = TNI_T(lanes)(C - i);
+        TNI_STORE(dz + i, TNI_LOAD(dz + i, k) * scale, k);
+    }
+    return (double)most + log(total);
+}
+
 TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, i, C = c->in[0].shape[1];
+    const int32_t *label = (const int32_t *)c->in[1].data;
+    const int64_t  C = c->in[0].shape[1];
+    const double   share = 1 / (double)c->in[0].shape[0];
+    float         *dz = c->n_out > 3 ? TNI_OUT(3) : NULL;
+    int64_t        r;
     for (r = begin; r < end; r++) {
-        const float *z = TNI_IN(0) + r * C;
-        float        lane[TNI_W], most;
-        TNI_V        top = TNI_SET(z[0]);
-        TNI_T(wide) sum = TNI_T(wide_zero)();
-        for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(z + i, TNI_W));
-        TNI_STORE(lane, top, TNI_W);
-        for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
-        for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
-        top = TNI_SET(most);
-        for (i = 0; i + TNI_W <= C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top));
-        if (i < C) {
-            int k = (int)(C - i);
-            TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
-            TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
-        }
-        TNI_OUT(1)[r] = (float)((double)most + log(TNI_T(wide_sum)(&sum)));
+        const bool good = label[r] >= 0 && label[r] < C;
+        TNI_OUT(1)[r] = (float)TNI_T(cross_entropy_row)(TNI_IN(0) + r * C, dz && good ? dz + r * C : NULL, C, share);
+        if (dz && good) dz[r * C + label[r]] -= (float)share;
+        else if (dz) memset(dz + r * C, 0, sizeof *dz * (size_t)C);
     }
 }
 
@@ -3493,28 +3523,6 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
         else tni_fault(&c->out[2], 1, r, label[r], 0);
     *TNI_OUT(0) = (float)(loss / (double)R);
     return TN_OK;
-}
-
-TNI_FAST void TNI_T(cross_entropy_backward_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const int32_t *label = (const int32_t *)c->in[1].data;
-    int64_t        r, i, C = c->in[0].shape[1];
-    const float    share = (float)((double)*TNI_IN(3) / (double)c->in[0].shape[0]);
-    for (r = begin; r < end; r++) {
-        const float *z = TNI_IN(0) + r * C;
-        float       *dz = TNI_OUT(0) + r * C;
-        bool         good = label[r] >= 0 && label[r] < C;
-        const TNI_V  lse = TNI_SET(TNI_IN(2)[r]), scale = TNI_SET(share);
-        if (!good && !c->accumulate) memset(dz, 0, sizeof *dz * (size_t)C);
-        for (i = 0; good && i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V v = scale * TNI_T(exp)(TNI_LOAD(z + i, k) - lse);
-            if (c->accumulate) v = v + TNI_LOAD(dz + i, k);
-            TNI_STORE(dz + i, v, k);
-        }
-        if (good) dz[label[r]] -= share;
-    }
 }
 
 /* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng --------------------------------- */
@@ -3997,7 +4005,6 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
     case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
     case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
-    case TN_KERNEL_CROSS_ENTROPY_BACKWARD: return TNI_T(pass_run)(cpu, c, n, width, TNI_T(cross_entropy_backward_task));
 #endif
     default:                         return tni_reference_run(cpu, c);
     }
@@ -4354,7 +4361,9 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
    ====================================================================== */
 
 #define TNI_ALIVE 0x7E4508u
-enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16 };
+enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
+       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
+       TNI_SEED = 64 };                 /* what tn_backward began with: its gradient is 1 */
 
 /* What an op asks of each operand; `what` names it in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
@@ -4896,6 +4905,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     ctx = t->ctx;
     if (tni_tape_reads(ctx, t)) return tni_fail(ctx, TN_ERR_ARG, "write: %s is part of a recording", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
+    (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_new(ctx, t->dtype, t->rank, t->shape);
@@ -5067,7 +5077,11 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
 {
     tn_ctx     *ctx = t->ctx;
     tn_tensor **link = &ctx->idle, *g;
-    if (t->flags & TNI_PARAM) return tn_tensor_create(ctx, t->dtype, t->rank, t->shape);
+    if (t->flags & TNI_PARAM) {
+        g = tn_tensor_create(ctx, t->dtype, t->rank, t->shape);
+        if (g) g->flags |= TNI_ZEROED;
+        return g;
+    }
     while (*link && (*link)->bytes != t->bytes) link = &(*link)->next;
     g = *link;
     if (!g) return tn_tensor_new(ctx, t->dtype, t->rank, t->shape);
@@ -5080,28 +5094,39 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
     return g;
 }
 
+static tn_tensor *tni_grad_to_add(tn_tensor *t);
+
 /* Where the gradient of t is to be added, or NULL where nobody wants it. *add tells whether something
-   is there already; the first writer of an intermediate gradient overwrites. */
+   is there already; the first writer overwrites. A view of a part adds to zeros. */
 static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 {
     tn_tensor *g, *v;
     *add = true;
     if (!tni_wants_grad(t)) return NULL;
     if (t->base) {
-        g = tni_grad(t->base, add);
-        if (!g || (!*add && tni_fill(g, 0) != TN_OK)) return NULL;
-        v = tni_view_of(t);
+        bool whole = tn_tensor_contiguous(t) && tn_tensor_count(t) == tn_tensor_count(t->base);
+        g = whole ? tni_grad(t->base, add) : tni_grad_to_add(t->base);
+        v = g ? tni_view_of(t) : NULL;
         if (!v) return NULL;
         v->data = (char *)g->data + ((char *)t->data - (char *)t->base->data);
         v->base = g;
-        *add = true;
         return v;
     }
     if (!t->grad) t->grad = tni_grad_new(t);
     if (!t->grad) return NULL;
-    *add = (t->flags & (TNI_PARAM | TNI_GRAD_USED)) != 0;
+    *add = t->flags & TNI_PARAM ? (t->grad->flags & TNI_ZEROED) == 0 : (t->flags & TNI_GRAD_USED) != 0;
+    t->grad->flags &= ~(uint32_t)TNI_ZEROED;
     t->flags |= TNI_GRAD_USED;
     return t->grad;
+}
+
+/* The same for a writer that can only add. */
+static tn_tensor *tni_grad_to_add(tn_tensor *t)
+{
+    const tn_tensor *before = tni_root(t)->grad;
+    bool       add, zero = before && (before->flags & TNI_ZEROED) != 0;
+    tn_tensor *g = tni_grad(t, &add);
+    return !g || add || zero || tni_fill(g, 0) == TN_OK ? g : NULL;
 }
 
 /* call.out[0] = the gradient of t: runs the call if anybody wants it. */
@@ -5158,6 +5183,7 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     ctx->recording = false;
     g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
     if (g) tni_fill(g, 1);
+    if (g) loss->flags |= TNI_SEED;
     for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
         if (!n->out->grad) continue;
         n->backward(ctx, n);
@@ -6120,10 +6146,9 @@ static void TNI_T(embed_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_embed_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
+    tn_tensor *g = tni_grad_to_add(n->in[0]);
     tn_call    c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 1, &g);
-    if (!g || (!add && tni_fill(g, 0) != TN_OK)) return;
+    if (!g) return;
     c.in[c.n_in++] = tni_flat_view(n->saved[0]);
     c.in[c.n_in++] = tni_rows_view(n->out->grad);
     tni_run(ctx, &c);
@@ -6195,10 +6220,9 @@ static void TNI_T(rmsnorm_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add, add_gain;
-    tn_tensor *dx = tni_grad(n->in[0], &add), *dw = n->in[1] ? tni_grad(n->in[1], &add_gain) : NULL;
+    bool       add;
+    tn_tensor *dx = tni_grad(n->in[0], &add), *dw = n->in[1] ? tni_grad_to_add(n->in[1]) : NULL;
     tn_call    c = tni_call(TN_KERNEL_RMSNORM_BACKWARD, 0, NULL, 0, NULL);
-    if (dw && !add_gain && tni_fill(dw, 0) != TN_OK) return;
     c.in[0] = tni_rows_view(n->in[0]);
     c.in[1] = tni_view(n->in[1]);
     c.in[2] = tni_view(n->saved[0]);
@@ -6465,57 +6489,44 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 
 /* ---- cross_entropy ----------------------------------------- >>op-cross_entropy
    loss = mean_r (lse[r] - z[r,label])     lse = log sum_c e^z, from the row's maximum
-   dz[r,c] += dloss/R (e^(z-lse) - [c = label])        saves lse[r]
-   Fused with softmax: no probability is stored. A bad label: its row adds nothing, and a fault. */
+   dz[r,c] = 1/R (e^(z-lse) - [c = label])        written with the loss while a row is at hand, if it is wanted
+   Fused with softmax. A bad label: its row adds nothing, and a fault. */
 static void TNI_T(cross_entropy)(const tn_call *c)
 {
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
     const int32_t  *label = (const int32_t *)c->in[1].data;
-    TNI_REAL       *lse = (TNI_REAL *)c->out[1].data;
+    TNI_REAL       *lse = (TNI_REAL *)c->out[1].data, *dz = c->n_out > 3 ? (TNI_REAL *)c->out[3].data : NULL;
     int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
     double          loss = 0;
     for (r = 0; r < R; r++, z += C) {
+        bool   good = label[r] >= 0 && label[r] < C;
         double top = (double)z[0], sum = 0;
         for (j = 1; j < C; j++) if ((double)z[j] > top || z[j] != z[j]) top = (double)z[j];
         for (j = 0; j < C; j++) sum += exp((double)z[j] - top);
         sum = top + log(sum);
         lse[r] = (TNI_REAL)sum;
-        if (label[r] >= 0 && label[r] < C) loss += sum - (double)z[label[r]];
+        if (good) loss += sum - (double)z[label[r]];
         else tni_fault(&c->out[2], 1, r, label[r], 0);
+        for (j = 0; dz && j < C; j++)
+            dz[r * C + j] = (TNI_REAL)(good ? (exp((double)z[j] - sum) - (j == label[r])) / (double)R : 0);
     }
     *(TNI_REAL *)c->out[0].data = (TNI_REAL)(loss / (double)R);
 }
 
-static void TNI_T(cross_entropy_backward)(const tn_call *c)
-{
-    const TNI_REAL *z = (const TNI_REAL *)c->in[0].data, *lse = (const TNI_REAL *)c->in[2].data;
-    const int32_t  *label = (const int32_t *)c->in[1].data;
-    TNI_REAL       *dz = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    double          share = (double)*(const TNI_REAL *)c->in[3].data / (double)R;
-    for (r = 0; r < R; r++, z += C, dz += C) {
-        bool good = label[r] >= 0 && label[r] < C;
-        for (j = 0; j < C; j++) {
-            double v = good ? share * (exp((double)z[j] - (double)lse[r]) - (j == label[r])) : 0;
-            dz[j] = (TNI_REAL)(c->accumulate ? (double)dz[j] + v : v);
-        }
-    }
-}
-
 #ifdef TNI_ONCE
+/* Where the loss is what tn_backward began with, what was saved is the gradient; else that much of it. */
 static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_CROSS_ENTROPY_BACKWARD, 0, NULL, 0, NULL);
-    if (!g) return;
-    c.in[c.n_in++] = tni_rows_view(n->in[0]);
-    c.in[c.n_in++] = tni_flat_view(n->saved[0]);
-    c.in[c.n_in++] = tni_view(n->saved[1]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
-    c.out[c.n_out++] = tni_rows_view(g);
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tn_tensor *z = n->in[0], *dz = n->saved[0];
+    tn_call    c = tni_call(TN_KERNEL_MUL, 1, (const tn_tensor *const *)&dz, 0, NULL);
+    if ((n->out->flags & TNI_SEED) && !z->base && !z->grad && !(z->flags & TNI_PARAM)) {
+        z->grad = dz;
+        z->flags |= TNI_GRAD_USED;
+        return;
+    }
+    c.in[c.n_in++] = tni_expand_view(tni_view(n->out->grad), z->rank, z->shape);
+    c.f[0] = 1;
+    tni_run_grad(ctx, &c, z);
 }
 
 /* What the ops on rows of logits and their labels check alike. */
@@ -6531,23 +6542,27 @@ static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, cons
 
 tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 {
-    tn_tensor *loss, *lse;
+    tn_tensor *loss, *lse, *dz = NULL;
     tn_call    c;
     tni_node  *n;
+    bool       wanted;
     if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels")) return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
+    wanted = ctx->recording && tni_wants_grad(z);
     loss = tn_tensor_new(ctx, TN_REAL, 0, NULL);
     lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
-    if (!lse) return NULL;
+    if (lse && wanted) dz = tni_like(ctx, z);
+    if (!lse || (wanted && !dz)) return NULL;
     c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
     c.in[c.n_in++] = tni_rows_view(z);
     c.in[c.n_in++] = tni_flat_view(labels);
     c.out[c.n_out++] = tni_view(lse);
     c.out[c.n_out++] = tni_view(ctx->fault);
+    if (dz) c.out[c.n_out++] = tni_rows_view(dz);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
-    if (n) { n->saved[0] = labels; n->saved[1] = lse; }
+    if (n) n->saved[0] = dz;
     return loss;
 }
 #endif
@@ -7995,7 +8010,8 @@ tn_status tn_params_zero_grad(tn_params *ps)
     tn_status s = ps ? TN_OK : TN_ERR_ARG;
     int64_t   i;
     for (i = 0; ps && i < ps->count && s == TN_OK; i++)
-        if (ps->item[i]->value->grad) s = tni_fill(ps->item[i]->value->grad, 0);
+        if (ps->item[i]->value->grad && (s = tni_fill(ps->item[i]->value->grad, 0)) == TN_OK)
+            ps->item[i]->value->grad->flags |= TNI_ZEROED;
     return s;
 }
 
@@ -9397,6 +9413,7 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     bool                 adamw = d->kind == TN_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
+    tn_status s;
     c.out[c.n_out++] = tni_flat_view(p->value);
     c.out[c.n_out++] = tni_flat_view(p->value->grad);
     for (k = 0; k < 2; k++)
@@ -9407,7 +9424,9 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     c.f[3] = d->weight_decay * p->decay_scale;
     c.f[4] = p->lr_scale;
     c.f[5] = o->state[i].born;
-    return tni_run(o->owned.ctx, &c);
+    s = tni_run(o->owned.ctx, &c);
+    if (s == TN_OK) p->value->grad->flags |= TNI_ZEROED;
+    return s;
 }
 
 /* All that can fail before the first parameter is touched. */
