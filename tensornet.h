@@ -455,6 +455,45 @@ typedef struct tn_svd_result {
 TN_API tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
 TN_API void      tn_svd_destroy(tn_svd_result *r);
 
+/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- */
+
+/* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the search. */
+typedef tn_status (*tn_product_fn)(void *user, int64_t count, const double *x, double *y);
+
+typedef enum tn_lanczos_end {
+    TN_LANCZOS_MAGNITUDE = 0,    /* largest |value| first    */
+    TN_LANCZOS_LARGEST,          /* from the largest down    */
+    TN_LANCZOS_SMALLEST          /* from the smallest upward */
+} tn_lanczos_end;
+
+typedef struct tn_lanczos_desc {
+    tn_lanczos_end end;
+    int64_t  top;                /* so many pairs; 0: all n                                                           */
+    double   tol;                /* a pair is found when |A v - l v| <= tol |A|. 0: 1e-12, in an F32 context 1e-8. Not
+                                    finer than the product's own rounding                                             */
+    int64_t  block;              /* vectors in one product; 0: 8, or top + 1 where that is less                       */
+    int64_t  basis;              /* vectors held, of n doubles each; 0: 2 top + 24 blocks, at most n                  */
+    int64_t  products;           /* as many vectors are multiplied at most; 0: 300 times the basis                    */
+    uint64_t seed;               /* of the start: the same seed, the same bits                                        */
+    bool     measure;
+} tn_lanczos_desc;
+
+typedef struct tn_lanczos_result {
+    tn_tensor *values;           /* [top]                                                              */
+    tn_tensor *vectors;          /* [top,n] orthonormal rows, the largest component of each positive   */
+    double     residual;         /* the largest |A v - l v| / |A| of them: as the recurrence has it, or,
+                                    if desc.measure asks, by products with the vectors as stored. Set
+                                    where TN_ERR_CONVERGENCE says that `products` did not suffice, too */
+    int64_t    products;         /* vectors multiplied                                                 */
+    tn_status  status;
+} tn_lanczos_result;
+
+/* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
+   Saad 2008. Multiple values are found with all their vectors: when the pairs stand, a block of new random vectors
+   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not. */
+TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc);
+TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
+
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
 
@@ -6174,6 +6213,8 @@ static double tni_frobenius(int64_t n, const double *x)
     return sqrt(sum) / scale;
 }
 
+static double tni_max_f64(double a, double b) { return b > a ? b : a; }
+
 /* Selection sort of values, and of the rows that go with them: few swaps, any number of compares. */
 static bool tni_before_ascending(double a, double b)  { return a < b; }
 static bool tni_before_descending(double a, double b) { return a > b; }
@@ -6592,6 +6633,266 @@ static tn_status tni_eigh(int64_t n, double *a, double *values, double *vectors,
     return TN_OK;
 }
 
+/* ---- Lanczos --------------------------------------------------------- >>lanczos
+   Rows of V are an orthonormal basis, H = V A V^T, and all of A V^T that H does not hold lies in the next block:
+       A V^T = V^T H + Q^T [0 R]         R belongs to the last block of V, Q is the block that follows it
+   so H s = theta s gives the pair (theta, s V) with a residual of |R s_last|, and nothing needs to be multiplied to
+   know it. When V is full it shrinks to its best such vectors, and Q goes on from there [Wu & Simon 2000]. Every
+   block is made orthogonal to all of V, twice: no copies of values that have been found, as in Lanczos' own way.
+
+   A start does not see all of the space: of a value that is l-fold it finds as many vectors as a block has rows.
+   Therefore the pairs that were found stay, a random block takes the place of Q, and the search ends when the next
+   pair in line, with all its residual, cannot be better than the last one that is wanted. */
+typedef struct tni_lanczos_job {
+    int64_t        n, top, block, room, limit;           /* room: rows of V */
+    tn_lanczos_end end;
+    double         tol;
+    uint64_t       seed;
+    tn_product_fn  fn;
+    void          *user;
+    int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which stands below V */
+    int64_t        products, draws;
+    double         scale, norm, skew, residual;          /* y times scale is near one; |A|; |H - H^T|                */
+    double        *v, *y;                                /* [room + block,n]  [block,n]                              */
+    double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
+    double        *c, *sum, *r, *length, *strip, *rest;
+} tni_lanczos_job;
+
+static int64_t tni_lanczos_work(const tni_lanczos_job *l)
+{
+    int64_t all = l->room + l->block;
+    return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
+         + l->block * (l->block + 1) + l->room * TNI_PANEL + tni_eigh_work(l->room);
+}
+
+static void tni_lanczos_lay(tni_lanczos_job *l, double *work)
+{
+    int64_t all = l->room + l->block;
+    l->v = work;                           l->y = l->v + all * l->n;
+    l->h = l->y + l->block * l->n;         l->copy = l->h + all * l->room;
+    l->s = l->copy + l->room * l->room;    l->theta = l->s + l->room * l->room;
+    l->c = l->theta + l->room;             l->sum = l->c + all * l->block;
+    l->r = l->sum + all * l->block;        l->length = l->r + l->block * l->block;
+    l->strip = l->length + l->block;       l->rest = l->strip + l->room * TNI_PANEL;
+}
+
+static double tni_length(int64_t n, const double *x) { return sqrt(tni_dot(n, x, x)); }
+
+/* x loses what lies along rows from .. to - 1 of V. */
+static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to, double *x)
+{
+    for (; from < to; from++) tni_axpy(l->n, -tni_dot(l->n, l->v + from * l->n, x), l->v + from * l->n, x);
+}
+
+/* Row m of V becomes a random unit vector, orthogonal to the rows before it. */
+static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
+{
+    double  *x = l->v + m * l->n;
+    uint32_t word[4] = {0, 0, 0, 0};
+    int64_t  i;
+    int      pass;
+    for (i = 0; i < l->n; i++) {
+        if (i % 4 == 0) tni_random_words(l->seed, l->draws, 0, (uint64_t)i / 4, word);
+        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+    }
+    l->draws++;
+    for (pass = 0; pass < 3; pass++) {                       /* near the end of the space little is left of a first pass */
+        tni_lanczos_clean(l, 0, m, x);
+        tni_scale_by(l->n, 1 / tni_length(l->n, x), x);
+    }
+}
+
+static void tni_lanczos_draw_block(tni_lanczos_job *l)
+{
+    int64_t i;
+    l->next = tni_min(l->block, l->n - l->used);
+    for (i = 0; i < l->next; i++) tni_lanczos_draw(l, l->used + i);
+}
+
+/* Y = A Q, scaled, with the lengths of its rows. */
+static tn_status tni_lanczos_multiply(tni_lanczos_job *l)
+{
+    tn_status s = l->fn(l->user, l->next, l->v + l->used * l->n, l->y);
+    double    largest;
+    int64_t   i;
+    if (s != TN_OK) return s;
+    l->products += l->next;
+    largest = tni_largest(l->next, l->n, tni_rows(l->y, l->n));
+    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
+    if (l->scale == 0 && largest > 0) l->scale = tni_unit_scale(largest);
+    tni_scale_by(l->next * l->n, l->scale, l->y);
+    for (i = 0; i < l->next; i++) {
+        l->length[i] = tni_length(l->n, l->y + i * l->n);
+        if (l->length[i] > l->norm) l->norm = l->length[i];
+    }
+    return TN_OK;
+}
+
+/* The columns of H that belong to Q. What its rows hold already, from R, must be the same. */
+static void tni_lanczos_project(tni_lanczos_job *l)
+{
+    int64_t n = l->n, w = l->next, m = l->used + w, i, j;
+    int     pass;
+    memset(l->sum, 0, sizeof *l->sum * (size_t)(m * w));
+    for (pass = 0; pass < 2; pass++) {
+        tni_gemm_f64_host(m, w, n, 1, tni_rows(l->v, n), tni_turned(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
+        tni_gemm_f64_host(w, n, m, -1, tni_turned(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
+        tni_axpy(m * w, 1, l->c, l->sum);
+    }
+    for (j = 0; j < w; j++)
+        for (i = 0; i < l->used + j + 1; i++) {
+            double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i, value = l->sum[i * w + j];
+            double  mirror = i < l->used ? *row : l->sum[(l->used + j) * w + i - l->used];
+            l->skew = tni_max_f64(l->skew, fabs(value - mirror));
+            *column = *row = i < l->used ? value : 0.5 * (value + mirror);
+        }
+}
+
+/* What is left of Y becomes the next block, R Q = Y. A row that depends on the others gives way to a random one, of
+   which R knows nothing. */
+static void tni_lanczos_succeed(tni_lanczos_job *l)
+{
+    int64_t n = l->n, w = l->next, m = l->used + w, next = tni_min(l->block, n - m), found = 0, i, j;
+    int     pass;
+    memset(l->r, 0, sizeof *l->r * (size_t)(l->block * l->block));
+    for (i = 0; i < w; i++) {
+        double *x = l->y + i * n, length;
+        for (pass = 0; pass < 2; pass++)
+            for (j = 0; j < found; j++) {
+                double d = tni_dot(n, l->v + (m + j) * n, x);
+                tni_axpy(n, -d, l->v + (m + j) * n, x);
+                l->r[j * l->block + i] += d;
+            }
+        length = tni_length(n, x);
+        if (found == next || length <= TNI_EPS * l->norm) continue;
+        l->r[found * l->block + i] = length;
+        tni_scale_by(n, 1 / length, x);
+        if (length < 1e-3 * l->length[i]) {                  /* mostly rounding by now: not quite orthogonal */
+            tni_lanczos_clean(l, 0, m + found, x);
+            tni_scale_by(n, 1 / tni_length(n, x), x);
+        }
+        memcpy(l->v + (m + found++) * n, x, sizeof *x * (size_t)n);
+    }
+    for (; found < next; found++) tni_lanczos_draw(l, m + found);
+    for (j = 0; j < next; j++) {
+        memset(l->h + (m + j) * l->room, 0, sizeof *l->h * (size_t)l->used);
+        for (i = 0; i < w; i++) l->h[(m + j) * l->room + l->used + i] = l->r[j * l->block + i];
+    }
+    l->last = w;
+    l->used = m;
+    l->next = next;
+}
+
+static double tni_lanczos_key(const tni_lanczos_job *l, int64_t i)
+{
+    double x = l->theta[i];
+    return l->end == TN_LANCZOS_MAGNITUDE ? fabs(x) : l->end == TN_LANCZOS_LARGEST ? x : -x;
+}
+
+/* theta and s of H, in the order that is wanted */
+static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
+{
+    int64_t   m = l->used, i;
+    tn_status s;
+    for (i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
+    if ((s = tni_eigh(m, l->copy, l->theta, l->s, l->rest)) != TN_OK) return s;
+    if (l->end != TN_LANCZOS_SMALLEST)
+        tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s, NULL);
+    for (i = 0; i < m; i++) l->norm = tni_max_f64(l->norm, fabs(l->theta[i]));
+    return TN_OK;
+}
+
+/* (R s_last)[j] of Ritz pair i */
+static double tni_lanczos_coupling(const tni_lanczos_job *l, int64_t i, int64_t j)
+{
+    return tni_dot(l->last, l->r + j * l->block, l->s + i * l->used + l->used - l->last);
+}
+
+static double tni_lanczos_residual(const tni_lanczos_job *l, int64_t i)
+{
+    double  sum = 0;
+    int64_t j;
+    for (j = 0; j < l->next; j++) {
+        double x = tni_lanczos_coupling(l, i, j);
+        sum += x * x;
+    }
+    return sqrt(sum);
+}
+
+/* The first `keep` rows of V become the first Ritz vectors: a strip of columns at a time, in place. */
+static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
+{
+    int64_t at, i, n = l->n;
+    for (at = 0; at < n; at += TNI_PANEL) {
+        int64_t w = tni_min(TNI_PANEL, n - at);
+        tni_gemm_f64_host(keep, w, l->used, 1, tni_rows(l->s, l->used), tni_rows(l->v + at, n), 0, tni_rows(l->strip, w));
+        for (i = 0; i < keep; i++) memcpy(l->v + i * n + at, l->strip + i * w, sizeof *l->v * (size_t)w);
+    }
+}
+
+/* `anew`: with a random block instead of Q. */
+static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
+{
+    int64_t i, j, m = l->used;
+    tni_lanczos_rotate(l, keep);
+    for (i = 0; i < keep; i++) {
+        memset(l->h + i * l->room, 0, sizeof *l->h * (size_t)keep);
+        l->h[i * l->room + i] = l->theta[i];
+    }
+    for (j = 0; j < l->next; j++)
+        for (i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
+    memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(l->next * l->n));
+    l->used = keep;
+    if (anew) tni_lanczos_draw_block(l);
+}
+
+/* Have the wanted pairs been found, and may a better one still be hidden? Restarts where the search goes on. */
+static bool tni_lanczos_finished(tni_lanczos_job *l, bool *anew, double *before)
+{
+    double  slack = l->tol * l->norm, worst, next;
+    int64_t i, k = l->top;
+    for (worst = 0, i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
+    l->residual = l->norm > 0 ? worst / l->norm : 0;
+    if (l->next == 0 || k == 0) return true;                 /* V is all of the space */
+    if (worst <= slack && (!*anew || tni_lanczos_key(l, k - 1) > *before + 10 * slack)) {
+        *anew = true;
+        *before = tni_lanczos_key(l, k - 1);
+        tni_lanczos_restart(l, k, true);
+        return false;
+    }
+    next = tni_lanczos_residual(l, k);
+    if (worst <= slack && (next <= slack || tni_lanczos_key(l, k) + next <= tni_lanczos_key(l, k - 1) + slack)) return true;
+    tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->room - l->next), false);
+    return false;
+}
+
+/* theta [top] and the first `top` rows of V. TN_ERR_ARG: A is not symmetric. */
+static tn_status tni_lanczos(tni_lanczos_job *l)
+{
+    bool      anew = false;
+    double    before = 0;
+    tn_status s = TN_OK;
+    tni_lanczos_draw_block(l);
+    for (;;) {
+        while (l->next > 0 && l->used + l->next <= l->room) {
+            if ((s = tni_lanczos_multiply(l)) != TN_OK) return s;
+            tni_lanczos_project(l);
+            tni_lanczos_succeed(l);
+        }
+        if (l->skew > 1e-3 * l->norm) return TN_ERR_ARG;
+        if ((s = tni_lanczos_ritz(l)) != TN_OK) return s;
+        if (tni_lanczos_finished(l, &anew, &before)) break;
+        if (l->products >= l->limit) return TN_ERR_CONVERGENCE;
+    }
+    tni_lanczos_rotate(l, l->top);
+    for (l->last = 0; l->last < l->top; l->last++) {
+        double *x = l->v + l->last * l->n;
+        if (l->scale > 0) l->theta[l->last] /= l->scale;
+        if (tni_points_down(l->n, x, 1)) tni_scale_by(l->n, -1, x);
+    }
+    return TN_OK;
+}
+
 /* ---- SVD ------------------------------------------------------------ >>svd
    A = Q R (a wide A: its transposed), then R = L^T diag(s) V by one-sided Jacobi: rotations from the
    left, L, make the rows of L R orthogonal; they are s_i v_i. Hestenes 1958 [GVL 8.6.3] [dgesvj].
@@ -6880,6 +7181,82 @@ tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_s
     return out->status;
 }
 
+/* The sizes that a desc leaves open, and what it may not ask for. */
+static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+{
+    memset(l, 0, sizeof *l);
+    if (n < 0 || n > INT32_MAX) return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
+    if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
+    if (d->block < 0 || d->basis < 0 || d->products < 0 || !(d->tol >= 0) || !(d->tol < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, and tol must be below one",
+                        (long long)d->block, (long long)d->basis, (long long)d->products, d->tol);
+    l->n = n;
+    l->end = d->end;
+    l->seed = d->seed;
+    l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
+    l->block = tni_min(d->block > 0 ? d->block : tni_min(8, l->top + 1), tni_max(n, 1));
+    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 24 * l->block);
+    l->limit = d->products > 0 ? d->products : 300 * l->room;
+    if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
+        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room, (long long)n);
+    if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: a basis of %lld for %lld pairs and blocks of %lld: it must be %lld at least", (long long)l->room,
+                    (long long)l->top, (long long)l->block, (long long)(l->top + 2 * l->block));
+}
+
+/* |A v - l v| / |A| of the results as they are stored: y is A v. */
+static tn_status tni_lanczos_measure(tn_ctx *ctx, tni_lanczos_job *l, double *residual)
+{
+    double    worst = 0;
+    int64_t   i;
+    tn_status s;
+    tni_decomp_round(ctx, l->top, l->theta);
+    tni_decomp_round(ctx, l->top * l->n, l->v);
+    for (i = 0; i < l->top; i++) {
+        if ((s = l->fn(l->user, 1, l->v + i * l->n, l->y)) != TN_OK) return s;
+        tni_axpy(l->n, -l->theta[i], l->v + i * l->n, l->y);
+        worst = tni_max_f64(worst, tni_frobenius(l->n, l->y));
+    }
+    *residual = l->norm > 0 ? worst * l->scale / l->norm : worst;
+    return TN_OK;
+}
+
+static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lanczos_job *l, const tn_lanczos_desc *desc)
+{
+    tn_status s = tni_lanczos(l);
+    out->residual = l->residual;
+    out->products = l->products;
+    if (s == TN_ERR_CONVERGENCE) return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, not %g", (long long)l->products, l->residual, l->tol);
+    if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm) return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x . A y and y . A x differ by %g of |A|", l->skew / l->norm);
+    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product holds NaN or infinity");
+    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: the product failed: %s", tn_status_name(s));
+    if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
+    return tni_lanczos_measure(ctx, l, &out->residual);
+}
+
+tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc)
+{
+    static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
+    tni_lanczos_job job;
+    double *room;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    out->residual = (double)NAN;
+    if (!desc) desc = &usual;
+    if (!ctx) return out->status = TN_ERR_ARG;
+    if (!fn) return out->status = tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
+    if ((out->status = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return out->status;
+    job.fn = fn;
+    job.user = user;
+    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return out->status = TN_ERR_MEMORY;
+    tni_lanczos_lay(&job, room);
+    out->status = tni_lanczos_tensor(ctx, out, &job, desc);
+    tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
+    if (out->status != TN_OK) tn_lanczos_destroy(out);
+    return out->status;
+}
+
 static void tni_drop(tn_tensor **t)
 {
     if (*t) tn_tensor_destroy(*t);
@@ -6889,6 +7266,7 @@ static void tni_drop(tn_tensor **t)
 void tn_eigh_destroy(tn_eigh_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 void tn_qr_destroy(tn_qr_result *r)     { if (r) { tni_drop(&r->q); tni_drop(&r->r); } }
 void tn_svd_destroy(tn_svd_result *r)   { if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); } }
+void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
 double tn_effective_rank(const double *values, int64_t n)
 {
