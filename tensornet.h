@@ -471,8 +471,9 @@ typedef struct tn_lanczos_desc {
     int64_t  top;                /* so many pairs; 0: all n                                                           */
     double   tol;                /* a pair is found when |A v - l v| <= tol |A|. 0: 1e-12, in an F32 context 1e-8. Not
                                     finer than the product's own rounding                                             */
-    int64_t  block;              /* vectors in one product; 0: 8, or top + 1 where that is less                       */
-    int64_t  basis;              /* vectors held, of n doubles each; 0: 2 top + 24 blocks, at most n                  */
+    int64_t  block;              /* vectors in one product; 0: 1, which wants the fewest. More pay where a product
+                                    of several costs hardly more than one                                             */
+    int64_t  basis;              /* vectors held, of n doubles each; 0: 2 top + 40 blocks, at most n                  */
     int64_t  products;           /* as many vectors are multiplied at most; 0: 300 times the basis                    */
     uint64_t seed;               /* of the start: the same seed, the same bits                                        */
     bool     measure;
@@ -680,7 +681,9 @@ typedef struct tn_eigen {
 
 /* Pairs of the interaction matrix of output direction u [out], the `count` largest by |value| (0: all that
    can differ from zero, min(n, 2 terms)). In the operator's input space: fold the embedding in first to get pixels.
-   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. Order 2 only. */
+   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. A few pairs of a large problem,
+   size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the
+   largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only. */
 TN_API tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *out);
 /* The same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
@@ -7194,8 +7197,8 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->end = d->end;
     l->seed = d->seed;
     l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
-    l->block = tni_min(d->block > 0 ? d->block : tni_min(8, l->top + 1), tni_max(n, 1));
-    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 24 * l->block);
+    l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
+    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
     l->limit = d->products > 0 ? d->products : 300 * l->room;
     if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
         return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room, (long long)n);
@@ -8236,14 +8239,18 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
     return k;
 }
 
+static tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
+{
+    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &to);
+    c.in[c.n_in++] = tni_transposed_view(tni_view(t));
+    c.f[0] = c.f[1] = 0.5;
+    return tni_run(ctx, &c);
+}
+
 static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
 {
     tn_tensor *s = tn_tensor_create(ctx, TN_REAL, t->rank, t->shape);
-    tn_call    c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &s);
-    if (!s) return NULL;
-    c.in[c.n_in++] = tni_transposed_view(tni_view(t));
-    c.f[0] = c.f[1] = 0.5;
-    if (tni_run(ctx, &c) == TN_OK) return s;
+    if (s && tni_put_symmetric(ctx, s, t) == TN_OK) return s;
     tn_tensor_destroy(s);
     return NULL;
 }
@@ -8436,14 +8443,217 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
     return NULL;
 }
 
+/* ---- some of many eigenpairs: by products, see >>lanczos -----------------------------------
+   Q_u x = 1/2 (W^T (d (x) V x) + V^T (d (x) W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
+   by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
+   flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
+enum { TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17 };
+
+typedef struct tni_eigen_product {
+    tn_ctx    *ctx;
+    int64_t    n, h, chunk;             /* chunk: terms at a time, so that their rows stay in the cache */
+    bool       formed;
+    tn_tensor *m;                       /* Q [n,n], or rows w_0, v_0, w_1, v_1 .. [2h,n]                 */
+    tn_tensor *x, *y, *d;               /* [1,n] [1,n] [1,h]                                            */
+    tn_tensor *z, *swapped;             /* [1,2 chunk]                                                  */
+} tni_eigen_product;
+
+static tn_tensor *tni_owned_f64(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return tn_tensor_create(ctx, TN_F64, 2, shape);
+}
+
+static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
+{
+    v.shape[1] /= 2;
+    v.strides[1] *= 2;
+    return v;
+}
+
+/* z = M x;  swapped: z's pairs the other way round, times d/2;  y += M^T swapped */
+static tn_status tni_eigen_by_factors(tni_eigen_product *p)
+{
+    int64_t   at, k;
+    tn_status s = TN_OK;
+    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+        int64_t rows = tni_min(p->chunk, p->h - at);
+        tn_view m = tni_block_of(p->m, 2 * at, 2 * rows, 0, p->n);
+        s = tni_put_matmul(p->ctx, tni_block_of(p->z, 0, 1, 0, 2 * rows), tni_view(p->x), tni_transposed_view(m), 0.5, 0);
+        for (k = 0; k < 2 && s == TN_OK; k++)
+            s = tni_put_product(p->ctx, tni_every_second(tni_block_of(p->swapped, 0, 1, k, 2 * rows)),
+                                tni_every_second(tni_block_of(p->z, 0, 1, 1 - k, 2 * rows)), tni_block_of(p->d, 0, 1, at, rows), false);
+        if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(p->y), tni_block_of(p->swapped, 0, 1, 0, 2 * rows), m, 1, at > 0 ? 1 : 0);
+    }
+    return s;
+}
+
+static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, double *y)
+{
+    tni_eigen_product *p = (tni_eigen_product *)user;
+    int64_t   i;
+    tn_status s = TN_OK;
+    for (i = 0; i < count && s == TN_OK; i++) {
+        s = tn_write(p->x, TN_F64, x + i * p->n, p->n);
+        if (s == TN_OK) s = p->formed ? tni_put_matmul(p->ctx, tni_view(p->y), tni_view(p->x), tni_view(p->m), 1, 0) : tni_eigen_by_factors(p);
+        if (s == TN_OK) s = tn_read(p->y, TN_F64, y + i * p->n, p->n);
+    }
+    return s;
+}
+
+/* G = W^T diag(d) V in chunks of terms, Q = (G + G^T)/2 */
+static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
+{
+    tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
+    int64_t    at;
+    int        k;
+    tn_status  s;
+    f[0] = tni_owned_f64(p->ctx, p->chunk, p->n);
+    f[1] = tni_owned_f64(p->ctx, p->chunk, p->n);
+    s = g && scaled && f[0] && f[1] ? TN_OK : TN_ERR_MEMORY;
+    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+        int64_t rows = tni_min(p->chunk, p->h - at);
+        tn_view v = tni_block_of(f[1], 0, rows, 0, p->n), w = tni_block_of(scaled, 0, rows, 0, p->n);
+        for (k = 0; k < 2 && s == TN_OK; k++) s = tni_put_copy(p->ctx, tni_block_of(f[k], 0, rows, 0, p->n), tni_block_of(cp->f[k], at, rows, 0, p->n));
+        if (s == TN_OK) s = tni_put_product(p->ctx, w, tni_block_of(f[0], 0, rows, 0, p->n), tni_transposed_view(tni_block_of(p->d, 0, 1, at, rows)), false);
+        if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(g), tni_transposed_view(w), v, 1, 1);
+    }
+    if (s == TN_OK) s = tni_put_symmetric(p->ctx, p->m, g);
+    tn_tensor_destroy(g);
+    tn_tensor_destroy(scaled);
+    tn_tensor_destroy(f[0]);
+    tn_tensor_destroy(f[1]);
+    return s;
+}
+
+static void tni_eigen_product_end(tni_eigen_product *p)
+{
+    tn_tensor_destroy(p->m);
+    tn_tensor_destroy(p->x);
+    tn_tensor_destroy(p->y);
+    tn_tensor_destroy(p->d);
+    tn_tensor_destroy(p->z);
+    tn_tensor_destroy(p->swapped);
+}
+
+static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed)
+{
+    int64_t   n = cp->in[0], h = cp->terms, k;
+    tn_status s = TN_OK;
+    memset(p, 0, sizeof *p);
+    p->ctx = cp->ctx;
+    p->n = n;
+    p->h = h;
+    p->formed = formed;
+    p->chunk = tni_min(h, tni_max(formed ? 256 : TNI_EIGEN_CHUNK / (2 * n), 1));
+    p->m = formed ? tni_owned_f64(p->ctx, n, n) : tni_owned_f64(p->ctx, 2 * h, n);
+    p->x = tni_owned_f64(p->ctx, 1, n);
+    p->y = tni_owned_f64(p->ctx, 1, n);
+    p->d = tni_owned_f64(p->ctx, 1, h);
+    p->z = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
+    p->swapped = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
+    if (!p->m || !p->x || !p->y || !p->d || !p->z || !p->swapped) return TN_ERR_MEMORY;
+    for (k = 0; k < 2 && !formed && s == TN_OK; k++) {
+        tn_view rows = tni_block_of(p->m, k, h, 0, n);
+        rows.strides[0] = 2 * n;
+        s = tni_put_copy(p->ctx, rows, tni_view(cp->f[k]));
+    }
+    return s;
+}
+
+/* For each row of u [outputs,out]. */
+static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, const double *u, int64_t outputs, int64_t count,
+                                double *p, double *d, double *values, double *vectors)
+{
+    tn_ctx         *ctx = cp->ctx;
+    tni_lanczos_job job;
+    tn_lanczos_desc desc;
+    double         *room;
+    int64_t         o, n = cp->in[0], h = cp->terms, work;
+    tn_status       s;
+    memset(&desc, 0, sizeof desc);
+    desc.top = count;
+    if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
+    work = tni_lanczos_work(&job);
+    if (!(room = tni_alloc_f64(ctx, 1, work, "eigen"))) return TN_ERR_MEMORY;
+    for (o = 0; o < outputs && s == TN_OK; o++) {
+        tni_gemm_f64_host(1, h, cp->out, 1, tni_rows((double *)u + o * cp->out, cp->out), tni_rows(p, h), 0, tni_rows(d, h));
+        s = tn_write(product->d, TN_F64, d, h);
+        if (s == TN_OK && product->formed) s = tni_eigen_form(product, cp);
+        if (s == TN_OK) s = tni_lanczos_plan(ctx, &job, n, &desc);
+        if (s != TN_OK) break;
+        job.fn = tni_eigen_multiply;
+        job.user = product;
+        tni_lanczos_lay(&job, room);
+        if ((s = tni_lanczos(&job)) != TN_OK) break;
+        memcpy(values + o * count, job.theta, sizeof *values * (size_t)count);
+        memcpy(vectors + o * count * n, job.v, sizeof *vectors * (size_t)(count * n));
+    }
+    tni_free_f64(ctx, room, 1, work);
+    return s;
+}
+
+static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values, const double *vectors)
+{
+    int64_t shape[3];
+    shape[0] = outputs; shape[1] = count; shape[2] = n;
+    e->outputs = outputs; e->count = count; e->n = n;
+    e->values = tni_owned_from(ctx, 2, shape, values);
+    e->vectors = tni_owned_from(ctx, 3, shape, vectors);
+    if (e->values && e->vectors) return TN_OK;
+    tn_eigen_destroy(e);
+    return tn_ctx_status(ctx);
+}
+
+static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t outputs, int64_t count, bool formed, tn_eigen *e)
+{
+    tn_ctx           *ctx = cp->ctx;
+    int64_t           n = cp->in[0], h = cp->terms;
+    double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
+    double           *values = tni_alloc_f64(ctx, outputs, count, "eigen"), *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
+    tni_eigen_product product;
+    tn_status         s = tni_eigen_product_begin(&product, cp, formed);
+    if (s == TN_OK && !(p && d && values && vectors)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, p, cp->out * h);
+    if (s == TN_OK) s = tni_eigen_each(&product, cp, u, outputs, count, p, d, values, vectors);
+    tni_eigen_product_end(&product);
+    if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, count, n, values, vectors);
+    tni_free_f64(ctx, p, cp->out, h);
+    tni_free_f64(ctx, d, 1, h);
+    tni_free_f64(ctx, values, outputs, count);
+    tni_free_f64(ctx, vectors, outputs * count, n);
+    return s;
+}
+
+/* Few pairs of a large problem, and is Q formed for them? */
+static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
+{
+    int64_t size = tni_min(n, 2 * h);
+    return count > 0 && size >= TNI_EIGEN_LARGE && count <= size / TNI_EIGEN_FEW;
+}
+
+static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <= TNI_EIGEN_FORMED; }
+
+static void tni_eigen_say(tn_ctx *ctx, tn_status s)
+{
+    if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "eigen: the QL iteration did not converge");
+    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity");
+}
+
 /* u [outputs,out] on the host */
 static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, tn_eigen *e)
 {
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
-    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), shape[3], work;
+    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), work;
     bool          small;
     tn_status     s = TN_ERR_MEMORY;
+    if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
+        s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
+        if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s); return s; }
+        s = TN_ERR_MEMORY;
+    }
     memset(&j, 0, sizeof j);
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
     small = 2 * j.h < j.n;
@@ -8459,14 +8669,8 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
     if (j.left && j.right && j.p && j.values && j.vectors && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
-    if (s == TN_ERR_CONVERGENCE || s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: %s", s == TN_ERR_CONVERGENCE ? "the QL iteration did not converge" : "the operator holds NaN or infinity");
-    if (s == TN_OK) {
-        shape[0] = outputs; shape[1] = j.count; shape[2] = j.n;
-        e->outputs = outputs; e->count = j.count; e->n = j.n;
-        e->values = tni_owned_from(ctx, 2, shape, j.values);
-        e->vectors = tni_owned_from(ctx, 3, shape, j.vectors);
-        if (!e->values || !e->vectors) { tn_eigen_destroy(e); s = tn_ctx_status(ctx); }
-    }
+    tni_eigen_say(ctx, s);
+    if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
     tni_free_f64(ctx, j.left, j.r, j.h);
     tni_free_f64(ctx, j.right, j.r, j.h);
     tni_free_f64(ctx, j.p, j.out, j.h);
