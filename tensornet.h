@@ -692,10 +692,32 @@ TN_API void      tn_eigen_destroy(tn_eigen *e);
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant);
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
+/* ---- spectra and the space they belong to ----------------------------------- */
+typedef struct tn_spectrum {
+    int64_t    outputs, count;
+    tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
+    tn_tensor *norm;                        /* [outputs] |Q_o|_F, the root of the sum of all l^2, known or not        */
+    tn_tensor *rank_low, *rank_high;        /* [outputs] between these lies (sum |l|)^2 / sum l^2 of all l            */
+} tn_spectrum;
+
+/* The `count` largest eigenvalues by magnitude of every output's interaction matrix (0: all that can differ from
+   zero), and its effective rank: rank_low = rank_high where all are there. Some leave an interval: what is missing of the
+   norm's square, the norm being known from the factors, is shared by values no larger than the last. Order 2 only.
+   The numbers belong to the space of the operator's inputs: tn_cp_from_stack without the embedding gives the
+   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not. */
+TN_API tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out);
+TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
+/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in] (of [x;1] where the operator has the constant one). Its
+   interaction matrices S^1/2 Q S^1/2 have the same eigenvalues in all coordinates, and what the data hardly reach
+   counts little. `constant` is clear, as no element of z is the one. TN_ERR_ARG where S is not positive semidefinite. */
+TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
+
 /* ---- comparing ----------------------------------------------------------- */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
    Orders 1 and 2, equal input lengths. O(h h' n), no tensor is formed. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
+/* The cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
+TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 /* Of the whole symmetrised tensors. Equal out. The cosine with a zero operator is NaN. */
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);
@@ -8353,7 +8375,7 @@ typedef struct tni_eigen_job {
     double  *left, *right;          /* [r,h] both: R1 and R2, or W^T and V^T         */
     double  *q;                     /* [n,r], or NULL where r = n                   */
     double  *p, *u;                 /* [out,h], [outputs,out]                       */
-    double  *values, *vectors;      /* [outputs,count], [outputs,count,n]           */
+    double  *values, *vectors;      /* [outputs,count], [outputs,count,n] or NULL   */
     double  *work;                  /* per worker                                   */
     tn_status *status;              /* [outputs]                                    */
 } tni_eigen_job;
@@ -8380,11 +8402,11 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     for (i = 0; i < r; i++) for (k = 0; k < h; k++) scaled[i * h + k] = j->left[i * h + k] * d[k];
     tni_gemm_f64_host(r, r, h, 0.5, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(g, r));
     for (i = 0; i < r; i++) for (k = 0; k < r; k++) t[i * r + k] = g[i * r + k] + g[k * r + i];
-    j->status[task] = tni_eigh(r, t, values, z, rest);
+    j->status[task] = tni_eigh(r, t, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
-    tni_sort_rows(r, values, tni_before_magnitude, r, z, NULL);
+    tni_sort_rows(r, values, tni_before_magnitude, r, j->vectors ? z : NULL, NULL);
     memcpy(j->values + task * j->count, values, sizeof *values * (size_t)j->count);
-    tni_eigen_vectors(j, z, j->vectors + task * j->count * j->n);
+    if (j->vectors) tni_eigen_vectors(j, z, j->vectors + task * j->count * j->n);
 }
 
 /* [W^T V^T] = Q [R1 R2], or the factors themselves. m: scratch for [n,2h], its R and the factorisation */
@@ -8600,8 +8622,8 @@ static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int6
     shape[0] = outputs; shape[1] = count; shape[2] = n;
     e->outputs = outputs; e->count = count; e->n = n;
     e->values = tni_owned_from(ctx, 2, shape, values);
-    e->vectors = tni_owned_from(ctx, 3, shape, vectors);
-    if (e->values && e->vectors) return TN_OK;
+    if (vectors) e->vectors = tni_owned_from(ctx, 3, shape, vectors);
+    if (e->values && (e->vectors || !vectors)) return TN_OK;
     tn_eigen_destroy(e);
     return tn_ctx_status(ctx);
 }
@@ -8641,8 +8663,8 @@ static void tni_eigen_say(tn_ctx *ctx, tn_status s)
     if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity");
 }
 
-/* u [outputs,out] on the host */
-static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, tn_eigen *e)
+/* u [outputs,out] on the host. Without vectors only values may be had, faster. */
+static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
@@ -8664,11 +8686,11 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.right = tni_alloc_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
-    j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
+    if (vectors) j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
     j.work = tni_alloc_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && j.vectors && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
+    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
     tni_eigen_say(ctx, s);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
     tni_free_f64(ctx, j.left, j.r, j.h);
@@ -8703,12 +8725,12 @@ tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *e)
     host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     s = tn_read(u, TN_F64, host, cp->out);
-    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, e);
+    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e);
     tni_free_f64(cp->ctx, host, 1, cp->out);
     return s;
 }
 
-tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
+static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_status s = tni_eigen_check(cp, count, e);
     double   *host;
@@ -8717,10 +8739,12 @@ tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
     host = tni_alloc_f64(cp->ctx, cp->out, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     for (o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
-    s = tni_eigen_solve(cp, host, cp->out, count, e);
+    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e);
     tni_free_f64(cp->ctx, host, cp->out, cp->out);
     return s;
 }
+
+tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e) { return tni_eigen_all(cp, count, true, e); }
 
 void tn_eigen_destroy(tn_eigen *e)
 {
@@ -8767,6 +8791,187 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     return to;
 }
 
+/* ---- spectra ------------------------------------------------------------------------------
+   |Q_o|^2 = sum_i l_i^2 without an eigenvalue: from Q_o itself, 2 h n^2 flops for each, or for all at once from K, see
+   "comparing" below, 6 h^2 n. In double. */
+
+static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
+{
+    tni_eigen_product p;
+    int64_t   n = cp->in[0], o;
+    double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
+    tn_status s = tni_eigen_product_begin(&p, cp, true);
+    if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        double norm;
+        s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
+        if (s == TN_OK) s = tni_eigen_form(&p, cp);
+        if (s == TN_OK) s = tn_read(p.m, TN_F64, q, n * n);
+        norm = tni_frobenius(n * n, q);
+        squares[o] = norm * norm;
+    }
+    tni_eigen_product_end(&p);
+    tni_free_f64(cp->ctx, q, n, n);
+    tni_free_f64(cp->ctx, d, cp->out, cp->terms);
+    return s;
+}
+
+/* K = 1/2 [(W W^T)(x)(V V^T) + (W V^T)(x)(V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
+static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
+{
+    enum { W, V, P, WW, VV, WV, K, PK, COUNT };
+    static const int left[3] = {W, V, W}, right[3] = {W, V, V};
+    tn_ctx    *ctx = cp->ctx;
+    int64_t    n = cp->in[0], h = cp->terms, out = cp->out, o;
+    tn_tensor *t[COUNT];
+    double    *p = tni_alloc_f64(ctx, out, h, "spectrum"), *pk = tni_alloc_f64(ctx, out, h, "spectrum");
+    tn_status  s = p && pk ? TN_OK : TN_ERR_MEMORY;
+    int        k;
+    for (k = 0; k < COUNT; k++) {
+        t[k] = tni_owned_f64(ctx, k == P || k == PK ? out : h, k == W || k == V ? n : h);
+        if (!t[k]) s = TN_ERR_MEMORY;
+    }
+    for (k = 0; k < 3 && s == TN_OK; k++) s = tni_put_copy(ctx, tni_view(t[k]), tni_view(k == P ? cp->p : cp->f[k]));
+    for (k = 0; k < 3 && s == TN_OK; k++)
+        s = tni_put_matmul(ctx, tni_view(t[WW + k]), tni_view(t[left[k]]), tni_transposed_view(tni_view(t[right[k]])), 1, 0);
+    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WW]), tni_view(t[VV]), false);
+    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WV]), tni_transposed_view(tni_view(t[WV])), true);
+    if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(t[PK]), tni_view(t[P]), tni_view(t[K]), 0.5, 0);
+    if (s == TN_OK) s = tn_read(t[P], TN_F64, p, out * h);
+    if (s == TN_OK) s = tn_read(t[PK], TN_F64, pk, out * h);
+    for (o = 0; o < out && s == TN_OK; o++) squares[o] = tni_max_f64(0, tni_dot(h, p + o * h, pk + o * h));
+    for (k = 0; k < COUNT; k++) tn_tensor_destroy(t[k]);
+    tni_free_f64(ctx, p, out, h);
+    tni_free_f64(ctx, pk, out, h);
+    return s;
+}
+
+/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. What is left of the
+   sum of squares, E, is that of all - count values of at most c = |last|:  E/c <= their sum <= sqrt((all - count) E),
+   (all - count) c. `slack`: what rounding may have done to E. */
+static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low, double *high)
+{
+    double  sum = 0, rest = square, c = count > 0 ? fabs(values[count - 1]) : HUGE_VAL, left = (double)(all - count), more;
+    int64_t i;
+    *low = *high = 0;
+    if (!(square > 0)) return;
+    if (count == all) {
+        *low = *high = tn_effective_rank(values, count);
+        return;
+    }
+    for (i = 0; i < count; i++) {
+        sum += fabs(values[i]);
+        rest -= values[i] * values[i];
+    }
+    more = sqrt(left * tni_max_f64(rest + slack * square, 0));
+    if (left * c < more) more = left * c;
+    *high = (sum + more) * (sum + more) / square;
+    *low = sum + (c > 0 ? tni_max_f64(rest - slack * square, 0) / c : 0);
+    *low = *low * *low / square;
+}
+
+static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
+{
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count, o, i;
+    double   *norm = numbers, *low = norm + cp->out, *high = low + cp->out;
+    double    slack = ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13;
+    tn_status s = tn_read(e->values, TN_F64, values, cp->out * k);
+    if (s == TN_OK && k < all) s = (double)cp->out * (double)n > 3 * (double)h ? tni_square_norms_gram(cp, norm) : tni_square_norms_dense(cp, norm);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        for (i = 0; i < k && k == all; i++) norm[o] += values[o * k + i] * values[o * k + i];
+        tni_rank_interval(values + o * k, k, all, norm[o], slack, low + o, high + o);
+        norm[o] = sqrt(norm[o]);
+    }
+    if (s != TN_OK) return s;
+    out->norm = tni_owned_from(ctx, 1, &cp->out, norm);
+    out->rank_low = tni_owned_from(ctx, 1, &cp->out, low);
+    out->rank_high = tni_owned_from(ctx, 1, &cp->out, high);
+    return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
+}
+
+tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
+{
+    tn_eigen  e;
+    double   *values, *numbers;
+    tn_status s = TN_ERR_MEMORY;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if ((s = tni_eigen_check(cp, count, &e)) != TN_OK || (s = tni_eigen_all(cp, count, false, &e)) != TN_OK) return s;
+    values = tni_alloc_f64(cp->ctx, cp->out, e.count, "spectrum");
+    numbers = tni_alloc_f64(cp->ctx, cp->out, 3, "spectrum");
+    out->outputs = cp->out;
+    out->count = e.count;
+    s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
+    out->values = e.values;
+    e.values = NULL;
+    tni_free_f64(cp->ctx, values, cp->out, out->count);
+    tni_free_f64(cp->ctx, numbers, cp->out, 3);
+    if (s != TN_OK) tn_spectrum_destroy(out);
+    return s;
+}
+
+void tn_spectrum_destroy(tn_spectrum *s)
+{
+    if (!s) return;
+    tn_tensor_destroy(s->values);
+    tn_tensor_destroy(s->norm);
+    tn_tensor_destroy(s->rank_low);
+    tn_tensor_destroy(s->rank_high);
+    memset(s, 0, sizeof *s);
+}
+
+/* R = diag(l^1/4) V, so that S^1/2 = R^T R. A value below zero by more than rounding: not semidefinite. */
+static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
+{
+    tn_eigh_result e;
+    int64_t   n = s->shape[0], i;
+    double   *l;
+    tn_status status = tn_eigh(ctx, &e, s, NULL);
+    if (status != TN_OK) return status;
+    l = tni_alloc_f64(ctx, n, 1, "data_metric");
+    status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
+    if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
+        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has the eigenvalues %g to %g, but E[x x^T] has none below zero", l[0], l[n - 1]);
+    for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
+    if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
+    *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
+    if (*root) status = tni_put_product(ctx, tni_view(*root), tni_view(e.vectors), tni_column_view(e.values), false);
+    else if (status == TN_OK) status = TN_ERR_MEMORY;
+    tni_free_f64(ctx, l, n, 1);
+    tn_eigh_destroy(&e);
+    return status;
+}
+
+tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
+{
+    tn_ctx    *ctx;
+    tn_cp     *to = NULL;
+    tn_tensor *root, *half;
+    tn_status  status;
+    tni_scope  scope;
+    int        k;
+    if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
+    ctx = cp->ctx;
+    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, but the operator takes %lld inputs%s", TNI_SHAPE(s), (long long)cp->in[0], cp->constant ? ", the one included" : "");
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    status = tni_quarter_root(ctx, s, &root);
+    half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
+    if (half) status = tni_put_matmul(ctx, tni_view(half), tni_transposed_view(tni_view(root)), tni_view(root), 1, 0);
+    if (half && status == TN_OK) to = tni_cp_make(ctx, cp->order, cp->out, cp->terms, cp->in, false);
+    if (to) {
+        status = tni_copy(to->p, cp->p);
+        for (k = 0; k < cp->order && status == TN_OK; k++) status = tni_put_matmul(ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(half), 1, 0);
+        to = tni_cp_done(to, status);
+    }
+    tni_scope_end(ctx, scope);
+    return to;
+}
+
 /* ---- comparing --------------------------------------------------------------------------
    K = 1/2 [(W1 W2^T)(x)(V1 V2^T) + (W1 V2^T)(x)(V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
    Order 1: K = W1 W2^T. */
@@ -8806,6 +9011,43 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     if (k) g = tn_tensor_keep(k);
     tni_scope_end(a->ctx, scope);
     return g;
+}
+
+/* The diagonal of tn_cp_gram(a,a), its roots: norms[a->out] */
+static tn_status tni_cp_norms(const tn_cp *a, double *norms)
+{
+    int64_t    o, n = a->out;
+    double    *g = tni_alloc_f64(a->ctx, n, n, "cosines");
+    tn_tensor *gram = g ? tn_cp_gram(a, a) : NULL;
+    tn_status  s = gram ? tn_read(gram, TN_F64, g, n * n) : TN_ERR_MEMORY;
+    for (o = 0; o < n && s == TN_OK; o++) norms[o] = sqrt(tni_max_f64(g[o * n + o], 0));
+    tn_tensor_destroy(gram);
+    tni_free_f64(a->ctx, g, n, n);
+    return s;
+}
+
+tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
+{
+    tn_tensor *gram = tn_cp_gram(a, b);
+    double    *g, *na, *nb;
+    int64_t    i, j;
+    tn_status  s;
+    if (!gram) return NULL;
+    g = tni_alloc_f64(a->ctx, a->out, b->out, "cosines");
+    na = tni_alloc_f64(a->ctx, a->out, 1, "cosines");
+    nb = tni_alloc_f64(a->ctx, b->out, 1, "cosines");
+    s = g && na && nb ? tn_read(gram, TN_F64, g, a->out * b->out) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_cp_norms(a, na);
+    if (s == TN_OK) s = tni_cp_norms(b, nb);
+    for (i = 0; i < a->out && s == TN_OK; i++)
+        for (j = 0; j < b->out; j++) g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / na[i] / nb[j] : (double)NAN;
+    if (s == TN_OK) s = tn_write(gram, TN_F64, g, a->out * b->out);
+    tni_free_f64(a->ctx, g, a->out, b->out);
+    tni_free_f64(a->ctx, na, a->out, 1);
+    tni_free_f64(a->ctx, nb, b->out, 1);
+    if (s == TN_OK) return gram;
+    tn_tensor_destroy(gram);
+    return NULL;
 }
 
 tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
