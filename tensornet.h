@@ -460,6 +460,46 @@ typedef struct tn_svd_result {
 TN_API tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
 TN_API void      tn_svd_destroy(tn_svd_result *r);
 
+/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- */
+
+/* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the search. */
+typedef tn_status (*tn_product_fn)(void *user, int64_t count, const double *x, double *y);
+
+typedef enum tn_lanczos_end {
+    TN_LANCZOS_MAGNITUDE = 0,    /* largest |value| first    */
+    TN_LANCZOS_LARGEST,          /* from the largest down    */
+    TN_LANCZOS_SMALLEST          /* from the smallest upward */
+} tn_lanczos_end;
+
+typedef struct tn_lanczos_desc {
+    tn_lanczos_end end;
+    int64_t  top;                /* so many pairs; 0: all n                                                           */
+    double   tol;                /* a pair is found when |A v - l v| <= tol |A|. 0: 1e-12, in an F32 context 1e-8. Not
+                                    finer than the product's own rounding                                             */
+    int64_t  block;              /* vectors in one product; 0: 1, which wants the fewest. More pay where a product
+                                    of several costs hardly more than one                                             */
+    int64_t  basis;              /* vectors held, of n doubles each; 0: 2 top + 40 blocks, at most n                  */
+    int64_t  products;           /* as many vectors are multiplied at most; 0: 300 times the basis                    */
+    uint64_t seed;               /* of the start: the same seed, the same bits                                        */
+    bool     measure;
+} tn_lanczos_desc;
+
+typedef struct tn_lanczos_result {
+    tn_tensor *values;           /* [top]                                                              */
+    tn_tensor *vectors;          /* [top,n] orthonormal rows, the largest component of each positive   */
+    double     residual;         /* the largest |A v - l v| / |A| of them: as the recurrence has it, or,
+                                    if desc.measure asks, by products with the vectors as stored. Set
+                                    where TN_ERR_CONVERGENCE says that `products` did not suffice, too */
+    int64_t    products;         /* vectors multiplied                                                 */
+    tn_status  status;
+} tn_lanczos_result;
+
+/* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
+   Saad 2008. Multiple values are found with all their vectors: when the pairs stand, a block of new random vectors
+   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not. */
+TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc);
+TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
+
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
 
@@ -646,7 +686,9 @@ typedef struct tn_eigen {
 
 /* Pairs of the interaction matrix of output direction u [out], the `count` largest by |value| (0: all that
    can differ from zero, min(n, 2 terms)). In the operator's input space: fold the embedding in first to get pixels.
-   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. Order 2 only. */
+   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. A few pairs of a large problem,
+   size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the
+   largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only. */
 TN_API tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *out);
 /* The same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
@@ -655,10 +697,32 @@ TN_API void      tn_eigen_destroy(tn_eigen *e);
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant);
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
+/* ---- spectra and the space they belong to ----------------------------------- */
+typedef struct tn_spectrum {
+    int64_t    outputs, count;
+    tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
+    tn_tensor *norm;                        /* [outputs] |Q_o|_F, the root of the sum of all l^2, known or not        */
+    tn_tensor *rank_low, *rank_high;        /* [outputs] between these lies (sum |l|)^2 / sum l^2 of all l            */
+} tn_spectrum;
+
+/* The `count` largest eigenvalues by magnitude of every output's interaction matrix (0: all that can differ from
+   zero), and its effective rank: rank_low = rank_high where all are there. Some leave an interval: what is missing of the
+   norm's square, the norm being known from the factors, is shared by values no larger than the last. Order 2 only.
+   The numbers belong to the space of the operator's inputs: tn_cp_from_stack without the embedding gives the
+   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not. */
+TN_API tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out);
+TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
+/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in] (of [x;1] where the operator has the constant one). Its
+   interaction matrices S^1/2 Q S^1/2 have the same eigenvalues in all coordinates, and what the data hardly reach
+   counts little. `constant` is clear, as no element of z is the one. TN_ERR_ARG where S is not positive semidefinite. */
+TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
+
 /* ---- comparing ----------------------------------------------------------- */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
    Orders 1 and 2, equal input lengths. O(h h' n), no tensor is formed. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
+/* The cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
+TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 /* Of the whole symmetrised tensors. Equal out. The cosine with a zero operator is NaN. */
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);
@@ -2413,6 +2477,16 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 
 /* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
 
+TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
+{
+    TNI_REAL lane[TNI_W];
+    int      i, half;
+    TNI_STORE(lane, v, TNI_W);
+    for (half = TNI_W / 2; half > 0; half /= 2)
+        for (i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
 /* four[i] = the sum of the lanes of s_i */
 TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
 {
@@ -3768,7 +3842,7 @@ TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t 
     g.c = c.p;     g.c_row = c.row; g.c_col = c.col;
     g.alpha = alpha;
     g.beta = beta;
-    TNI_T(gemm_turn)(&g);
+    TNI_T(gemm_turn)(&g, h->bytes);
     TNI_T(gemm_one)(&g, 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
@@ -6876,6 +6950,8 @@ static double tni_frobenius(int64_t n, const double *x)
     return sqrt(sum) / scale;
 }
 
+static double tni_max_f64(double a, double b) { return b > a ? b : a; }
+
 /* Selection sort of values, and of the rows that go with them: few swaps, any number of compares. */
 static bool tni_before_ascending(double a, double b)  { return a < b; }
 static bool tni_before_descending(double a, double b) { return a > b; }
@@ -7546,6 +7622,273 @@ static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
     return TN_OK;
 }
 
+/* ---- Lanczos --------------------------------------------------------- >>lanczos
+   Rows of V are an orthonormal basis, H = V A V^T, and all of A V^T that H does not hold lies in the next block:
+       A V^T = V^T H + Q^T [0 R]         R belongs to the last block of V, Q is the block that follows it
+   so H s = theta s gives the pair (theta, s V) with a residual of |R s_last|, and nothing needs to be multiplied to
+   know it. When V is full it shrinks to its best such vectors, and Q goes on from there [Wu & Simon 2000]. Every
+   block is made orthogonal to all of V, twice: no copies of values that have been found, as in Lanczos' own way.
+
+   A start does not see all of the space: of a value that is l-fold it finds as many vectors as a block has rows.
+   Therefore the pairs that were found stay, a random block takes the place of Q, and the search ends when the next
+   pair in line, with all its residual, cannot be better than the last one that is wanted. */
+enum { TNI_LANCZOS_STRIP = 32 };
+
+typedef struct tni_lanczos_job {
+    const tni_pool *pool;
+    tn_simd         simd;
+    tni_host        host;
+    int64_t        n, top, block, room, limit;           /* room: rows of V */
+    tn_lanczos_end end;
+    double         tol;
+    uint64_t       seed;
+    tn_product_fn  fn;
+    void          *user;
+    int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which stands below V */
+    int64_t        products, draws;
+    double         scale, norm, skew, residual;          /* y times scale is near one; |A|; |H - H^T|                */
+    double        *v, *y;                                /* [room + block,n]  [block,n]                              */
+    double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
+    double        *c, *sum, *r, *length, *strip, *rest;
+} tni_lanczos_job;
+
+static int64_t tni_lanczos_work(const tni_lanczos_job *l)
+{
+    int64_t all = l->room + l->block;
+    return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
+         + l->block * (l->block + 1) + l->room * TNI_LANCZOS_STRIP + tni_eigh_work(l->room) + tni_host_work(tni_max(l->n, all));
+}
+
+static void tni_lanczos_lay(tni_lanczos_job *l, double *work)
+{
+    int64_t all = l->room + l->block;
+    l->v = work;                           l->y = l->v + all * l->n;
+    l->h = l->y + l->block * l->n;         l->copy = l->h + all * l->room;
+    l->s = l->copy + l->room * l->room;    l->theta = l->s + l->room * l->room;
+    l->c = l->theta + l->room;             l->sum = l->c + all * l->block;
+    l->r = l->sum + all * l->block;        l->length = l->r + l->block * l->block;
+    l->strip = l->length + l->block;       l->rest = l->strip + l->room * TNI_LANCZOS_STRIP;
+    l->host = tni_host_of(l->simd, l->pool, tni_max(l->n, all), l->rest + tni_eigh_work(l->room));
+}
+
+static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const double *y) { return l->host.by->dot(l->n, x, y); }
+static double tni_lanczos_length(const tni_lanczos_job *l, const double *x) { return sqrt(tni_lanczos_dot(l, x, x)); }
+
+/* x loses what lies along rows from .. to - 1 of V. */
+static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to, double *x)
+{
+    for (; from < to; from++) l->host.by->axpy(l->n, -tni_lanczos_dot(l, l->v + from * l->n, x), l->v + from * l->n, x);
+}
+
+/* Row m of V becomes a random unit vector, orthogonal to the rows before it. */
+static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
+{
+    double  *x = l->v + m * l->n;
+    uint32_t word[4] = {0, 0, 0, 0};
+    int64_t  i;
+    int      pass;
+    for (i = 0; i < l->n; i++) {
+        if (i % 4 == 0) tni_random_words(l->seed, l->draws, 0, (uint64_t)i / 4, word);
+        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+    }
+    l->draws++;
+    for (pass = 0; pass < 3; pass++) {                       /* near the end of the space little is left of a first pass */
+        tni_lanczos_clean(l, 0, m, x);
+        l->host.by->scale(l->n, 1 / tni_lanczos_length(l, x), x);
+    }
+}
+
+static void tni_lanczos_draw_block(tni_lanczos_job *l)
+{
+    int64_t i;
+    l->next = tni_min(l->block, l->n - l->used);
+    for (i = 0; i < l->next; i++) tni_lanczos_draw(l, l->used + i);
+}
+
+/* Y = A Q, scaled, with the lengths of its rows. */
+static tn_status tni_lanczos_multiply(tni_lanczos_job *l)
+{
+    tn_status s = l->fn(l->user, l->next, l->v + l->used * l->n, l->y);
+    double    largest;
+    int64_t   i;
+    if (s != TN_OK) return s;
+    l->products += l->next;
+    largest = tni_largest(l->next, l->n, tni_rows(l->y, l->n));
+    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
+    if (l->scale == 0 && largest > 0) l->scale = tni_unit_scale(largest);
+    l->host.by->scale(l->next * l->n, l->scale, l->y);
+    for (i = 0; i < l->next; i++) {
+        l->length[i] = tni_lanczos_length(l, l->y + i * l->n);
+        if (l->length[i] > l->norm) l->norm = l->length[i];
+    }
+    return TN_OK;
+}
+
+/* The columns of H that belong to Q. What its rows hold already, from R, must be the same. */
+static void tni_lanczos_project(tni_lanczos_job *l)
+{
+    int64_t n = l->n, w = l->next, m = l->used + w, i, j;
+    int     pass;
+    memset(l->sum, 0, sizeof *l->sum * (size_t)(m * w));
+    for (pass = 0; pass < 2; pass++) {
+        l->host.by->gemm(&l->host, m, w, n, 1, tni_rows(l->v, n), tni_turned(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
+        l->host.by->gemm(&l->host, w, n, m, -1, tni_turned(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
+        l->host.by->axpy(m * w, 1, l->c, l->sum);
+    }
+    for (j = 0; j < w; j++)
+        for (i = 0; i < l->used + j + 1; i++) {
+            double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i, value = l->sum[i * w + j];
+            double  mirror = i < l->used ? *row : l->sum[(l->used + j) * w + i - l->used];
+            l->skew = tni_max_f64(l->skew, fabs(value - mirror));
+            *column = *row = i < l->used ? value : 0.5 * (value + mirror);
+        }
+}
+
+/* What is left of Y becomes the next block, R Q = Y. A row that depends on the others gives way to a random one, of
+   which R knows nothing. */
+static void tni_lanczos_succeed(tni_lanczos_job *l)
+{
+    int64_t n = l->n, w = l->next, m = l->used + w, next = tni_min(l->block, n - m), found = 0, i, j;
+    int     pass;
+    memset(l->r, 0, sizeof *l->r * (size_t)(l->block * l->block));
+    for (i = 0; i < w; i++) {
+        double *x = l->y + i * n, length;
+        for (pass = 0; pass < 2; pass++)
+            for (j = 0; j < found; j++) {
+                double d = tni_lanczos_dot(l, l->v + (m + j) * n, x);
+                l->host.by->axpy(n, -d, l->v + (m + j) * n, x);
+                l->r[j * l->block + i] += d;
+            }
+        length = tni_lanczos_length(l, x);
+        if (found == next || length <= TNI_EPS * l->norm) continue;
+        l->r[found * l->block + i] = length;
+        l->host.by->scale(n, 1 / length, x);
+        if (length < 1e-3 * l->length[i]) {                  /* mostly rounding by now: not quite orthogonal */
+            tni_lanczos_clean(l, 0, m + found, x);
+            l->host.by->scale(n, 1 / tni_lanczos_length(l, x), x);
+        }
+        memcpy(l->v + (m + found++) * n, x, sizeof *x * (size_t)n);
+    }
+    for (; found < next; found++) tni_lanczos_draw(l, m + found);
+    for (j = 0; j < next; j++) {
+        memset(l->h + (m + j) * l->room, 0, sizeof *l->h * (size_t)l->used);
+        for (i = 0; i < w; i++) l->h[(m + j) * l->room + l->used + i] = l->r[j * l->block + i];
+    }
+    l->last = w;
+    l->used = m;
+    l->next = next;
+}
+
+static double tni_lanczos_key(const tni_lanczos_job *l, int64_t i)
+{
+    double x = l->theta[i];
+    return l->end == TN_LANCZOS_MAGNITUDE ? fabs(x) : l->end == TN_LANCZOS_LARGEST ? x : -x;
+}
+
+/* theta and s of H, in the order that is wanted */
+static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
+{
+    int64_t   m = l->used, i;
+    tn_status s;
+    for (i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
+    if ((s = tni_eigh(&l->host, m, l->copy, l->theta, l->s, l->rest)) != TN_OK) return s;
+    if (l->end != TN_LANCZOS_SMALLEST)
+        tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s, NULL);
+    for (i = 0; i < m; i++) l->norm = tni_max_f64(l->norm, fabs(l->theta[i]));
+    return TN_OK;
+}
+
+/* (R s_last)[j] of Ritz pair i */
+static double tni_lanczos_coupling(const tni_lanczos_job *l, int64_t i, int64_t j)
+{
+    return l->host.by->dot(l->last, l->r + j * l->block, l->s + i * l->used + l->used - l->last);
+}
+
+static double tni_lanczos_residual(const tni_lanczos_job *l, int64_t i)
+{
+    double  sum = 0;
+    int64_t j;
+    for (j = 0; j < l->next; j++) {
+        double x = tni_lanczos_coupling(l, i, j);
+        sum += x * x;
+    }
+    return sqrt(sum);
+}
+
+/* The first `keep` rows of V become the first Ritz vectors: a strip of columns at a time, in place. */
+static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
+{
+    int64_t at, i, n = l->n;
+    for (at = 0; at < n; at += TNI_LANCZOS_STRIP) {
+        int64_t w = tni_min(TNI_LANCZOS_STRIP, n - at);
+        l->host.by->gemm(&l->host, keep, w, l->used, 1, tni_rows(l->s, l->used), tni_rows(l->v + at, n), 0, tni_rows(l->strip, w));
+        for (i = 0; i < keep; i++) memcpy(l->v + i * n + at, l->strip + i * w, sizeof *l->v * (size_t)w);
+    }
+}
+
+/* `anew`: with a random block instead of Q. */
+static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
+{
+    int64_t i, j, m = l->used;
+    tni_lanczos_rotate(l, keep);
+    for (i = 0; i < keep; i++) {
+        memset(l->h + i * l->room, 0, sizeof *l->h * (size_t)keep);
+        l->h[i * l->room + i] = l->theta[i];
+    }
+    for (j = 0; j < l->next; j++)
+        for (i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
+    memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(l->next * l->n));
+    l->used = keep;
+    if (anew) tni_lanczos_draw_block(l);
+}
+
+/* Have the wanted pairs been found, and may a better one still be hidden? Restarts where the search goes on. */
+static bool tni_lanczos_finished(tni_lanczos_job *l, bool *anew, double *before)
+{
+    double  slack = l->tol * l->norm, worst, next;
+    int64_t i, k = l->top;
+    for (worst = 0, i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
+    l->residual = l->norm > 0 ? worst / l->norm : 0;
+    if (l->next == 0 || k == 0) return true;                 /* V is all of the space */
+    if (worst <= slack && (!*anew || tni_lanczos_key(l, k - 1) > *before + 10 * slack)) {
+        *anew = true;
+        *before = tni_lanczos_key(l, k - 1);
+        tni_lanczos_restart(l, k, true);
+        return false;
+    }
+    next = tni_lanczos_residual(l, k);
+    if (worst <= slack && (next <= slack || tni_lanczos_key(l, k) + next <= tni_lanczos_key(l, k - 1) + slack)) return true;
+    tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->room - l->next), false);
+    return false;
+}
+
+/* theta [top] and the first `top` rows of V. TN_ERR_ARG: A is not symmetric. */
+static tn_status tni_lanczos(tni_lanczos_job *l)
+{
+    bool      anew = false;
+    double    before = 0;
+    tn_status s = TN_OK;
+    tni_lanczos_draw_block(l);
+    for (;;) {
+        while (l->next > 0 && l->used + l->next <= l->room) {
+            if ((s = tni_lanczos_multiply(l)) != TN_OK) return s;
+            tni_lanczos_project(l);
+            tni_lanczos_succeed(l);
+        }
+        if (l->skew > 1e-3 * l->norm) return TN_ERR_ARG;
+        if ((s = tni_lanczos_ritz(l)) != TN_OK) return s;
+        if (tni_lanczos_finished(l, &anew, &before)) break;
+        if (l->products >= l->limit) return TN_ERR_CONVERGENCE;
+    }
+    tni_lanczos_rotate(l, l->top);
+    for (l->last = 0; l->last < l->top; l->last++) {
+        double *x = l->v + l->last * l->n;
+        if (l->scale > 0) l->theta[l->last] /= l->scale;
+        if (tni_points_down(l->n, x, 1)) l->host.by->scale(l->n, -1, x);
+    }
+    return TN_OK;
+}
+
 /* ---- SVD ------------------------------------------------------------ >>svd
    A = Q R (a wide A: its transposed), then R = L^T diag(s) V by one-sided Jacobi: rotations from the
    left, L, make the rows of L R orthogonal; they are s_i v_i. Hestenes 1958 [GVL 8.6.3] [dgesvj].
@@ -7847,6 +8190,84 @@ tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_s
     return out->status;
 }
 
+/* The sizes that a desc leaves open, and what it may not ask for. */
+static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+{
+    memset(l, 0, sizeof *l);
+    l->pool = tni_ctx_pool(ctx);
+    l->simd = ctx->desc.simd;
+    if (n < 0 || n > INT32_MAX) return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
+    if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
+    if (d->block < 0 || d->basis < 0 || d->products < 0 || !(d->tol >= 0) || !(d->tol < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, and tol must be below one",
+                        (long long)d->block, (long long)d->basis, (long long)d->products, d->tol);
+    l->n = n;
+    l->end = d->end;
+    l->seed = d->seed;
+    l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
+    l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
+    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
+    l->limit = d->products > 0 ? d->products : 300 * l->room;
+    if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
+        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room, (long long)n);
+    if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: a basis of %lld for %lld pairs and blocks of %lld: it must be %lld at least", (long long)l->room,
+                    (long long)l->top, (long long)l->block, (long long)(l->top + 2 * l->block));
+}
+
+/* |A v - l v| / |A| of the results as they are stored: y is A v. */
+static tn_status tni_lanczos_measure(tn_ctx *ctx, tni_lanczos_job *l, double *residual)
+{
+    double    worst = 0;
+    int64_t   i;
+    tn_status s;
+    tni_decomp_round(ctx, l->top, l->theta);
+    tni_decomp_round(ctx, l->top * l->n, l->v);
+    for (i = 0; i < l->top; i++) {
+        if ((s = l->fn(l->user, 1, l->v + i * l->n, l->y)) != TN_OK) return s;
+        l->host.by->axpy(l->n, -l->theta[i], l->v + i * l->n, l->y);
+        worst = tni_max_f64(worst, tni_frobenius(l->n, l->y));
+    }
+    *residual = l->norm > 0 ? worst * l->scale / l->norm : worst;
+    return TN_OK;
+}
+
+static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lanczos_job *l, const tn_lanczos_desc *desc)
+{
+    tn_status s = tni_lanczos(l);
+    out->residual = l->residual;
+    out->products = l->products;
+    if (s == TN_ERR_CONVERGENCE) return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, not %g", (long long)l->products, l->residual, l->tol);
+    if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm) return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x . A y and y . A x differ by %g of |A|", l->skew / l->norm);
+    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product holds NaN or infinity");
+    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: the product failed: %s", tn_status_name(s));
+    if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
+    return tni_lanczos_measure(ctx, l, &out->residual);
+}
+
+tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc)
+{
+    static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
+    tni_lanczos_job job;
+    double *room;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    out->residual = (double)NAN;
+    if (!desc) desc = &usual;
+    if (!ctx) return out->status = TN_ERR_ARG;
+    if (!fn) return out->status = tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
+    if ((out->status = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return out->status;
+    job.fn = fn;
+    job.user = user;
+    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return out->status = TN_ERR_MEMORY;
+    tni_lanczos_lay(&job, room);
+    out->status = tni_lanczos_tensor(ctx, out, &job, desc);
+    tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
+    if (out->status != TN_OK) tn_lanczos_destroy(out);
+    return out->status;
+}
+
 static void tni_drop(tn_tensor **t)
 {
     if (*t) tn_tensor_destroy(*t);
@@ -7856,6 +8277,7 @@ static void tni_drop(tn_tensor **t)
 void tn_eigh_destroy(tn_eigh_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 void tn_qr_destroy(tn_qr_result *r)     { if (r) { tni_drop(&r->q); tni_drop(&r->r); } }
 void tn_svd_destroy(tn_svd_result *r)   { if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); } }
+void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
 double tn_effective_rank(const double *values, int64_t n)
 {
@@ -8823,14 +9245,18 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
     return k;
 }
 
+static tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
+{
+    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &to);
+    c.in[c.n_in++] = tni_transposed_view(tni_view(t));
+    c.f[0] = c.f[1] = 0.5;
+    return tni_run(ctx, &c);
+}
+
 static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
 {
     tn_tensor *s = tn_tensor_create(ctx, TN_REAL, t->rank, t->shape);
-    tn_call    c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &s);
-    if (!s) return NULL;
-    c.in[c.n_in++] = tni_transposed_view(tni_view(t));
-    c.f[0] = c.f[1] = 0.5;
-    if (tni_run(ctx, &c) == TN_OK) return s;
+    if (s && tni_put_symmetric(ctx, s, t) == TN_OK) return s;
     tn_tensor_destroy(s);
     return NULL;
 }
@@ -8933,7 +9359,7 @@ typedef struct tni_eigen_job {
     double  *left, *right;          /* [r,h] both: R1 and R2, or W^T and V^T         */
     double  *q;                     /* [n,r], or NULL where r = n                   */
     double  *p, *u;                 /* [out,h], [outputs,out]                       */
-    double  *values, *vectors;      /* [outputs,count], [outputs,count,n]           */
+    double  *values, *vectors;      /* [outputs,count], [outputs,count,n] or NULL   */
     double  *work;                  /* per worker                                   */
     tn_status *status;              /* [outputs]                                    */
     tn_simd  simd;
@@ -8967,11 +9393,11 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     for (i = 0; i < r; i++) for (k = 0; k < h; k++) scaled[i * h + k] = j->left[i * h + k] * d[k];
     host.by->gemm(&host, r, r, h, 0.5, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(g, r));
     for (i = 0; i < r; i++) for (k = 0; k < r; k++) t[i * r + k] = g[i * r + k] + g[k * r + i];
-    j->status[task] = tni_eigh(&host, r, t, values, z, rest);
+    j->status[task] = tni_eigh(&host, r, t, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
-    tni_sort_rows(r, values, tni_before_magnitude, r, z, NULL);
+    tni_sort_rows(r, values, tni_before_magnitude, r, j->vectors ? z : NULL, NULL);
     memcpy(j->values + task * j->count, values, sizeof *values * (size_t)j->count);
-    tni_eigen_vectors(j, &host, z, j->vectors + task * j->count * j->n);
+    if (j->vectors) tni_eigen_vectors(j, &host, z, j->vectors + task * j->count * j->n);
 }
 
 /* [W^T V^T] = Q [R1 R2], or the factors themselves. m: scratch for [n,2h], its R and the factorisation */
@@ -9032,14 +9458,217 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
     return NULL;
 }
 
-/* u [outputs,out] on the host */
-static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, tn_eigen *e)
+/* ---- some of many eigenpairs: by products, see >>lanczos -----------------------------------
+   Q_u x = 1/2 (W^T (d (x) V x) + V^T (d (x) W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
+   by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
+   flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
+enum { TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17 };
+
+typedef struct tni_eigen_product {
+    tn_ctx    *ctx;
+    int64_t    n, h, chunk;             /* chunk: terms at a time, so that their rows stay in the cache */
+    bool       formed;
+    tn_tensor *m;                       /* Q [n,n], or rows w_0, v_0, w_1, v_1 .. [2h,n]                 */
+    tn_tensor *x, *y, *d;               /* [1,n] [1,n] [1,h]                                            */
+    tn_tensor *z, *swapped;             /* [1,2 chunk]                                                  */
+} tni_eigen_product;
+
+static tn_tensor *tni_owned_f64(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return tn_tensor_create(ctx, TN_F64, 2, shape);
+}
+
+static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
+{
+    v.shape[1] /= 2;
+    v.strides[1] *= 2;
+    return v;
+}
+
+/* z = M x;  swapped: z's pairs the other way round, times d/2;  y += M^T swapped */
+static tn_status tni_eigen_by_factors(tni_eigen_product *p)
+{
+    int64_t   at, k;
+    tn_status s = TN_OK;
+    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+        int64_t rows = tni_min(p->chunk, p->h - at);
+        tn_view m = tni_block_of(p->m, 2 * at, 2 * rows, 0, p->n);
+        s = tni_put_matmul(p->ctx, tni_block_of(p->z, 0, 1, 0, 2 * rows), tni_view(p->x), tni_transposed_view(m), 0.5, 0);
+        for (k = 0; k < 2 && s == TN_OK; k++)
+            s = tni_put_product(p->ctx, tni_every_second(tni_block_of(p->swapped, 0, 1, k, 2 * rows)),
+                                tni_every_second(tni_block_of(p->z, 0, 1, 1 - k, 2 * rows)), tni_block_of(p->d, 0, 1, at, rows), false);
+        if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(p->y), tni_block_of(p->swapped, 0, 1, 0, 2 * rows), m, 1, at > 0 ? 1 : 0);
+    }
+    return s;
+}
+
+static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, double *y)
+{
+    tni_eigen_product *p = (tni_eigen_product *)user;
+    int64_t   i;
+    tn_status s = TN_OK;
+    for (i = 0; i < count && s == TN_OK; i++) {
+        s = tn_write(p->x, TN_F64, x + i * p->n, p->n);
+        if (s == TN_OK) s = p->formed ? tni_put_matmul(p->ctx, tni_view(p->y), tni_view(p->x), tni_view(p->m), 1, 0) : tni_eigen_by_factors(p);
+        if (s == TN_OK) s = tn_read(p->y, TN_F64, y + i * p->n, p->n);
+    }
+    return s;
+}
+
+/* G = W^T diag(d) V in chunks of terms, Q = (G + G^T)/2 */
+static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
+{
+    tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
+    int64_t    at;
+    int        k;
+    tn_status  s;
+    f[0] = tni_owned_f64(p->ctx, p->chunk, p->n);
+    f[1] = tni_owned_f64(p->ctx, p->chunk, p->n);
+    s = g && scaled && f[0] && f[1] ? TN_OK : TN_ERR_MEMORY;
+    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+        int64_t rows = tni_min(p->chunk, p->h - at);
+        tn_view v = tni_block_of(f[1], 0, rows, 0, p->n), w = tni_block_of(scaled, 0, rows, 0, p->n);
+        for (k = 0; k < 2 && s == TN_OK; k++) s = tni_put_copy(p->ctx, tni_block_of(f[k], 0, rows, 0, p->n), tni_block_of(cp->f[k], at, rows, 0, p->n));
+        if (s == TN_OK) s = tni_put_product(p->ctx, w, tni_block_of(f[0], 0, rows, 0, p->n), tni_transposed_view(tni_block_of(p->d, 0, 1, at, rows)), false);
+        if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(g), tni_transposed_view(w), v, 1, 1);
+    }
+    if (s == TN_OK) s = tni_put_symmetric(p->ctx, p->m, g);
+    tn_tensor_destroy(g);
+    tn_tensor_destroy(scaled);
+    tn_tensor_destroy(f[0]);
+    tn_tensor_destroy(f[1]);
+    return s;
+}
+
+static void tni_eigen_product_end(tni_eigen_product *p)
+{
+    tn_tensor_destroy(p->m);
+    tn_tensor_destroy(p->x);
+    tn_tensor_destroy(p->y);
+    tn_tensor_destroy(p->d);
+    tn_tensor_destroy(p->z);
+    tn_tensor_destroy(p->swapped);
+}
+
+static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed)
+{
+    int64_t   n = cp->in[0], h = cp->terms, k;
+    tn_status s = TN_OK;
+    memset(p, 0, sizeof *p);
+    p->ctx = cp->ctx;
+    p->n = n;
+    p->h = h;
+    p->formed = formed;
+    p->chunk = tni_min(h, tni_max(formed ? 256 : TNI_EIGEN_CHUNK / (2 * n), 1));
+    p->m = formed ? tni_owned_f64(p->ctx, n, n) : tni_owned_f64(p->ctx, 2 * h, n);
+    p->x = tni_owned_f64(p->ctx, 1, n);
+    p->y = tni_owned_f64(p->ctx, 1, n);
+    p->d = tni_owned_f64(p->ctx, 1, h);
+    p->z = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
+    p->swapped = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
+    if (!p->m || !p->x || !p->y || !p->d || !p->z || !p->swapped) return TN_ERR_MEMORY;
+    for (k = 0; k < 2 && !formed && s == TN_OK; k++) {
+        tn_view rows = tni_block_of(p->m, k, h, 0, n);
+        rows.strides[0] = 2 * n;
+        s = tni_put_copy(p->ctx, rows, tni_view(cp->f[k]));
+    }
+    return s;
+}
+
+/* For each row of u [outputs,out]. */
+static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, const double *u, int64_t outputs, int64_t count,
+                                double *p, double *d, double *values, double *vectors)
+{
+    tn_ctx         *ctx = cp->ctx;
+    tni_lanczos_job job;
+    tn_lanczos_desc desc;
+    double         *room;
+    int64_t         o, n = cp->in[0], h = cp->terms, work;
+    tn_status       s;
+    memset(&desc, 0, sizeof desc);
+    desc.top = count;
+    if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
+    work = tni_lanczos_work(&job);
+    if (!(room = tni_alloc_f64(ctx, 1, work, "eigen"))) return TN_ERR_MEMORY;
+    for (o = 0; o < outputs && s == TN_OK; o++) {
+        if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) break;
+        tni_lanczos_lay(&job, room);
+        job.fn = tni_eigen_multiply;
+        job.user = product;
+        job.host.by->gemm(&job.host, 1, h, cp->out, 1, tni_rows((double *)u + o * cp->out, cp->out), tni_rows(p, h), 0, tni_rows(d, h));
+        s = tn_write(product->d, TN_F64, d, h);
+        if (s == TN_OK && product->formed) s = tni_eigen_form(product, cp);
+        if (s != TN_OK) break;
+        if ((s = tni_lanczos(&job)) != TN_OK) break;
+        memcpy(values + o * count, job.theta, sizeof *values * (size_t)count);
+        memcpy(vectors + o * count * n, job.v, sizeof *vectors * (size_t)(count * n));
+    }
+    tni_free_f64(ctx, room, 1, work);
+    return s;
+}
+
+static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values, const double *vectors)
+{
+    int64_t shape[3];
+    shape[0] = outputs; shape[1] = count; shape[2] = n;
+    e->outputs = outputs; e->count = count; e->n = n;
+    e->values = tni_owned_from(ctx, 2, shape, values);
+    if (vectors) e->vectors = tni_owned_from(ctx, 3, shape, vectors);
+    if (e->values && (e->vectors || !vectors)) return TN_OK;
+    tn_eigen_destroy(e);
+    return tn_ctx_status(ctx);
+}
+
+static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t outputs, int64_t count, bool formed, tn_eigen *e)
+{
+    tn_ctx           *ctx = cp->ctx;
+    int64_t           n = cp->in[0], h = cp->terms;
+    double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
+    double           *values = tni_alloc_f64(ctx, outputs, count, "eigen"), *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
+    tni_eigen_product product;
+    tn_status         s = tni_eigen_product_begin(&product, cp, formed);
+    if (s == TN_OK && !(p && d && values && vectors)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, p, cp->out * h);
+    if (s == TN_OK) s = tni_eigen_each(&product, cp, u, outputs, count, p, d, values, vectors);
+    tni_eigen_product_end(&product);
+    if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, count, n, values, vectors);
+    tni_free_f64(ctx, p, cp->out, h);
+    tni_free_f64(ctx, d, 1, h);
+    tni_free_f64(ctx, values, outputs, count);
+    tni_free_f64(ctx, vectors, outputs * count, n);
+    return s;
+}
+
+/* Few pairs of a large problem, and is Q formed for them? */
+static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
+{
+    int64_t size = tni_min(n, 2 * h);
+    return count > 0 && size >= TNI_EIGEN_LARGE && count <= size / TNI_EIGEN_FEW;
+}
+
+static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <= TNI_EIGEN_FORMED; }
+
+static void tni_eigen_say(tn_ctx *ctx, tn_status s)
+{
+    if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "eigen: the QL iteration did not converge");
+    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity");
+}
+
+/* u [outputs,out] on the host. Without vectors only values may be had, faster. */
+static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
-    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), shape[3], work;
+    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), work;
     bool          small;
     tn_status     s = TN_ERR_MEMORY;
+    if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
+        s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
+        if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s); return s; }
+        s = TN_ERR_MEMORY;
+    }
     memset(&j, 0, sizeof j);
     j.simd = ctx->desc.simd;
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
@@ -9051,19 +9680,13 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.right = tni_alloc_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
-    j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
+    if (vectors) j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
     j.work = tni_alloc_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && j.vectors && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
-    if (s == TN_ERR_CONVERGENCE || s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: %s", s == TN_ERR_CONVERGENCE ? "the QL iteration did not converge" : "the operator holds NaN or infinity");
-    if (s == TN_OK) {
-        shape[0] = outputs; shape[1] = j.count; shape[2] = j.n;
-        e->outputs = outputs; e->count = j.count; e->n = j.n;
-        e->values = tni_owned_from(ctx, 2, shape, j.values);
-        e->vectors = tni_owned_from(ctx, 3, shape, j.vectors);
-        if (!e->values || !e->vectors) { tn_eigen_destroy(e); s = tn_ctx_status(ctx); }
-    }
+    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
+    tni_eigen_say(ctx, s);
+    if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
     tni_free_f64(ctx, j.left, j.r, j.h);
     tni_free_f64(ctx, j.right, j.r, j.h);
     tni_free_f64(ctx, j.p, j.out, j.h);
@@ -9096,12 +9719,12 @@ tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *e)
     host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     s = tn_read(u, TN_F64, host, cp->out);
-    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, e);
+    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e);
     tni_free_f64(cp->ctx, host, 1, cp->out);
     return s;
 }
 
-tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
+static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_status s = tni_eigen_check(cp, count, e);
     double   *host;
@@ -9110,10 +9733,12 @@ tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
     host = tni_alloc_f64(cp->ctx, cp->out, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     for (o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
-    s = tni_eigen_solve(cp, host, cp->out, count, e);
+    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e);
     tni_free_f64(cp->ctx, host, cp->out, cp->out);
     return s;
 }
+
+tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e) { return tni_eigen_all(cp, count, true, e); }
 
 void tn_eigen_destroy(tn_eigen *e)
 {
@@ -9160,6 +9785,187 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     return to;
 }
 
+/* ---- spectra ------------------------------------------------------------------------------
+   |Q_o|^2 = sum_i l_i^2 without an eigenvalue: from Q_o itself, 2 h n^2 flops for each, or for all at once from K, see
+   "comparing" below, 6 h^2 n. In double. */
+
+static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
+{
+    tni_eigen_product p;
+    int64_t   n = cp->in[0], o;
+    double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
+    tn_status s = tni_eigen_product_begin(&p, cp, true);
+    if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        double norm;
+        s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
+        if (s == TN_OK) s = tni_eigen_form(&p, cp);
+        if (s == TN_OK) s = tn_read(p.m, TN_F64, q, n * n);
+        norm = tni_frobenius(n * n, q);
+        squares[o] = norm * norm;
+    }
+    tni_eigen_product_end(&p);
+    tni_free_f64(cp->ctx, q, n, n);
+    tni_free_f64(cp->ctx, d, cp->out, cp->terms);
+    return s;
+}
+
+/* K = 1/2 [(W W^T)(x)(V V^T) + (W V^T)(x)(V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
+static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
+{
+    enum { W, V, P, WW, VV, WV, K, PK, COUNT };
+    static const int left[3] = {W, V, W}, right[3] = {W, V, V};
+    tn_ctx    *ctx = cp->ctx;
+    int64_t    n = cp->in[0], h = cp->terms, out = cp->out, o;
+    tn_tensor *t[COUNT];
+    double    *p = tni_alloc_f64(ctx, out, h, "spectrum"), *pk = tni_alloc_f64(ctx, out, h, "spectrum");
+    tn_status  s = p && pk ? TN_OK : TN_ERR_MEMORY;
+    int        k;
+    for (k = 0; k < COUNT; k++) {
+        t[k] = tni_owned_f64(ctx, k == P || k == PK ? out : h, k == W || k == V ? n : h);
+        if (!t[k]) s = TN_ERR_MEMORY;
+    }
+    for (k = 0; k < 3 && s == TN_OK; k++) s = tni_put_copy(ctx, tni_view(t[k]), tni_view(k == P ? cp->p : cp->f[k]));
+    for (k = 0; k < 3 && s == TN_OK; k++)
+        s = tni_put_matmul(ctx, tni_view(t[WW + k]), tni_view(t[left[k]]), tni_transposed_view(tni_view(t[right[k]])), 1, 0);
+    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WW]), tni_view(t[VV]), false);
+    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WV]), tni_transposed_view(tni_view(t[WV])), true);
+    if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(t[PK]), tni_view(t[P]), tni_view(t[K]), 0.5, 0);
+    if (s == TN_OK) s = tn_read(t[P], TN_F64, p, out * h);
+    if (s == TN_OK) s = tn_read(t[PK], TN_F64, pk, out * h);
+    for (o = 0; o < out && s == TN_OK; o++) squares[o] = tni_max_f64(0, tni_algebra_of(ctx->desc.simd)->dot(h, p + o * h, pk + o * h));
+    for (k = 0; k < COUNT; k++) tn_tensor_destroy(t[k]);
+    tni_free_f64(ctx, p, out, h);
+    tni_free_f64(ctx, pk, out, h);
+    return s;
+}
+
+/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. What is left of the
+   sum of squares, E, is that of all - count values of at most c = |last|:  E/c <= their sum <= sqrt((all - count) E),
+   (all - count) c. `slack`: what rounding may have done to E. */
+static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low, double *high)
+{
+    double  sum = 0, rest = square, c = count > 0 ? fabs(values[count - 1]) : HUGE_VAL, left = (double)(all - count), more;
+    int64_t i;
+    *low = *high = 0;
+    if (!(square > 0)) return;
+    if (count == all) {
+        *low = *high = tn_effective_rank(values, count);
+        return;
+    }
+    for (i = 0; i < count; i++) {
+        sum += fabs(values[i]);
+        rest -= values[i] * values[i];
+    }
+    more = sqrt(left * tni_max_f64(rest + slack * square, 0));
+    if (left * c < more) more = left * c;
+    *high = (sum + more) * (sum + more) / square;
+    *low = sum + (c > 0 ? tni_max_f64(rest - slack * square, 0) / c : 0);
+    *low = *low * *low / square;
+}
+
+static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
+{
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count, o, i;
+    double   *norm = numbers, *low = norm + cp->out, *high = low + cp->out;
+    double    slack = ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13;
+    tn_status s = tn_read(e->values, TN_F64, values, cp->out * k);
+    if (s == TN_OK && k < all) s = (double)cp->out * (double)n > 3 * (double)h ? tni_square_norms_gram(cp, norm) : tni_square_norms_dense(cp, norm);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        for (i = 0; i < k && k == all; i++) norm[o] += values[o * k + i] * values[o * k + i];
+        tni_rank_interval(values + o * k, k, all, norm[o], slack, low + o, high + o);
+        norm[o] = sqrt(norm[o]);
+    }
+    if (s != TN_OK) return s;
+    out->norm = tni_owned_from(ctx, 1, &cp->out, norm);
+    out->rank_low = tni_owned_from(ctx, 1, &cp->out, low);
+    out->rank_high = tni_owned_from(ctx, 1, &cp->out, high);
+    return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
+}
+
+tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
+{
+    tn_eigen  e;
+    double   *values, *numbers;
+    tn_status s = TN_ERR_MEMORY;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if ((s = tni_eigen_check(cp, count, &e)) != TN_OK || (s = tni_eigen_all(cp, count, false, &e)) != TN_OK) return s;
+    values = tni_alloc_f64(cp->ctx, cp->out, e.count, "spectrum");
+    numbers = tni_alloc_f64(cp->ctx, cp->out, 3, "spectrum");
+    out->outputs = cp->out;
+    out->count = e.count;
+    s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
+    out->values = e.values;
+    e.values = NULL;
+    tni_free_f64(cp->ctx, values, cp->out, out->count);
+    tni_free_f64(cp->ctx, numbers, cp->out, 3);
+    if (s != TN_OK) tn_spectrum_destroy(out);
+    return s;
+}
+
+void tn_spectrum_destroy(tn_spectrum *s)
+{
+    if (!s) return;
+    tn_tensor_destroy(s->values);
+    tn_tensor_destroy(s->norm);
+    tn_tensor_destroy(s->rank_low);
+    tn_tensor_destroy(s->rank_high);
+    memset(s, 0, sizeof *s);
+}
+
+/* R = diag(l^1/4) V, so that S^1/2 = R^T R. A value below zero by more than rounding: not semidefinite. */
+static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
+{
+    tn_eigh_result e;
+    int64_t   n = s->shape[0], i;
+    double   *l;
+    tn_status status = tn_eigh(ctx, &e, s, NULL);
+    if (status != TN_OK) return status;
+    l = tni_alloc_f64(ctx, n, 1, "data_metric");
+    status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
+    if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
+        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has the eigenvalues %g to %g, but E[x x^T] has none below zero", l[0], l[n - 1]);
+    for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
+    if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
+    *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
+    if (*root) status = tni_put_product(ctx, tni_view(*root), tni_view(e.vectors), tni_column_view(e.values), false);
+    else if (status == TN_OK) status = TN_ERR_MEMORY;
+    tni_free_f64(ctx, l, n, 1);
+    tn_eigh_destroy(&e);
+    return status;
+}
+
+tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
+{
+    tn_ctx    *ctx;
+    tn_cp     *to = NULL;
+    tn_tensor *root, *half;
+    tn_status  status;
+    tni_scope  scope;
+    int        k;
+    if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
+    ctx = cp->ctx;
+    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, but the operator takes %lld inputs%s", TNI_SHAPE(s), (long long)cp->in[0], cp->constant ? ", the one included" : "");
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    status = tni_quarter_root(ctx, s, &root);
+    half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
+    if (half) status = tni_put_matmul(ctx, tni_view(half), tni_transposed_view(tni_view(root)), tni_view(root), 1, 0);
+    if (half && status == TN_OK) to = tni_cp_make(ctx, cp->order, cp->out, cp->terms, cp->in, false);
+    if (to) {
+        status = tni_copy(to->p, cp->p);
+        for (k = 0; k < cp->order && status == TN_OK; k++) status = tni_put_matmul(ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(half), 1, 0);
+        to = tni_cp_done(to, status);
+    }
+    tni_scope_end(ctx, scope);
+    return to;
+}
+
 /* ---- comparing --------------------------------------------------------------------------
    K = 1/2 [(W1 W2^T)(x)(V1 V2^T) + (W1 V2^T)(x)(V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
    Order 1: K = W1 W2^T. */
@@ -9199,6 +10005,43 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     if (k) g = tn_tensor_keep(k);
     tni_scope_end(a->ctx, scope);
     return g;
+}
+
+/* The diagonal of tn_cp_gram(a,a), its roots: norms[a->out] */
+static tn_status tni_cp_norms(const tn_cp *a, double *norms)
+{
+    int64_t    o, n = a->out;
+    double    *g = tni_alloc_f64(a->ctx, n, n, "cosines");
+    tn_tensor *gram = g ? tn_cp_gram(a, a) : NULL;
+    tn_status  s = gram ? tn_read(gram, TN_F64, g, n * n) : TN_ERR_MEMORY;
+    for (o = 0; o < n && s == TN_OK; o++) norms[o] = sqrt(tni_max_f64(g[o * n + o], 0));
+    tn_tensor_destroy(gram);
+    tni_free_f64(a->ctx, g, n, n);
+    return s;
+}
+
+tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
+{
+    tn_tensor *gram = tn_cp_gram(a, b);
+    double    *g, *na, *nb;
+    int64_t    i, j;
+    tn_status  s;
+    if (!gram) return NULL;
+    g = tni_alloc_f64(a->ctx, a->out, b->out, "cosines");
+    na = tni_alloc_f64(a->ctx, a->out, 1, "cosines");
+    nb = tni_alloc_f64(a->ctx, b->out, 1, "cosines");
+    s = g && na && nb ? tn_read(gram, TN_F64, g, a->out * b->out) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_cp_norms(a, na);
+    if (s == TN_OK) s = tni_cp_norms(b, nb);
+    for (i = 0; i < a->out && s == TN_OK; i++)
+        for (j = 0; j < b->out; j++) g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / na[i] / nb[j] : (double)NAN;
+    if (s == TN_OK) s = tn_write(gram, TN_F64, g, a->out * b->out);
+    tni_free_f64(a->ctx, g, a->out, b->out);
+    tni_free_f64(a->ctx, na, a->out, 1);
+    tni_free_f64(a->ctx, nb, b->out, 1);
+    if (s == TN_OK) return gram;
+    tn_tensor_destroy(gram);
+    return NULL;
 }
 
 tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
