@@ -212,11 +212,15 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
     X(GLU,                    glu)                    /* i0 tn_act                              */ \
     X(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
+    X(PROD,                   prod)                   /* i0 how many factors                    */ \
+    X(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
     X(EMBED,                  embed)                  \
     X(EMBED_BACKWARD,         embed_backward)         \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
     X(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
+    X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
+    X(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
     X(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
@@ -337,7 +341,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    ====================================================================== */
 
 typedef enum tn_act {
-    TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID
+    TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID,
+    TN_ACT_ABS,                 /* |x|; slope 0 at 0                                              */
+    TN_ACT_ROUND                /* to the nearest integer, ties to even; slope 1 (straight-through) */
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
@@ -358,12 +364,16 @@ TN_API tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *
 TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);
 /* y = act(x[..,:h]) (x) x[..,h:]: bilinear with TN_ACT_NONE.   x [..,2h] -> [..,h]   Shazeer 2020 */
 TN_API tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind);
+/* y = x[..,:h] (x) x[..,h:2h] (x) ...: the product of the k >= 1 equal parts of the last axis.   x [..,k h] -> [..,h] */
+TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
 /* [x;1]: appends a column of ones to the last axis */
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
 /* rows of a table.   table [v,d]  ids I32 [..] -> [..,d]   an id outside [0,v) gives zeros and an error at sync */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
 /* x / rms(x) * gain.   gain [c] or NULL.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
+/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL.   Ba, Kiros & Hinton 2016 */
+TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
 /* Act only while recording; else they return x. */
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal            */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /* inverted: kept / (1-p)      */
@@ -543,9 +553,23 @@ TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* NU
 TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, const int64_t *shape, tn_init init);
 /* Gradients to zero: an optimiser's step does it, a failed backward pass may leave half of one. */
 TN_API tn_status  tn_params_zero_grad(tn_params *params);
-/* Every parameter whose name begins with prefix ("" for all); returns how many. Freezing drops the gradient. */
-TN_API int64_t    tn_params_freeze(tn_params *params, const char *prefix, bool frozen);
-TN_API int64_t    tn_params_group(tn_params *params, const char *prefix, double lr_scale, double decay_scale);
+/* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
+   standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
+   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). */
+TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern, bool frozen);
+TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
+/* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
+   under it gets that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim]
+   are both rows of one table; the shapes must be equal, the layer's init rule is not used). Both add to the one
+   gradient. There is one parameter, under its first name: counted once, updated once, saved and loaded once. */
+TN_API tn_status  tn_params_tie(tn_params *params, const char *name, const char *of);
+/* The same parameters again, with other names, frozen ones and scales, on ctx, which may be another context and of
+   another dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
+TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
+/* In a copied struct of layers, of `bytes` bytes: every pointer to the value of a parameter of `from` becomes the one to
+   the parameter of the same name in `to`. Returns how many there were; nothing is changed and -1 returned where `to` lacks one.
+       model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
+TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
 
 /* ---- linear: y = W x + b ------------------------------------------------ */
 typedef struct tn_linear_desc {
@@ -575,15 +599,22 @@ typedef struct tn_embedding {
 TN_API tn_status  tn_embedding_init(tn_params *params, const char *name, tn_embedding *layer, const tn_embedding_desc *desc);
 TN_API tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids); /* I32 [..] -> [..,dim] */
 
-/* ---- norm: RMSNorm, with or without gain. Zhang & Sennrich 2019 ---------- */
+/* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---------- */
+typedef enum tn_norm_kind {
+    TN_NORM_RMS = 0,            /* x / rms(x) (x) gain                              */
+    TN_NORM_LAYER               /* (x - mean(x)) / std(x) (x) gain + bias           */
+} tn_norm_kind;
 typedef struct tn_norm_desc {
-    int64_t dim;                /* required */
+    int64_t dim;                /* required          */
     bool    no_gain;
-    double  eps;                /* 0: 1e-5  */
+    double  eps;                /* 0: 1e-5           */
+    tn_norm_kind kind;
+    bool    no_bias;            /* of TN_NORM_LAYER  */
 } tn_norm_desc;
 typedef struct tn_norm {
     tn_norm_desc desc;
-    tn_tensor *gain;            /* [dim], ones at first, or NULL */
+    tn_tensor *gain;            /* [dim], ones at first, or NULL                     */
+    tn_tensor *bias;            /* [dim], zeros at first; NULL in RMSNorm            */
 } tn_norm;
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);
@@ -620,6 +651,82 @@ TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x
 TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2 */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
 
+/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---------------
+   k = 1 is linear, k = 2 bilinear. Weights start so that inputs of variance 1 give outputs of variance 1 at any k:
+   F normal with 1/in, P normal with 1/hidden (docs/math.md 8). Novikov et al. 2017, Chrysos et al. 2020 */
+typedef struct tn_product_desc {
+    int64_t in, hidden;         /* required                                                        */
+    int64_t out;                /* 0: in                                                           */
+    int64_t order;              /* k; 0: 2                                                         */
+    bool    bias;               /* of the encoders                                                 */
+    bool    out_bias;           /* of the projection                                               */
+    bool    no_projection;      /* P = I: out is hidden                                            */
+    bool    augmented;          /* x ends with the constant one and so does y; biases are the last
+                                   columns of F and P (in, hidden and out do not count the one)    */
+    tn_init init;               /* of F; 0: TN_INIT_NORMAL                                         */
+    tn_init init_out;           /* of P; 0: TN_INIT_NORMAL                                         */
+} tn_product_desc;
+typedef struct tn_product {
+    tn_product_desc desc;
+    tn_tensor *w;               /* [k,hidden,in] the encoders stacked; augmented: [k,hidden,in+1]  */
+    tn_tensor *b;               /* [k,hidden] or NULL                                              */
+    tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                 */
+    tn_tensor *pb;              /* [out] or NULL                                                   */
+} tn_product;
+TN_API tn_status  tn_product_init(tn_params *params, const char *name, tn_product *layer, const tn_product_desc *desc);
+TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x);    /* [..,in] -> [..,out] */
+
+/* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself -----------------------------------------------
+   What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
+   formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began. Weights start normal with 1/n^2, which
+   gives outputs of variance 1. */
+typedef struct tn_quadratic_desc {
+    int64_t in, out;            /* required                                                        */
+    bool    bias;               /* the layer works on [x;1]: T has a linear and a constant part    */
+    bool    augmented;          /* x ends with the constant one already, and so does y             */
+    tn_init init;               /* 0: TN_INIT_NORMAL                                               */
+} tn_quadratic_desc;
+typedef struct tn_quadratic {
+    tn_quadratic_desc desc;
+    tn_tensor *t;               /* [out,n,n], n = in, or in + 1 with bias or augmented */
+} tn_quadratic;
+TN_API tn_status  tn_quadratic_init(tn_params *params, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc);
+TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x); /* [..,in] -> [..,out] */
+
+/* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x --------------------------------------------------
+   V holds the default output features, m says by how much each is modified, and a penalty on W x keeps modifications
+   few (L1) or small (L2): Sharkey 2023, footnote 5. W may be of low rank, W = A B, and W x rounded to multiples of
+   `step` (its gradient goes straight through: Bengio, Leonard & Courville 2013). Without rounding the layer is a
+   bilinear one whose first encoder has the bias 1, and so a tensor. W (A, if there is one) starts at zero: no
+   modification; B, V and P as in a product layer. */
+typedef enum tn_penalty { TN_PENALTY_L1 = 0, TN_PENALTY_L2 } tn_penalty;     /* mean |W x|, mean (W x)^2 */
+typedef struct tn_modifier_desc {
+    int64_t    in, hidden;      /* required                                                        */
+    int64_t    out;             /* 0: in                                                           */
+    int64_t    rank;            /* of W = A B; 0: W itself                                         */
+    double     step;            /* 0: W x is not rounded                                           */
+    tn_penalty penalty;
+    bool       bias;            /* c                                                               */
+    bool       out_bias;        /* p                                                               */
+    bool       no_projection;   /* P = I: out is hidden                                            */
+    tn_init    init;            /* of V and B; 0: TN_INIT_NORMAL                                   */
+    tn_init    init_w;          /* of W, or A; 0: TN_INIT_ZERO                                     */
+    tn_init    init_out;        /* of P; 0: TN_INIT_NORMAL                                         */
+} tn_modifier_desc;
+typedef struct tn_modifier {
+    tn_modifier_desc desc;
+    tn_tensor *w;               /* [hidden,in], or NULL with a rank    */
+    tn_tensor *wa, *wb;         /* A [hidden,rank], B [rank,in]        */
+    tn_tensor *v;               /* [hidden,in]                         */
+    tn_tensor *c;               /* [hidden] or NULL                    */
+    tn_tensor *p;               /* [out,hidden] or NULL                */
+    tn_tensor *pb;              /* [out] or NULL                       */
+} tn_modifier;
+TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, tn_modifier *layer, const tn_modifier_desc *desc);
+/* [..,in] -> [..,out]. *penalty (may be NULL) gets the penalty [], of W x before it is rounded, to be added to the loss:
+   loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
+TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
+
 /* ======================================================================
    >>operator a layer's whole computation as one object
    y[o] = sum_h P[o,h] prod_k (F_k x)[h]: a tensor of order k+1 in CP factors, never formed unless asked for.
@@ -646,8 +753,19 @@ typedef struct tn_cp {
 TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant);
 /* From a bilinear layer. Biases and a residual are folded in, and set `constant`; without them it stays clear. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
+/* From a layer of up to TN_CP_MAX_ORDER encoders, from a modifier layer without rounding, from a tensor layer. */
+TN_API tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *layer);
+TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);
+TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);
+/* From a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
+   out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, where these would not fit desc.max_bytes. */
+TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant);
 /* The stack x -> embed -> mlp -> unembed as one operator; embed or unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
+/* Back to layers that train, with the operator's numbers: in factors, or (order 2 only) as the tensor itself. With
+   `constant` the layer has biases and takes a plain x. All inputs of equal length. */
+TN_API tn_status tn_product_from_cp(tn_params *params, const char *name, tn_product *layer, const tn_cp *cp);
+TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, tn_quadratic *layer, const tn_cp *cp);
 TN_API void   tn_cp_destroy(tn_cp *cp);
 
 /* ---- folding ------------------------------------------------------------- */
@@ -1740,7 +1858,8 @@ enum {
     TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
     TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
-    TNI_CPU_PARTS  = 1024               /* most tasks of a pass that leave a partial sum each */
+    TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
+    TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
 };
 
 static const tni_pool tni_alone = {1, NULL, NULL};
@@ -3229,6 +3348,14 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         s = TNI_T(sigmoid)(x);
         *slope = s * (one - s);
         return s;
+    case TN_ACT_ABS:
+        *slope = TNI_PICK(x > zero, one, TNI_PICK(x < zero, zero - one, x));       /* x: 0, or NaN */
+        return TNI_ABS(x);
+    case TN_ACT_ROUND:
+        *slope = one;
+        s = TNI_ABS(x);
+        s = TNI_PICK(s < TNI_SET(8388608.0f), s + TNI_SET(8388608.0f) - TNI_SET(8388608.0f), s);   /* 2^23: an odd ulp is 1 */
+        return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     default:
         *slope = one;
         return x;
@@ -3307,6 +3434,48 @@ TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
             }
             TNI_STORE(dx + i, slope, k);
             TNI_STORE(dx + h + i, gate, k);
+        }
+    }
+}
+
+/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ----------------------- */
+TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, e, h = c->out[0].shape[1], all = c->i[0];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * all * h;
+        float       *y = TNI_OUT(0) + r * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V v = TNI_LOAD(x + i, k);
+            for (e = 1; e < all; e++) v = v * TNI_LOAD(x + e * h + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, e, h = c->in[1].shape[1], all = c->i[0];
+    bool    add = c->accumulate;
+    TNI_V   front[TNI_PROD_MOST];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * all * h, *dy = TNI_IN(1) + r * h;
+        float       *dx = TNI_OUT(0) + r * all * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V behind = TNI_SET(1.0f);
+            front[0] = TNI_LOAD(dy + i, k);
+            for (e = 1; e < all; e++) front[e] = front[e - 1] * TNI_LOAD(x + (e - 1) * h + i, k);
+            for (e = all - 1; e >= 0; e--) {
+                float *to = dx + e * h + i;
+                TNI_V  d = front[e] * behind;
+                behind = behind * TNI_LOAD(x + e * h + i, k);
+                if (add) d = d + TNI_LOAD(to, k);
+                TNI_STORE(to, d, k);
+            }
         }
     }
 }
@@ -3524,6 +3693,112 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
         TNI_V sum = TNI_SET(0.0f);
         for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * C + i, k);
         TNI_STORE(dw + i, TNI_LOAD(dw + i, k) + sum, k);
+    }
+    return TN_OK;
+}
+
+/* ---- layernorm, see >>op-layernorm -------------------------------------------------------------------------
+   The mean as a float and what that lost: a row far from zero keeps the digits it has. */
+TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
+{
+    TNI_T(wide) sum = TNI_T(wide_zero)();
+    double       mean;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
+    mean = TNI_T(wide_sum)(&sum) / (double)C;
+    *lost = TNI_SET((float)(mean - (double)(float)mean));
+    return TNI_SET((float)mean);
+}
+
+TNI_FAST void TNI_T(layernorm_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *w = TNI_IN(1), *b = TNI_IN(2);
+    int64_t      r, i, C = c->out[0].shape[1];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * C;
+        float       *y = TNI_OUT(0) + r * C;
+        TNI_T(wide) squares = TNI_T(wide_zero)();
+        TNI_V        lost, s, mean = TNI_T(row_mean)(x, C, &lost);
+        double       scale;
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(x + i, k) - mean - lost;
+            TNI_STORE(y + i, v, k);
+            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes behind the row count zero */
+            TNI_T(wide_add_product)(&squares, v, v);
+        }
+        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
+        TNI_OUT(1)[r] = (float)scale;
+        s = TNI_SET((float)scale);
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(y + i, k) * s;
+            if (w) v = v * TNI_LOAD(w + i, k);
+            if (b) v = v + TNI_LOAD(b + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+/* One row: dx, and its share of dw and db. */
+TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw, float *db)
+{
+    const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
+    float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
+    const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
+    TNI_T(wide) sum = TNI_T(wide_zero)(), dot = sum;
+    TNI_V        lost, mean = TNI_T(row_mean)(x, C, &lost), slope, mean_g;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
+        if (db) TNI_STORE(db + i, d + TNI_LOAD(db + i, k), k);
+        if (dw) TNI_STORE(dw + i, TNI_FMA(d, z, TNI_LOAD(dw + i, k)), k);
+        if (w) d = d * TNI_LOAD(w + i, k);
+        TNI_T(wide_add)(&sum, d);
+        TNI_T(wide_add_product)(&dot, d, z);
+    }
+    mean_g = TNI_SET((float)(TNI_T(wide_sum)(&sum) / (double)C));
+    slope = TNI_SET((float)(-TNI_T(wide_sum)(&dot) / (double)C));
+    for (i = 0; dx && i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
+        if (w) d = d * TNI_LOAD(w + i, k);
+        d = TNI_FMA(z, slope, d - mean_g) * scale;
+        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
+        TNI_STORE(dx + i, d, k);
+    }
+}
+
+/* Every task sums dw, then db, of its rows for itself. */
+TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, C = c->in[0].shape[1];
+    float  *part = (float *)(void *)p->cpu->blocks + task * 2 * C;
+    memset(part, 0, sizeof *part * 2 * (size_t)C);
+    for (r = begin; r < end; r++) TNI_T(layernorm_row)(c, r, C, TNI_OUT(1) ? part : NULL, TNI_OUT(2) ? part + C : NULL);
+}
+
+TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t most = 16, C = c->in[0].shape[1];
+    int64_t       parts, i, q, which;
+    tni_pass      p;
+    if ((uint64_t)C > cpu->block_bytes / ((uint64_t)most * 2 * sizeof(float))) return tni_reference_run(cpu, c);
+    p.cpu = cpu;
+    p.call = c;
+    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
+    for (which = 0; which < 2; which++) {
+        const float *part = (const float *)(void *)cpu->blocks + which * C;
+        float       *to = TNI_OUT(1 + which);
+        for (i = 0; to && i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V sum = TNI_SET(0.0f);
+            for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * 2 * C + i, k);
+            TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
+        }
     }
     return TN_OK;
 }
@@ -4067,6 +4342,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
     case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
+    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
     case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
     case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
@@ -4077,8 +4353,13 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
     case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
     case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
+    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
     case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
     case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
+    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
+    case TN_KERNEL_PROD_BACKWARD:
+        if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
+        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
 #endif
     default:                         return tni_reference_run(cpu, c);
     }
@@ -5785,6 +6066,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 /* ---- activation ------------------------------------------ >>op-act
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
+   abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 static double tni_act_value(int64_t kind, double x)
@@ -5795,6 +6077,8 @@ static double tni_act_value(int64_t kind, double x)
     case TN_ACT_GELU:    return 0.5 * x * erfc(-0.7071067811865476 * x);
     case TN_ACT_SWISH:   return x / (1 + exp(-x));
     case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case TN_ACT_ABS:     return fabs(x);
+    case TN_ACT_ROUND:   return rint(x);
     default:             return x;
     }
 }
@@ -5808,6 +6092,7 @@ static double tni_act_slope(int64_t kind, double x)
     case TN_ACT_GELU:    return 0.5 * erfc(-0.7071067811865476 * x) + x * 0.3989422804014327 * exp(-0.5 * x * x);
     case TN_ACT_SWISH:   return s + x * s * (1 - s);
     case TN_ACT_SIGMOID: return s * (1 - s);
+    case TN_ACT_ABS:     return x > 0 ? 1 : x < 0 ? -1 : x;      /* x: 0, or NaN */
     default:             return 1;
     }
 }
@@ -5849,7 +6134,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
-    if ((unsigned)kind <= TN_ACT_SIGMOID) return true;
+    if ((unsigned)kind <= TN_ACT_ROUND) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: %d is no activation", op, (int)kind);
     return false;
 }
@@ -5936,6 +6221,78 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
     if (n) n->i[0] = kind;
+    return y;
+}
+#endif
+
+/* ---- prod -------------------------------------------------- >>op-prod
+   y = x_0 (x) ... (x) x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy (x) the product of all but x_e
+   The other factors are multiplied, never y divided by x_e: a zero among them loses nothing. */
+static void TNI_T(prod)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
+    int64_t         r, j, e, h = c->out[0].shape[1], k = c->i[0];
+    for (r = 0; r < c->out[0].shape[0]; r++, x += k * h, y += h)
+        for (j = 0; j < h; j++) {
+            double v = 1;
+            for (e = 0; e < k; e++) v *= (double)x[e * h + j];
+            y[j] = (TNI_REAL)v;
+        }
+}
+
+static void TNI_T(prod_backward)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
+    int64_t         r, j, e, f, h = c->in[1].shape[1], k = c->i[0];
+    for (r = 0; r < c->in[1].shape[0]; r++, x += k * h, dx += k * h, dy += h)
+        for (e = 0; e < k; e++)
+            for (j = 0; j < h; j++) {
+                TNI_REAL *to = dx + e * h + j;
+                double    v = (double)dy[j];
+                for (f = 0; f < k; f++) if (f != e) v *= (double)x[f * h + j];
+                *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
+            }
+}
+
+#ifdef TNI_ONCE
+static void tni_prod_backward(tn_ctx *ctx, const tni_node *n)
+{
+    bool       add;
+    tn_tensor *g = tni_grad(n->in[0], &add);
+    tn_call    c = tni_call(TN_KERNEL_PROD_BACKWARD, 0, NULL, 0, NULL);
+    if (!g) return;
+    c.in[c.n_in++] = tni_rows_view(n->in[0]);
+    c.in[c.n_in++] = tni_rows_view(n->out->grad);
+    c.out[c.n_out++] = tni_rows_view(g);
+    c.i[0] = n->i[0];
+    c.accumulate = add;
+    tni_run(ctx, &c);
+}
+
+tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
+{
+    int64_t    shape[TN_MAX_RANK];
+    tn_tensor *y;
+    tn_call    c;
+    tni_node  *n;
+    if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
+    if (x->rank < 1 || k < 1 || x->shape[x->rank - 1] % k != 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, but its last extent must be a multiple of k = %lld, at least 1", TNI_SHAPE(x), (long long)k);
+        return NULL;
+    }
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] /= k;
+    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    if (!y) return NULL;
+    c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_rows_view(x);
+    c.out[c.n_out++] = tni_rows_view(y);
+    c.i[0] = k;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
+    if (n) n->i[0] = k;
     return y;
 }
 #endif
@@ -6335,6 +6692,133 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
+    if (n) n->saved[0] = r;
+    return y;
+}
+#endif
+
+/* ---- layernorm --------------------------------------------- >>op-layernorm
+   z[n,c]   = (x[n,c] - mean_c x) r[n]     r[n] = 1/sqrt(mean_c (x - mean_c x)^2 + eps)     y = z w[c] + b[c]
+   dw[c]   += sum_n dy z        db[c] += sum_n dy
+   dx[n,c] += r (w dy - mean_c(w dy) - z mean_c(w dy z))         saves r[n]
+   The variance from differences, not as mean x^2 - mean^2; and their mean, which rounding left, is taken off again:
+   a row that is far from zero against its width loses no digit (Chan, Golub & LeVeque 1983).
+   Ba, Kiros & Hinton 2016 */
+static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
+{
+    double  sum = 0, left = 0;
+    int64_t j;
+    for (j = 0; j < C; j++) sum += (double)x[j];
+    sum /= (double)C;
+    for (j = 0; j < C; j++) left += (double)x[j] - sum;
+    *rest = left / (double)C;
+    return sum;
+}
+
+static void TNI_T(layernorm)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data, *b = (const TNI_REAL *)c->in[2].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *r = (TNI_REAL *)c->out[1].data;
+    int64_t         n, j, R = c->out[0].shape[0], C = c->out[0].shape[1];
+    for (n = 0; n < R; n++, x += C, y += C) {
+        double rest, mean = TNI_T(row_mean)(x, C, &rest), squares = 0, scale;
+        for (j = 0; j < C; j++) squares += ((double)x[j] - mean - rest) * ((double)x[j] - mean - rest);
+        scale = 1 / sqrt(squares / (double)C + c->f[0]);
+        r[n] = (TNI_REAL)scale;
+        for (j = 0; j < C; j++) y[j] = (TNI_REAL)(((double)x[j] - mean - rest) * scale * (w ? (double)w[j] : 1) + (b ? (double)b[j] : 0));
+    }
+}
+
+static void TNI_T(layernorm_backward)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
+    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data, *dw = (TNI_REAL *)c->out[1].data, *db = (TNI_REAL *)c->out[2].data;
+    int64_t         n, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (n = 0; n < R; n++, x += C, dy += C) {
+        double rest, mean = TNI_T(row_mean)(x, C, &rest), scale = (double)r[n], sum = 0, dot = 0;
+        for (j = 0; j < C; j++) {
+            double d = (double)dy[j], z = ((double)x[j] - mean - rest) * scale;
+            if (db) db[j] = (TNI_REAL)((double)db[j] + d);
+            if (dw) dw[j] = (TNI_REAL)((double)dw[j] + d * z);
+            if (w) d *= (double)w[j];
+            sum += d;
+            dot += d * z;
+        }
+        for (j = 0; dx && j < C; j++) {
+            double z = ((double)x[j] - mean - rest) * scale;
+            double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - sum / (double)C - z * dot / (double)C);
+            dx[n * C + j] = (TNI_REAL)(c->accumulate ? (double)dx[n * C + j] + v : v);
+        }
+    }
+}
+
+#ifdef TNI_ONCE
+static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
+{
+    bool       add[3];
+    tn_tensor *g[3];
+    tn_view    all[3];
+    tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, 0, NULL, 0, NULL);
+    bool       apart = false;
+    int        k, j;
+    memset(all, 0, sizeof all);
+    for (k = 0; k < 3; k++) {
+        g[k] = n->in[k] ? tni_grad(n->in[k], &add[k]) : NULL;
+        all[k].dtype = n->out->dtype;
+        if (!g[k]) continue;
+        if (k > 0 && !add[k] && tni_fill(g[k], 0) != TN_OK) return;
+        all[k] = k == 0 ? tni_rows_view(g[k]) : tni_view(g[k]);
+        for (j = 0; j < k; j++) apart = apart || (g[j] && tni_root(g[j]) == tni_root(g[k]));
+    }
+    c.in[0] = tni_rows_view(n->in[0]);
+    c.in[1] = tni_view(n->in[1]);
+    c.in[2] = tni_view(n->saved[0]);
+    c.in[3] = tni_rows_view(n->out->grad);
+    c.n_in = 4;
+    c.n_out = 3;
+    c.accumulate = g[0] && add[0];
+    memcpy(c.out, all, sizeof all);
+    if (!apart) tni_run(ctx, &c);
+    for (k = 0; apart && k < 3; k++) {           /* gain or bias are a part of x, or one tensor: no kernel writes one place twice */
+        if (!g[k]) continue;
+        for (j = 0; j < 3; j++) c.out[j].data = j == k ? all[k].data : NULL;
+        tni_run(ctx, &c);
+    }
+}
+
+static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s and %s is %s", op, TNI_SHAPE(x), what, TNI_SHAPE(t));
+    return false;
+}
+
+tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps)
+{
+    tn_tensor *y, *r;
+    tn_call    c;
+    tni_node  *n;
+    if (!(x = tni_contiguous(ctx, x, "layernorm", "x"))) return NULL;
+    if (gain && !(gain = tni_contiguous(ctx, gain, "layernorm", "gain"))) return NULL;
+    if (bias && !(bias = tni_contiguous(ctx, bias, "layernorm", "bias"))) return NULL;
+    if (x->rank < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "layernorm: x has rank 0, there is no last axis");
+        return NULL;
+    }
+    if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias")) return NULL;
+    y = tni_like(ctx, x);
+    r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
+    if (!r) return NULL;
+    c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_rows_view(x);
+    c.in[c.n_in++] = tni_view(gain);
+    c.in[c.n_in++] = tni_view(bias);
+    c.out[c.n_out++] = tni_rows_view(y);
+    c.out[c.n_out++] = tni_view(r);
+    c.f[0] = eps;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
     if (n) n->saved[0] = r;
     return y;
 }
@@ -8300,11 +8784,16 @@ double tn_effective_rank(const double *values, int64_t n)
    ====================================================================== */
 
 /* ---- named parameters ------------------------------------------------------ */
+typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
+
 struct tn_params {
     tni_owned  owned;
     tn_param **item;
     int64_t    count, room;
+    tni_alias *aliases;
 };
+
+static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
 
 static void tni_param_free(tn_ctx *ctx, tn_param *p)
 {
@@ -8319,6 +8808,11 @@ static void tni_params_destroy(tni_owned *o)
     tn_ctx    *ctx = o->ctx;
     int64_t    i;
     for (i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
+    while (ps->aliases) {
+        tni_alias *a = ps->aliases;
+        ps->aliases = a->next;
+        tni_free(ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
+    }
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
     tni_disown(o);
     tni_free(ctx, ps, sizeof *ps);
@@ -8347,12 +8841,21 @@ int64_t tn_params_elements(const tn_params *ps)
     return n;
 }
 
+static const tni_alias *tni_alias_find(const tn_params *ps, const char *name)
+{
+    const tni_alias *a = ps ? ps->aliases : NULL;
+    while (a && strcmp(tni_alias_name(a), name) != 0) a = a->next;
+    return a;
+}
+
 tn_param *tn_params_find(tn_params *ps, const char *name)
 {
-    int64_t i;
+    const tni_alias *a;
+    int64_t          i;
     for (i = 0; ps && name && i < ps->count; i++)
         if (strcmp(ps->item[i]->name, name) == 0) return ps->item[i];
-    return NULL;
+    a = name ? tni_alias_find(ps, name) : NULL;
+    return a ? a->param : NULL;
 }
 
 /* Fills t by its rule. The fans are the last two extents where the layer does not say. */
@@ -8437,14 +8940,33 @@ tn_status tn_params_zero_grad(tn_params *ps)
     return s;
 }
 
-static bool tni_begins_with(const char *name, const char *prefix) { return strncmp(name, prefix, strlen(prefix)) == 0; }
+/* Does the name fit? At a mismatch the latest star takes one character more. */
+static bool tni_name_fits(const char *name, const char *pattern)
+{
+    const char *star = NULL, *from = name;
+    if (!strchr(pattern, '*')) return strncmp(name, pattern, strlen(pattern)) == 0;
+    while (*name) {
+        if (*pattern == '*') {
+            star = pattern++;
+            from = name;
+        } else if (*pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star + 1;
+            name = ++from;
+        } else return false;
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == 0;
+}
 
-int64_t tn_params_freeze(tn_params *ps, const char *prefix, bool frozen)
+int64_t tn_params_freeze(tn_params *ps, const char *pattern, bool frozen)
 {
     int64_t i, n = 0;
-    for (i = 0; ps && prefix && i < ps->count; i++) {
+    for (i = 0; ps && pattern && i < ps->count; i++) {
         tn_param *p = ps->item[i];
-        if (!tni_begins_with(p->name, prefix)) continue;
+        if (!tni_name_fits(p->name, pattern)) continue;
         p->frozen = frozen;
         p->value->flags |= TNI_WANTS_GRAD;
         if (frozen) {
@@ -8457,16 +8979,126 @@ int64_t tn_params_freeze(tn_params *ps, const char *prefix, bool frozen)
     return n;
 }
 
-int64_t tn_params_group(tn_params *ps, const char *prefix, double lr_scale, double decay_scale)
+int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, double decay_scale)
 {
     int64_t i, n = 0;
-    for (i = 0; ps && prefix && i < ps->count; i++) {
-        if (!tni_begins_with(ps->item[i]->name, prefix)) continue;
+    for (i = 0; ps && pattern && i < ps->count; i++) {
+        if (!tni_name_fits(ps->item[i]->name, pattern)) continue;
         ps->item[i]->lr_scale = lr_scale;
         ps->item[i]->decay_scale = decay_scale;
         n++;
     }
     return n;
+}
+
+tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
+{
+    tn_ctx    *ctx = tn_params_ctx(ps);
+    tn_param  *p = tn_params_find(ps, of);
+    tni_alias *a;
+    size_t     length;
+    if (!ctx) return TN_ERR_ARG;
+    if (!name || !name[0]) return tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
+    if (!p) return tni_fail(ctx, TN_ERR_ARG, "params: %s cannot be tied to %s, which is no parameter", name, of ? of : "NULL");
+    if (tn_params_find(ps, name)) return tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
+    length = strlen(name) + 1;
+    a = (tni_alias *)tni_alloc(ctx, sizeof *a + length, "parameter");
+    if (!a) return TN_ERR_MEMORY;
+    memcpy(a + 1, name, length);
+    a->param = p;
+    a->next = ps->aliases;
+    ps->aliases = a;
+    return TN_OK;
+}
+
+/* Numbers of one context's tensor into another's, of the same shape. */
+static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
+{
+    int64_t   n = tn_tensor_count(from);
+    double   *v;
+    tn_status s;
+    if (to->ctx == from->ctx) return tni_copy(to, from);
+    if (!(v = tni_alloc_f64(to->ctx, n, 1, "clone"))) return TN_ERR_MEMORY;
+    s = tn_read(from, TN_F64, v, n);
+    s = s == TN_OK ? tn_write(to, TN_F64, v, n) : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
+    tni_free_f64(to->ctx, v, n, 1);
+    return s;
+}
+
+static bool tni_clone_param(tn_params *to, const tn_param *from)
+{
+    tn_init   zero;
+    tn_param *p;
+    memset(&zero, 0, sizeof zero);
+    p = tn_params_add(to, from->name, from->value->rank, from->value->shape, zero);
+    if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
+    p->lr_scale = from->lr_scale;
+    p->decay_scale = from->decay_scale;
+    p->frozen = from->frozen;
+    if (p->frozen) p->value->flags &= ~(uint32_t)TNI_WANTS_GRAD;
+    return true;
+}
+
+tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
+{
+    tn_params       *to;
+    const tni_alias *a;
+    int64_t          i;
+    bool             whole;
+    if (!ps) tni_fail(ctx, TN_ERR_ARG, "clone: params is NULL");
+    to = ctx && ps ? tn_params_create(ctx) : NULL;
+    if (!to) return NULL;
+    for (i = 0, whole = true; i < ps->count && whole; i++) whole = tni_clone_param(to, ps->item[i]);
+    for (a = ps->aliases; a && whole; a = a->next) whole = tn_params_tie(to, tni_alias_name(a), a->param->name) == TN_OK;
+    if (whole) return to;
+    tn_params_destroy(to);
+    return NULL;
+}
+
+/* In the struct pointers stand at multiples of their size, wherever the fields are. Looks first, then writes. */
+static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
+{
+    int64_t i, n = 0;
+    for (; bytes >= sizeof(tn_tensor *); at += sizeof(tn_tensor *), bytes -= sizeof(tn_tensor *)) {
+        tn_tensor *t;
+        memcpy(&t, at, sizeof t);
+        for (i = 0; t && i < from->count && from->item[i]->value != t; i++) {}
+        if (!t || i == from->count) continue;
+        n++;
+        {
+            tn_param *p = tn_params_find(to, from->item[i]->name);
+            if (!p || !tni_same_shape(p->value, t)) {
+                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: parameter %s %s has no like", from->item[i]->name, TNI_SHAPE(t));
+                return -1;
+            }
+            if (write) memcpy(at, &p->value, sizeof p->value);
+        }
+    }
+    return n;
+}
+
+int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
+{
+    int64_t n;
+    if (!to || !from || !layers) {
+        tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
+        return -1;
+    }
+    n = tni_rebind(to, from, (char *)layers, bytes, false);
+    return n < 0 ? n : tni_rebind(to, from, (char *)layers, bytes, true);
+}
+
+/* What tn_params_tie has promised to a layer: rules and scales are those of the parameter's first layer. */
+static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, const int64_t *shape)
+{
+    const tn_param *p = tni_alias_find(ps, name)->param;
+    tn_tensor       want;
+    if (p->value->rank == rank && memcmp(p->value->shape, shape, sizeof *shape * (size_t)rank) == 0) return p->value;
+    memset(&want, 0, sizeof want);
+    want.rank = rank;
+    memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
+    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s %s is tied to %s, which is %s", name, TNI_SHAPE(&want), p->name, TNI_SHAPE(p->value));
+    return NULL;
 }
 
 /* "name.part" as a parameter of a layer; biases and gains take no weight decay. */
@@ -8478,7 +9110,9 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
         tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s is too long", full);
         return NULL;
     }
-    p = tn_params_add(ps, name && name[0] ? full : part, rank, shape, init);
+    if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
+    if (tni_alias_find(ps, full)) return tni_layer_tied(ps, full, rank, shape);
+    p = tn_params_add(ps, full, rank, shape, init);
     if (!p) return NULL;
     p->decay_scale = decays ? 1 : 0;
     return p->value;
@@ -8586,20 +9220,27 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
     tn_status s;
+    bool      bias, whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
     if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
+    if ((unsigned)desc->kind > TN_NORM_LAYER) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
+    bias = desc->kind == TN_NORM_LAYER && !desc->no_bias;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
     if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
-    return tni_layer_done(ps, before, layer->gain || desc->no_gain, layer, sizeof *layer);
+    whole = layer->gain || desc->no_gain;
+    ones.rule = TN_INIT_ZERO;
+    if (whole && bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
+    return tni_layer_done(ps, before, whole && (layer->bias || !bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 {
-    return tni_layer_given(ctx, layer, "norm") ? tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps) : NULL;
+    if (!tni_layer_given(ctx, layer, "norm")) return NULL;
+    return layer->desc.kind == TN_NORM_LAYER ? tn_layernorm(ctx, x, layer->gain, layer->bias, layer->desc.eps) : tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps);
 }
 
 /* ---- mlp ------------------------------------------------------------------------ */
@@ -8675,6 +9316,183 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     }
     if (y && d->residual) y = tn_add(ctx, d->augmented ? tn_slice(x, -1, 0, d->in) : x, y);
     return y && d->augmented ? tn_append_one(ctx, y) : y;
+}
+
+/* ---- product -------------------------------------------------------------------- */
+
+/* What product and modifier layers ask of their output side; `out` gets its default. */
+static tn_status tni_projection_check(tn_ctx *ctx, const char *kind, const char *name, int64_t in, int64_t hidden, int64_t *out, bool none, bool bias)
+{
+    if (*out == 0) *out = none ? hidden : in;
+    if (*out < 0 || (none && *out != hidden))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", kind, name, (long long)*out, (long long)hidden, none ? ", but without a projection they are the same" : "");
+    if (none && bias) return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", kind, name);
+    return TN_OK;
+}
+
+tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
+{
+    int64_t         shape[3], before = tn_params_count(ps);
+    tn_ctx         *ctx = tn_params_ctx(ps);
+    tn_init         in, out;
+    tn_product_desc d;
+    tn_status       s;
+    bool            whole;
+    if (!layer || !desc) return tni_fail(ctx, TN_ERR_ARG, "product: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if (d.order == 0) d.order = 2;
+    if ((s = tni_layer_extents(ps, "product", name, d.in, d.hidden)) != TN_OK) return s;
+    if (d.order < 1) return tni_fail(ctx, TN_ERR_ARG, "product %s: order %lld, but it must be at least 1", name ? name : "", (long long)d.order);
+    if ((s = tni_projection_check(ctx, "product", name ? name : "", d.in, d.hidden, &d.out, d.no_projection, d.out_bias)) != TN_OK) return s;
+    if (d.augmented && (d.bias || d.out_bias)) return tni_fail(ctx, TN_ERR_ARG, "product %s: augmented holds the biases in the matrices, bias and out_bias contradict it", name ? name : "");
+    layer->desc = d;
+    in = tni_init_or(d.init, TN_INIT_NORMAL, d.in + d.augmented);
+    out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden + d.augmented);
+    shape[0] = d.order;
+    shape[1] = d.hidden;
+    shape[2] = d.in + d.augmented;
+    layer->w = tni_layer_param(ps, name, "w", 3, shape, in, true);
+    if (layer->w && d.bias) layer->b = tni_layer_param(ps, name, "b", 2, shape, tni_init_bias(in), false);
+    whole = layer->w && (layer->b || !d.bias);
+    if (whole && !d.no_projection) layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden + d.augmented, out);
+    whole = whole && (layer->p || d.no_projection);
+    if (whole && d.out_bias) layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out));
+    return tni_layer_done(ps, before, whole && (layer->pb || !d.out_bias), layer, sizeof *layer);
+}
+
+/* All encoders in one product: w [k,h,n] as [k h, n], the result as [.., F_1 x | F_2 x | ..]. */
+tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x)
+{
+    const tn_product_desc *d;
+    int64_t    all = -1;
+    tn_tensor *y, *w, *b;
+    if (!tni_layer_given(ctx, layer, "product") || !tni_usable(ctx, layer->w, "product", "w")) return NULL;
+    d = &layer->desc;
+    w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
+    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    if (!w || (layer->b && !b)) return NULL;
+    y = tn_affine(ctx, x, w, b);
+    y = y && d->order > 1 ? tn_prod(ctx, y, d->order) : y;
+    if (y && layer->p) {
+        if (d->augmented) y = tn_append_one(ctx, y);
+        y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
+    }
+    return y && d->augmented ? tn_append_one(ctx, y) : y;
+}
+
+/* ---- quadratic ------------------------------------------------------------------ */
+tn_status tn_quadratic_init(tn_params *ps, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc)
+{
+    int64_t   shape[3], before = tn_params_count(ps);
+    tn_status s;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    if ((s = tni_layer_extents(ps, "quadratic", name, desc->in, desc->out)) != TN_OK) return s;
+    if (desc->augmented && desc->bias) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: augmented holds the bias already, bias contradicts it", name ? name : "");
+    layer->desc = *desc;
+    shape[0] = desc->out;
+    shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
+    layer->t = tni_layer_param(ps, name, "t", 3, shape, tni_init_or(desc->init, TN_INIT_NORMAL, shape[1] * shape[2]), true);
+    return tni_layer_done(ps, before, layer->t != NULL, layer, sizeof *layer);
+}
+
+/* u[r,o,i] = sum_j T[o,i,j] x[r,j],  y[r,o] = sum_i u[r,o,i] x[r,i] */
+tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x)
+{
+    int64_t    shape[TN_MAX_RANK], cube[3], out, n, rows;
+    int        rank;
+    tn_tensor *u, *t, *y;
+    if (!tni_layer_given(ctx, layer, "quadratic") || !tni_usable(ctx, layer->t, "quadratic", "t")) return NULL;
+    out = layer->desc.out;
+    n = layer->t->shape[2];
+    if (x && layer->desc.bias) x = tn_append_one(ctx, x);
+    if (!(x = tni_contiguous(ctx, x, "quadratic", "x"))) return NULL;
+    t = tn_reshape_2d(layer->t, out * n, n);
+    u = t ? tn_affine(ctx, x, t, NULL) : NULL;
+    if (!u) return NULL;
+    rank = x->rank;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[rank - 1] = out;
+    rows = tni_rows_view(x).shape[0];
+    cube[0] = rows; cube[1] = out; cube[2] = n;
+    u = tn_reshape(u, 3, cube);
+    cube[1] = n; cube[2] = 1;
+    x = tn_reshape(x, 3, cube);
+    y = u && x ? tn_matmul(ctx, u, x) : NULL;
+    y = y ? tn_reshape(y, rank, shape) : NULL;
+    return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
+}
+
+/* ---- modifier -------------------------------------------------------------------- */
+
+static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier_desc *d)
+{
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s = tni_layer_extents(ps, "modifier", name, d->in, d->hidden);
+    if (s != TN_OK) return s;
+    if (!name) name = "";
+    if (d->rank < 0 || !(d->step >= 0 && d->step < HUGE_VAL)) return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g", name, (long long)d->rank, d->step);
+    if ((unsigned)d->penalty > TN_PENALTY_L2) return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
+    return tni_projection_check(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
+}
+
+/* W, or A and B. */
+static bool tni_modifier_init_w(tn_params *ps, const char *name, tn_modifier *m, tn_init init)
+{
+    const tn_modifier_desc *d = &m->desc;
+    if (d->rank == 0) return (m->w = tni_layer_matrix(ps, name, "w", d->hidden, d->in, tni_init_or(d->init_w, TN_INIT_ZERO, d->in))) != NULL;
+    m->wa = tni_layer_matrix(ps, name, "wa", d->hidden, d->rank, tni_init_or(d->init_w, TN_INIT_ZERO, d->rank));
+    if (m->wa) m->wb = tni_layer_matrix(ps, name, "wb", d->rank, d->in, init);
+    return m->wb != NULL;
+}
+
+tn_status tn_modifier_init(tn_params *ps, const char *name, tn_modifier *layer, const tn_modifier_desc *desc)
+{
+    int64_t          before = tn_params_count(ps);
+    tn_init          in, out;
+    tn_modifier_desc d;
+    tn_status        s;
+    bool             whole;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "modifier: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_modifier_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);
+    out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden);
+    whole = tni_modifier_init_w(ps, name, layer, in) && (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
+    if (whole && d.bias) whole = (layer->c = tni_layer_vector(ps, name, "c", d.hidden, tni_init_bias(in))) != NULL;
+    if (whole && !d.no_projection) whole = (layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden, out)) != NULL;
+    if (whole && d.out_bias) whole = (layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out))) != NULL;
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+static tn_tensor *tni_modifier_penalty(tn_ctx *ctx, tn_penalty kind, tn_tensor *z)
+{
+    z = kind == TN_PENALTY_L2 ? tn_mul(ctx, z, z) : tn_activation(ctx, z, TN_ACT_ABS);
+    return z ? tn_mean(ctx, z) : NULL;
+}
+
+/* y = v + z (x) v,  z = W x,  v = V x + c */
+tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty)
+{
+    const tn_modifier_desc *d;
+    tn_tensor *z, *v;
+    if (penalty) *penalty = NULL;
+    if (!tni_layer_given(ctx, layer, "modifier") || !tni_is_real(ctx, x, "modifier", "x")) return NULL;
+    d = &layer->desc;
+    z = d->rank > 0 ? tn_affine(ctx, x, layer->wb, NULL) : x;
+    z = z ? tn_affine(ctx, z, d->rank > 0 ? layer->wa : layer->w, NULL) : NULL;
+    if (!z || (penalty && !(*penalty = tni_modifier_penalty(ctx, d->penalty, z)))) return NULL;
+    if (d->step > 0) {
+        z = tn_activation(ctx, tn_scale(ctx, z, 1 / d->step), TN_ACT_ROUND);
+        z = z ? tn_scale(ctx, z, d->step) : NULL;
+    }
+    v = tn_affine(ctx, x, layer->v, layer->c);
+    z = z && v ? tn_mul(ctx, z, v) : NULL;
+    v = z ? tn_add(ctx, v, z) : NULL;
+    return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
 }
 
 /* ======================================================================
@@ -8862,6 +9680,14 @@ static bool tni_cp_one_input(const tn_cp *cp, const char *op)
     return true;
 }
 
+static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
+{
+    if (!ps) return false;
+    if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
+    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator belongs to another context", op);
+    return false;
+}
+
 /* ---- made from arrays, layers and stacks -------------------------------------- */
 
 tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant)
@@ -8921,34 +9747,6 @@ static tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
     return to ? tni_cp_done(to, tni_cp_put_bias(to, cp->terms, b)) : NULL;
 }
 
-/* The encoders, with the biases b and c as their last columns where there are any; P, or I. */
-static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
-{
-    const tn_mlp_desc *d = &m->desc;
-    tn_ctx   *ctx = m->w->ctx;
-    tn_cp    *cp;
-    tn_status s;
-    int64_t   in[2];
-    int       k;
-    in[0] = in[1] = d->in + (m->b || d->augmented);
-    cp = tni_cp_make(ctx, 2, d->out, d->hidden, in, m->b || d->augmented);
-    if (!cp) return NULL;
-    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden)) : tni_put_identity(ctx, tni_view(cp->p));
-    for (k = 0; k < 2 && s == TN_OK; k++) {
-        tn_view w = tni_view(m->w);                          /* slice k of [2,h,n] */
-        w.data = (char *)w.data + k * w.strides[0] * (int64_t)tni_dtype_size(w.dtype);
-        w.rank = 2;
-        w.shape[0] = w.shape[1]; w.shape[1] = w.shape[2];
-        w.strides[0] = w.strides[1]; w.strides[1] = w.strides[2];
-        s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
-        if (s == TN_OK && m->b) {
-            tn_view b = tni_transposed_view(tni_block_of(m->b, k, 1, 0, d->hidden));
-            s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
-        }
-    }
-    return tni_cp_done(cp, s);
-}
-
 /* Replaces an intermediate operator by the next one, which was made from it. */
 static tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
 {
@@ -8956,19 +9754,189 @@ static tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
     return next;
 }
 
+static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+{
+    tn_view v = tni_view(t);
+    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+    v.rank = 2;
+    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
+    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
+    return v;
+}
+
+/* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
+static tn_cp *tni_cp_from_encoders(const tn_product *m)
+{
+    const tn_product_desc *d = &m->desc;
+    tn_ctx   *ctx = m->w->ctx;
+    tn_cp    *cp;
+    tn_status s;
+    int64_t   in[TN_CP_MAX_ORDER];
+    int       k;
+    for (k = 0; k < d->order; k++) in[k] = d->in + (m->b || d->augmented);
+    cp = tni_cp_make(ctx, (int)d->order, d->out, d->hidden, in, m->b || d->augmented);
+    if (!cp) return NULL;
+    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden)) : tni_put_identity(ctx, tni_view(cp->p));
+    for (k = 0; k < d->order && s == TN_OK; k++) {
+        tn_view w = tni_slice_view(m->w, k);
+        s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
+        if (s == TN_OK && m->b) {
+            tn_view b = tni_transposed_view(tni_block_of(m->b, k, 1, 0, d->hidden));
+            s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
+        }
+    }
+    cp = tni_cp_done(cp, s);
+    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
+    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
+    return cp;
+}
+
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
-    tn_cp *cp;
+    tn_product two;
+    tn_cp     *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
         tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is", tn_mlp_kind_name(m->desc.kind));
         return NULL;
     }
-    cp = tni_cp_from_encoders(m);
-    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
-    if (cp && m->p && m->desc.augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, m->desc.out, m->desc.hidden, 1)));
+    memset(&two, 0, sizeof two);
+    two.desc.in = m->desc.in;
+    two.desc.hidden = m->desc.hidden;
+    two.desc.out = m->desc.out;
+    two.desc.order = 2;
+    two.desc.augmented = m->desc.augmented;
+    two.w = m->w;
+    two.b = m->b;
+    two.p = m->p;
+    two.pb = m->pb;
+    cp = tni_cp_from_encoders(&two);
     if (cp && m->desc.residual) cp = tni_cp_next(cp, tn_cp_residual(cp));
     return cp;
+}
+
+tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *m)
+{
+    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_product", "layer")) return NULL;
+    if (m->desc.order <= TN_CP_MAX_ORDER) return tni_cp_from_encoders(m);
+    tni_fail(ctx, TN_ERR_ARG, "cp_from_product: the layer has %lld encoders, but an operator has at most %d (TN_CP_MAX_ORDER)", (long long)m->desc.order, TN_CP_MAX_ORDER);
+    return NULL;
+}
+
+/* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
+tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
+{
+    const tn_modifier_desc *d;
+    int64_t   in[2], h, n;
+    tn_cp    *cp;
+    tn_view   w;
+    tn_status s;
+    if (!tni_usable(ctx, m ? m->v : NULL, "cp_from_modifier", "layer")) return NULL;
+    d = &m->desc;
+    h = d->hidden;
+    n = d->in;
+    if (d->step > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: W x is rounded to multiples of %g, and what is rounded is no tensor", d->step);
+        return NULL;
+    }
+    in[0] = in[1] = n + 1;
+    cp = tni_cp_make(ctx, 2, d->out, h, in, true);
+    if (!cp) return NULL;
+    w = tni_block_of(cp->f[0], 0, h, 0, n);
+    s = m->w ? tni_put_copy(ctx, w, tni_view(m->w)) : tni_put_matmul(ctx, w, tni_view(m->wa), tni_view(m->wb), 1, 0);
+    if (s == TN_OK) s = tni_put_value(ctx, tni_block_of(cp->f[0], 0, h, n, 1), 1);
+    if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, 0, n), tni_view(m->v));
+    if (s == TN_OK && m->c) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, n, 1), tni_column_view(m->c));
+    if (s == TN_OK) s = m->p ? tni_copy(cp->p, m->p) : tni_put_identity(ctx, tni_view(cp->p));
+    cp = tni_cp_done(cp, s);
+    return cp && m->pb ? tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb))) : cp;
+}
+
+/* Term (o,i): P = e_o, F_0 = e_i, F_1 = t[o,i,:]. */
+tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant)
+{
+    int64_t   in[2], out, n, terms, o;
+    size_t    numbers, bytes;
+    tn_cp    *cp;
+    tn_status s = TN_OK;
+    if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
+    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t), constant ? ", whose last row and column are the constant's" : "");
+        return NULL;
+    }
+    out = t->shape[0];
+    n = in[0] = t->shape[1];
+    in[1] = t->shape[2];
+    if (!tni_mul_size((size_t)out, (size_t)n, &numbers) || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
+        || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes) || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
+        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, as factors %lld x %lld terms of %lld numbers: more than max_bytes = %zu", TNI_SHAPE(t),
+                 (long long)out, (long long)n, (long long)(out + n + in[1]), ctx->desc.max_bytes);
+        return NULL;
+    }
+    terms = out * n;
+    cp = tni_cp_make(ctx, 2, out, terms, in, constant);
+    for (o = 0; cp && o < out && s == TN_OK; o++) {
+        s = tni_put_value(ctx, tni_block_of(cp->p, o, 1, o * n, n), 1);
+        if (s == TN_OK) s = tni_put_identity(ctx, tni_block_of(cp->f[0], o * n, n, 0, n));
+        if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * n, n, 0, in[1]), tni_slice_view(t, o));
+    }
+    return cp ? tni_cp_done(cp, s) : NULL;
+}
+
+tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
+{
+    if (!tni_usable(ctx, m ? m->t : NULL, "cp_from_quadratic", "layer")) return NULL;
+    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented);
+}
+
+/* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
+tn_status tn_product_from_cp(tn_params *ps, const char *name, tn_product *layer, const tn_cp *cp)
+{
+    int64_t         before = tn_params_count(ps), n;
+    tn_ctx         *ctx = tn_params_ctx(ps);
+    tn_product_desc d;
+    tn_status       s;
+    int             k;
+    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "product_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    memset(layer, 0, sizeof *layer);
+    if (!tni_cp_of_params(ps, cp, "product_from_cp")) return tn_ctx_status(ctx);
+    n = cp->in[0] - cp->constant;
+    memset(&d, 0, sizeof d);
+    d.in = n;
+    d.hidden = cp->terms;
+    d.out = cp->out;
+    d.order = cp->order;
+    d.bias = cp->constant;
+    d.init.rule = d.init_out.rule = TN_INIT_ZERO;
+    if ((s = tn_product_init(ps, name, layer, &d)) != TN_OK) return s;
+    s = tni_copy(layer->p, cp->p);
+    for (k = 0; k < cp->order && s == TN_OK; k++) {
+        s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
+        if (s == TN_OK && d.bias) s = tni_put_copy(ctx, tni_transposed_view(tni_block_of(layer->b, k, 1, 0, cp->terms)), tni_block_of(cp->f[k], 0, cp->terms, n, 1));
+    }
+    return tni_layer_done(ps, before, s == TN_OK, layer, sizeof *layer);
+}
+
+tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, tn_quadratic *layer, const tn_cp *cp)
+{
+    int64_t           before = tn_params_count(ps);
+    tn_ctx           *ctx = tn_params_ctx(ps);
+    tn_quadratic_desc d;
+    tn_tensor        *t;
+    tn_status         s;
+    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    memset(layer, 0, sizeof *layer);
+    if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp")) return tn_ctx_status(ctx);
+    memset(&d, 0, sizeof d);
+    d.in = cp->in[0] - cp->constant;
+    d.out = cp->out;
+    d.bias = cp->constant;
+    d.init.rule = TN_INIT_ZERO;
+    if (!(t = tn_cp_dense(cp, false))) return tn_ctx_status(ctx);
+    s = tn_quadratic_init(ps, name, layer, &d);
+    if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
+    tn_tensor_destroy(t);
+    return s;
 }
 
 /* A linear layer's matrix and bias, wherever it keeps them. */
@@ -11579,7 +12547,8 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
     if (s != TN_OK || match == TN_MATCH_IGNORE_EXTRA) return s;
     for (i = 0; tn_safetensors_count(f) > n && i < tn_safetensors_count(f); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
-        if (tn_params_find(params, e->name)) continue;
+        const tn_param *p = tn_params_find(params, e->name);
+        if (p && strcmp(p->name, e->name) == 0) continue;        /* a tied parameter has one name in a file: its first */
         return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter", f->file.name.s, tni_quote(e->name).s, TNI_SHAPE(e));
     }
     return TN_OK;
