@@ -4,7 +4,7 @@
    until it passes, alone and with all after it; then under a max_bytes that falls. Each time: TN_ERR_MEMORY with a message that says
    what for, nothing left behind, what it was given unchanged, and once memory is back the same bits from the same context. */
 
-#include "test.h"
+#include "net.h"
 
 /* ---- backends -------------------------------------------------------------------
    The cpu's kernels and memory under another table: `device` has all rows but is no host, `bare` has none, so that every kernel runs
@@ -56,8 +56,6 @@ static const tn_backend *bare(void)   { static tn_backend b; return b.abi ? &b :
 /* ---- what a script is given and what it gives ------------------------------------- */
 
 enum { INPUTS = 4, BYTES = 1 << 16 };
-
-typedef struct net { tn_embedding embed; tn_norm norm; tn_mlp mlp; tn_linear head; } net;
 
 typedef struct work {
     tn_ctx    *ctx;
@@ -127,43 +125,13 @@ static tn_tensor *made(tn_ctx *ctx, uint64_t seed, int rank, int64_t a, int64_t 
 
 /* ---- the scripts --------------------------------------------------------------------- */
 
-static bool net_make(tn_params *params, net *m)
-{
-    tn_embedding_desc ed;
-    tn_norm_desc      nd;
-    tn_mlp_desc       md;
-    tn_linear_desc    ld;
-    memset(&ed, 0, sizeof ed);
-    memset(&nd, 0, sizeof nd);
-    memset(&md, 0, sizeof md);
-    memset(&ld, 0, sizeof ld);
-    ed.count = 5; ed.dim = nd.dim = md.in = ld.in = 6;
-    md.hidden = 7; md.bias = md.out_bias = md.residual = true;
-    ld.out = 5;
-    return tn_embedding_init(params, "embed", &m->embed, &ed) == TN_OK && tn_norm_init(params, "norm", &m->norm, &nd) == TN_OK
-        && tn_mlp_init(params, "mlp", &m->mlp, &md) == TN_OK && tn_linear_init(params, "head", &m->head, &ld) == TN_OK;
-}
-
 static bool net_step(work *w, net *m, tn_optim *optim)
 {
-    static const int32_t id[9] = {0, 1, 2, 3, 4, 0, 2, 4, 1}, label[9] = {1, 2, 3, 4, 0, 1, 3, 0, 2};
-    tn_ctx    *ctx = w->ctx;
-    tn_tensor *ids, *labels, *x, *loss;
-    double     value;
-    tn_ctx_reset(ctx);
-    ids = tn_tensor_1d(ctx, TN_I32, 9);
-    labels = tn_tensor_1d(ctx, TN_I32, 9);
-    if (tn_write(ids, TN_I32, id, 9) != TN_OK || tn_write(labels, TN_I32, label, 9) != TN_OK) return false;
-    tn_record(ctx);
-    x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &m->embed, ids), 0.1), 0.1);
-    x = tn_mlp_forward(ctx, &m->mlp, tn_norm_forward(ctx, &m->norm, x));
-    loss = tn_cross_entropy(ctx, tn_linear_forward(ctx, &m->head, x), labels);
-    if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) return false;
+    double value;
+    if (!net_train(w->ctx, m, optim, &value)) return false;
     w->changed = true;
-    if (tn_ctx_sync(ctx) != TN_OK) return false;
-    value = tn_item(loss);
     hash_bytes(w, &value, sizeof value);
-    return value == value;
+    return true;
 }
 
 static bool write_params(work *w, tn_params *params)
@@ -178,18 +146,10 @@ static bool write_params(work *w, tn_params *params)
 
 static bool train(work *w)
 {
-    tn_params    *params = tn_params_create(w->ctx);
-    tn_optim     *optim = NULL;
-    tn_optim_desc od;
-    net           m;
-    bool          ok = params && net_make(params, &m);
-    memset(&od, 0, sizeof od);
-    od.clip_norm = 0.1;
-    od.weight_decay = 0.1;
-    od.schedule.kind = TN_SCHEDULE_COSINE;
-    od.schedule.warmup = 1;
-    od.schedule.total = 5;
-    ok = ok && (optim = tn_optim_create(params, &od)) != NULL;
+    tn_params *params = tn_params_create(w->ctx);
+    tn_optim  *optim = NULL;
+    net        m;
+    bool       ok = params && net_make(params, &m) && (optim = net_optim(params)) != NULL;
     for (int step = 0; step < 3 && ok; step++) ok = net_step(w, &m, optim);
     ok = ok && write_params(w, params) && tn_optim_grad_norm(optim) > 0;
     tn_optim_destroy(optim);
