@@ -440,7 +440,7 @@ static void *training_run(void *arg)
     tn_ctx    *ctx;
     tn_desc    d;
     tn_params *params;
-    tn_optim  *optim;
+    tn_optim  *optim = NULL;
     net        m;
     memset(&d, 0, sizeof d);            /* checks are for the main thread: they count */
     d.dtype = t->dtype;
