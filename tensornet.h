@@ -643,7 +643,8 @@ typedef struct tn_eigen {
 
 /* Pairs of the interaction matrix of output direction u [out], the `count` largest by |value| (0: all that
    can differ from zero, min(n, 2 terms)). In the operator's input space: fold the embedding in first to get pixels.
-   TN_ERR_SHAPE where n or 2 terms are 2^31 or more. Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. Order 2 only. */
+   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. Order 2 only. TN_ERR_SHAPE where n
+   or 2 terms are 2^31 or more. */
 TN_API tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *out);
 /* The same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
@@ -781,7 +782,8 @@ typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of 
 /* Tensors are written in their own dtype, wide ones first, so that all are aligned. Names differ from each other. */
 TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes, int64_t note_count);
 
-/* The parameters of a model, by name. Reading sets all of them or none: each must be in the file with its shape. */
+/* The parameters of a model, by name. Reading sets all of them or none (unless a device fails halfway): each must be in
+   the file with its shape. */
 typedef enum tn_params_match {
     TN_MATCH_ALL = 0,                   /* and the file holds nothing else */
     TN_MATCH_IGNORE_EXTRA
@@ -1470,7 +1472,8 @@ static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what
 {
     size_t bytes;
     double *p;
-    if (n < 0 || m < 0 || n > PTRDIFF_MAX || m > PTRDIFF_MAX || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
+    if (n < 0 || m < 0 || n > PTRDIFF_MAX || m > PTRDIFF_MAX
+        || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
         tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
         return NULL;
     }
@@ -3744,8 +3747,10 @@ static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size
 {
     int i;
     *bytes = tni_dtype_size(dtype);
-    for (i = 0; i < rank; i++)
-        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes) || *bytes > (size_t)PTRDIFF_MAX) return false;
+    for (i = 0; i < rank; i++) {
+        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes)) return false;
+        if (*bytes > (size_t)PTRDIFF_MAX) return false;
+    }
     for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
     return true;
 }
@@ -7925,7 +7930,8 @@ tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
     if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
-        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tni_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s);
+        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tni_dtype_name(cp->ctx->desc.dtype),
+                 tni_shape_of(cp->order + 1, shape).s);
         return NULL;
     }
     t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
@@ -8155,7 +8161,8 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     int64_t most;
     if (!cp || !e) return TN_ERR_ARG;
     memset(e, 0, sizeof *e);
-    if (!tni_cp_is_bilinear(cp, "eigen") || !tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
+    if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
+    if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
     most = tni_min(cp->in[0], 2 * cp->terms);
     if (count >= 0 && count <= most) return TN_OK;
     return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count, (long long)most);

@@ -27,7 +27,7 @@ mv "$log.part" "$log"
 printf '%-28s %s\n' "$name" "$(tail -n 1 "$log")"
 case $name/$(tail -n 1 "$log") in
 *", 0 failed, "*)
-    case $name in fuzz/*) show='^SKIP |^fuzz_' ;; gcc/* | examples/*) show='^SKIP |^worst |_seconds: ' ;; *) show='^SKIP ' ;; esac
+    case $name in fuzz/*) show='^SKIP |^fuzz_' ;; gcc/* | examples/*) show='^SKIP |^worst |^failed_|_seconds: ' ;; *) show='^SKIP ' ;; esac
     grep -E "$show" "$log" ;;
 *) sed '$d' "$log" ;;
 esac | sed 's/^/    /'

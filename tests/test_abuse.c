@@ -222,7 +222,8 @@ static int folder_count(const char *path)
 static bool file_put(const char *path, const char *text)
 {
     FILE *f = fopen(path, "wb");
-    return CHECK(f && fputs(text, f) >= 0) & CHECK(f && fclose(f) == 0);
+    bool  ok = CHECK(f && fputs(text, f) >= 0);
+    return CHECK(f && fclose(f) == 0) && ok;
 }
 
 static bool file_is(const char *path, const char *text)
