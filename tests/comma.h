@@ -61,7 +61,8 @@ static inline bool comma_make(void) { return false; }
 
 static inline bool comma_locale(void)
 {
-    static const char *const name[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "fr_FR", "es_ES.UTF-8", "pt_BR.UTF-8", "German"};
+    static const char *const name[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "fr_FR", "es_ES.UTF-8", "pt_BR.UTF-8",
+                                       "German"};
     for (size_t k = 0; k < sizeof name / sizeof *name; k++)
         if (setlocale(LC_NUMERIC, name[k]) && comma_works()) return true;
     if (comma_make() && comma_works()) return true;

@@ -26,8 +26,15 @@ static tn_status shell_open(const tn_desc *desc, const tn_backend *inner, void *
     return status;
 }
 
-static tn_status shell_open_device(const tn_desc *d, void **state, char why[256]) { return shell_open(d, tn_cpu_backend(), state, why); }
-static tn_status shell_open_bare(const tn_desc *d, void **state, char why[256]) { return shell_open(d, tn_reference_backend(), state, why); }
+static tn_status shell_open_device(const tn_desc *d, void **state, char why[256])
+{
+    return shell_open(d, tn_cpu_backend(), state, why);
+}
+
+static tn_status shell_open_bare(const tn_desc *d, void **state, char why[256])
+{
+    return shell_open(d, tn_reference_backend(), state, why);
+}
 
 static void shell_close(void *state)
 {
