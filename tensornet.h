@@ -937,6 +937,12 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #ifndef TN_NO_STDIO
 #include <errno.h>
 #include <stdio.h>
+#ifdef _WIN32                           /* as windows.h has it, which is too large for one function */
+#ifdef __cplusplus
+extern "C"
+#endif
+__declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+#endif
 #endif
 #if defined(_OPENMP) && !defined(TN_NO_THREADS)
 #include <omp.h>
@@ -971,6 +977,13 @@ static bool tni_mul_size(size_t a, size_t b, size_t *out)
 {
     *out = a * b;
     return b == 0 || a <= SIZE_MAX / b;
+}
+
+/* The bytes of a x b things. Extents have 64 bits where a size has 32, too. */
+static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
+{
+    if (a < 0 || b < 0 || a > PTRDIFF_MAX || b > PTRDIFF_MAX) return false;
+    return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
 /* ---- decimal numbers, whatever the locale -------------------------------
@@ -1165,7 +1178,7 @@ static int tni_format_double(char dst[32], double v, int digits)
     uint64_t    mantissa;
     if (v != v) { memcpy(dst, "nan", 4); return 3; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dst[n++] = '-'; v = -v; }
-    if (v > 1.7976931348623157e308) { memcpy(dst + n, "inf", 4); return n + 3; }
+    if (v == HUGE_VAL) { memcpy(dst + n, "inf", 4); return n + 3; }
     mantissa = (uint64_t)ldexp(frexp(v, &exponent), 53);
     for (a.n = a.point = 0; mantissa > 0; mantissa /= 10) a.d[a.n++] = (uint8_t)(mantissa % 10);
     for (i = 0; i < a.n / 2; i++) { uint8_t t = a.d[i]; a.d[i] = a.d[a.n - 1 - i]; a.d[a.n - 1 - i] = t; }
@@ -1465,7 +1478,7 @@ static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what
 {
     size_t bytes;
     double *p;
-    if (n < 0 || m < 0 || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
+    if (!tni_area_size(n, m, 8, &bytes)) {
         tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
         return NULL;
     }
@@ -5984,18 +5997,24 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #define TNI_EPS 2.220446049250313e-16         /* 2^-52 */
 
 /* ---- host algebra ------------------------------------------ >>host-algebra
-   Vectors where the compiler has them; elsewhere a vector is one double, by the same code. */
+   Vectors where the compiler has them and a double is computed as one, which the x87 does not do; elsewhere a vector is one
+   double, by the same code. */
 #if defined(__GNUC__) && defined(__AVX512F__)
 #define TNI_LANES 8
 #elif defined(__GNUC__) && defined(__AVX__)
 #define TNI_LANES 4
-#elif defined(__GNUC__)
+#elif defined(__GNUC__) && __FLT_EVAL_METHOD__ != 2
 #define TNI_LANES 2
 #else
 #define TNI_LANES 1
 #endif
+#if defined(__i386__)
+#define TNI_LANES_ALIGN 4                /* of a double in a struct, and of memory from some allocators */
+#else
+#define TNI_LANES_ALIGN 8
+#endif
 #if TNI_LANES > 1
-typedef double tni_lanes __attribute__((vector_size(8 * TNI_LANES), aligned(8), may_alias));
+typedef double tni_lanes __attribute__((vector_size(8 * TNI_LANES), aligned(TNI_LANES_ALIGN), may_alias));
 #else
 typedef double tni_lanes;
 #endif
@@ -6905,6 +6924,7 @@ double tn_effective_rank(const double *values, int64_t n)
 }
 
 #undef TNI_LANES
+#undef TNI_LANES_ALIGN
 #undef TNI_GET
 #undef TNI_PUT
 #undef TNI_EPS
@@ -8715,11 +8735,12 @@ static void tni_writer_open_path(tni_writer *w)
 
 static bool tni_replace(const char *from, const char *to)
 {
-    if (rename(from, to) == 0) return true;
 #ifdef _WIN32
-    if (remove(to) == 0) return rename(from, to) == 0;      /* rename does not replace there */
+    return MoveFileExA(from, to, 1) != 0;       /* MOVEFILE_REPLACE_EXISTING. rename replaces nothing there, and removing the old
+                                                   file first could lose both */
+#else
+    return rename(from, to) == 0;
 #endif
-    return false;
 }
 
 static void tni_writer_close_path(tni_writer *w)
@@ -8728,7 +8749,7 @@ static void tni_writer_close_path(tni_writer *w)
     if (w->stream && fflush((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
     if (w->stream && fclose((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
     if (w->temporary && w->status == TN_OK && !tni_replace(w->temporary, w->sink.path))
-        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("no reason given"));
+        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("a folder, read-only, or open in a program"));
     if (w->temporary && w->stream && w->status != TN_OK) remove(w->temporary);
     tni_free(w->ctx, w->temporary, tni_temporary_bytes(w));
 }
@@ -10100,7 +10121,7 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     tni_picture *p;
     size_t       bytes;
     if (!ctx) return NULL;
-    if (width < 1 || height < 1 || !tni_mul_size((size_t)width, (size_t)height, &bytes) || !tni_mul_size(bytes, 3, &bytes)) {
+    if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are none or do not fit a size", (long long)width, (long long)height);
         return NULL;
     }
@@ -10660,7 +10681,7 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
     int64_t longest = tni_max(rows, columns);
     size_t  bytes;
     memset(h, 0, sizeof *h);
-    if (rows < 0 || columns < 0 || !tni_mul_size((size_t)rows, (size_t)columns, &bytes) || !tni_mul_size(bytes, sizeof(double), &bytes)) {
+    if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "image: a matrix of %lld x %lld values does not fit a size", (long long)rows, (long long)columns);
         return false;
     }
@@ -10993,13 +11014,12 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 /* Rows and columns of tiles where they are not given; what is wrong with those that are. */
 static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
 {
-    size_t all;
     if (count < 0 || d->rows < 0 || d->columns < 0) return "count, rows or columns is negative";
     if (d->columns == 0) d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX || !tni_mul_size((size_t)d->rows, (size_t)d->columns, &all)) return "too many rows or columns";
-    if (all < (size_t)count) return "more tiles than rows x columns";
+    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX) return "too many rows or columns";
+    if (d->rows * d->columns < count) return "more tiles than rows x columns";
     return NULL;
 }
 
@@ -11037,7 +11057,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     if (!tni_figure_ok(ctx, "image_tiles", tni_tiles_problem(&d, count))) return NULL;
     u = d.scale = (int)tni_max(d.scale, 1);
     if (!tni_heat_plan(ctx, &heat, height, width, d.cell, d.size ? d.size : 84, d.scale)) return NULL;
-    if (!tni_figure_ok(ctx, "image_tiles", !tni_mul_size((size_t)count, (size_t)height * (size_t)width * sizeof(double), &bytes) ? "the values do not fit a size"
+    if (!tni_figure_ok(ctx, "image_tiles", !tni_area_size(count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
                        : bytes > 0 && !values ? "values is NULL" : NULL)) return NULL;
     d.no_bar = d.no_bar || d.own_scales;
     tni_shades_of(&shades, d.colours, d.low, d.high, &heat, values, d.own_scales ? 0 : count);
