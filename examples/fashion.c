@@ -14,7 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#ifdef _WIN32
+#include <direct.h>
+#include <io.h>
+#define mkdir(path, mode) _mkdir(path)
+#define isatty(file) _isatty(file)
+#else
 #include <unistd.h>
+#endif
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
 #endif
