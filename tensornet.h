@@ -2705,8 +2705,21 @@ TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
     return sum;
 }
 
+/* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
+typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
+
+/* `odd` lanes are a cosine, 1 + tail, the others a sine, 2 pi r + tail; `sign` is 2 where it is negative. */
+TNI_INLINE TNI_T(direction) TNI_T(turn)(TNI_I odd, TNI_U sign, TNI_V r, TNI_V sine_tail, TNI_V cosine_tail)
+{
+    TNI_T(direction) d;
+    d.factor = TNI_PICK(odd, TNI_SET(1.0f), TNI_SET(6.28318548f));
+    d.first = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, TNI_SET(1.0f), r)) ^ (sign << 30));
+    d.tail = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, cosine_tail, sine_tail)) ^ (sign << 30));
+    return d;
+}
+
 /* cos and sin of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact */
-TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_V *cosine, TNI_V *sine)
+TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction) *sine)
 {
     TNI_U q = TNI_T(bits)(TNI_FMA(u, TNI_SET(4.0f), TNI_SET(12582912.0f)));
     TNI_V r = TNI_FMA(TNI_T(from_i)((TNI_I)(q - TNI_T(set_u)(0x4b400000u))), TNI_SET(-0.25f), u), z = r * r, s, c;
@@ -2714,13 +2727,11 @@ TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_V *cosine, TNI_V *sine)
     s = TNI_FMA(TNI_SET(-75.434494f), z, TNI_SET(81.5935135f));
     s = TNI_FMA(s, z, TNI_SET(-41.341671f));
     s = TNI_FMA(s * z, r, TNI_SET(-1.74845560e-7f) * r);   /* 2 pi in two parts */
-    s = TNI_FMA(TNI_SET(6.28318548f), r, s);
     c = TNI_FMA(TNI_SET(58.7673836f), z, TNI_SET(-85.4282761f));
     c = TNI_FMA(c, z, TNI_SET(64.9391708f));
-    c = TNI_FMA(c, z, TNI_SET(-19.7392082f));
-    c = TNI_FMA(c, z, TNI_SET(1.0f));
-    *sine = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, c, s)) ^ ((q & TNI_T(set_u)(2)) << 30));
-    *cosine = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, s, c)) ^ (((q + 1u) & TNI_T(set_u)(2)) << 30));
+    c = TNI_FMA(c, z, TNI_SET(-19.7392082f)) * z;
+    *sine = TNI_T(turn)(odd, q & TNI_T(set_u)(2), r, s, c);
+    *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
 }
 
 /* ---- passes over elements ------------------------------------------------------------------------ */
@@ -3207,11 +3218,13 @@ TNI_FAST void TNI_T(uniform_task)(void *arg, int64_t task, int worker)
 }
 
 /* mean + deviation sqrt(-2 log) direction, in double */
-TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, TNI_V direction)
+TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, const TNI_T(direction) *d)
 {
     const TNI_D mean = TNI_T(set_d)(c->f[0]), deviation = TNI_T(set_d)(c->f[1]), minus2 = TNI_T(set_d)(-2);
     TNI_D a = TNI_T(sqrt_d)(minus2 * ln->low) * deviation, b = TNI_T(sqrt_d)(minus2 * ln->high) * deviation;
-    return TNI_T(narrow)(a * TNI_T(low)(direction) + mean, b * TNI_T(high)(direction) + mean);
+    a = a * (TNI_T(low)(d->factor) * TNI_T(low)(d->first) + TNI_T(low)(d->tail));
+    b = b * (TNI_T(high)(d->factor) * TNI_T(high)(d->first) + TNI_T(high)(d->tail));
+    return TNI_T(narrow)(a + mean, b + mean);
 }
 
 /* Box & Muller */
@@ -3220,15 +3233,16 @@ TNI_FAST void TNI_T(normal_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     int32_t clock = *(const int32_t *)c->in[0].data;
     int64_t e;
-    TNI_V   u[4], x, y;
+    TNI_V   u[4];
     int     i;
     for (e = begin; e < end; e += 4 * TNI_W) {
         TNI_T(units)(c, clock, (uint64_t)e / 4, u);
         for (i = 0; i < 4; i += 2) {
+            TNI_T(direction) x, y;
             TNI_T(wide) ln = TNI_T(log)(u[i]);
             TNI_T(circle)(u[i + 1], &x, &y);
-            u[i] = TNI_T(gauss)(c, &ln, x);
-            u[i + 1] = TNI_T(gauss)(c, &ln, y);
+            u[i] = TNI_T(gauss)(c, &ln, &x);
+            u[i + 1] = TNI_T(gauss)(c, &ln, &y);
         }
         TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
     }
