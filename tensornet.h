@@ -1131,6 +1131,12 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #ifndef TN_NO_STDIO
 #include <errno.h>
 #include <stdio.h>
+#ifdef _WIN32                           /* as windows.h has it, which is too large for one function */
+#ifdef __cplusplus
+extern "C"
+#endif
+__declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+#endif
 #endif
 #if defined(_OPENMP) && !defined(TN_NO_THREADS)
 #include <omp.h>
@@ -1165,6 +1171,13 @@ static bool tni_mul_size(size_t a, size_t b, size_t *out)
 {
     *out = a * b;
     return b == 0 || a <= SIZE_MAX / b;
+}
+
+/* The bytes of a x b things. Extents have 64 bits where a size has 32, too. */
+static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
+{
+    if (a < 0 || b < 0 || a > PTRDIFF_MAX || b > PTRDIFF_MAX) return false;
+    return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
 /* ---- decimal numbers, whatever the locale -------------------------------
@@ -1359,7 +1372,7 @@ static int tni_format_double(char dst[32], double v, int digits)
     uint64_t    mantissa;
     if (v != v) { memcpy(dst, "nan", 4); return 3; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dst[n++] = '-'; v = -v; }
-    if (v > 1.7976931348623157e308) { memcpy(dst + n, "inf", 4); return n + 3; }
+    if (v == HUGE_VAL) { memcpy(dst + n, "inf", 4); return n + 3; }
     mantissa = (uint64_t)ldexp(frexp(v, &exponent), 53);
     for (a.n = a.point = 0; mantissa > 0; mantissa /= 10) a.d[a.n++] = (uint8_t)(mantissa % 10);
     for (i = 0; i < a.n / 2; i++) { uint8_t t = a.d[i]; a.d[i] = a.d[a.n - 1 - i]; a.d[a.n - 1 - i] = t; }
@@ -1659,8 +1672,7 @@ static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what
 {
     size_t bytes;
     double *p;
-    if (n < 0 || m < 0 || n > PTRDIFF_MAX || m > PTRDIFF_MAX
-        || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
+    if (!tni_area_size(n, m, 8, &bytes)) {
         tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
         return NULL;
     }
@@ -1832,7 +1844,7 @@ static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t 
 #else
 #define TNI_X86 0
 #endif
-#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__))
+#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2     /* the x87 mixes with no vector */
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
@@ -3309,8 +3321,21 @@ TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
     return sum;
 }
 
+/* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
+typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
+
+/* `odd` lanes are a cosine, 1 + tail, the others a sine, 2 pi r + tail; `sign` is 2 where it is negative. */
+TNI_INLINE TNI_T(direction) TNI_T(turn)(TNI_I odd, TNI_U sign, TNI_V r, TNI_V sine_tail, TNI_V cosine_tail)
+{
+    TNI_T(direction) d;
+    d.factor = TNI_PICK(odd, TNI_SET(1.0f), TNI_SET(6.28318548f));
+    d.first = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, TNI_SET(1.0f), r)) ^ (sign << 30));
+    d.tail = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, cosine_tail, sine_tail)) ^ (sign << 30));
+    return d;
+}
+
 /* cos and sin of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact */
-TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_V *cosine, TNI_V *sine)
+TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction) *sine)
 {
     TNI_U q = TNI_T(bits)(TNI_FMA(u, TNI_SET(4.0f), TNI_SET(12582912.0f)));
     TNI_V r = TNI_FMA(TNI_T(from_i)((TNI_I)(q - TNI_T(set_u)(0x4b400000u))), TNI_SET(-0.25f), u), z = r * r, s, c;
@@ -3318,13 +3343,11 @@ TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_V *cosine, TNI_V *sine)
     s = TNI_FMA(TNI_SET(-75.434494f), z, TNI_SET(81.5935135f));
     s = TNI_FMA(s, z, TNI_SET(-41.341671f));
     s = TNI_FMA(s * z, r, TNI_SET(-1.74845560e-7f) * r);   /* 2 pi in two parts */
-    s = TNI_FMA(TNI_SET(6.28318548f), r, s);
     c = TNI_FMA(TNI_SET(58.7673836f), z, TNI_SET(-85.4282761f));
     c = TNI_FMA(c, z, TNI_SET(64.9391708f));
-    c = TNI_FMA(c, z, TNI_SET(-19.7392082f));
-    c = TNI_FMA(c, z, TNI_SET(1.0f));
-    *sine = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, c, s)) ^ ((q & TNI_T(set_u)(2)) << 30));
-    *cosine = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, s, c)) ^ (((q + 1u) & TNI_T(set_u)(2)) << 30));
+    c = TNI_FMA(c, z, TNI_SET(-19.7392082f)) * z;
+    *sine = TNI_T(turn)(odd, q & TNI_T(set_u)(2), r, s, c);
+    *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
 }
 
 /* ---- passes over elements ------------------------------------------------------------------------ */
@@ -3975,11 +3998,13 @@ TNI_FAST void TNI_T(uniform_task)(void *arg, int64_t task, int worker)
 }
 
 /* mean + deviation sqrt(-2 log) direction, in double */
-TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, TNI_V direction)
+TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, const TNI_T(direction) *d)
 {
     const TNI_D mean = TNI_T(set_d)(c->f[0]), deviation = TNI_T(set_d)(c->f[1]), minus2 = TNI_T(set_d)(-2);
     TNI_D a = TNI_T(sqrt_d)(minus2 * ln->low) * deviation, b = TNI_T(sqrt_d)(minus2 * ln->high) * deviation;
-    return TNI_T(narrow)(a * TNI_T(low)(direction) + mean, b * TNI_T(high)(direction) + mean);
+    a = a * (TNI_T(low)(d->factor) * TNI_T(low)(d->first) + TNI_T(low)(d->tail));
+    b = b * (TNI_T(high)(d->factor) * TNI_T(high)(d->first) + TNI_T(high)(d->tail));
+    return TNI_T(narrow)(a + mean, b + mean);
 }
 
 /* Box & Muller */
@@ -3988,15 +4013,16 @@ TNI_FAST void TNI_T(normal_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     int32_t clock = *(const int32_t *)c->in[0].data;
     int64_t e;
-    TNI_V   u[4], x, y;
+    TNI_V   u[4];
     int     i;
     for (e = begin; e < end; e += 4 * TNI_W) {
         TNI_T(units)(c, clock, (uint64_t)e / 4, u);
         for (i = 0; i < 4; i += 2) {
+            TNI_T(direction) x, y;
             TNI_T(wide) ln = TNI_T(log)(u[i]);
             TNI_T(circle)(u[i + 1], &x, &y);
-            u[i] = TNI_T(gauss)(c, &ln, x);
-            u[i + 1] = TNI_T(gauss)(c, &ln, y);
+            u[i] = TNI_T(gauss)(c, &ln, &x);
+            u[i + 1] = TNI_T(gauss)(c, &ln, &y);
         }
         TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
     }
@@ -11594,11 +11620,12 @@ static void tni_writer_open_path(tni_writer *w)
 
 static bool tni_replace(const char *from, const char *to)
 {
-    if (rename(from, to) == 0) return true;
 #ifdef _WIN32
-    if (remove(to) == 0) return rename(from, to) == 0;      /* rename does not replace there */
+    return MoveFileExA(from, to, 1) != 0;       /* MOVEFILE_REPLACE_EXISTING. rename replaces nothing there, and removing the old
+                                                   file first could lose both */
+#else
+    return rename(from, to) == 0;
 #endif
-    return false;
 }
 
 static void tni_writer_close_path(tni_writer *w)
@@ -11607,7 +11634,7 @@ static void tni_writer_close_path(tni_writer *w)
     if (w->stream && fflush((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
     if (w->stream && fclose((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
     if (w->temporary && w->status == TN_OK && !tni_replace(w->temporary, w->sink.path))
-        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("no reason given"));
+        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("a folder, read-only, or open in a program"));
     if (w->temporary && w->stream && w->status != TN_OK) remove(w->temporary);
     tni_free(w->ctx, w->temporary, tni_temporary_bytes(w));
 }
@@ -13010,7 +13037,7 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     tni_picture *p;
     size_t       bytes;
     if (!ctx) return NULL;
-    if (width < 1 || height < 1 || !tni_mul_size((size_t)width, (size_t)height, &bytes) || !tni_mul_size(bytes, 3, &bytes)) {
+    if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are none or do not fit a size", (long long)width, (long long)height);
         return NULL;
     }
@@ -13570,7 +13597,7 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
     int64_t longest = tni_max(rows, columns);
     size_t  bytes;
     memset(h, 0, sizeof *h);
-    if (rows < 0 || columns < 0 || !tni_mul_size((size_t)rows, (size_t)columns, &bytes) || !tni_mul_size(bytes, sizeof(double), &bytes)) {
+    if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "image: a matrix of %lld x %lld values does not fit a size", (long long)rows, (long long)columns);
         return false;
     }
@@ -13903,13 +13930,12 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 /* Rows and columns of tiles where they are not given; what is wrong with those that are. */
 static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
 {
-    size_t all;
     if (count < 0 || d->rows < 0 || d->columns < 0) return "count, rows or columns is negative";
     if (d->columns == 0) d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX || !tni_mul_size((size_t)d->rows, (size_t)d->columns, &all)) return "too many rows or columns";
-    if (all < (size_t)count) return "more tiles than rows x columns";
+    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX) return "too many rows or columns";
+    if (d->rows * d->columns < count) return "more tiles than rows x columns";
     return NULL;
 }
 
@@ -13947,7 +13973,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     if (!tni_figure_ok(ctx, "image_tiles", tni_tiles_problem(&d, count))) return NULL;
     u = d.scale = (int)tni_max(d.scale, 1);
     if (!tni_heat_plan(ctx, &heat, height, width, d.cell, d.size ? d.size : 84, d.scale)) return NULL;
-    if (!tni_figure_ok(ctx, "image_tiles", !tni_mul_size((size_t)count, (size_t)height * (size_t)width * sizeof(double), &bytes) ? "the values do not fit a size"
+    if (!tni_figure_ok(ctx, "image_tiles", !tni_area_size(count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
                        : bytes > 0 && !values ? "values is NULL" : NULL)) return NULL;
     d.no_bar = d.no_bar || d.own_scales;
     tni_shades_of(&shades, d.colours, d.low, d.high, &heat, values, d.own_scales ? 0 : count);
