@@ -2150,7 +2150,7 @@ typedef struct TNI_T(gemm) {
     tn_task_fn      few;                               /* the task, where C has few rows */
 } TNI_T(gemm);
 
-/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Its last vector has `last` lanes, in memory too. */
+/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written to c. */
 typedef struct TNI_T(tile) {
     const TNI_REAL *a, *b, *from;
     TNI_REAL       *c;
@@ -2160,7 +2160,7 @@ typedef struct TNI_T(tile) {
 
 static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
 
-/* Only AVX-512 has masks for nothing, and not in the loop: below it the last vector is whole. */
+/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is padded.) */
 #if TNI_LEVEL == 2
 #define TNI_LAST(t)                ((t)->last)
 #define TNI_LOAD_SOME(p, k)        TNI_MM(maskz_loadu)(TNI_SOME(k), p)
@@ -2203,7 +2203,7 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
     }
 #endif
     for (k = 0; k < depth; k++, a += a_col, b += b_row) {
-        TNI_V b0 = TNI_LOAD(b, first), b1 = wide ? TNI_LOAD(b + TNI_W, last) : zero;
+        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
         TNI_ROWS(TNI_STEP)
     }
     TNI_ROWS(TNI_END)
@@ -2255,8 +2255,13 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         for (; d < depth; d++) memcpy(dst + d * TNI_MR, src + d * step, TNI_MR * sizeof *dst);
         return;
     }
-    if (stride == 1 && lanes == TNI_NR && width == TNI_NR) {
-        for (; d < depth; d++) memcpy(dst + d * TNI_NR, src + d * step, TNI_NR * sizeof *dst);
+    if (stride == 1 && width == TNI_NR) {
+        const TNI_V zero = TNI_SET(0);
+        k = TNI_T(lanes)(lanes);
+        for (; d < depth; d++, dst += TNI_NR, src += step) {
+            TNI_STORE(dst, TNI_LOAD(src, k), TNI_W);
+            TNI_STORE(dst + TNI_W, lanes > TNI_W ? TNI_LOAD(src + TNI_W, lanes - TNI_W) : zero, TNI_W);
+        }
         return;
     }
     if (stride == 1) {
@@ -2285,20 +2290,22 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
 
 enum {
     TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* panels in a task's part of C */
-    TNI_T(gemm_across) = 128 / TNI_NR
+    TNI_T(gemm_across) = 128 / TNI_NR,
+    TNI_T(gemm_group) = 4                               /* panels packed together */
 };
 
-/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. */
-TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g) { return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_high)); }
+/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Not ten: where the depth is a power of two
+   they lie in one set of the cache.) */
+TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g) { return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group)); }
 
 TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
 {
     TNI_REAL       *to = g->panels_a + row * g->depth;
     const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
     int64_t         d, i;
-    if (g->a_row == 1 && end - row == TNI_T(gemm_high) * TNI_MR) {
+    if (g->a_row == 1 && end - row == TNI_T(gemm_group) * TNI_MR) {
         for (d = 0; d < g->depth; d++, from += g->a_col, to += TNI_MR)
-            for (i = 0; i < TNI_T(gemm_high); i++) memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
+            for (i = 0; i < TNI_T(gemm_group); i++) memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
         return;
     }
     for (; row < end; row += TNI_MR, from += TNI_MR * g->a_row, to += TNI_MR * g->depth)
@@ -2309,7 +2316,7 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_high) * TNI_MR, at = (g->packed_b + task - in_a) * TNI_NR;
+    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_group) * TNI_MR, at = (g->packed_b + task - in_a) * TNI_NR;
     (void)worker;
     if (task < in_a) TNI_T(gemm_pack_a)(g, task * rows, tni_min(g->rows, (task + 1) * rows));
     else TNI_T(panel)(g->panels_b + at * g->depth, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row,
@@ -2413,13 +2420,9 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
     int64_t parts_j = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
     int64_t i = task / parts_j * TNI_T(gemm_high), j = task % parts_j * TNI_T(gemm_across);
-    int64_t i_end = tni_min(i + TNI_T(gemm_high), g->panels_i), j_end = tni_min(j + TNI_T(gemm_across), g->panels_j), k;
+    int64_t i_end = tni_min(i + TNI_T(gemm_high), g->panels_i), j_end = tni_min(j + TNI_T(gemm_across), g->panels_j);
     (void)worker;
-    if (g->depth > TNI_GEMM_SHALLOW)
-        for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
-    else                                                 /* writing C is most of the work, so along its rows */
-        for (; i < i_end; i++)
-            for (k = j; k < j_end; k++) TNI_T(gemm_tiles)(g, i, i + 1, k);
+    for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
 }
 
 /* The block of C at (i0,j0), one slab deep; packed panels of B serve all i0. In place: A when B has few
@@ -2434,7 +2437,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
-    g->packed_b = !few_rows ? 0 : TNI_LEVEL == 2 || g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
+    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;   /* only whole vectors are read */
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
     tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
     tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)), TNI_T(gemm_part), g);
