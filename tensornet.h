@@ -2294,8 +2294,7 @@ enum {
     TNI_T(gemm_group) = 4                               /* panels packed together */
 };
 
-/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Not ten: where the depth is a power of two
-   they lie in one set of the cache.) */
+/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Ten: slower.) */
 TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g) { return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group)); }
 
 TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
@@ -2431,7 +2430,7 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW, same_set = g->a_row * size % 4096 == 0 && g->rows > 8 && g->depth > 64 / size;
+    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW, same_set = TNI_MR > 8 && g->rows > 8 && g->a_row * size % 4096 == 0;
     const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
     const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
