@@ -1874,11 +1874,12 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
 enum {
     TNI_GEMM_LARGE = 3 << 20,
     TNI_GEMM_SMALL = 1 << 18,
-    TNI_GEMM_DEPTH = 3072,              /* bytes of a row of A in a block, at most */
+    TNI_GEMM_DEPTH = 3200,              /* bytes of a row of A in a block, at most: 784 floats are one */
     TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
     TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
     TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
+    TNI_CPU_STRIP  = 32,                /* lines that are turned at a time */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
     TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
 };
@@ -2081,12 +2082,50 @@ static void tni_copy_task(void *arg, int64_t task, int worker)
     }
 }
 
+/* Where the lines of x run across those of y: squares, turned in a buffer, so that each cache line is met once. */
+typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;   /* y's lines, x's step in them */
+
+static void tni_turn_task(void *arg, int64_t task, int worker)
+{
+    const tni_turn_pass *p = (const tni_turn_pass *)arg;
+    const tni_lines     *l = &p->along.lines;
+    const tn_call       *c = p->along.pass.call;
+    int64_t i, k, r, n, rows, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
+    char    square[TNI_CPU_STRIP * TNI_CPU_STRIP * sizeof(double)];
+    (void)worker;
+    for (i = tni_pass_begin(&p->along.pass, task); i < tni_pass_end(&p->along.pass, task); i++) {
+        rows = tni_lines_at(l, i, at);
+        for (k = 0; k < p->length; k += n) {
+            n = tni_min(TNI_CPU_STRIP, p->length - k);
+            for (r = 0; r < n; r++)
+                tni_copy_line(square + r * size, TNI_CPU_STRIP, (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
+            for (r = 0; r < rows; r++)
+                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1, square + r * TNI_CPU_STRIP * size, 1, n, size);
+        }
+    }
+}
+
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
-    tni_lines l;
+    tni_turn_pass p;
+    tni_lines    *l = &p.along.lines;
     if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
-    l = tni_lines_of(&c->out[0], &c->in[0], NULL);
-    return tni_line_pass_run(cpu, c, &l, tni_copy_task);
+    *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
+    if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
+        return tni_line_pass_run(cpu, c, l, tni_copy_task);
+    p.along.pass.cpu = cpu;
+    p.along.pass.call = c;
+    p.length = l->length;
+    p.step = l->step[1];
+    l->length = l->shape[--l->rank];
+    l->step[0] = l->strides[0][l->rank];
+    l->step[1] = 1;
+    l->piece = TNI_CPU_STRIP;
+    l->count /= l->pieces * l->length;
+    l->pieces = tni_ceil_div(l->length, l->piece);
+    l->count *= l->pieces;
+    tni_pass_run(&p.along.pass, l->count, TNI_CPU_STRIP * p.length, INT64_MAX, tni_turn_task);
+    return TN_OK;
 }
 
 /* One element, copied to everywhere. */
@@ -2522,11 +2561,17 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         return;
     }
 #if TNI_X86
-    for (; step == 1 && lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
-        const TNI_REAL *from = src + lane * stride;
-        for (d = 0; d + 128 / TNI_BITS <= depth; d += 128 / TNI_BITS) TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
-        for (; d < depth; d++)
-            for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
+    if (step == 1) {                                      /* 64 deep at a time: that much of the panel stays in the cache */
+        int64_t start, end;
+        for (start = 0; start < depth; start = end) {
+            end = tni_min(start + 64, depth);
+            for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
+                const TNI_REAL *from = src + lane * stride;
+                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS) TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
+                for (; d < end; d++)
+                    for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
+            }
+        }
     }
 #endif
     for (; lane < lanes; lane++)
