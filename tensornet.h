@@ -1460,17 +1460,22 @@ static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
-/* n m zeroed doubles for a host algorithm. */
-static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+/* n m doubles for a host algorithm. */
+static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     size_t bytes;
-    double *p;
     if (n < 0 || m < 0 || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
         tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
         return NULL;
     }
-    p = (double *)tni_alloc(ctx, bytes, what);
-    if (p) memset(p, 0, bytes);
+    return (double *)tni_alloc(ctx, bytes, what);
+}
+
+/* The same, zeroed. */
+static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+{
+    double *p = tni_room_f64(ctx, n, m, what);
+    if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
     return p;
 }
 
@@ -6332,7 +6337,6 @@ static double tni_frobenius(int64_t n, const double *x)
 }
 
 /* Selection sort of values, and of the rows that go with them: few swaps, any number of compares. */
-static bool tni_before_ascending(double a, double b)  { return a < b; }
 static bool tni_before_descending(double a, double b) { return a > b; }
 static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
@@ -6979,6 +6983,29 @@ static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double 
                     tni_mat_of(z + first + 1, 1, n), work);
 }
 
+/* Ascending: one walk along each cycle of the order, so that a row moves once. */
+static void tni_eigh_sort(int64_t n, double *values, double *vectors, double *work)
+{
+    double   value, *row = work;
+    int64_t *order = (int64_t *)(void *)(row + n), i, to, from;
+    const size_t bytes = (size_t)n * sizeof *row;
+    tni_sort_index(n, values, order, order + n);
+    for (i = 0; i < n; i++) {
+        if (order[i] == i) continue;
+        value = values[i];
+        if (vectors) memcpy(row, vectors + i * n, bytes);
+        for (to = i; order[to] != i; to = from) {
+            from = order[to];
+            values[to] = values[from];
+            if (vectors) memcpy(vectors + to * n, vectors + from * n, bytes);
+            order[to] = to;
+        }
+        values[to] = value;
+        if (vectors) memcpy(vectors + to * n, row, bytes);
+        order[to] = to;
+    }
+}
+
 /* Eigenvalues, ascending, of the symmetric a[n,n], which is used up (and of which the upper triangle counts).
    vectors: [n,n], row i belongs to values[i], its largest component is positive; or NULL.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
@@ -6995,7 +7022,7 @@ static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
     if ((s = tni_eigh_tridiagonal(h, n, values, e, vectors, rest)) != TN_OK) return s;
     if (vectors && n > 1) tni_eigh_back(h, n, a, tau, vectors, rest);
     tni_scale_by(n, 1 / scale, values);
-    tni_sort_rows(n, values, tni_before_ascending, n, vectors, NULL);
+    tni_eigh_sort(n, values, vectors, rest);
     for (i = 0; vectors && i < n; i++)
         if (tni_points_down(n, vectors + i * n, 1)) h->by->scale(n, -1, vectors + i * n);
     return TN_OK;
@@ -7257,7 +7284,7 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
     if (n != a->shape[1]) return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
     if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return out->status = TN_ERR_ARG;
     size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
-    if (!(room = tni_alloc_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
+    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_eigh_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
     if (out->status != TN_OK) tn_eigh_destroy(out);
