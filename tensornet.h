@@ -6500,7 +6500,7 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
    v at once. In large ones a block of reflections is put off: A - sum (v w^T + w v^T) stands for A, and is
    formed at the block's end by one matrix product.
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
-enum { TNI_TRIDIAGONAL_SMALL = 320 };
+enum { TNI_TRIDIAGONAL_SMALL = 512 };
 
 static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
 
