@@ -491,7 +491,9 @@ typedef struct tn_lanczos_result {
 
 /* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
    Saad 2008. Multiple values are found with all their vectors: when the pairs stand, a block of new random vectors
-   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not. */
+   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not.
+   Values that are crowded when measured by |A|, as the smallest of a positive matrix often are, come slowly: give such
+   a search a larger basis, or the products of the inverse. */
 TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
 
