@@ -8908,6 +8908,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
     out->values = e.values;
     e.values = NULL;
+    tn_eigen_destroy(&e);                                    /* vectors, where they came along */
     tni_free_f64(cp->ctx, values, cp->out, out->count);
     tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);

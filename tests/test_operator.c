@@ -2042,6 +2042,62 @@ TEST(bad_spectra_and_metrics)
     close_world(&w);
 }
 
+/* Both products, one to three threads, on the default backend; and on one whose memory cannot be touched. */
+TEST(few_pairs_have_the_same_bits_for_any_threads)
+{
+    const int64_t n[2] = {1030, 1100}, h = 516, k = 4;
+    double       *first[2] = {NULL, NULL};
+    world         w[4];
+    int           worlds = 3;
+    const tn_backend *sealed = NULL;
+#ifdef SEALED
+    worlds = 4;
+    sealed = sealed_cpu();
+#endif
+    for (int t = 0; t < worlds; t++) {
+        if (!open_on(&w[t], TN_F32, 91, t < 3 ? t + 1 : 1, t < 3 ? NULL : sealed)) return;
+        for (int way = 0; way < 2; way++) {
+            double  *p = room(h), *f = noise(&w[t], h * n[way]), *g = noise(&w[t], h * n[way]), *v;
+            tn_cp   *cp;
+            tn_eigen e;
+            for (int64_t i = 0; i < h; i++) p[i] = (i % 2 ? -1 : 1) * pow(0.5, (double)i);
+            cp = cp_of(&w[t], 1, h, n[way], p, f, g);
+            if (!CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK)) return;
+            v = host(e.vectors);
+            if (t == 0) first[way] = v;
+            else if (t < 3) CHECK(memcmp(v, first[way], sizeof *v * (size_t)(k * n[way])) == 0);
+            else CHECK(test_frobenius(v, first[way], k * n[way]) <= 1e-5);
+            tn_eigen_destroy(&e);
+        }
+    }
+    for (int t = 0; t < worlds; t++) close_world(&w[t]);
+}
+
+/* Vectors that came along with the values are not kept. */
+TEST(spectra_keep_no_vectors)
+{
+    test_heap   heap = {0, 0, 0, 0, false};
+    tn_desc     desc;
+    tn_ctx     *ctx;
+    tn_tensor  *t[3];
+    int64_t     extents[3][2] = {{1, 512}, {512, 1024}, {512, 1024}};
+    tn_cp      *cp;
+    tn_spectrum s;
+    size_t      live;
+    memset(&desc, 0, sizeof desc);
+    desc.threads = 1;
+    desc.allocator = test_heap_allocator(&heap);
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+    for (int i = 0; i < 3; i++) t[i] = tn_normal(ctx, 2, extents[i], 0, 1);
+    cp = tn_cp_create(ctx, 2, t[0], t + 1, false);
+    tn_ctx_reset(ctx);
+    live = heap.live;
+    CHECK_STATUS(tn_cp_spectrum(cp, 2, &s), TN_OK);
+    tn_spectrum_destroy(&s);
+    CHECK_INT(heap.live, live);
+    tn_ctx_destroy(ctx);
+}
+
 /* Every allocation of a search by products fails once: an error, nothing lost. */
 TEST(no_memory_for_few_pairs)
 {
@@ -2097,5 +2153,6 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
           eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference,
           few_pairs_of_a_large_operator, few_clustered_pairs_by_factors, spectra_bound_the_effective_rank, norms_by_terms_and_by_matrices,
-          data_metric, cosines_of_all_pairs, bad_spectra_and_metrics, no_memory_for_few_pairs)
+          data_metric, cosines_of_all_pairs, bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads,
+          spectra_keep_no_vectors, no_memory_for_few_pairs)
 
