@@ -122,7 +122,7 @@ typedef enum tn_dtype {
     TN_I32
 } tn_dtype;
 
-typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512 } tn_simd;
+typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
 /* alloc returns memory aligned for any C type, or NULL; release gets the size that was asked for. */
 typedef struct tn_allocator {
@@ -153,8 +153,8 @@ typedef struct tn_desc {
     void             *log_user;
     size_t            max_bytes;        /* of tensors and workspaces; 0: no limit                */
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
-    tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512),
-                                           read once, else the best this processor has           */
+    tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
+                                           neon), read once, else the best this processor has    */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -1619,7 +1619,7 @@ static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
    >>cpu      the fast host backend
    A few kernels carry all the time: the matrix product, and passes over memory that are fused so that
    each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
-   reads them several times (>>cpu-pass): for plain C, for AVX2 and for AVX-512, in float and in double.
+   reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
    What the processor has decides which of them a context runs; no -m flag is needed. Strange strides and
    rare kernels go to the reference.
 
@@ -1637,13 +1637,20 @@ static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t 
 #else
 #define TNI_X86 0
 #endif
+#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
+#include <arm_neon.h>
+#else
+#define TNI_NEON 0
+#endif
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__))
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
 #endif
 
-/* The best level up to the wanted one that both processor and operating system have. */
+/* The best level up to the wanted one that both processor and operating system have. A level of another kind of
+   processor counts as plain. */
 static tn_simd tni_cpu_simd(tn_simd wanted)
 {
 #if TNI_X86
@@ -1653,7 +1660,9 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
     avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
-    if (avx2 && wanted != TN_SIMD_PLAIN) return TN_SIMD_AVX2;
+    if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
+#elif TNI_NEON
+    if (wanted == TN_SIMD_BEST || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
 #endif
     (void)wanted;
     return TN_SIMD_PLAIN;
@@ -1946,12 +1955,29 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #undef TNI_BITS
 #undef TNI_REAL
 #undef TNI_LEVEL
+#elif TNI_NEON
+#define TNI_LEVEL 3
+#define TNI_REAL float
+#define TNI_BITS 32
+#define TNI_T(name) tni_f32_##name##_neon
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#define TNI_REAL double
+#define TNI_BITS 64
+#define TNI_T(name) tni_f64_##name##_neon
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#undef TNI_LEVEL
 #endif
 
 #endif /* the implementation goes on below */
 
 /* ======================================================================
-   >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512) in one precision
+   >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512, 3 NEON) in one precision
    ====================================================================== */
 #ifdef TNI_LEVEL
 
@@ -1988,6 +2014,12 @@ typedef __m256 TNI_T(v);
 typedef __m256d TNI_T(v);
 #define TNI_MM(op)  _mm256_##op##_pd
 #define TNI_SOME(k) _mm256_loadu_si256((const __m256i *)(tni_lane_mask + 8 - 2 * (k)))
+#elif TNI_LEVEL == 3 && TNI_BITS == 32
+typedef float32x4_t TNI_T(v);
+#define TNI_MM(op)  v##op##_f32
+#elif TNI_LEVEL == 3
+typedef float64x2_t TNI_T(v);
+#define TNI_MM(op)  v##op##_f64
 #elif TNI_PLAIN_BYTES
 typedef TNI_REAL TNI_T(v) __attribute__((vector_size(TNI_PLAIN_BYTES)));
 #else
@@ -1997,7 +2029,13 @@ typedef TNI_REAL TNI_T(v);
 #define TNI_V TNI_T(v)
 #define TNI_W ((int)(sizeof(TNI_V) / sizeof(TNI_REAL)))
 
-#if TNI_LEVEL > 0
+#if TNI_LEVEL == 3
+#define TNI_SET(x)       TNI_MM(dupq_n)(x)
+#define TNI_FMA(a, b, c) TNI_MM(fmaq)(c, a, b)
+#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own would give the NaN of either operand */
+#define TNI_MIN(a, b)    TNI_T(min)(a, b)
+#define TNI_SQRT(a)      TNI_MM(sqrtq)(a)
+#elif TNI_LEVEL > 0
 #define TNI_SET(x)       TNI_MM(set1)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
 #if TNI_LEVEL == 2                      /* "all lanes of": gcc 12 warns of its own unmasked max */
@@ -2021,7 +2059,28 @@ typedef TNI_REAL TNI_T(v);
 
 TNI_INLINE int TNI_T(lanes)(int64_t left) { return left < TNI_W ? (int)left : TNI_W; }
 
-#if TNI_LEVEL > 0
+#if TNI_LEVEL == 3
+TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
+{
+    TNI_V v = TNI_SET(0);
+    if (k == TNI_W) return TNI_MM(ld1q)(p);
+#if TNI_BITS == 32
+    if (k & 2) v = vcombine_f32(vld1_f32(p), vget_low_f32(v));
+    if (k == 3) return vld1q_lane_f32(p + 2, v, 2);
+#endif
+    return k == 1 ? TNI_MM(ld1q_lane)(p, v, 0) : v;
+}
+
+TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
+{
+    if (k == TNI_W) { TNI_MM(st1q)(p, v); return; }
+#if TNI_BITS == 32
+    if (k & 2) vst1_f32(p, vget_low_f32(v));
+    if (k == 3) vst1q_lane_f32(p + 2, v, 2);
+#endif
+    if (k == 1) TNI_MM(st1q_lane)(p, v, 0);
+}
+#elif TNI_LEVEL > 0
 TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
 {
     if (k == TNI_W) return TNI_MM(loadu)(p);
@@ -2079,6 +2138,9 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 #if TNI_LEVEL == 2
 #define TNI_MR 14
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
+#elif TNI_LEVEL == 3
+#define TNI_MR 12
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #else
 #define TNI_MR 6
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
@@ -2122,11 +2184,51 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, int64_t depth,
 #undef TNI_END
 }
 
+#if TNI_LEVEL == 3
+/* The full tile from packed A: a step's twelve numbers come in whole vectors, and the product takes one of their lanes. */
+TNI_FAST void TNI_T(gemm_lanes)(int64_t depth, const TNI_REAL *a, const TNI_REAL *b, int64_t b_row, TNI_REAL *sums)
+{
+    const TNI_V zero = TNI_SET(0);
+#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
+#define TNI_STEP(i)  left##i = TNI_MM(fmaq_laneq)(left##i, b0, x, i % TNI_LANES); \
+                     right##i = TNI_MM(fmaq_laneq)(right##i, b1, x, i % TNI_LANES);
+#define TNI_END(i)   TNI_STORE(sums + i * TNI_NR, left##i, TNI_W); \
+                     TNI_STORE(sums + i * TNI_NR + TNI_W, right##i, TNI_W);
+    TNI_ROWS(TNI_BEGIN)
+    for (; depth > 0; depth--, a += TNI_MR, b += b_row) {
+        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = TNI_LOAD(b + TNI_W, TNI_W), x;
+#if TNI_BITS == 32
+#define TNI_LANES 4
+        x = TNI_LOAD(a, TNI_W);     TNI_STEP(0) TNI_STEP(1) TNI_STEP(2)  TNI_STEP(3)
+        x = TNI_LOAD(a + 4, TNI_W); TNI_STEP(4) TNI_STEP(5) TNI_STEP(6)  TNI_STEP(7)
+        x = TNI_LOAD(a + 8, TNI_W); TNI_STEP(8) TNI_STEP(9) TNI_STEP(10) TNI_STEP(11)
+#else
+#define TNI_LANES 2
+        x = TNI_LOAD(a, TNI_W);      TNI_STEP(0)  TNI_STEP(1)
+        x = TNI_LOAD(a + 2, TNI_W);  TNI_STEP(2)  TNI_STEP(3)
+        x = TNI_LOAD(a + 4, TNI_W);  TNI_STEP(4)  TNI_STEP(5)
+        x = TNI_LOAD(a + 6, TNI_W);  TNI_STEP(6)  TNI_STEP(7)
+        x = TNI_LOAD(a + 8, TNI_W);  TNI_STEP(8)  TNI_STEP(9)
+        x = TNI_LOAD(a + 10, TNI_W); TNI_STEP(10) TNI_STEP(11)
+#endif
+    }
+    TNI_ROWS(TNI_END)
+#undef TNI_LANES
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+#endif
+
 TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, int64_t depth, const TNI_REAL *a, int64_t a_row, int64_t a_col,
                                const TNI_REAL *b, int64_t b_row, TNI_REAL *sums)
 {
     if (rows == TNI_MR && wide && a_row == 1 && a_col == TNI_MR) {
+#if TNI_LEVEL == 3
+        TNI_T(gemm_lanes)(depth, a, b, b_row, sums);
+#else
         TNI_T(gemm_tile)(TNI_MR, true, depth, a, 1, TNI_MR, b, b_row, sums);
+#endif
         return;
     }
 #define TNI_CASE(i) \
@@ -2170,11 +2272,22 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
             }
 }
 
-#if TNI_X86
+#if TNI_X86 || TNI_NEON
 /* dst[d width + lane] = src[lane stride + d], for 4 lanes (2 of double) and as many d */
 TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride)
 {
-#if TNI_BITS == 32
+#if TNI_NEON && TNI_BITS == 32
+    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride), r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
+    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
+    vst1q_f32(dst, vzip1q_f32(a0, a1));
+    vst1q_f32(dst + width, vzip2q_f32(a0, a1));
+    vst1q_f32(dst + 2 * width, vzip1q_f32(a2, a3));
+    vst1q_f32(dst + 3 * width, vzip2q_f32(a2, a3));
+#elif TNI_NEON
+    float64x2_t r0 = vld1q_f64(src), r1 = vld1q_f64(src + stride);
+    vst1q_f64(dst, vzip1q_f64(r0, r1));
+    vst1q_f64(dst + width, vzip2q_f64(r0, r1));
+#elif TNI_BITS == 32
     __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride), r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
     _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
     _mm_storeu_ps(dst, r0);
@@ -2212,7 +2325,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         }
         return;
     }
-#if TNI_X86
+#if TNI_X86 || TNI_NEON
     for (; step == 1 && lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
         const TNI_REAL *from = src + lane * stride;
         for (d = 0; d + 128 / TNI_BITS <= depth; d += 128 / TNI_BITS) TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
@@ -2508,6 +2621,8 @@ typedef int32_t  TNI_T(i) __attribute__((vector_size(sizeof(TNI_V))));
 typedef __m512d  TNI_T(d);
 #elif TNI_LEVEL == 1
 typedef __m256d  TNI_T(d);
+#elif TNI_LEVEL == 3
+typedef float64x2_t TNI_T(d);
 #else
 typedef double   TNI_T(d) __attribute__((vector_size(sizeof(TNI_V))));
 #endif
@@ -2554,6 +2669,13 @@ TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
 }
 TNI_INLINE TNI_D TNI_T(set_d)(double x) { return _mm256_set1_pd(x); }
 TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return _mm256_sqrt_pd(x); }
+#elif TNI_LEVEL == 3
+TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return vcvtq_f32_s32((int32x4_t)i); }
+TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return vcvt_f64_f32(vget_low_f32(v)); }
+TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return vcvt_high_f64_f32(v); }
+TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
+TNI_INLINE TNI_D TNI_T(set_d)(double x) { return vdupq_n_f64(x); }
+TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return vsqrtq_f64(x); }
 #else
 TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return __builtin_convertvector(i, TNI_V); }
 #if TNI_X86
@@ -2580,7 +2702,7 @@ TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { TNI_D d = {sqrt(x[0]), sqrt(x[1])}; re
 #define TNI_PICK(condition, a, b) TNI_T(pick)((TNI_I)(condition), a, b)
 #define TNI_ABS(v) TNI_T(real)(TNI_T(bits)(v) & TNI_T(set_u)(0x7fffffffu))
 
-#if TNI_LEVEL == 0
+#if TNI_LEVEL == 0 || TNI_LEVEL == 3
 TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
 TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
 #endif
@@ -3119,6 +3241,8 @@ TNI_INLINE TNI_T(u64) TNI_T(products)(TNI_T(u64) a, TNI_U m)
     return (TNI_T(u64))_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)m);
 #elif TNI_LEVEL == 1
     return (TNI_T(u64))_mm256_mul_epu32((__m256i)a, (__m256i)m);
+#elif TNI_LEVEL == 3
+    return (TNI_T(u64))vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)m));
 #elif TNI_X86
     return (TNI_T(u64))_mm_mul_epu32((__m128i)a, (__m128i)m);
 #else
@@ -3175,6 +3299,8 @@ TNI_INLINE TNI_V TNI_T(between)(double low, double high, TNI_V u)
     TNI_D a = TNI_T(low)(u) * TNI_T(set_d)(high - low), b = TNI_T(high)(u) * TNI_T(set_d)(high - low);
 #if TNI_X86
     __asm__("" : "+x"(a), "+x"(b));     /* or the compiler may fuse them */
+#elif TNI_NEON
+    __asm__("" : "+w"(a), "+w"(b));
 #endif
     return TNI_T(narrow)(a + TNI_T(set_d)(low), b + TNI_T(set_d)(low));
 }
@@ -3417,6 +3543,11 @@ static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
         cpu->run[0] = tni_f32_run_avx512;
         cpu->run[1] = tni_f64_run_avx512;
     }
+#elif TNI_NEON
+    if (simd == TN_SIMD_NEON) {
+        cpu->run[0] = tni_f32_run_neon;
+        cpu->run[1] = tni_f64_run_neon;
+    }
 #endif
     (void)simd;
 }
@@ -3568,18 +3699,18 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 
 static tn_simd tni_simd_from_environment(void)
 {
-    static const char *const name[] = {"plain", "avx2", "avx512"};
+    static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
     const char *wanted = getenv("TN_SIMD");
     int i;
-    for (i = 0; wanted && i < 3; i++)
+    for (i = 0; wanted && i < 4; i++)
         if (strcmp(wanted, name[i]) == 0) return (tn_simd)(i + 1);
     return TN_SIMD_BEST;
 }
 
 const char *tn_ctx_simd_name(const tn_ctx *ctx)
 {
-    static const char *const name[] = {"best", "plain", "avx2", "avx512"};
-    return ctx ? name[ctx->desc.simd & 3] : "none";
+    static const char *const name[] = {"best", "plain", "avx2", "avx512", "neon"};
+    return ctx ? name[ctx->desc.simd] : "none";             /* by now a level that is here */
 }
 
 static tn_desc tni_desc_defaults(const tn_desc *given)
@@ -11491,6 +11622,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_DIGITS
 #undef TNI_FORMAT_EDGE
 #undef TNI_MLP_KINDS
+#undef TNI_NEON
 #undef TNI_PLAIN_BYTES
 #undef TNI_PRINTF
 #undef TNI_SHAPE
