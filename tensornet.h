@@ -124,6 +124,19 @@ typedef enum tn_dtype {
 
 typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
+/* How the cpu backend multiplies large F32 matrices. The others split each number into bfloat16 parts and sum products of parts in
+   F32. They run where the processor has a unit that gains by it: AMX-BF16 for all, AVX512_BF16 for TN_GEMM_BF16 alone; elsewhere
+   they are F32, which is at least as exact, and the log says so once. F64 contexts and small shapes ignore the setting. Errors:
+   Frobenius norm of the difference over that of the product, for numbers drawn evenly from [-1,1), measured at depth 1000.
+   Infinities, NaN and numbers of 2^48 and more are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an
+   error of at most that much each. */
+typedef enum tn_gemm_precision {
+    TN_GEMM_F32 = 0,     /* 4e-7                                                        */
+    TN_GEMM_BF16,        /* 2e-3: one part                                              */
+    TN_GEMM_BF16X3,      /* 4e-6: two parts, three products                             */
+    TN_GEMM_BF16X6       /* 2e-7: three parts, which hold all bits of F32; six products */
+} tn_gemm_precision;
+
 /* alloc returns memory aligned for any C type, or NULL; release gets the size that was asked for. */
 typedef struct tn_allocator {
     void *(*alloc)(size_t bytes, void *user);
@@ -155,6 +168,7 @@ typedef struct tn_desc {
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
     tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
                                            neon), read once, else the best this processor has    */
+    tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of bfloat16 parts  */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -1690,6 +1704,8 @@ typedef struct tni_cpu {
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
     double       part[TNI_CPU_PARTS];
+    int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
+    void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
 } tni_cpu;
 
 /* 64-byte aligned; the allocator's own pointer stands just before. */
@@ -3517,6 +3533,342 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #endif /* TNI_LEVEL */
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
+   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a float's 24.
+   Products of parts are exact in F32, and those of the same or a lower order than the first part left out are summed:
+       1 part    a0 b0
+       2 parts   a0 b0 + a0 b1 + a1 b0
+       3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
+   A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part: of A [row]
+   [depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make 32 x 32 sums.
+
+   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all others no
+   product of parts or sum of such can overflow, so that splitting never makes a NaN.
+   Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
+#if TNI_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define TNI_BF16 1
+#include <cpuid.h>
+#else
+#define TNI_BF16 0
+#endif
+
+#if TNI_BF16
+enum {
+    TNI_BF16_STRIPS = 256,              /* in a block, at most */
+    TNI_BF16_DEPTH  = 512,
+    TNI_BF16_SIDE   = 4                 /* pairs of strips of a task's part of C, each way */
+};
+#define TNI_ISA512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define TNI_ISA_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")))
+#define TNI_ISA_TILE __attribute__((target("amx-tile,amx-bf16")))
+
+typedef struct tni_bf16 {
+    tni_f32_gemm_avx512 g;              /* its panels stay empty */
+    const tni_cpu *cpu;
+    char          *a, *b;               /* strips */
+    int64_t        strip;               /* bytes of one */
+    uint8_t        wild_a[TNI_BF16_STRIPS], wild_b[TNI_BF16_STRIPS];
+} tni_bf16;
+
+/* Nearest, half to even; not for NaN. */
+TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
+{
+    __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    u = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32(-65536)));
+}
+
+/* The first n of 16 numbers, then zeros. */
+TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t step, int64_t n)
+{
+    float x[16] = {0};
+    int   i;
+    if (n <= 0) return _mm512_setzero_ps();
+    if (n > 16) n = 16;
+    if (step == 1) return _mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), src + offset);
+    for (i = 0; i < n; i++) x[i] = src[offset + i * step];
+    return _mm512_loadu_ps(x);
+}
+
+/* A tile as 16 x 16 words of 32 bits: squares of 1, 2, 4, 8 words change places. */
+TNI_ISA512 static void tni_bf16_transpose(char *tile)
+{
+    const __m512i column = _mm512_loadu_si512(tni_lane);
+    int side, i;
+    for (side = 1; side < 16; side *= 2) {
+        const __m512i   size = _mm512_set1_epi32(side), second = _mm512_set1_epi32(16);
+        const __mmask16 upper = _mm512_test_epi32_mask(column, size);
+        const __m512i   to_first = _mm512_mask_add_epi32(column, upper, _mm512_sub_epi32(column, size), second);
+        const __m512i   to_second = _mm512_mask_add_epi32(_mm512_add_epi32(column, size), upper, column, second);
+        for (i = 0; i < 16; i++) {
+            char   *p = tile + i * 64, *q = p + side * 64;
+            __m512i a, b;
+            if (i & side) continue;
+            a = _mm512_loadu_si512(p);
+            b = _mm512_loadu_si512(q);
+            _mm512_storeu_si512(p, _mm512_permutex2var_epi32(a, to_first, b));
+            _mm512_storeu_si512(q, _mm512_permutex2var_epi32(a, to_second, b));
+        }
+    }
+}
+
+/* A strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Is it wild? */
+TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int64_t line_step, int64_t depth_step,
+                                     int64_t lines, int64_t depth, bool of_a)
+{
+    const bool    along = line_step != 1;           /* what lies together runs along the depth, not across the lines */
+    const __m512i odd = _mm512_add_epi32(_mm512_slli_epi32(_mm512_loadu_si512(tni_lane), along ? 2 : 1), _mm512_set1_epi32(1));
+    const __m512i order = _mm512_or_si512(odd, _mm512_slli_epi32(_mm512_add_epi32(odd, _mm512_set1_epi32(along ? 2 : 32)), 16));
+    const __m512  most = _mm512_set1_ps(281474976710656.0f);
+    __mmask16     wild = 0;
+    int64_t       d;
+    int           q, p;
+    for (d = 0; d < depth; d += 32, dst += parts * 1024) {
+        for (q = 0; q < 16; q++) {
+            const int64_t at = along ? q * line_step + d * depth_step : (d + 2 * q) * depth_step;
+            const int64_t n = along ? (q < lines ? depth - d : 0) : d + 2 * q < depth ? lines : 0;
+            const int64_t m = along ? n - 16 : d + 2 * q + 1 < depth ? lines : 0;
+            __m512 x = tni_bf16_load(src, at, along ? depth_step : 1, n);
+            __m512 y = tni_bf16_load(src, at + (along ? 16 : 1) * depth_step, along ? depth_step : 1, m);
+            wild |= _mm512_cmp_ps_mask(_mm512_abs_ps(x), most, _CMP_NLT_UQ) | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ);
+            for (p = 0; p < parts; p++) {
+                __m512 x0 = tni_bf16_round(x), y0 = tni_bf16_round(y);
+                _mm512_storeu_si512(dst + p * 1024 + q * 64, _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
+                x = _mm512_sub_ps(x, x0);
+                y = _mm512_sub_ps(y, y0);
+            }
+        }
+        for (p = 0; p < parts && along != of_a; p++) tni_bf16_transpose(dst + p * 1024);
+    }
+    return wild != 0;
+}
+
+/* Task: one strip, first of A, then of B. The last pair's second strip may be past the edge: zeros. */
+static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
+{
+    tni_bf16                  *w = (tni_bf16 *)arg;
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t              in_a = 2 * tni_ceil_div(g->rows, 32), s = task < in_a ? task : task - in_a;
+    (void)worker;
+    if (task < in_a)
+        w->wild_a[s] = tni_bf16_pack(w->a + s * w->strip, w->cpu->gemm_parts, g->a + (g->i0 + 16 * s) * g->a_row + g->k0 * g->a_col,
+                                     g->a_row, g->a_col, tni_min(16, g->rows - 16 * s), g->depth, true);
+    else
+        w->wild_b[s] = tni_bf16_pack(w->b + s * w->strip, w->cpu->gemm_parts, g->b + (g->j0 + 16 * s) * g->b_col + g->k0 * g->b_row,
+                                     g->b_col, g->b_row, tni_min(16, g->cols - 16 * s), g->depth, false);
+}
+
+/* sums[32,32] by AVX512_BF16, one part: eight rows at a time */
+TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    int64_t k;
+    int     rows, pair;
+    (void)parts;
+#define TNI_ROWS(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_BEGIN(i) __m512 left##i = _mm512_setzero_ps(), right##i = left##i;
+#define TNI_STEP(i)  { int32_t word; __m512i x; \
+        memcpy(&word, from + i * 64, 4); \
+        x = _mm512_set1_epi32(word); \
+        left##i = _mm512_dpbf16_ps(left##i, (__m512bh)x, (__m512bh)b0); \
+        right##i = _mm512_dpbf16_ps(right##i, (__m512bh)x, (__m512bh)b1); }
+#define TNI_END(i)   _mm512_storeu_ps(sums + i * 32, left##i); _mm512_storeu_ps(sums + i * 32 + 16, right##i);
+    for (rows = 0; rows < 32; rows += 8, sums += 8 * 32) {
+        const char *from_a = a + rows / 16 * blocks * 1024 + rows % 16 * 64, *from_b = b;
+        TNI_ROWS(TNI_BEGIN)
+        for (k = 0; k < blocks; k++, from_a += 1024)
+            for (pair = 0; pair < 16; pair++, from_b += 64) {
+                const char   *from = from_a + pair * 4;
+                const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + blocks * 1024);
+                TNI_ROWS(TNI_STEP)
+            }
+        TNI_ROWS(TNI_END)
+    }
+#undef TNI_ROWS
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+
+/* ---- the same by AMX. Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
+   instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
+#ifndef TNI_TILE_DOT
+#define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
+#define TNI_TILE_END()        _tile_release()
+#define TNI_TILE_ZERO(t)      _tile_zero(t)
+#define TNI_TILE_LOAD(t, p)   _tile_loadd(t, p, 64)
+#define TNI_TILE_STORE(t, p)  _tile_stored(t, p, 128)
+#define TNI_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
+#endif
+
+/* Constant, since gcc tells the optimiser of its first bytes only. */
+static const uint8_t tni_tile_shape[64] = {
+    1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* palette                     */
+    64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,                 /* bytes of a row, eight tiles */
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0                  /* rows                        */
+};
+
+TNI_ISA_TILE static void tni_bf16_tiles_begin(void) { TNI_TILE_BEGIN(tni_tile_shape); }
+TNI_ISA_TILE static void tni_bf16_tiles_end(void)   { TNI_TILE_END(); }
+
+TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    const char *a1 = a + blocks * parts * 1024, *b1 = b + blocks * parts * 1024;
+    int64_t     k;
+#define TNI_A(part) { TNI_TILE_LOAD(4, a + (part) * 1024); TNI_TILE_LOAD(5, a1 + (part) * 1024); }
+#define TNI_B(part) { TNI_TILE_LOAD(6, b + (part) * 1024); TNI_TILE_LOAD(7, b1 + (part) * 1024); }
+#define TNI_DOTS    { TNI_TILE_DOT(0, 4, 6); TNI_TILE_DOT(1, 4, 7); TNI_TILE_DOT(2, 5, 6); TNI_TILE_DOT(3, 5, 7); }
+    TNI_TILE_ZERO(0);
+    TNI_TILE_ZERO(1);
+    TNI_TILE_ZERO(2);
+    TNI_TILE_ZERO(3);
+    for (k = 0; k < blocks; k++) {                      /* in an order that loads little */
+        if (parts == 3) {
+            TNI_A(2) TNI_B(0) TNI_DOTS
+            TNI_A(1) TNI_DOTS
+            TNI_B(1) TNI_DOTS
+            TNI_A(0) TNI_DOTS
+            TNI_B(2) TNI_DOTS
+            TNI_B(0) TNI_DOTS
+        } else if (parts == 2) {
+            TNI_A(1) TNI_B(0) TNI_DOTS
+            TNI_A(0) TNI_DOTS
+            TNI_B(1) TNI_DOTS
+        } else {
+            TNI_A(0) TNI_B(0) TNI_DOTS
+        }
+        a += parts * 1024;
+        a1 += parts * 1024;
+        b += parts * 1024;
+        b1 += parts * 1024;
+    }
+    TNI_TILE_STORE(0, sums);
+    TNI_TILE_STORE(1, sums + 16);
+    TNI_TILE_STORE(2, sums + 16 * 32);
+    TNI_TILE_STORE(3, sums + 16 * 32 + 16);
+#undef TNI_A
+#undef TNI_B
+#undef TNI_DOTS
+}
+
+/* sums[rows,cols] in F32, from the operands themselves */
+TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols, float *sums)
+{
+    const float *a = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col, *b = g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    int64_t      i, j, d;
+    memset(sums, 0, sizeof *sums * 32 * 32);
+    for (i = 0; i < rows; i++)
+        for (d = 0; d < g->depth; d++)
+            for (j = 0; j < cols; j++)
+                sums[i * 32 + j] = fmaf(a[i * g->a_row + d * g->a_col], b[d * g->b_row + j * g->b_col], sums[i * 32 + j]);
+}
+
+/* Task: a part of the block of C. */
+static void tni_bf16_part_task(void *arg, int64_t task, int worker)
+{
+    const tni_bf16            *w = (const tni_bf16 *)arg;
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t parts_j = tni_ceil_div(g->cols, 32 * TNI_BF16_SIDE), blocks = tni_ceil_div(g->depth, 32);
+    const int64_t row0 = task / parts_j * 32 * TNI_BF16_SIDE, col0 = task % parts_j * 32 * TNI_BF16_SIDE;
+    const int64_t row_end = tni_min(row0 + 32 * TNI_BF16_SIDE, g->rows), col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
+    const bool    tiles = w->cpu->gemm_products == tni_bf16_tiles;
+    float         sums[32 * 32];
+    int64_t       row, col;
+    (void)worker;
+    if (tiles) tni_bf16_tiles_begin();
+    for (col = col0; col < col_end; col += 32)
+        for (row = row0; row < row_end; row += 32) {
+            const int64_t i = row / 16, j = col / 16, rows = tni_min(32, g->rows - row), cols = tni_min(32, g->cols - col);
+            if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1]) tni_bf16_wild(g, row, col, rows, cols, sums);
+            else w->cpu->gemm_products(w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
+            tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
+        }
+    if (tiles) tni_bf16_tiles_end();
+}
+
+static void tni_bf16_one(tni_bf16 *w)
+{
+    tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t slabs = tni_ceil_div(g->k, TNI_BF16_DEPTH), deep = tni_ceil_div(tni_ceil_div(g->k, slabs), 32) * 32;
+    int64_t       most;
+    w->a = w->cpu->blocks;
+    w->b = w->cpu->blocks + TNI_GEMM_LARGE;
+    most = tni_min(TNI_GEMM_LARGE / (deep * w->cpu->gemm_parts * 32), TNI_BF16_STRIPS) / 2 * 32;
+    for (g->j0 = 0; g->j0 < g->n; g->j0 += most) {
+        g->cols = tni_min(most, g->n - g->j0);
+        for (g->k0 = 0; g->k0 < g->k; g->k0 += deep) {
+            g->depth = tni_min(deep, g->k - g->k0);
+            w->strip = tni_ceil_div(g->depth, 32) * w->cpu->gemm_parts * 1024;
+            for (g->i0 = 0; g->i0 < g->m; g->i0 += most) {
+                const int64_t a = tni_ceil_div(g->rows = tni_min(most, g->m - g->i0), 32), b = tni_ceil_div(g->cols, 32);
+                tni_parallel_for(&w->cpu->pool, 2 * (a + b), tni_bf16_pack_task, w);
+                tni_parallel_for(&w->cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE), tni_bf16_part_task, w);
+            }
+        }
+    }
+}
+
+/* A rule of the shape alone. */
+static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
+{
+    return m >= 64 && n >= 64 && k >= 64 && (double)m * (double)n * (double)k >= 2097152.0;
+}
+
+/* Runs the product if it is large enough. */
+static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t m = c->out[0].shape[1];
+    int64_t       batch = c->out[0].shape[0], rows = m, i;
+    tni_bf16      w;
+    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1] && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+        rows *= batch;                                  /* rows of one matrix, as in gemm_run */
+        batch = tni_min(batch, 1);
+    }
+    if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
+    w.cpu = cpu;
+    for (i = 0; i < batch; i++) {
+        w.g = tni_f32_gemm_matrix_avx512(c, i);
+        w.g.m = rows;
+        if (w.g.c_col != 1 && w.g.c_row == 1) tni_f32_gemm_swap_avx512(&w.g);
+        tni_bf16_one(&w);
+    }
+    return true;
+}
+
+/* Is there a unit for tiles, and does the system let us use it? Linux wants to be asked, once for a process. */
+static bool tni_bf16_has_tiles(void)
+{
+#if defined(__linux__) && !defined(__ILP32__)
+    unsigned a, b, c, d;
+    long     result;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false;     /* AMX-BF16, AMX-TILE */
+    __asm__ volatile("syscall" : "=a"(result) : "0"(158L), "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+    return result == 0;                                 /* arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA) */
+#else
+    return false;
+#endif
+}
+
+static bool tni_bf16_has_dots(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
+#endif
+
+static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
+{
+    cpu->gemm_parts = (int)desc->gemm_precision;
+    if (cpu->gemm_parts == 0 || desc->dtype == TN_F64) return;
+#if TNI_BF16
+    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
+        if (tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
+        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
+    }
+#endif
+    if (!cpu->gemm_products) tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
+}
+
 /* ---- the two host backends ------------------------------------------------------------------------------------------ */
 
 /* Copies go by the size of an element, all else by the precision of the result (of the second one, where
@@ -3527,6 +3879,9 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
     tn_dtype dtype = c->out[c->out[0].data ? 0 : 1].dtype;
     if (c->kernel == TN_KERNEL_COPY) return tni_cpu_copy_run(cpu, c);
     if (c->kernel == TN_KERNEL_FILL) return tni_cpu_fill_run(cpu, c);
+#if TNI_BF16
+    if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
+#endif
     if (dtype == TN_F32 || dtype == TN_F64) return cpu->run[dtype == TN_F64](cpu, c);
     return tni_reference_run(cpu, c);
 }
@@ -3574,6 +3929,7 @@ static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[256])
     *state = cpu;
     if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &small)) return tni_cpu_refuse(cpu, state, why);
     tni_cpu_choose(cpu, tni_cpu_simd(desc->simd));
+    tni_bf16_choose(cpu, desc);
     cpu->block_bytes = small > 2 * TNI_GEMM_LARGE ? small : 2 * TNI_GEMM_LARGE;
     cpu->blocks = (char *)tni_cpu_alloc(cpu, cpu->block_bytes);
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
@@ -3733,6 +4089,10 @@ static tn_status tni_desc_check(const tn_desc *d, char *why)
     if (d->dtype != TN_F32 && d->dtype != TN_F64) {
         tni_print(why, 256, "desc.dtype: a context computes in F32 or F64, not in %s", tni_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
+    }
+    if ((unsigned)d->gemm_precision > TN_GEMM_BF16X6) {
+        tni_print(why, 256, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_BF16X6);
+        return TN_ERR_ARG;
     }
     if (!d->allocator.release) {
         tni_print(why, 256, "desc.allocator: alloc without release");
@@ -11617,16 +11977,26 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 
 #undef TNI_ALIGN
 #undef TNI_ALIVE
+#undef TNI_BF16
 #undef TNI_BLOCKS
 #undef TNI_BLOCK_MOST
 #undef TNI_DIGITS
 #undef TNI_FORMAT_EDGE
+#undef TNI_ISA512
+#undef TNI_ISA_DOT
+#undef TNI_ISA_TILE
 #undef TNI_MLP_KINDS
 #undef TNI_NEON
 #undef TNI_PLAIN_BYTES
 #undef TNI_PRINTF
 #undef TNI_SHAPE
 #undef TNI_TEXT
+#undef TNI_TILE_BEGIN
+#undef TNI_TILE_DOT
+#undef TNI_TILE_END
+#undef TNI_TILE_LOAD
+#undef TNI_TILE_STORE
+#undef TNI_TILE_ZERO
 #undef TNI_UNUSED
 #undef TNI_VALUE
 #undef TNI_X86
