@@ -3573,9 +3573,9 @@ typedef struct tni_bf16 {
 /* Nearest, half to even; not for NaN. */
 TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
 {
-    __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    u = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    return _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32(-65536)));
+    tni_f32_u_avx512 u = (tni_f32_u_avx512)x;
+    u = u + 0x7fffu + (u >> 16 & 1u);
+    return (__m512)(u & 0xffff0000u);
 }
 
 /* The first n of 16 numbers, then zeros. */
@@ -3617,12 +3617,15 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
                                      int64_t lines, int64_t depth, bool of_a)
 {
     const bool    along = line_step != 1;           /* what lies together runs along the depth, not across the lines */
-    const __m512i odd = _mm512_add_epi32(_mm512_slli_epi32(_mm512_loadu_si512(tni_lane), along ? 2 : 1), _mm512_set1_epi32(1));
-    const __m512i order = _mm512_or_si512(odd, _mm512_slli_epi32(_mm512_add_epi32(odd, _mm512_set1_epi32(along ? 2 : 32)), 16));
     const __m512  most = _mm512_set1_ps(281474976710656.0f);
+    tni_f32_u_avx512 odd;                           /* upper halves of floats: of x, then of y, or in turn */
+    __m512i       order;
     __mmask16     wild = 0;
     int64_t       d;
     int           q, p;
+    memcpy(&odd, tni_lane, sizeof odd);
+    odd = odd * (along ? 4u : 2u) + 1u;
+    order = (__m512i)(odd | (odd + (along ? 2u : 32u)) << 16);
     for (d = 0; d < depth; d += 32, dst += parts * 1024) {
         for (q = 0; q < 16; q++) {
             const int64_t at = along ? q * line_step + d * depth_step : (d + 2 * q) * depth_step;
@@ -3630,7 +3633,8 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
             const int64_t m = along ? n - 16 : d + 2 * q + 1 < depth ? lines : 0;
             __m512 x = tni_bf16_load(src, at, along ? depth_step : 1, n);
             __m512 y = tni_bf16_load(src, at + (along ? 16 : 1) * depth_step, along ? depth_step : 1, m);
-            wild |= _mm512_cmp_ps_mask(_mm512_abs_ps(x), most, _CMP_NLT_UQ) | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ);
+            wild = (__mmask16)(wild | _mm512_cmp_ps_mask(_mm512_abs_ps(x), most, _CMP_NLT_UQ)
+                                    | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ));
             for (p = 0; p < parts; p++) {
                 __m512 x0 = tni_bf16_round(x), y0 = tni_bf16_round(y);
                 _mm512_storeu_si512(dst + p * 1024 + q * 64, _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
