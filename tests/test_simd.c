@@ -43,7 +43,8 @@ __attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
     int m, n, k, h;
     tile_check(tile_ready);
     for (m = 0; m < 16; m++) {
-        float sum[2][16] = {{0}, {0}}, *to = (float *)(void *)(tile_bytes[c] + 64 * m);
+        float sum[2][16] = {{0}, {0}}, to[16];
+        memcpy(to, tile_bytes[c] + 64 * m, 64);
         for (k = 0; k < 16; k++)
             for (h = 0; h < 2; h++) {
                 const float x = tile_widen(tile_bytes[a] + 64 * m + 4 * k + 2 * h);
@@ -51,6 +52,7 @@ __attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
                     sum[h][n] = tile_flush(fmaf(x, tile_widen(tile_bytes[b] + 64 * k + 4 * n + 2 * h), sum[h][n]));
             }
         for (n = 0; n < 16; n++) to[n] = tile_flush(tile_flush(to[n]) + tile_flush(sum[0][n] + sum[1][n]));
+        memcpy(tile_bytes[c] + 64 * m, to, 64);
     }
 }
 
