@@ -123,7 +123,20 @@ typedef enum tn_dtype {
     TN_I32
 } tn_dtype;
 
-typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512 } tn_simd;
+typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
+
+/* How the cpu backend multiplies large F32 matrices. The others split each number into bfloat16 parts and sum products of parts in
+   F32. They run where the processor has a unit that gains by it: AMX-BF16 for all, AVX512_BF16 for TN_GEMM_BF16 alone; elsewhere
+   they are F32, which is at least as exact, and the log says so once. F64 contexts and small shapes ignore the setting. Errors:
+   Frobenius norm of the difference over that of the product, for numbers drawn evenly from [-1,1), measured at depth 1000.
+   Infinities, NaN and numbers of 2^48 and more are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an
+   error of at most that much each. */
+typedef enum tn_gemm_precision {
+    TN_GEMM_F32 = 0,     /* 4e-7                                                        */
+    TN_GEMM_BF16,        /* 2e-3: one part                                              */
+    TN_GEMM_BF16X3,      /* 4e-6: two parts, three products                             */
+    TN_GEMM_BF16X6       /* 2e-7: three parts, which hold all bits of F32; six products */
+} tn_gemm_precision;
 
 /* alloc returns memory aligned for any C type, or NULL; release gets the size that was asked for. */
 typedef struct tn_allocator {
@@ -154,8 +167,9 @@ typedef struct tn_desc {
     void             *log_user;
     size_t            max_bytes;        /* of tensors and workspaces; 0: no limit                */
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
-    tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512),
-                                           read once, else the best this processor has           */
+    tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
+                                           neon), read once, else the best this processor has    */
+    tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of bfloat16 parts  */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -1834,7 +1848,7 @@ static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
    >>cpu      the fast host backend
    A few kernels carry all the time: the matrix product, and passes over memory that are fused so that
    each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
-   reads them several times (>>cpu-pass): for plain C, for AVX2 and for AVX-512, in float and in double.
+   reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
    What the processor has decides which of them a context runs; no -m flag is needed. Strange strides and
    rare kernels go to the reference.
 
@@ -1852,13 +1866,20 @@ static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t 
 #else
 #define TNI_X86 0
 #endif
+#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
+#include <arm_neon.h>
+#else
+#define TNI_NEON 0
+#endif
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2     /* the x87 mixes with no vector */
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
 #endif
 
-/* The best level up to the wanted one that both processor and operating system have. */
+/* The best level up to the wanted one that both processor and operating system have. A level of another kind of
+   processor counts as plain. */
 static tn_simd tni_cpu_simd(tn_simd wanted)
 {
 #if TNI_X86
@@ -1868,7 +1889,9 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
     avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
-    if (avx2 && wanted != TN_SIMD_PLAIN) return TN_SIMD_AVX2;
+    if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
+#elif TNI_NEON
+    if (wanted == TN_SIMD_BEST || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
 #endif
     (void)wanted;
     return TN_SIMD_PLAIN;
@@ -1900,6 +1923,8 @@ typedef struct tni_cpu {
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
     double       part[TNI_CPU_PARTS];
+    int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
+    void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
 } tni_cpu;
 
 /* 64-byte aligned; the allocator's own pointer stands just before. */
@@ -2293,12 +2318,29 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #undef TNI_BITS
 #undef TNI_REAL
 #undef TNI_LEVEL
+#elif TNI_NEON
+#define TNI_LEVEL 3
+#define TNI_REAL float
+#define TNI_BITS 32
+#define TNI_T(name) tni_f32_##name##_neon
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#define TNI_REAL double
+#define TNI_BITS 64
+#define TNI_T(name) tni_f64_##name##_neon
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#undef TNI_LEVEL
 #endif
 
 #endif /* the implementation goes on below */
 
 /* ======================================================================
-   >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512) in one precision
+   >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512, 3 NEON) in one precision
    ====================================================================== */
 #ifdef TNI_LEVEL
 
@@ -2335,6 +2377,12 @@ typedef __m256 TNI_T(v);
 typedef __m256d TNI_T(v);
 #define TNI_MM(op)  _mm256_##op##_pd
 #define TNI_SOME(k) _mm256_loadu_si256((const __m256i *)(tni_lane_mask + 8 - 2 * (k)))
+#elif TNI_LEVEL == 3 && TNI_BITS == 32
+typedef float32x4_t TNI_T(v);
+#define TNI_MM(op)  v##op##_f32
+#elif TNI_LEVEL == 3
+typedef float64x2_t TNI_T(v);
+#define TNI_MM(op)  v##op##_f64
 #elif TNI_PLAIN_BYTES
 typedef TNI_REAL TNI_T(v) __attribute__((vector_size(TNI_PLAIN_BYTES)));
 #else
@@ -2344,7 +2392,13 @@ typedef TNI_REAL TNI_T(v);
 #define TNI_V TNI_T(v)
 #define TNI_W ((int)(sizeof(TNI_V) / sizeof(TNI_REAL)))
 
-#if TNI_LEVEL > 0
+#if TNI_LEVEL == 3
+#define TNI_SET(x)       TNI_MM(dupq_n)(x)
+#define TNI_FMA(a, b, c) TNI_MM(fmaq)(c, a, b)
+#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own would give the NaN of either operand */
+#define TNI_MIN(a, b)    TNI_T(min)(a, b)
+#define TNI_SQRT(a)      TNI_MM(sqrtq)(a)
+#elif TNI_LEVEL > 0
 #define TNI_SET(x)       TNI_MM(set1)(x)
 #define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
 #if TNI_LEVEL == 2                      /* "all lanes of": gcc 12 warns of its own unmasked max */
@@ -2368,7 +2422,28 @@ typedef TNI_REAL TNI_T(v);
 
 TNI_INLINE int TNI_T(lanes)(int64_t left) { return left < TNI_W ? (int)left : TNI_W; }
 
-#if TNI_LEVEL > 0
+#if TNI_LEVEL == 3
+TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
+{
+    TNI_V v = TNI_SET(0);
+    if (k == TNI_W) return TNI_MM(ld1q)(p);
+#if TNI_BITS == 32
+    if (k & 2) v = vcombine_f32(vld1_f32(p), vget_low_f32(v));
+    if (k == 3) return vld1q_lane_f32(p + 2, v, 2);
+#endif
+    return k == 1 ? TNI_MM(ld1q_lane)(p, v, 0) : v;
+}
+
+TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
+{
+    if (k == TNI_W) { TNI_MM(st1q)(p, v); return; }
+#if TNI_BITS == 32
+    if (k & 2) vst1_f32(p, vget_low_f32(v));
+    if (k == 3) vst1q_lane_f32(p + 2, v, 2);
+#endif
+    if (k == 1) TNI_MM(st1q_lane)(p, v, 0);
+}
+#elif TNI_LEVEL > 0
 TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
 {
     if (k == TNI_W) return TNI_MM(loadu)(p);
@@ -2426,6 +2501,9 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 #if TNI_LEVEL == 2
 #define TNI_MR 14
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
+#elif TNI_LEVEL == 3
+#define TNI_MR 12
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #else
 #define TNI_MR 6
 #define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
@@ -2477,19 +2555,17 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
     TNI_REAL       *c = t->c;
     const TNI_V     zero = TNI_SET(0);
     int64_t         k;
-#define TNI_BEGIN(i) \
-    TNI_V left##i = zero, right##i = zero; \
-    if (i < rows) { \
-        left##i = wide ? TNI_LOAD(from, TNI_W) : TNI_LOAD_SOME(from, first); \
-        if (wide) right##i = TNI_LOAD_SOME(from + TNI_W, last); \
-        from += t->from_row; }
+#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
 #define TNI_STEP(i)  if (i < rows) { \
         TNI_V x = TNI_SET(a[i * a_row]); \
         left##i = TNI_FMA(x, b0, left##i); \
         if (wide) right##i = TNI_FMA(x, b1, right##i); }
 #define TNI_END(i)   if (i < rows) { \
+        left##i = left##i + (wide ? TNI_LOAD(from, TNI_W) : TNI_LOAD_SOME(from, first)); \
+        if (wide) right##i = right##i + TNI_LOAD_SOME(from + TNI_W, last); \
         if (wide) TNI_STORE(c, left##i, TNI_W); else TNI_STORE_SOME(c, left##i, first); \
         if (wide) TNI_STORE_SOME(c + TNI_W, right##i, last); \
+        from += t->from_row; \
         c += t->c_row; }
     TNI_ROWS(TNI_BEGIN)
 #if TNI_LEVEL == 2                      /* C is far away; on AVX2 this gained nothing */
@@ -2508,10 +2584,54 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool pac
 #undef TNI_END
 }
 
+#if TNI_LEVEL == 3
+/* The full tile from packed A: a step's twelve numbers come in whole vectors, and the product takes one of their lanes. */
+TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
+{
+    const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL       *c = t->c;
+    int64_t         k;
+#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
+#define TNI_STEP(i)  left##i = TNI_MM(fmaq_laneq)(left##i, b0, x, i % TNI_LANES); \
+                     right##i = TNI_MM(fmaq_laneq)(right##i, b1, x, i % TNI_LANES);
+#define TNI_END(i)   TNI_STORE(c, left##i + TNI_LOAD(from, TNI_W), TNI_W); \
+                     TNI_STORE(c + TNI_W, right##i + TNI_LOAD(from + TNI_W, TNI_W), TNI_W); \
+                     from += t->from_row; c += t->c_row;
+    TNI_ROWS(TNI_BEGIN)
+    for (k = 0; k < t->depth; k++, a += t->a_col, b += t->b_row) {
+        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = TNI_LOAD(b + TNI_W, TNI_W), x;
+#if TNI_BITS == 32
+#define TNI_LANES 4
+        x = TNI_LOAD(a, TNI_W);     TNI_STEP(0) TNI_STEP(1) TNI_STEP(2)  TNI_STEP(3)
+        x = TNI_LOAD(a + 4, TNI_W); TNI_STEP(4) TNI_STEP(5) TNI_STEP(6)  TNI_STEP(7)
+        x = TNI_LOAD(a + 8, TNI_W); TNI_STEP(8) TNI_STEP(9) TNI_STEP(10) TNI_STEP(11)
+#else
+#define TNI_LANES 2
+        x = TNI_LOAD(a, TNI_W);      TNI_STEP(0)  TNI_STEP(1)
+        x = TNI_LOAD(a + 2, TNI_W);  TNI_STEP(2)  TNI_STEP(3)
+        x = TNI_LOAD(a + 4, TNI_W);  TNI_STEP(4)  TNI_STEP(5)
+        x = TNI_LOAD(a + 6, TNI_W);  TNI_STEP(6)  TNI_STEP(7)
+        x = TNI_LOAD(a + 8, TNI_W);  TNI_STEP(8)  TNI_STEP(9)
+        x = TNI_LOAD(a + 10, TNI_W); TNI_STEP(10) TNI_STEP(11)
+#endif
+    }
+    TNI_ROWS(TNI_END)
+#undef TNI_LANES
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+#endif
+
 TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 {
     if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
+#if TNI_LEVEL == 3
+        TNI_T(gemm_lanes)(t);
+#else
         TNI_T(gemm_tile)(TNI_MR, true, true, t);
+#endif
         return;
     }
 #define TNI_CASE(i) \
@@ -2523,11 +2643,22 @@ TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 #undef TNI_CASE
 }
 
-#if TNI_X86
+#if TNI_X86 || TNI_NEON
 /* dst[d width + lane] = src[lane stride + d], for 4 lanes (2 of double) and as many d */
 TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride)
 {
-#if TNI_BITS == 32
+#if TNI_NEON && TNI_BITS == 32
+    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride), r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
+    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
+    vst1q_f32(dst, vzip1q_f32(a0, a1));
+    vst1q_f32(dst + width, vzip2q_f32(a0, a1));
+    vst1q_f32(dst + 2 * width, vzip1q_f32(a2, a3));
+    vst1q_f32(dst + 3 * width, vzip2q_f32(a2, a3));
+#elif TNI_NEON
+    float64x2_t r0 = vld1q_f64(src), r1 = vld1q_f64(src + stride);
+    vst1q_f64(dst, vzip1q_f64(r0, r1));
+    vst1q_f64(dst + width, vzip2q_f64(r0, r1));
+#elif TNI_BITS == 32
     __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride), r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
     _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
     _mm_storeu_ps(dst, r0);
@@ -2570,7 +2701,7 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         }
         return;
     }
-#if TNI_X86
+#if TNI_X86 || TNI_NEON
     if (step == 1) {                                      /* 64 deep at a time: that much of the panel stays in the cache */
         int64_t start, end;
         for (start = 0; start < depth; start = end) {
@@ -2671,7 +2802,7 @@ TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t
     t->from_row = 0;
     t->c = g->c + i * g->c_row + j * g->c_col;
     t->c_row = g->c_row;
-    if (g->alpha != 1 || g->c_col != 1 || (TNI_LEVEL < 2 && t->last != TNI_W)) return false;
+    if (g->alpha != 1 || g->c_col != 1 || (TNI_LEVEL != 2 && t->last != TNI_W)) return false;
     if (bias) {
         t->from = g->bias + i * g->bias_row + j * g->bias_col;
         t->from_row = g->bias_row;
@@ -2759,7 +2890,7 @@ TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 /* four[i] = the sum of the lanes of s_i */
 TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
 {
-#if TNI_LEVEL == 0
+#if TNI_LEVEL == 0 || TNI_LEVEL == 3
     TNI_REAL lane[4][TNI_W];
     int      i, k;
     TNI_STORE(lane[0], s0, TNI_W);
@@ -3282,6 +3413,8 @@ typedef int32_t  TNI_T(i) __attribute__((vector_size(sizeof(TNI_V))));
 typedef __m512d  TNI_T(d);
 #elif TNI_LEVEL == 1
 typedef __m256d  TNI_T(d);
+#elif TNI_LEVEL == 3
+typedef float64x2_t TNI_T(d);
 #else
 typedef double   TNI_T(d) __attribute__((vector_size(sizeof(TNI_V))));
 #endif
@@ -3328,6 +3461,13 @@ TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
 }
 TNI_INLINE TNI_D TNI_T(set_d)(double x) { return _mm256_set1_pd(x); }
 TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return _mm256_sqrt_pd(x); }
+#elif TNI_LEVEL == 3
+TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return vcvtq_f32_s32((int32x4_t)i); }
+TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return vcvt_f64_f32(vget_low_f32(v)); }
+TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return vcvt_high_f64_f32(v); }
+TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
+TNI_INLINE TNI_D TNI_T(set_d)(double x) { return vdupq_n_f64(x); }
+TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return vsqrtq_f64(x); }
 #else
 TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return __builtin_convertvector(i, TNI_V); }
 #if TNI_X86
@@ -3354,7 +3494,7 @@ TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { TNI_D d = {sqrt(x[0]), sqrt(x[1])}; re
 #define TNI_PICK(condition, a, b) TNI_T(pick)((TNI_I)(condition), a, b)
 #define TNI_ABS(v) TNI_T(real)(TNI_T(bits)(v) & TNI_T(set_u)(0x7fffffffu))
 
-#if TNI_LEVEL == 0
+#if TNI_LEVEL == 0 || TNI_LEVEL == 3
 TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
 TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
 #endif
@@ -4068,6 +4208,8 @@ TNI_INLINE TNI_T(u64) TNI_T(products)(TNI_T(u64) a, TNI_U m)
     return (TNI_T(u64))_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)m);
 #elif TNI_LEVEL == 1
     return (TNI_T(u64))_mm256_mul_epu32((__m256i)a, (__m256i)m);
+#elif TNI_LEVEL == 3
+    return (TNI_T(u64))vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)m));
 #elif TNI_X86
     return (TNI_T(u64))_mm_mul_epu32((__m128i)a, (__m128i)m);
 #else
@@ -4124,6 +4266,8 @@ TNI_INLINE TNI_V TNI_T(between)(double low, double high, TNI_V u)
     TNI_D a = TNI_T(low)(u) * TNI_T(set_d)(high - low), b = TNI_T(high)(u) * TNI_T(set_d)(high - low);
 #if TNI_X86
     __asm__("" : "+x"(a), "+x"(b));     /* or the compiler may fuse them */
+#elif TNI_NEON
+    __asm__("" : "+w"(a), "+w"(b));
 #endif
     return TNI_T(narrow)(a + TNI_T(set_d)(low), b + TNI_T(set_d)(low));
 }
@@ -4584,6 +4728,346 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #endif /* TNI_LEVEL */
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
+   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a float's 24.
+   Products of parts are exact in F32, and those of the same or a lower order than the first part left out are summed:
+       1 part    a0 b0
+       2 parts   a0 b0 + a0 b1 + a1 b0
+       3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
+   A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part: of A [row]
+   [depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make 32 x 32 sums.
+
+   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all others no
+   product of parts or sum of such can overflow, so that splitting never makes a NaN.
+   Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
+#if TNI_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define TNI_BF16 1
+#include <cpuid.h>
+#else
+#define TNI_BF16 0
+#endif
+
+#if TNI_BF16
+enum {
+    TNI_BF16_STRIPS = 256,              /* in a block, at most */
+    TNI_BF16_DEPTH  = 512,
+    TNI_BF16_SIDE   = 4                 /* pairs of strips of a task's part of C, each way */
+};
+#define TNI_ISA512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define TNI_ISA_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")))
+#define TNI_ISA_TILE __attribute__((target("amx-tile,amx-bf16")))
+
+typedef struct tni_bf16 {
+    tni_f32_gemm_avx512 g;              /* its panels stay empty */
+    const tni_cpu *cpu;
+    char          *a, *b;               /* strips */
+    int64_t        strip;               /* bytes of one */
+    uint8_t        wild_a[TNI_BF16_STRIPS], wild_b[TNI_BF16_STRIPS];
+} tni_bf16;
+
+/* Nearest, half to even; not for NaN. */
+TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
+{
+    tni_f32_u_avx512 u = (tni_f32_u_avx512)x;
+    u = u + 0x7fffu + (u >> 16 & 1u);
+    return (__m512)(u & 0xffff0000u);
+}
+
+/* The first n of 16 numbers, then zeros. */
+TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t step, int64_t n)
+{
+    float x[16] = {0};
+    int   i;
+    if (n <= 0) return _mm512_setzero_ps();
+    if (n > 16) n = 16;
+    if (step == 1) return _mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), src + offset);
+    for (i = 0; i < n; i++) x[i] = src[offset + i * step];
+    return _mm512_loadu_ps(x);
+}
+
+/* A tile as 16 x 16 words of 32 bits: squares of 1, 2, 4, 8 words change places. */
+TNI_ISA512 static void tni_bf16_transpose(char *tile)
+{
+    const __m512i column = _mm512_loadu_si512(tni_lane);
+    int side, i;
+    for (side = 1; side < 16; side *= 2) {
+        const __m512i   size = _mm512_set1_epi32(side), second = _mm512_set1_epi32(16);
+        const __mmask16 upper = _mm512_test_epi32_mask(column, size);
+        const __m512i   to_first = _mm512_mask_add_epi32(column, upper, _mm512_sub_epi32(column, size), second);
+        const __m512i   to_second = _mm512_mask_add_epi32(_mm512_add_epi32(column, size), upper, column, second);
+        for (i = 0; i < 16; i++) {
+            char   *p = tile + i * 64, *q = p + side * 64;
+            __m512i a, b;
+            if (i & side) continue;
+            a = _mm512_loadu_si512(p);
+            b = _mm512_loadu_si512(q);
+            _mm512_storeu_si512(p, _mm512_permutex2var_epi32(a, to_first, b));
+            _mm512_storeu_si512(q, _mm512_permutex2var_epi32(a, to_second, b));
+        }
+    }
+}
+
+/* A strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Is it wild? */
+TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int64_t line_step, int64_t depth_step,
+                                     int64_t lines, int64_t depth, bool of_a)
+{
+    const bool    along = line_step != 1;           /* what lies together runs along the depth, not across the lines */
+    const __m512  most = _mm512_set1_ps(281474976710656.0f);
+    tni_f32_u_avx512 odd;                           /* upper halves of floats: of x, then of y, or in turn */
+    __m512i       order;
+    __mmask16     wild = 0;
+    int64_t       d;
+    int           q, p;
+    memcpy(&odd, tni_lane, sizeof odd);
+    odd = odd * (along ? 4u : 2u) + 1u;
+    order = (__m512i)(odd | (odd + (along ? 2u : 32u)) << 16);
+    for (d = 0; d < depth; d += 32, dst += parts * 1024) {
+        for (q = 0; q < 16; q++) {
+            const int64_t at = along ? q * line_step + d * depth_step : (d + 2 * q) * depth_step;
+            const int64_t n = along ? (q < lines ? depth - d : 0) : d + 2 * q < depth ? lines : 0;
+            const int64_t m = along ? n - 16 : d + 2 * q + 1 < depth ? lines : 0;
+            __m512 x = tni_bf16_load(src, at, along ? depth_step : 1, n);
+            __m512 y = tni_bf16_load(src, at + (along ? 16 : 1) * depth_step, along ? depth_step : 1, m);
+            wild = (__mmask16)(wild | _mm512_cmp_ps_mask(_mm512_abs_ps(x), most, _CMP_NLT_UQ)
+                                    | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ));
+            for (p = 0; p < parts; p++) {
+                __m512 x0 = tni_bf16_round(x), y0 = tni_bf16_round(y);
+                _mm512_storeu_si512(dst + p * 1024 + q * 64, _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
+                x = _mm512_sub_ps(x, x0);
+                y = _mm512_sub_ps(y, y0);
+            }
+        }
+        for (p = 0; p < parts && along != of_a; p++) tni_bf16_transpose(dst + p * 1024);
+    }
+    return wild != 0;
+}
+
+/* Task: one strip, first of A, then of B. The last pair's second strip may be past the edge: zeros. */
+static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
+{
+    tni_bf16                  *w = (tni_bf16 *)arg;
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t              in_a = 2 * tni_ceil_div(g->rows, 32), s = task < in_a ? task : task - in_a;
+    (void)worker;
+    if (task < in_a)
+        w->wild_a[s] = tni_bf16_pack(w->a + s * w->strip, w->cpu->gemm_parts, g->a + (g->i0 + 16 * s) * g->a_row + g->k0 * g->a_col,
+                                     g->a_row, g->a_col, tni_min(16, g->rows - 16 * s), g->depth, true);
+    else
+        w->wild_b[s] = tni_bf16_pack(w->b + s * w->strip, w->cpu->gemm_parts, g->b + (g->j0 + 16 * s) * g->b_col + g->k0 * g->b_row,
+                                     g->b_col, g->b_row, tni_min(16, g->cols - 16 * s), g->depth, false);
+}
+
+/* sums[32,32] by AVX512_BF16, one part: eight rows at a time */
+TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    int64_t k;
+    int     rows, pair;
+    (void)parts;
+#define TNI_ROWS(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_BEGIN(i) __m512 left##i = _mm512_setzero_ps(), right##i = left##i;
+#define TNI_STEP(i)  { int32_t word; __m512i x; \
+        memcpy(&word, from + i * 64, 4); \
+        x = _mm512_set1_epi32(word); \
+        left##i = _mm512_dpbf16_ps(left##i, (__m512bh)x, (__m512bh)b0); \
+        right##i = _mm512_dpbf16_ps(right##i, (__m512bh)x, (__m512bh)b1); }
+#define TNI_END(i)   _mm512_storeu_ps(sums + i * 32, left##i); _mm512_storeu_ps(sums + i * 32 + 16, right##i);
+    for (rows = 0; rows < 32; rows += 8, sums += 8 * 32) {
+        const char *from_a = a + rows / 16 * blocks * 1024 + rows % 16 * 64, *from_b = b;
+        TNI_ROWS(TNI_BEGIN)
+        for (k = 0; k < blocks; k++, from_a += 1024)
+            for (pair = 0; pair < 16; pair++, from_b += 64) {
+                const char   *from = from_a + pair * 4;
+                const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + blocks * 1024);
+                TNI_ROWS(TNI_STEP)
+            }
+        TNI_ROWS(TNI_END)
+    }
+#undef TNI_ROWS
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+
+/* ---- the same by AMX. Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
+   instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
+#ifndef TNI_TILE_DOT
+#define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
+#define TNI_TILE_END()        _tile_release()
+#define TNI_TILE_ZERO(t)      _tile_zero(t)
+#define TNI_TILE_LOAD(t, p)   _tile_loadd(t, p, 64)
+#define TNI_TILE_STORE(t, p)  _tile_stored(t, p, 128)
+#define TNI_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
+#endif
+
+/* Constant, since gcc tells the optimiser of its first bytes only. */
+static const uint8_t tni_tile_shape[64] = {
+    1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* palette                     */
+    64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,                 /* bytes of a row, eight tiles */
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0                  /* rows                        */
+};
+
+TNI_ISA_TILE static void tni_bf16_tiles_begin(void) { TNI_TILE_BEGIN(tni_tile_shape); }
+TNI_ISA_TILE static void tni_bf16_tiles_end(void)   { TNI_TILE_END(); }
+
+TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    const char *a1 = a + blocks * parts * 1024, *b1 = b + blocks * parts * 1024;
+    int64_t     k;
+#define TNI_A(part) { TNI_TILE_LOAD(4, a + (part) * 1024); TNI_TILE_LOAD(5, a1 + (part) * 1024); }
+#define TNI_B(part) { TNI_TILE_LOAD(6, b + (part) * 1024); TNI_TILE_LOAD(7, b1 + (part) * 1024); }
+#define TNI_DOTS    { TNI_TILE_DOT(0, 4, 6); TNI_TILE_DOT(1, 4, 7); TNI_TILE_DOT(2, 5, 6); TNI_TILE_DOT(3, 5, 7); }
+    TNI_TILE_ZERO(0);
+    TNI_TILE_ZERO(1);
+    TNI_TILE_ZERO(2);
+    TNI_TILE_ZERO(3);
+    for (k = 0; k < blocks; k++) {                      /* in an order that loads little */
+        if (parts == 3) {
+            TNI_A(2) TNI_B(0) TNI_DOTS
+            TNI_A(1) TNI_DOTS
+            TNI_B(1) TNI_DOTS
+            TNI_A(0) TNI_DOTS
+            TNI_B(2) TNI_DOTS
+            TNI_B(0) TNI_DOTS
+        } else if (parts == 2) {
+            TNI_A(1) TNI_B(0) TNI_DOTS
+            TNI_A(0) TNI_DOTS
+            TNI_B(1) TNI_DOTS
+        } else {
+            TNI_A(0) TNI_B(0) TNI_DOTS
+        }
+        a += parts * 1024;
+        a1 += parts * 1024;
+        b += parts * 1024;
+        b1 += parts * 1024;
+    }
+    TNI_TILE_STORE(0, sums);
+    TNI_TILE_STORE(1, sums + 16);
+    TNI_TILE_STORE(2, sums + 16 * 32);
+    TNI_TILE_STORE(3, sums + 16 * 32 + 16);
+#undef TNI_A
+#undef TNI_B
+#undef TNI_DOTS
+}
+
+/* sums[rows,cols] in F32, from the operands themselves */
+TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols, float *sums)
+{
+    const float *a = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col, *b = g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    int64_t      i, j, d;
+    memset(sums, 0, sizeof *sums * 32 * 32);
+    for (i = 0; i < rows; i++)
+        for (d = 0; d < g->depth; d++)
+            for (j = 0; j < cols; j++)
+                sums[i * 32 + j] = fmaf(a[i * g->a_row + d * g->a_col], b[d * g->b_row + j * g->b_col], sums[i * 32 + j]);
+}
+
+/* Task: a part of the block of C. */
+static void tni_bf16_part_task(void *arg, int64_t task, int worker)
+{
+    const tni_bf16            *w = (const tni_bf16 *)arg;
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t parts_j = tni_ceil_div(g->cols, 32 * TNI_BF16_SIDE), blocks = tni_ceil_div(g->depth, 32);
+    const int64_t row0 = task / parts_j * 32 * TNI_BF16_SIDE, col0 = task % parts_j * 32 * TNI_BF16_SIDE;
+    const int64_t row_end = tni_min(row0 + 32 * TNI_BF16_SIDE, g->rows), col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
+    const bool    tiles = w->cpu->gemm_products == tni_bf16_tiles;
+    float         sums[32 * 32];
+    int64_t       row, col;
+    (void)worker;
+    if (tiles) tni_bf16_tiles_begin();
+    for (col = col0; col < col_end; col += 32)
+        for (row = row0; row < row_end; row += 32) {
+            const int64_t i = row / 16, j = col / 16, rows = tni_min(32, g->rows - row), cols = tni_min(32, g->cols - col);
+            if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1]) tni_bf16_wild(g, row, col, rows, cols, sums);
+            else w->cpu->gemm_products(w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
+            tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
+        }
+    if (tiles) tni_bf16_tiles_end();
+}
+
+static void tni_bf16_one(tni_bf16 *w)
+{
+    tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t slabs = tni_ceil_div(g->k, TNI_BF16_DEPTH), deep = tni_ceil_div(tni_ceil_div(g->k, slabs), 32) * 32;
+    int64_t       most;
+    w->a = w->cpu->blocks;
+    w->b = w->cpu->blocks + TNI_GEMM_LARGE;
+    most = tni_min(TNI_GEMM_LARGE / (deep * w->cpu->gemm_parts * 32), TNI_BF16_STRIPS) / 2 * 32;
+    for (g->j0 = 0; g->j0 < g->n; g->j0 += most) {
+        g->cols = tni_min(most, g->n - g->j0);
+        for (g->k0 = 0; g->k0 < g->k; g->k0 += deep) {
+            g->depth = tni_min(deep, g->k - g->k0);
+            w->strip = tni_ceil_div(g->depth, 32) * w->cpu->gemm_parts * 1024;
+            for (g->i0 = 0; g->i0 < g->m; g->i0 += most) {
+                const int64_t a = tni_ceil_div(g->rows = tni_min(most, g->m - g->i0), 32), b = tni_ceil_div(g->cols, 32);
+                tni_parallel_for(&w->cpu->pool, 2 * (a + b), tni_bf16_pack_task, w);
+                tni_parallel_for(&w->cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE), tni_bf16_part_task, w);
+            }
+        }
+    }
+}
+
+/* A rule of the shape alone. */
+static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
+{
+    return m >= 64 && n >= 64 && k >= 64 && (double)m * (double)n * (double)k >= 2097152.0;
+}
+
+/* Runs the product if it is large enough. */
+static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t m = c->out[0].shape[1];
+    int64_t       batch = c->out[0].shape[0], rows = m, i;
+    tni_bf16      w;
+    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1] && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+        rows *= batch;                                  /* rows of one matrix, as in gemm_run */
+        batch = tni_min(batch, 1);
+    }
+    if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
+    w.cpu = cpu;
+    for (i = 0; i < batch; i++) {
+        w.g = tni_f32_gemm_matrix_avx512(c, i);
+        w.g.m = rows;
+        if (w.g.c_col != 1 && w.g.c_row == 1) tni_f32_gemm_swap_avx512(&w.g);
+        tni_bf16_one(&w);
+    }
+    return true;
+}
+
+/* Is there a unit for tiles, and does the system let us use it? Linux wants to be asked, once for a process. */
+static bool tni_bf16_has_tiles(void)
+{
+#if defined(__linux__) && !defined(__ILP32__)
+    unsigned a, b, c, d;
+    long     result;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false;     /* AMX-BF16, AMX-TILE */
+    __asm__ volatile("syscall" : "=a"(result) : "0"(158L), "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+    return result == 0;                                 /* arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA) */
+#else
+    return false;
+#endif
+}
+
+static bool tni_bf16_has_dots(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
+#endif
+
+static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
+{
+    cpu->gemm_parts = (int)desc->gemm_precision;
+    if (cpu->gemm_parts == 0 || desc->dtype == TN_F64) return;
+#if TNI_BF16
+    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
+        if (tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
+        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
+    }
+#endif
+    if (!cpu->gemm_products) tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
+}
+
 /* ---- the two host backends ------------------------------------------------------------------------------------------ */
 
 /* Copies go by the size of an element, all else by the precision of the result (of the second one, where
@@ -4594,6 +5078,9 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
     tn_dtype dtype = c->out[c->out[0].data ? 0 : 1].dtype;
     if (c->kernel == TN_KERNEL_COPY) return tni_cpu_copy_run(cpu, c);
     if (c->kernel == TN_KERNEL_FILL) return tni_cpu_fill_run(cpu, c);
+#if TNI_BF16
+    if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
+#endif
     if (dtype == TN_F32 || dtype == TN_F64) return cpu->run[dtype == TN_F64](cpu, c);
     return tni_reference_run(cpu, c);
 }
@@ -4609,6 +5096,11 @@ static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
     } else if (simd == TN_SIMD_AVX512) {
         cpu->run[0] = tni_f32_run_avx512;
         cpu->run[1] = tni_f64_run_avx512;
+    }
+#elif TNI_NEON
+    if (simd == TN_SIMD_NEON) {
+        cpu->run[0] = tni_f32_run_neon;
+        cpu->run[1] = tni_f64_run_neon;
     }
 #endif
     (void)simd;
@@ -4636,6 +5128,7 @@ static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[256])
     *state = cpu;
     if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &small)) return tni_cpu_refuse(cpu, state, why);
     tni_cpu_choose(cpu, tni_cpu_simd(desc->simd));
+    tni_bf16_choose(cpu, desc);
     cpu->block_bytes = small > 2 * TNI_GEMM_LARGE ? small : 2 * TNI_GEMM_LARGE;
     cpu->blocks = (char *)tni_cpu_alloc(cpu, cpu->block_bytes);
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
@@ -4761,18 +5254,18 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 
 static tn_simd tni_simd_from_environment(void)
 {
-    static const char *const name[] = {"plain", "avx2", "avx512"};
+    static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
     const char *wanted = getenv("TN_SIMD");
     int i;
-    for (i = 0; wanted && i < 3; i++)
+    for (i = 0; wanted && i < 4; i++)
         if (strcmp(wanted, name[i]) == 0) return (tn_simd)(i + 1);
     return TN_SIMD_BEST;
 }
 
 const char *tn_ctx_simd_name(const tn_ctx *ctx)
 {
-    static const char *const name[] = {"best", "plain", "avx2", "avx512"};
-    return ctx ? name[ctx->desc.simd & 3] : "none";
+    static const char *const name[] = {"best", "plain", "avx2", "avx512", "neon"};
+    return ctx ? name[ctx->desc.simd] : "none";             /* by now a level that is here */
 }
 
 static tn_desc tni_desc_defaults(const tn_desc *given)
@@ -4795,6 +5288,10 @@ static tn_status tni_desc_check(const tn_desc *d, char *why)
     if (d->dtype != TN_F32 && d->dtype != TN_F64) {
         tni_print(why, 256, "desc.dtype: a context computes in F32 or F64, not in %s", tni_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
+    }
+    if ((unsigned)d->gemm_precision > TN_GEMM_BF16X6) {
+        tni_print(why, 256, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_BF16X6);
+        return TN_ERR_ARG;
     }
     if (!d->allocator.release) {
         tni_print(why, 256, "desc.allocator: alloc without release");
@@ -7565,6 +8062,9 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
 #if TNI_X86
     if (level == TN_SIMD_AVX512) return &tni_f64_algebra_avx512;
     if (level == TN_SIMD_AVX2) return &tni_f64_algebra_avx2;
+#endif
+#if TNI_NEON
+    if (level == TN_SIMD_NEON) return &tni_f64_algebra_neon;
 #endif
     (void)level;
     return &tni_f64_algebra_plain;
@@ -14671,15 +15171,26 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 
 #undef TNI_ALIGN
 #undef TNI_ALIVE
+#undef TNI_BF16
 #undef TNI_BLOCKS
 #undef TNI_BLOCK_WIDE
 #undef TNI_DIGITS
 #undef TNI_FORMAT_EDGE
+#undef TNI_ISA512
+#undef TNI_ISA_DOT
+#undef TNI_ISA_TILE
 #undef TNI_MLP_KINDS
+#undef TNI_NEON
 #undef TNI_PLAIN_BYTES
 #undef TNI_PRINTF
 #undef TNI_SHAPE
 #undef TNI_TEXT
+#undef TNI_TILE_BEGIN
+#undef TNI_TILE_DOT
+#undef TNI_TILE_END
+#undef TNI_TILE_LOAD
+#undef TNI_TILE_STORE
+#undef TNI_TILE_ZERO
 #undef TNI_UNUSED
 #undef TNI_VALUE
 #undef TNI_X86

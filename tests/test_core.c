@@ -456,7 +456,7 @@ TEST(random_streams)
 TEST(random_prefix)
 {
     tn_simd level;
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level = (tn_simd)(level + 1)) {
+    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level = (tn_simd)(level + 1)) {
         tn_desc d = desc_of(TN_F32);
         tn_ctx *ctx;
         float all[3][77], v[77];
@@ -907,7 +907,7 @@ TEST(backend_failures)
 /* TN_SIMD forces a level, a desc forces it harder, and what is no level is ignored. */
 TEST(simd_of_the_environment)
 {
-    static const char *const word[] = {"plain", "avx2", "avx512", "turbo"};
+    static const char *const word[] = {"plain", "avx2", "avx512", "turbo", "neon"};
     const char *was = getenv("TN_SIMD");
     char kept[64], best[16];
     tn_ctx *ctx;
@@ -923,8 +923,9 @@ TEST(simd_of_the_environment)
         ctx = ctx_new(&d);
         if (k == 0) CHECK_STR(tn_ctx_simd_name(ctx), "plain");
         if (k == 3) CHECK_STR(tn_ctx_simd_name(ctx), best);
-        if (k == 1 && strcmp(best, "plain") != 0) CHECK_STR(tn_ctx_simd_name(ctx), "avx2");
-        if (k == 2) CHECK_STR(tn_ctx_simd_name(ctx), best);              /* no more than there is */
+        if (k == 1) CHECK_STR(tn_ctx_simd_name(ctx), best[0] == 'a' ? "avx2" : "plain");
+        if (k == 2) CHECK_STR(tn_ctx_simd_name(ctx), best[0] == 'a' ? best : "plain");      /* no more than there is */
+        if (k == 4) CHECK_STR(tn_ctx_simd_name(ctx), best[0] == 'n' ? best : "plain");      /* of this kind of processor */
         tn_ctx_destroy(ctx);
         d.simd = TN_SIMD_PLAIN;
         ctx = ctx_new(&d);
@@ -1457,6 +1458,11 @@ TEST(gemm)
 {
     static const double factor[] = {1, 1, 0, -0.5, 2};
     static const int64_t edge[] = {1, 2, 5, 6, 7, 12, 14, 15, 16, 17, 28, 31, 32, 33, 48, 64, 65};
+#ifdef __aarch64__
+    static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_NEON, TN_SIMD_NEON};
+#else
+    static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512};
+#endif
     tn_ctx *oracle = NULL, *ctx[6];
     tn_desc d = desc_of(TN_F64);
     uint64_t rng = 11;
@@ -1467,7 +1473,7 @@ TEST(gemm)
     d.backend = tn_cpu_backend();
     for (k = 0; k < 6; k++) {
         d.dtype = k < 3 ? TN_F32 : TN_F64;
-        d.simd = (tn_simd)(TN_SIMD_PLAIN + k % 3);
+        d.simd = level[k % 3];
         d.threads = 1 + k % 2;
         ctx[k] = ctx_new(&d);
     }
@@ -1675,6 +1681,7 @@ TEST(special_numbers)
     specials(TN_SIMD_PLAIN, tn_cpu_backend());
     specials(TN_SIMD_AVX2, tn_cpu_backend());
     specials(TN_SIMD_AVX512, tn_cpu_backend());
+    specials(TN_SIMD_NEON, tn_cpu_backend());
 }
 
 TEST(nan_is_seen)

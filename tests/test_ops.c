@@ -437,10 +437,11 @@ TEST(reference)
 
 TEST(simd_levels)
 {
-    static const char *const wide[] = {"", "cpu F64 plain", "cpu F64 avx2", "cpu F64 avx512"}, *const slim[] = {"", "cpu F32 plain", "cpu F32 avx2", "cpu F32 avx512"};
+    static const char *const wide[] = {"", "cpu F64 plain", "cpu F64 avx2", "cpu F64 avx512", "cpu F64 neon"};
+    static const char *const slim[] = {"", "cpu F32 plain", "cpu F32 avx2", "cpu F32 avx512", "cpu F32 neon"};
     int level;
     REQUIRE(oracle_ready());
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++) {
+    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++) {
         configuration c = configure(wide[level], NULL, TN_F64, (tn_simd)level);
         tn_desc desc;
         tn_ctx *ctx;

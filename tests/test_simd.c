@@ -1,0 +1,637 @@
+/* desc.gemm_precision: packing, splitting and both kernels against products in double. The kernel for AMX runs on every processor with
+   AVX-512: its tile instructions are made of C here, after Intel's manual, and the real ones run where they are. */
+
+#if defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__)) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define HAVE_UNITS                      /* in the compiler, that is */
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- eight tiles and what they can do: TILELOADD, TILESTORED, TILEZERO, TDPBF16PS ---------------------------------------- */
+static bool tiles_in_c;                                 /* false: the processor's own */
+static __thread bool  tile_ready;                       /* configured */
+static __thread char  tile_bytes[8][1024];
+static long           tile_abuse;                       /* used without a configuration, or configured twice */
+
+static void tile_check(bool ok) { if (!ok) tile_abuse++; }
+
+/* Denormals in and out count as zero. */
+static inline float tile_flush(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if ((bits & 0x7f800000u) == 0) bits &= 0x80000000u;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+static inline float tile_widen(const char *p)
+{
+    uint16_t half;
+    uint32_t bits;
+    float    x;
+    memcpy(&half, p, 2);
+    bits = (uint32_t)half << 16;
+    memcpy(&x, &bits, 4);
+    return tile_flush(x);
+}
+
+/* Each row by itself: even and odd products in two sums of their own, from zero; then their sum to what was there. */
+__attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
+{
+    int m, n, k, h;
+    tile_check(tile_ready);
+    for (m = 0; m < 16; m++) {
+        float sum[2][16] = {{0}, {0}}, to[16];
+        memcpy(to, tile_bytes[c] + 64 * m, 64);
+        for (k = 0; k < 16; k++)
+            for (h = 0; h < 2; h++) {
+                const float x = tile_widen(tile_bytes[a] + 64 * m + 4 * k + 2 * h);
+                for (n = 0; n < 16; n++)
+                    sum[h][n] = tile_flush(fmaf(x, tile_widen(tile_bytes[b] + 64 * k + 4 * n + 2 * h), sum[h][n]));
+            }
+        for (n = 0; n < 16; n++) to[n] = tile_flush(tile_flush(to[n]) + tile_flush(sum[0][n] + sum[1][n]));
+        memcpy(tile_bytes[c] + 64 * m, to, 64);
+    }
+}
+
+static void tile_begin(const uint8_t *shape)            /* palette 1; 64 bytes a row, 16 rows, for all eight */
+{
+    int t;
+    tile_check(!tile_ready && shape[0] == 1 && shape[1] == 0);
+    for (t = 0; t < 8; t++) tile_check(shape[16 + 2 * t] == 64 && shape[17 + 2 * t] == 0 && shape[48 + t] == 16);
+    memset(tile_bytes, 0x7f, sizeof tile_bytes);        /* nobody may count on zeros */
+    tile_ready = true;
+}
+
+static void tile_end(void)  { tile_check(tile_ready); tile_ready = false; }
+
+static void tile_load(int t, const char *p)
+{
+    tile_check(tile_ready);
+    memcpy(tile_bytes[t], p, 1024);
+}
+
+static void tile_store(int t, float *p)
+{
+    int r;
+    tile_check(tile_ready);
+    for (r = 0; r < 16; r++) memcpy((char *)p + 128 * r, tile_bytes[t] + 64 * r, 64);
+}
+
+#define TNI_TILE_BEGIN(shape) if (tiles_in_c) tile_begin(shape); else _tile_loadconfig(shape)
+#define TNI_TILE_END()        if (tiles_in_c) tile_end(); else _tile_release()
+#define TNI_TILE_ZERO(t)      if (tiles_in_c) memset(tile_bytes[t], 0, 1024); else _tile_zero(t)
+#define TNI_TILE_LOAD(t, p)   if (tiles_in_c) tile_load(t, p); else _tile_loadd(t, p, 64)
+#define TNI_TILE_STORE(t, p)  if (tiles_in_c) tile_store(t, p); else _tile_stored(t, p, 128)
+#define TNI_TILE_DOT(c, a, b) if (tiles_in_c) tile_dot(c, a, b); else _tile_dpbf16ps(c, a, b)
+#endif
+
+#define TENSORNET_IMPLEMENTATION
+#include "test.h"
+
+/* ---- contexts that say what they logged ------------------------------------------------------------------------------------ */
+typedef struct diary { int lines; char last[256]; } diary;
+
+static void write_diary(void *user, tn_log_level level, const char *message)
+{
+    diary *d = (diary *)user;
+    (void)level;
+    if (!strstr(message, "gemm_precision")) return;
+    d->lines++;
+    snprintf(d->last, sizeof d->last, "%s", message);
+}
+
+static tn_ctx *ctx_of(tn_gemm_precision precision, tn_dtype dtype, tn_simd simd, diary *log)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    memset(log, 0, sizeof *log);
+    d.gemm_precision = precision;
+    d.dtype = dtype;
+    d.simd = simd;
+    d.log = write_diary;
+    d.log_user = log;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK);
+    return ctx;
+}
+
+/* A [m,k] times B [k,n] of some numbers */
+static tn_tensor *product_of(tn_ctx *ctx, int64_t m, int64_t n, int64_t k)
+{
+    int64_t a[2], b[2];
+    a[0] = m; a[1] = b[0] = k; b[1] = n;
+    tn_ctx_seed(ctx, 5);
+    tn_ctx_reset(ctx);
+    return tn_matmul(ctx, tn_normal(ctx, 2, a, 0, 1), tn_normal(ctx, 2, b, 0, 1));
+}
+
+/* Are the products of both contexts the same bits? */
+static bool same_product(tn_ctx *one, tn_ctx *two, int64_t m, int64_t n, int64_t k)
+{
+    size_t count = (size_t)(m * n);
+    double *x = (double *)malloc(2 * sizeof *x * count), *y = x + count;
+    bool same;
+    CHECK_STATUS(tn_read(product_of(one, m, n, k), TN_F64, x, m * n), TN_OK);
+    CHECK_STATUS(tn_read(product_of(two, m, n, k), TN_F64, y, m * n), TN_OK);
+    same = memcmp(x, y, sizeof *x * count) == 0;
+    free(x);
+    return same;
+}
+
+/* Has this machine a unit for the precision? Asked from outside: what it would log. */
+static bool has_unit(tn_gemm_precision precision)
+{
+    diary log;
+    tn_ctx_destroy(ctx_of(precision, TN_F32, TN_SIMD_BEST, &log));
+    return log.lines == 0;
+}
+
+TEST(without_a_unit_it_is_F32)
+{
+    static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_NEON};
+    int p;
+    size_t l;
+    for (p = TN_GEMM_F32; p <= TN_GEMM_BF16X6; p++)
+        for (l = 0; l < sizeof level / sizeof *level; l++) {
+            diary   none, log, wide;
+            tn_ctx *f32 = ctx_of(TN_GEMM_F32, TN_F32, level[l], &none), *ctx = ctx_of((tn_gemm_precision)p, TN_F32, level[l], &log);
+            tn_ctx *f64 = ctx_of(TN_GEMM_F32, TN_F64, level[l], &none), *ignores = ctx_of((tn_gemm_precision)p, TN_F64, level[l], &wide);
+            const bool unit = p != TN_GEMM_F32 && strcmp(tn_ctx_simd_name(ctx), "avx512") == 0 && has_unit((tn_gemm_precision)p);
+            CHECK(none.lines == 0 && wide.lines == 0);
+            CHECK_INT(log.lines, p != TN_GEMM_F32 && !unit);
+            if (log.lines) CHECK(strstr(log.last, "run in F32") != NULL);
+            CHECK(same_product(f32, ctx, 130, 140, 150) == !unit);
+            CHECK(same_product(f32, ctx, 63, 190, 190));         /* too small for a unit */
+            CHECK(same_product(f32, ctx, 190, 63, 190));
+            CHECK(same_product(f32, ctx, 190, 190, 63));
+            CHECK(same_product(f32, ctx, 127, 128, 128));
+            CHECK(same_product(f64, ignores, 130, 140, 150));
+            tn_ctx_destroy(f32);
+            tn_ctx_destroy(ctx);
+            tn_ctx_destroy(f64);
+            tn_ctx_destroy(ignores);
+        }
+}
+
+TEST(an_unknown_precision_is_refused)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc d;
+    char    why[256];
+    memset(&d, 0, sizeof d);
+    d.gemm_precision = (tn_gemm_precision)4;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_ARG);
+    CHECK_STR(why, "desc.gemm_precision: 4 is none, the last is 3");
+    CHECK(ctx == NULL);
+}
+
+#ifdef HAVE_UNITS
+/* ---- the units: tiles made of C, the processor's tiles, AVX512_BF16's dot products ------------------------------------------- */
+enum { UNIT_C, UNIT_TILES, UNIT_DOTS, UNITS };
+static const char *const unit_name[] = {"tiles in C", "AMX", "AVX512_BF16"};
+
+static bool unit_is_here(int unit)
+{
+    if (unit == UNIT_TILES) return tni_bf16_has_tiles();
+    return unit == UNIT_C || tni_bf16_has_dots();
+}
+
+static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    (void)user;
+    while (tasks-- > 0) fn(arg, tasks, (int)(tasks % workers));
+}
+
+/* parts 0: in F32 */
+static tni_cpu *open_cpu(int unit, int parts, int threads, tn_parallel_for_fn parallel_for)
+{
+    tn_desc  d;
+    void    *state = NULL;
+    char     why[256];
+    tni_cpu *cpu;
+    memset(&d, 0, sizeof d);
+    d.threads = threads;
+    d.parallel_for = parallel_for;
+    d.allocator.alloc = tni_malloc;
+    d.allocator.release = tni_mfree;
+    CHECK(tn_cpu_backend()->open(&d, &state, why) == TN_OK);
+    cpu = (tni_cpu *)state;
+    cpu->gemm_parts = parts;
+    cpu->gemm_products = parts == 0 ? NULL : unit == UNIT_DOTS ? tni_bf16_dots : tni_bf16_tiles;
+    tiles_in_c = unit == UNIT_C;
+    return cpu;
+}
+
+/* What each unit can do, in turn. */
+#define EACH(unit, parts) \
+    for (unit = 0; unit < UNITS; unit++) \
+        for (parts = 1; parts <= 3; parts++) \
+            if (unit_is_here(unit) && (unit != UNIT_DOTS || parts == 1))
+
+#define NEEDS_AVX512 if (tni_cpu_simd(TN_SIMD_BEST) != TN_SIMD_AVX512) SKIP("avx512", "bfloat16 products are packed by it")
+
+/* ---- one random product ------------------------------------------------------------------------------------------------------- */
+typedef struct product { tn_call c; float *a, *b, *bias, *out; int64_t out_count; } product;
+
+static tn_view matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, bool is_out, float **mem, int64_t *count)
+{
+    int64_t row = n, col = 1, size, i, kind = test_random_int(seed, 0, 7), pad = test_random_int(seed, 1, 5);
+    tn_view v;
+    if (kind >= 3 && kind < 6) { row = 1; col = m; }            /* by columns */
+    else if (kind == 6) row = n + pad;
+    else if (kind == 7) { col = pad + 1; row = n * col; }
+    size = (m - 1) * row + (n - 1) * col + 1;
+    memset(&v, 0, sizeof v);
+    v.dtype = TN_F32;
+    v.rank = 3;
+    v.shape[0] = batch;
+    v.shape[1] = m;
+    v.shape[2] = n;
+    v.strides[0] = !is_out && kind % 2 == 0 ? 0 : kind == 0 || kind == 1 ? m * n : size;
+    v.strides[1] = row;
+    v.strides[2] = col;
+    *count = (batch - 1) * v.strides[0] + size;
+    *mem = (float *)malloc(sizeof **mem * (size_t)*count);
+    for (i = 0; i < *count; i++) (*mem)[i] = (float)test_random_real(seed);
+    v.data = *mem;
+    return v;
+}
+
+static product random_product(uint64_t *seed, int64_t batch, int64_t m, int64_t n, int64_t k)
+{
+    static const double alpha[] = {1, 1, 0.5}, beta[] = {0, 0, 1, -0.25};
+    product p;
+    int64_t i, unused;
+    memset(&p, 0, sizeof p);
+    p.c.kernel = TN_KERNEL_GEMM;
+    p.c.n_in = 3;
+    p.c.n_out = 1;
+    p.c.in[0] = matrix(seed, batch, m, k, false, &p.a, &unused);
+    p.c.in[1] = matrix(seed, batch, k, n, false, &p.b, &unused);
+    p.c.out[0] = matrix(seed, batch, m, n, true, &p.out, &p.out_count);
+    p.bias = (float *)malloc(sizeof *p.bias * (size_t)(n * 3));
+    for (i = 0; i < 3 * n; i++) p.bias[i] = (float)test_random_real(seed);
+    if (test_random_int(seed, 0, 1)) p.c.in[2].data = p.bias;
+    p.c.in[2].rank = 1;
+    p.c.in[2].shape[0] = n;
+    p.c.in[2].strides[0] = test_random_int(seed, 0, 1) ? 3 : 1;
+    p.c.f[0] = alpha[test_random_int(seed, 0, 2)];
+    p.c.f[1] = beta[test_random_int(seed, 0, 3)];
+    return p;
+}
+
+static void drop(product *p)
+{
+    free(p->a);
+    free(p->b);
+    free(p->bias);
+    free(p->out);
+}
+
+/* A copy of `out` for the call to write. */
+static float *redirect(const product *p, tn_call *c)
+{
+    float *out = (float *)malloc(sizeof *out * (size_t)p->out_count);
+    memcpy(out, p->out, sizeof *out * (size_t)p->out_count);
+    *c = p->c;
+    c->out[0].data = out;
+    return out;
+}
+
+static void run(tni_cpu *cpu, const tn_call *c) { CHECK(tn_cpu_backend()->fn[c->kernel](cpu, c) == TN_OK); }
+
+static int64_t at(const tn_view *v, int64_t b, int64_t i, int64_t j) { return b * v->strides[0] + i * v->strides[1] + j * v->strides[2]; }
+
+/* |got - C|_F / |alpha A B|_F with C in double; nothing between the elements of C may have changed. */
+static double product_error(const product *p, const float *got)
+{
+    const tn_view *a = &p->c.in[0], *b = &p->c.in[1], *v = &p->c.out[0];
+    const int64_t  batch = v->shape[0], m = v->shape[1], n = v->shape[2], k = a->shape[2];
+    double         difference = 0, size = 0, *row = (double *)malloc(sizeof *row * (size_t)n);
+    uint8_t       *mine = (uint8_t *)calloc((size_t)p->out_count, 1);
+    int64_t        s, i, j, d;
+    for (s = 0; s < batch; s++)
+        for (i = 0; i < m; i++) {
+            memset(row, 0, sizeof *row * (size_t)n);
+            for (d = 0; d < k; d++) {
+                const double x = p->c.f[0] * (double)p->a[at(a, s, i, d)];
+                for (j = 0; j < n; j++) row[j] += x * (double)p->b[at(b, s, d, j)];
+            }
+            for (j = 0; j < n; j++) {
+                const int64_t to = at(v, s, i, j);
+                size += row[j] * row[j];
+                row[j] += p->c.f[1] * (double)p->out[to] + (p->c.in[2].data ? (double)p->bias[j * p->c.in[2].strides[0]] : 0);
+                row[j] -= (double)got[to];
+                difference += row[j] * row[j];
+                mine[to] = 1;
+            }
+        }
+    for (i = 0; i < p->out_count; i++)
+        if (!mine[i]) CHECK(memcmp(&got[i], &p->out[i], sizeof *got) == 0);
+    free(row);
+    free(mine);
+    return sqrt(difference / size);
+}
+
+/* ---- packing ------------------------------------------------------------------------------------------------------------------- */
+
+/* Three parts add up to the number itself; each is the nearest bfloat16 to what is left; all lies where the tiles want it. */
+TEST(strips_hold_every_number)
+{
+    uint64_t seed = 3;
+    int      t;
+    NEEDS_AVX512;
+    for (t = 0; t < 200; t++) {
+        const int     parts = 1 + t % 3;
+        const bool    of_a = t % 2 == 0;
+        const int64_t lines = test_random_int(&seed, 1, 16), depth = test_random_int(&seed, 1, 100), blocks = (depth + 31) / 32;
+        const int64_t kind = test_random_int(&seed, 0, 3), pad = test_random_int(&seed, 0, 3);
+        const int64_t line_step = kind == 0 ? 1 : kind == 1 ? depth + pad : 2, depth_step = kind == 0 ? lines + pad : kind == 1 ? 1 : 2 * lines;
+        const int64_t count = (lines - 1) * line_step + (depth - 1) * depth_step + 1;
+        float        *src = (float *)malloc(sizeof *src * (size_t)count);
+        char         *strip = (char *)malloc((size_t)(blocks * parts * 1024));
+        int64_t       i, d, l;
+        for (i = 0; i < count; i++) src[i] = (float)ldexp(test_random_real(&seed), (int)test_random_int(&seed, -60, 47));
+        CHECK(!tni_bf16_pack(strip, parts, src, line_step, depth_step, lines, depth, of_a));
+        for (l = 0; l < 16; l++)
+            for (d = 0; d < blocks * 32; d++) {
+                const float x = l < lines && d < depth ? src[l * line_step + d * depth_step] : 0;
+                float       left = x;
+                int         p;
+                for (p = 0; p < parts; p++) {
+                    const char *tile = strip + (d / 32 * parts + p) * 1024;
+                    const float part = tile_widen(of_a ? tile + 64 * l + d % 32 * 2 : tile + d % 32 / 2 * 64 + 4 * l + d % 2 * 2);
+                    CHECK(fabs((double)(left - part)) <= fabs((double)left) / 256);
+                    left -= part;
+                }
+                if (parts == 3) CHECK(left == 0);
+            }
+        src[test_random_int(&seed, 0, lines - 1) * line_step + test_random_int(&seed, 0, depth - 1) * depth_step] =
+            t % 4 == 0 ? (float)NAN : t % 4 == 1 ? (float)-INFINITY : -281474976710656.0f;
+        CHECK(tni_bf16_pack(strip, parts, src, line_step, depth_step, lines, depth, of_a));
+        free(src);
+        free(strip);
+    }
+}
+
+TEST(parts_round_half_to_even)
+{
+    static const uint32_t from[] = {0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f807fffu, 0xbf818000u, 0x00000000u, 0x80000000u, 0x3fffffffu};
+    static const uint32_t to[]   = {0x3f800000u, 0x3f820000u, 0x3f810000u, 0x3f800000u, 0xbf820000u, 0x00000000u, 0x80000000u, 0x40000000u};
+    char     strip[1024];
+    float    x[8];
+    int      i;
+    NEEDS_AVX512;
+    memcpy(x, from, sizeof x);
+    tni_bf16_pack(strip, 1, x, 8, 1, 1, 8, true);
+    for (i = 0; i < 8; i++) {
+        uint16_t half;
+        memcpy(&half, strip + 2 * i, 2);
+        CHECK_INT(half, to[i] >> 16);
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------------------------- */
+
+/* Random layouts, scalars, batches and odd extents. Frobenius errors, as in the enum's comment. */
+TEST(products_have_the_errors_told)
+{
+    static const double bound[] = {0, 2.2e-3, 4.2e-6, 2e-7};
+    double worst[UNITS][4];
+    int    unit, parts, t;
+    NEEDS_AVX512;
+    memset(worst, 0, sizeof worst);
+    EACH(unit, parts) {
+        tni_cpu *cpu = open_cpu(unit, parts, 3, backwards);
+        uint64_t seed = 21;
+        for (t = 0; t < 24; t++) {
+            const int64_t m = t == 0 ? 67 : test_random_int(&seed, 64, 140), n = t == 1 ? 65 : test_random_int(&seed, 64, 140);
+            const int64_t k = test_random_int(&seed, 2097152 / (m * n) + 1, 2097152 / (m * n) + 70);
+            product p = random_product(&seed, test_random_int(&seed, 0, 4) == 0 ? 2 : 1, m, n, k);
+            tn_call c;
+            float  *got = redirect(&p, &c);
+            double  error;
+            run(cpu, &c);
+            error = product_error(&p, got);
+            if (!CHECK(error <= bound[parts])) printf("     %s, %d parts: [%d,%d][%d,%d]\n", unit_name[unit], parts, (int)m, (int)k, (int)k, (int)n);
+            CHECK(error > bound[parts] / 100);          /* or it was not by parts at all */
+            if (error > worst[unit][parts]) worst[unit][parts] = error;
+            free(got);
+            drop(&p);
+        }
+        tni_cpu_close(cpu);
+    }
+    EACH(unit, parts) {
+        char what[64];
+        snprintf(what, sizeof what, "product by %s, parts %d", unit_name[unit], parts);
+        WORST(what, worst[unit][parts], bound[parts]);
+    }
+    CHECK_INT(tile_abuse, 0);
+}
+
+/* More than one slab, and more than one block each way. */
+TEST(large_products)
+{
+    int unit, parts, turn;
+    NEEDS_AVX512;
+    EACH(unit, parts)
+        for (turn = 0; turn < 2; turn++) {
+            const int64_t wide = unit == UNIT_C ? 1090 : 4200, k = turn ? 1030 : 515;
+            tni_cpu *cpu = open_cpu(unit, parts, 2, NULL);
+            uint64_t seed = 4;
+            product  p = random_product(&seed, 1, turn ? 65 : wide, turn ? wide : 65, k);
+            tn_call  c;
+            float   *got = redirect(&p, &c);
+            if (unit != UNIT_C || parts > 1 || turn == 0) {
+                double error;
+                run(cpu, &c);
+                error = product_error(&p, got);
+                if (!CHECK(error <= (parts == 1 ? 2.2e-3 : parts == 2 ? 4.2e-6 : 2.5e-7)))
+                    printf("     %s, %d parts, turn %d: error %g\n", unit_name[unit], parts, turn, error);
+            }
+            free(got);
+            drop(&p);
+            tni_cpu_close(cpu);
+        }
+    CHECK_INT(tile_abuse, 0);
+}
+
+/* The errors that the header tells, at depth 1000, beside that of F32. */
+TEST(errors_at_depth_1000)
+{
+    static const double bound[] = {5e-7, 2.2e-3, 4e-6, 2.5e-7};
+    int unit, parts;
+    NEEDS_AVX512;
+    for (unit = 0; unit < UNITS; unit++)
+        for (parts = 0; parts <= 3; parts++) {
+            tni_cpu *cpu;
+            uint64_t seed = 8;
+            product  p;
+            tn_call  c;
+            float   *got;
+            char     what[64];
+            if (!unit_is_here(unit) || (unit == UNIT_DOTS && parts > 1)) continue;
+            cpu = open_cpu(unit, parts, 2, NULL);
+            p = random_product(&seed, 1, 100, 100, 1000);
+            p.c.f[0] = 1;
+            p.c.f[1] = 0;
+            p.c.in[2].data = NULL;
+            got = redirect(&p, &c);
+            run(cpu, &c);
+            snprintf(what, sizeof what, "%s, parts %d (0: F32)", unit_name[unit], parts);
+            WORST(what, product_error(&p, got), bound[parts]);
+            free(got);
+            drop(&p);
+            tni_cpu_close(cpu);
+        }
+}
+
+TEST(same_bits_for_any_threads)
+{
+    static const int64_t shape[][4] = {{1, 300, 170, 130}, {2, 130, 260, 90}, {1, 97, 99, 600}};
+    int    unit, parts, threads;
+    size_t s;
+    NEEDS_AVX512;
+    EACH(unit, parts)
+        for (s = 0; s < sizeof shape / sizeof *shape; s++) {
+            uint64_t seed = 31 + s;
+            product  p = random_product(&seed, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
+            tn_call  c;
+            tni_cpu *one = open_cpu(unit, parts, 1, NULL);
+            float   *right = redirect(&p, &c);
+            run(one, &c);
+            tni_cpu_close(one);
+            for (threads = 2; threads <= 4; threads++) {
+                tni_cpu *many = open_cpu(unit, parts, threads, threads == 2 ? NULL : backwards);
+                float   *got = redirect(&p, &c);
+                run(many, &c);
+                CHECK(memcmp(got, right, sizeof *got * (size_t)p.out_count) == 0);
+                free(got);
+                tni_cpu_close(many);
+            }
+            free(right);
+            drop(&p);
+        }
+}
+
+/* Infinities, NaN, the largest floats: each element of C is what it is in F32, finite, infinite of that sign, or NaN. */
+TEST(wild_numbers_as_in_F32)
+{
+    static const float odd[] = {(float)INFINITY, (float)-INFINITY, (float)NAN, 3.4e38f, -3.4e38f, 3.39e38f, 281474976710656.0f, 1e30f, 1e-40f, 0.0f, -0.0f};
+    int unit, parts, t, i;
+    NEEDS_AVX512;
+    EACH(unit, parts) {
+        uint64_t seed = 77;
+        for (t = 0; t < 8; t++) {
+            product  p = random_product(&seed, 1, 150, 140, 110);
+            tn_call  c;
+            tni_cpu *cpu = open_cpu(unit, parts, 2, NULL), *f32;
+            float   *got, *right;
+            int64_t  e, kinds[3] = {0, 0, 0};
+            if (t == 0) {                               /* what a careless split turns into NaN */
+                for (i = 0; i < 150; i++) for (e = 0; e < 110; e++) p.a[at(&p.c.in[0], 0, i, e)] = 1.00390625f + (float)i * 1e-5f;
+                for (i = 0; i < 110; i++) for (e = 0; e < 140; e++) p.b[at(&p.c.in[1], 0, i, e)] = 1;
+                p.b[at(&p.c.in[1], 0, 50, 33)] = (float)INFINITY;
+                p.a[at(&p.c.in[0], 0, 77, 50)] = -1e-40f;
+            } else for (i = 0; i < t; i++) {
+                p.a[at(&p.c.in[0], 0, test_random_int(&seed, 0, 149), test_random_int(&seed, 0, 109))] = odd[test_random_int(&seed, 0, 10)];
+                p.b[at(&p.c.in[1], 0, test_random_int(&seed, 0, 109), test_random_int(&seed, 0, 139))] = odd[test_random_int(&seed, 0, 10)];
+            }
+            got = redirect(&p, &c);
+            run(cpu, &c);
+            f32 = open_cpu(unit, 0, 1, NULL);
+            right = redirect(&p, &c);
+            run(f32, &c);
+            for (e = 0; e < p.out_count; e++) {
+                const double x = (double)got[e], y = (double)right[e];
+                kinds[y != y ? 2 : fabs(y) > 3.5e38]++;
+                if (y != y) CHECK(x != x);
+                else if (fabs(y) > 3.5e38) CHECK(x == y);
+                else CHECK(fabs(x - y) <= 0.05 * (1 + fabs(y)));
+            }
+            if (t == 0) CHECK(kinds[1] >= 100);
+            free(got);
+            free(right);
+            drop(&p);
+            tni_cpu_close(cpu);
+            tni_cpu_close(f32);
+        }
+    }
+    CHECK_INT(tile_abuse, 0);
+}
+
+/* Tiny numbers: parts and products below 2^-126 are lost, no more than that. */
+TEST(tiny_numbers_underflow_gently)
+{
+    int unit, parts;
+    NEEDS_AVX512;
+    EACH(unit, parts) {
+        uint64_t seed = 5;
+        product  p = random_product(&seed, 1, 128, 128, 128);
+        tn_call  c;
+        tni_cpu *cpu = open_cpu(unit, parts, 1, NULL), *f32;
+        float   *got, *right;
+        int64_t  i, d;
+        double   worst = 0;
+        for (i = 0; i < 128; i++)
+            for (d = 0; d < 128; d++) {
+                p.a[at(&p.c.in[0], 0, i, d)] = (float)ldexp(test_random_real(&seed), -70);
+                p.b[at(&p.c.in[1], 0, i, d)] = (float)ldexp(test_random_real(&seed), -57 + (int)d % 8);
+            }
+        p.c.f[0] = 1;
+        p.c.f[1] = 0;
+        p.c.in[2].data = NULL;
+        got = redirect(&p, &c);
+        run(cpu, &c);
+        f32 = open_cpu(unit, 0, 1, NULL);
+        right = redirect(&p, &c);
+        run(f32, &c);
+        for (i = 0; i < 128; i++)
+            for (d = 0; d < 128; d++) {
+                const int64_t e = at(&p.c.out[0], 0, i, d);
+                const double  error = fabs((double)got[e] - (double)right[e]) / (6 * 128 * ldexp(1, -126) + 5e-3 * fabs((double)right[e]) + 128 * ldexp(1, -129));
+                if (!(error <= worst)) worst = error;
+            }
+        CHECK(worst <= 1);
+        free(got);
+        free(right);
+        drop(&p);
+        tni_cpu_close(cpu);
+        tni_cpu_close(f32);
+    }
+}
+
+/* The processor's tiles do what those in C do, to the bit. */
+TEST(tiles_in_C_are_the_processors)
+{
+    int parts;
+    NEEDS_AVX512;
+    if (!tni_bf16_has_tiles()) SKIP("amx", "no tiles in this processor");
+    for (parts = 1; parts <= 3; parts++) {
+        uint64_t seed = 13;
+        product  p = random_product(&seed, 1, 150, 170, 140);
+        tn_call  c;
+        tni_cpu *cpu = open_cpu(UNIT_C, parts, 1, NULL);
+        float   *right = redirect(&p, &c), *got;
+        run(cpu, &c);
+        tni_cpu_close(cpu);
+        cpu = open_cpu(UNIT_TILES, parts, 1, NULL);
+        got = redirect(&p, &c);
+        run(cpu, &c);
+        tni_cpu_close(cpu);
+        CHECK(memcmp(got, right, sizeof *got * (size_t)p.out_count) == 0);
+        free(got);
+        free(right);
+        drop(&p);
+    }
+}
+
+TEST_MAIN(without_a_unit_it_is_F32, an_unknown_precision_is_refused, strips_hold_every_number, parts_round_half_to_even,
+          products_have_the_errors_told, large_products, errors_at_depth_1000, same_bits_for_any_threads, wild_numbers_as_in_F32,
+          tiny_numbers_underflow_gently, tiles_in_C_are_the_processors)
+#else
+TEST_MAIN(without_a_unit_it_is_F32, an_unknown_precision_is_refused)
+#endif
