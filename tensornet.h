@@ -8074,10 +8074,11 @@ tn_status tn_modifier_init(tn_params *ps, const char *name, tn_modifier *layer, 
     layer->desc = d;
     in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);
     out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden);
-    whole = tni_modifier_init_w(ps, name, layer, in) && (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
+    whole = (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
     if (whole && d.bias) whole = (layer->c = tni_layer_vector(ps, name, "c", d.hidden, tni_init_bias(in))) != NULL;
     if (whole && !d.no_projection) whole = (layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden, out)) != NULL;
     if (whole && d.out_bias) whole = (layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out))) != NULL;
+    if (whole) whole = tni_modifier_init_w(ps, name, layer, in);         /* last: one seed gives the same V and P for any W */
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 
