@@ -829,6 +829,51 @@ static inline void want_layernorm(setting *s)
     plain_layernorm(case_want(s, x.rank, x.shape), &x, gain ? &w : NULL, bias ? &b : NULL, 2e-2);
 }
 
+/* kind 0: the normalised product, 1: the logarithm of its norm, 2: their product, whose gradient arrives by both */
+static inline void build_chain(setting *s)
+{
+    int64_t shape[4];
+    shape[0] = draw(s, s->round > 0 ? 0 : 1, 3);
+    shape[1] = draw(s, 1, 6);
+    shape[2] = shape[3] = s->round == CASE_LARGE ? draw(s, 30, 70) : draw_extent(s, false);
+    case_real(s, 4, shape, CASE_AWAY);
+}
+
+static inline tn_tensor *run_chain(setting *s)
+{
+    tn_tensor *log_norm, *y = tn_chain(s->ctx, case_x(s, 0), &log_norm);
+    int64_t    shape[3] = {-1, 1, 1};
+    if (s->of->kind == 1) return log_norm;
+    if (s->of->kind == 0) return y;
+    shape[0] = log_norm ? log_norm->shape[0] : 0;
+    return tn_mul(s->ctx, y, tn_reshape(tn_copy(s->ctx, log_norm), 3, shape));
+}
+
+static inline void want_chain(setting *s)
+{
+    plain   x = plain_x(s, 0);
+    int64_t b, j, i, k, l, n = x.shape[1], d = x.shape[2], dd = d * d, shape[3];
+    double *want, *y = (double *)calloc((size_t)dd * 2 + 1, sizeof *y), *next = y + dd;
+    shape[0] = x.shape[0]; shape[1] = d; shape[2] = d;
+    want = case_want(s, s->of->kind == 1 ? 1 : 3, shape);
+    for (b = 0; b < x.shape[0]; b++) {
+        double squares = 0;
+        for (i = 0; i < dd; i++) y[i] = i / d == i % d;
+        for (j = 0; j < n; j++) {
+            for (i = 0; i < d; i++)
+                for (k = 0; k < d; k++) {
+                    next[i * d + k] = 0;
+                    for (l = 0; l < d; l++) next[i * d + k] += y[i * d + l] * plain_at(&x, ((b * n + j) * d + l) * d + k);
+                }
+            memcpy(y, next, sizeof *y * (size_t)dd);
+        }
+        for (i = 0; i < dd; i++) squares += y[i] * y[i];
+        if (s->of->kind == 1) want[b] = log(squares) / 2;
+        else for (i = 0; i < dd; i++) want[b * dd + i] = y[i] / sqrt(squares) * (s->of->kind == 2 ? log(squares) / 2 : 1);
+    }
+    free(y);
+}
+
 /* ---- logits and labels -------------------------------------------------------------------------------------------------------------- */
 
 static inline void build_logits(setting *s)
@@ -1366,6 +1411,9 @@ static const test_case cases[] = {
     {"layernorm gain",  LAYERNORM_GAIN, 3e-6, true, build_layernorm, run_layernorm, want_layernorm},
     {"layernorm bias",  LAYERNORM_BIAS, 3e-6, true, build_layernorm, run_layernorm, want_layernorm},
     {"layernorm both",  LAYERNORM_GAIN + LAYERNORM_BIAS, 3e-6, true, build_layernorm, run_layernorm, want_layernorm},
+    {"chain",           0,       3e-6,  true,  build_chain,     run_chain,         want_chain},
+    {"chain's norm",    1,       3e-6,  true,  build_chain,     run_chain,         want_chain},
+    {"chain, both",     2,       1e-5,  true,  build_chain,     run_chain,         want_chain},
     {"cross_entropy",   0,       2e-6,  true,  build_logits,    run_cross_entropy, want_cross_entropy},
     {"argmax",          0,       0,     false, build_logits,    run_argmax,        want_argmax},
     {"accuracy",        0,       1e-6,  false, build_logits,    run_accuracy,      want_accuracy},
