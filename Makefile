@@ -1,7 +1,7 @@
 # make         builds the examples           make test    everything that can be tested here, in under five minutes
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, operator: alone
-# make clean   removes build/
+# make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 
@@ -11,7 +11,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples demo test check bench clean
+.PHONY: all examples demo test check bench fuzz clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -42,6 +42,12 @@ export WARN PNG_FLAGS EXAMPLES_RUN
 test check:
 	@rm -rf build/*/*.log $(EXAMPLES_RUN:%=build/examples/%)
 	@$(MAKE) --no-print-directory -k -O -j$(JOBS) $(EXAMPLES_RUN:%=build/examples/%) || true
+	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
+	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
+	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+
+fuzz:
+	@rm -f build/fuzz/*.log
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@

@@ -286,7 +286,8 @@ TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
 /* ======================================================================
    >>tensor   make, view, read, write, format
    Row-major unless a view says otherwise; strides count elements. Fields are for reading. `data` is
-   the backend's handle: only kernels follow it.
+   the backend's handle: only kernels follow it. A dead tensor has no context that could keep a message: calls that
+   get nothing else return NULL, TN_ERR_ARG, -1 or NaN and no more.
    ====================================================================== */
 
 struct tn_tensor {
@@ -555,7 +556,8 @@ TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, c
 TN_API tn_status  tn_params_zero_grad(tn_params *params);
 /* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
    standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
-   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). */
+   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). A group's
+   scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern, bool frozen);
 TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 /* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
@@ -806,13 +808,15 @@ typedef struct tn_eigen {
    can differ from zero, min(n, 2 terms)). In the operator's input space: fold the embedding in first to get pixels.
    Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. A few pairs of a large problem,
    size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the
-   largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only. */
+   largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only.
+   TN_ERR_SHAPE where n or 2 terms are 2^31 or more. */
 TN_API tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *out);
 /* The same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
 TN_API void      tn_eigen_destroy(tn_eigen *e);
 /* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2 */
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant);
+/* The same from an operator's own pairs. k = 0 is the zero operator here, where a count of 0 above means all. Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
 /* ---- spectra and the space they belong to ----------------------------------- */
@@ -879,6 +883,7 @@ typedef struct tn_optim_desc {
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
+/* Of these parameters, also those added later. When they are destroyed a step is an error (TN_ERR_ARG). */
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
 /* One update from the gradients, which are zero afterwards. While the context holds an error nothing is updated, nor
@@ -893,10 +898,11 @@ TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last
    >>io       safetensors, npy, idx
    Readers trust nothing: a damaged file is an error that names the file, the byte and the reason,
    and leaves everything as it was. What is read is an owned tensor, floats in the context's dtype,
-   integers in I32 if every one of them fits.
+   integers in I32 if every one of them fits. A finite double too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
-   A save writes PATH.tmp and renames it over PATH when all of it is there: on failure the old file stays. A link is
-   replaced, not followed. Whoever fears a power cut syncs the file himself.
+   A save writes PATH.tmp (PATH.tmp2 ... if there is one) and renames it over PATH when all of it is there: on failure
+   the old file stays and the new one goes. No other file is touched; a save that was killed leaves its own behind. A link
+   is replaced, not followed. Whoever fears a power cut syncs the file himself.
    Devices (/dev/...) are written directly.
    ====================================================================== */
 
@@ -963,7 +969,8 @@ typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of 
 /* Tensors are written in their own dtype, wide ones first, so that all are aligned. Names differ from each other. */
 TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes, int64_t note_count);
 
-/* The parameters of a model, by name. Reading sets all of them or none: each must be in the file with its shape. */
+/* The parameters of a model, by name. Reading sets all of them or none (unless a device fails halfway): each must be in
+   the file with its shape. */
 typedef enum tn_params_match {
     TN_MATCH_ALL = 0,                   /* and the file holds nothing else */
     TN_MATCH_IGNORE_EXTRA
@@ -1652,7 +1659,8 @@ static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what
 {
     size_t bytes;
     double *p;
-    if (n < 0 || m < 0 || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
+    if (n < 0 || m < 0 || n > PTRDIFF_MAX || m > PTRDIFF_MAX
+        || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
         tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
         return NULL;
     }
@@ -4739,12 +4747,24 @@ static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base 
 /* A view wants what its base wants by now: that may be watched, or frozen, after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
 
-/* Bytes of a shape; false with a message where it is no shape or does not fit. An empty one has to fit
+/* The bytes of extents that are not negative; false where they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides do. */
-static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
     *bytes = tni_dtype_size(dtype);
+    for (i = 0; i < rank; i++) {
+        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes)) return false;
+        if (*bytes > (size_t)PTRDIFF_MAX) return false;
+    }
+    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
+    return true;
+}
+
+/* The same of any shape, with a message where it is none or does not fit. */
+static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+{
+    int i;
     if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
         tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank %d, but it must be 0 to %d", rank, TN_MAX_RANK);
         return false;
@@ -4754,13 +4774,9 @@ static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
             tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative", i, tni_shape_of(rank, shape).s);
             return false;
         }
-    for (i = 0; i < rank; i++)
-        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes) || *bytes > (size_t)PTRDIFF_MAX) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype), tni_shape_of(rank, shape).s);
-            return false;
-        }
-    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
-    return true;
+    if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype), tni_shape_of(rank, shape).s);
+    return false;
 }
 
 static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
@@ -4867,17 +4883,18 @@ static tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same
     return tni_run(to->ctx, &c);
 }
 
-tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+/* An owned tensor; `what` is named where there is no room for it. */
+static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t;
     size_t     bytes;
     if (!ctx || !tni_dtype_known(ctx, &dtype) || !tni_shape_bytes(ctx, dtype, rank, shape, &bytes)) return NULL;
-    t = (tn_tensor *)tni_alloc(ctx, sizeof *t, "tensor");
+    t = (tn_tensor *)tni_alloc(ctx, sizeof *t, what);
     if (!t) return NULL;
     tni_fill_header(t, ctx, dtype, rank, shape);
     t->flags = TNI_OWNED;
     t->bytes = bytes;
-    t->data = tni_device_alloc(ctx, bytes, "tensor");
+    t->data = tni_device_alloc(ctx, bytes, what);
     if (!t->data) {
         tni_free(ctx, t, sizeof *t);
         return NULL;
@@ -4890,6 +4907,11 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
         return NULL;
     }
     return t;
+}
+
+tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
 void tn_tensor_destroy(tn_tensor *t)
@@ -8490,12 +8512,19 @@ static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
    A copy in double is read, decomposed, and what was asked for is written. `room` is one allocation. */
 
+/* Workspaces are small multiples of m n, m^2 or n^2 of the smaller, and m + n: under these bounds their sizes do not wrap. */
+static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+{
+    if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix of %lld x %lld, but extents must be below 2^31", op, (long long)m, (long long)n);
+    return false;
+}
+
 static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
     if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but must be a matrix", op, TNI_SHAPE(a));
-    if (a->shape[0] <= INT32_MAX && a->shape[1] <= INT32_MAX) return TN_OK;       /* workspaces are small multiples of m n */
-    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but its extents must be below 2^31", op, TNI_SHAPE(a));
+    return tni_decomp_fits(ctx, op, a->shape[0], a->shape[1]) ? TN_OK : TN_ERR_SHAPE;
 }
 
 /* How many are kept, 0 standing for all; -1 with a message where there are not so many. */
@@ -8785,11 +8814,15 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- named parameters ------------------------------------------------------ */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
+/* Who must be told when parameters go: an optimiser. */
+typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_watcher;
+
 struct tn_params {
-    tni_owned  owned;
-    tn_param **item;
-    int64_t    count, room;
-    tni_alias *aliases;
+    tni_owned    owned;
+    tn_param   **item;
+    int64_t      count, room;
+    tni_alias   *aliases;
+    tni_watcher *watchers;
 };
 
 static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
@@ -8806,6 +8839,7 @@ static void tni_params_destroy(tni_owned *o)
     tn_params *ps = (tn_params *)(void *)o;
     tn_ctx    *ctx = o->ctx;
     int64_t    i;
+    for (; ps->watchers; ps->watchers = ps->watchers->next) ps->watchers->params = NULL;
     for (i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
     while (ps->aliases) {
         tni_alias *a = ps->aliases;
@@ -8815,6 +8849,21 @@ static void tni_params_destroy(tni_owned *o)
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
     tni_disown(o);
     tni_free(ctx, ps, sizeof *ps);
+}
+
+static void tni_params_watch(tn_params *ps, tni_watcher *w)
+{
+    w->params = ps;
+    w->next = ps->watchers;
+    ps->watchers = w;
+}
+
+static void tni_params_unwatch(tni_watcher *w)
+{
+    tni_watcher **link;
+    if (!w->params) return;
+    for (link = &w->params->watchers; *link != w; link = &(*link)->next) {}
+    *link = w->next;
 }
 
 tn_params *tn_params_create(tn_ctx *ctx)
@@ -10223,7 +10272,7 @@ static tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)    
 
 static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
 {
-    tn_tensor *s = tn_tensor_create(ctx, TN_REAL, t->rank, t->shape);
+    tn_tensor *s = tni_tensor_create(ctx, "dense", TN_REAL, t->rank, t->shape);
     if (s && tni_put_symmetric(ctx, s, t) == TN_OK) return s;
     tn_tensor_destroy(s);
     return NULL;
@@ -10235,10 +10284,16 @@ tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
     tn_tensor *t, *k;
     tni_scope  scope;
     tn_status  s;
+    size_t     bytes;
     if (!cp || (symmetric && !tni_cp_is_bilinear(cp, "dense"))) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
-    t = tn_tensor_create(cp->ctx, TN_REAL, cp->order + 1, shape);
+    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
+        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tni_dtype_name(cp->ctx->desc.dtype),
+                 tni_shape_of(cp->order + 1, shape).s);
+        return NULL;
+    }
+    t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
     if (!t) return NULL;
     scope = tni_scope_begin(cp->ctx);
     if (cp->order == 1) s = tni_put_matmul(cp->ctx, tni_view(t), tni_view(cp->p), tni_view(cp->f[0]), 1, 0);
@@ -10673,6 +10728,7 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     if (!cp || !e) return TN_ERR_ARG;
     memset(e, 0, sizeof *e);
     if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
+    if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
     most = tni_min(cp->in[0], 2 * cp->terms);
     if (count >= 0 && count <= most) return TN_OK;
     return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count, (long long)most);
@@ -11071,7 +11127,7 @@ typedef struct tni_moments { tn_tensor *m[2]; double born; } tni_moments;
 
 struct tn_optim {
     tni_owned     owned;
-    tn_params    *params;
+    tni_watcher   of;           /* of.params, or NULL when they were destroyed */
     tn_optim_desc desc;
     tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
     int64_t       states;
@@ -11083,7 +11139,7 @@ struct tn_optim {
 static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
-    tn_param *p = tn_params_at(o->params, f[1]);
+    tn_param *p = tn_params_at(o->of.params, f[1]);
     if (p) tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3], p->name);
     return p != NULL;
 }
@@ -11100,6 +11156,7 @@ static void tni_optim_destroy(tni_owned *owned)
     }
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     tn_tensor_destroy(o->scalars);
+    tni_params_unwatch(&o->of);
     tni_disown(owned);
     tni_free(ctx, o, sizeof *o);
 }
@@ -11140,7 +11197,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
     if (!o) return NULL;
     memset(o, 0, sizeof *o);
-    o->params = ps;
+    tni_params_watch(ps, &o->of);
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
@@ -11155,7 +11212,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 static tn_status tni_optim_grow(tn_optim *o)
 {
     tn_ctx      *ctx = o->owned.ctx;
-    int64_t      want = o->params->count;
+    int64_t      want = o->of.params->count;
     tni_moments *state;
     if (o->states >= want) return TN_OK;
     state = (tni_moments *)tni_alloc(ctx, sizeof *state * (size_t)want, "optim");
@@ -11199,8 +11256,8 @@ static tn_status tni_optim_begin(tn_optim *o)
     tni_store(lr, o->scalars->dtype, 0, tn_optim_lr(o));
     s = ctx->backend->upload(ctx->state, o->scalars->data, lr, tni_dtype_size(o->scalars->dtype));
     if (s != TN_OK) return tni_fail(ctx, s, "optim: backend %s: upload failed", ctx->backend->name);
-    for (i = 0; i < o->params->count && s == TN_OK; i++) {
-        tn_param *p = o->params->item[i];
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
+        tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p)) continue;
         c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
         c.in[c.n_in++] = tni_flat_view(p->value->grad);
@@ -11220,7 +11277,7 @@ static tn_status tni_optim_begin(tn_optim *o)
 static tn_status tni_optim_update(tn_optim *o, int64_t i)
 {
     const tn_optim_desc *d = &o->desc;
-    const tn_param      *p = o->params->item[i];
+    const tn_param      *p = o->of.params->item[i];
     bool                 adamw = d->kind == TN_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
@@ -11246,8 +11303,8 @@ static tn_status tni_optim_prepare(tn_optim *o)
     tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
     tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
-    for (i = 0; i < o->params->count && s == TN_OK; i++)
-        if (tni_optim_updates(o->params->item[i])) s = tni_optim_moments(o, i, o->params->item[i]->value);
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++)
+        if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     return s == TN_OK ? tni_optim_begin(o) : s;
@@ -11260,14 +11317,16 @@ tn_status tn_optim_step(tn_optim *o)
     tn_status s;
     if (!o) return TN_ERR_ARG;
     ctx = o->owned.ctx;
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
     s = tni_optim_prepare(o);
     if (s != TN_OK) {
-        tn_params_zero_grad(o->params);
+        tn_params_zero_grad(o->of.params);
         return s;
     }
-    for (i = 0; i < o->params->count && s == TN_OK; i++)
-        if (tni_optim_updates(o->params->item[i])) s = tni_optim_update(o, i);
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++)
+        if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_update(o, i);
     o->steps++;
+    if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* a device that failed halfway: what is left is of this step */
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
 }
 
@@ -11478,7 +11537,38 @@ static void tni_writer_fail(tni_writer *w, tn_status status, const char *what, c
 }
 
 #ifndef TN_NO_STDIO
-static size_t tni_temporary_bytes(const tni_writer *w) { return strlen(w->sink.path) + sizeof ".tmp"; }
+static size_t tni_temporary_bytes(const tni_writer *w) { return strlen(w->sink.path) + sizeof ".tmp99"; }
+
+/* A file that was not there. What is there is somebody's: another save at the same time, or the user. */
+static FILE *tni_create_new(const char *path, bool *taken)
+{
+    FILE *f;
+#ifdef _WIN32
+    f = fopen(path, "rb");              /* its older C libraries do not know "x" */
+    *taken = f != NULL;
+    if (f) { fclose(f); return NULL; }
+    errno = 0;
+    return fopen(path, "wb");
+#else
+    errno = 0;
+    f = fopen(path, "wbx");
+    *taken = !f && errno == EEXIST;
+    return f;
+#endif
+}
+
+/* PATH.tmp, or the first of PATH.tmp2 to PATH.tmp99 that nobody has. */
+static FILE *tni_temporary_open(const tni_writer *w)
+{
+    FILE *f = NULL;
+    bool  taken = true;
+    int   i;
+    for (i = 1; i < 100 && taken; i++) {
+        tni_print(w->temporary, tni_temporary_bytes(w), i == 1 ? "%s.tmp" : "%s.tmp%d", w->sink.path, i);
+        f = tni_create_new(w->temporary, &taken);
+    }
+    return f;
+}
 
 /* A device is written as it is: it has no place beside it, and it must not be replaced. */
 static bool tni_path_is_device(const char *path)
@@ -11489,15 +11579,15 @@ static bool tni_path_is_device(const char *path)
 static void tni_writer_open_path(tni_writer *w)
 {
     const char *path = w->sink.path;
+    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty", ""); return; }
     if (!tni_path_is_device(path)) {
         w->temporary = (char *)tni_alloc(w->ctx, tni_temporary_bytes(w), "save");
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
-        tni_print(w->temporary, tni_temporary_bytes(w), "%s.tmp", path);
-        remove(w->temporary);           /* left by a save that was cut off; a link is not followed */
-        path = w->temporary;
+        w->stream = tni_temporary_open(w);
+    } else {
+        errno = 0;
+        w->stream = fopen(path, "wb");
     }
-    errno = 0;
-    w->stream = fopen(path, "wb");
     if (w->stream) return;
     tni_writer_fail(w, TN_ERR_FILE, w->temporary ? "its .tmp could not be made" : "could not be opened", tni_reason("no reason given"));
 }
@@ -11676,8 +11766,16 @@ static bool tni_number_is_host(tni_number n, tn_dtype dtype)
     return n.kind == kind && n.bits == 8 * tni_dtype_size(dtype) && n.big_endian == tni_host_is_big_endian();
 }
 
-/* One chunk, from a file's bytes at `at` to host elements. scale 0: none. A double holds every integer
-   of 53 bits and no integer that is rounded into the range of I32, so the range check is exact. */
+/* Does the value v of a file have a place in dtype? A double holds every integer of 53 bits and rounds no integer into the range
+   of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
+static bool tni_number_fits(tni_number from, double v, tn_dtype dtype)
+{
+    if (from.kind == TNI_BOOL && v > 1) return false;
+    if (dtype == TN_I32) return !(v < -2147483648.0 || v > 2147483647.0);
+    return dtype != TN_F32 || !(fabs(v) >= 340282356779733661637539395458142568448.0) || fabs(v) == HUGE_VAL;
+}
+
+/* One chunk, from a file's bytes at `at` to host elements. scale 0: none. */
 static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, double scale, const uint8_t *raw, int64_t n,
                              tn_dtype dtype, void *out)
 {
@@ -11688,14 +11786,14 @@ static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, 
         return TN_OK;
     }
     for (i = 0; i < n; i++) {
-        double v = tni_number_value(from, raw + (size_t)i * width);
-        if (from.kind == TNI_BOOL ? v > 1 : dtype == TN_I32 && (v < -2147483648.0 || v > 2147483647.0)) {
+        double v = tni_number_value(from, raw + (size_t)i * width), scaled = scale == 0 ? v : v * scale;
+        if (!tni_number_fits(from, from.kind == TNI_BOOL ? v : scaled, dtype)) {
             char number[32];
-            tni_format_double(number, v, 17);
+            tni_format_double(number, scaled, 17);
             return tni_reader_fail(r, TN_ERR_DATA, at + (uint64_t)i * width, "%s does not fit %s", number,
-                                   from.kind == TNI_BOOL ? "a truth value" : "I32");
+                                   from.kind == TNI_BOOL ? "a truth value" : tni_dtype_name(dtype));
         }
-        tni_store(out, dtype, i, scale == 0 ? v : v * scale);
+        tni_store(out, dtype, i, scaled);
     }
     return TN_OK;
 }
@@ -12554,19 +12652,41 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
     return TN_OK;
 }
 
-/* All values are read beside the old ones before the first is changed. */
+/* The values of the file beside those of the parameters: through `host`, so that no kernel can ask for memory halfway. */
+static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
+{
+    tn_ctx   *ctx = tn_params_ctx(params);
+    int64_t   i;
+    tn_status s = TN_OK;
+    for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
+        if (value[i]->bytes == 0) continue;
+        s = ctx->backend->download(ctx->state, host, value[i]->data, value[i]->bytes);
+        if (s == TN_OK) s = ctx->backend->upload(ctx->state, tn_params_at(params, i)->value->data, host, value[i]->bytes);
+    }
+    return s == TN_OK ? s : tni_fail(ctx, s, "parameters: backend %s: a copy failed", ctx->backend->name);
+}
+
+/* All values are read, and all memory is there, before the first is changed. */
 static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
+    tn_ctx     *ctx = f->file.ctx;
     int64_t     i, n = tn_params_count(params);
-    size_t      bytes = (size_t)n * sizeof(tn_tensor *);
-    tn_tensor **value = (tn_tensor **)tni_alloc(f->file.ctx, bytes, "parameters");
+    size_t      bytes = (size_t)n * sizeof(tn_tensor *), widest = 0;
+    tn_tensor **value = (tn_tensor **)tni_alloc(ctx, bytes, "parameters");
+    void       *host;
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
     for (i = 0; i < n; i++) value[i] = NULL;
-    for (i = 0; i < n && s == TN_OK; i++) s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
-    for (i = 0; i < n && s == TN_OK; i++) s = tni_copy(tn_params_at(params, i)->value, value[i]);
+    for (i = 0; i < n && s == TN_OK; i++) {
+        s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
+        if (s == TN_OK && value[i]->bytes > widest) widest = value[i]->bytes;
+    }
+    host = s == TN_OK ? tni_alloc(ctx, widest, "parameters") : NULL;
+    if (host) s = tni_params_set(params, value, host);
+    else if (s == TN_OK) s = TN_ERR_MEMORY;
+    tni_free(ctx, host, widest);
     for (i = 0; i < n; i++) tn_tensor_destroy(value[i]);
-    tni_free(f->file.ctx, value, bytes);
+    tni_free(ctx, value, bytes);
     return s;
 }
 

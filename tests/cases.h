@@ -791,44 +791,6 @@ static inline void want_rmsnorm(setting *s)
     plain_rmsnorm(case_want(s, x.rank, x.shape), &x, s->of->kind ? &gain : NULL, 1e-3);
 }
 
-/* kind: LAYERNORM_GAIN, LAYERNORM_BIAS, or both */
-enum { LAYERNORM_GAIN = 1, LAYERNORM_BIAS = 2 };
-
-static inline void build_layernorm(setting *s)
-{
-    int64_t shape[TN_MAX_RANK];
-    int rank = draw_rank(s, 1, 3);
-    draw_shape(s, rank, shape, true);
-    case_real(s, rank, shape, CASE_UNIT);
-    if (s->of->kind & LAYERNORM_GAIN) case_real(s, 1, shape + rank - 1, CASE_UNIT);
-    if (s->of->kind & LAYERNORM_BIAS) case_real(s, 1, shape + rank - 1, CASE_UNIT);
-}
-
-static inline tn_tensor *run_layernorm(setting *s)
-{
-    bool gain = s->of->kind & LAYERNORM_GAIN, bias = (s->of->kind & LAYERNORM_BIAS) != 0;
-    return tn_layernorm(s->ctx, case_x(s, 0), gain ? case_x(s, 1) : NULL, bias ? case_x(s, 1 + gain) : NULL, 2e-2);
-}
-
-static inline void plain_layernorm(double *y, const plain *x, const plain *gain, const plain *bias, double eps)
-{
-    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape), r, j;
-    for (r = 0; r < rows; r++) {
-        double mean = 0, squares = 0;
-        for (j = 0; j < n; j++) mean += plain_at(x, r * n + j) / (double)n;
-        for (j = 0; j < n; j++) squares += pow(plain_at(x, r * n + j) - mean, 2);
-        for (j = 0; j < n; j++)
-            y[r * n + j] = (plain_at(x, r * n + j) - mean) / sqrt(squares / (double)n + eps) * (gain ? plain_at(gain, j) : 1) + (bias ? plain_at(bias, j) : 0);
-    }
-}
-
-static inline void want_layernorm(setting *s)
-{
-    bool gain = s->of->kind & LAYERNORM_GAIN, bias = (s->of->kind & LAYERNORM_BIAS) != 0;
-    plain x = plain_x(s, 0), w = plain_x(s, gain ? 1 : 0), b = plain_x(s, bias ? 1 + gain : 0);
-    plain_layernorm(case_want(s, x.rank, x.shape), &x, gain ? &w : NULL, bias ? &b : NULL, 2e-2);
-}
-
 /* kind 0: the normalised product, 1: the logarithm of its norm, 2: their product, whose gradient arrives by both */
 static inline void build_chain(setting *s)
 {
@@ -872,6 +834,44 @@ static inline void want_chain(setting *s)
         else for (i = 0; i < dd; i++) want[b * dd + i] = y[i] / sqrt(squares) * (s->of->kind == 2 ? log(squares) / 2 : 1);
     }
     free(y);
+}
+
+/* kind: LAYERNORM_GAIN, LAYERNORM_BIAS, or both */
+enum { LAYERNORM_GAIN = 1, LAYERNORM_BIAS = 2 };
+
+static inline void build_layernorm(setting *s)
+{
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_UNIT);
+    if (s->of->kind & LAYERNORM_GAIN) case_real(s, 1, shape + rank - 1, CASE_UNIT);
+    if (s->of->kind & LAYERNORM_BIAS) case_real(s, 1, shape + rank - 1, CASE_UNIT);
+}
+
+static inline tn_tensor *run_layernorm(setting *s)
+{
+    bool gain = s->of->kind & LAYERNORM_GAIN, bias = (s->of->kind & LAYERNORM_BIAS) != 0;
+    return tn_layernorm(s->ctx, case_x(s, 0), gain ? case_x(s, 1) : NULL, bias ? case_x(s, 1 + gain) : NULL, 2e-2);
+}
+
+static inline void plain_layernorm(double *y, const plain *x, const plain *gain, const plain *bias, double eps)
+{
+    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape), r, j;
+    for (r = 0; r < rows; r++) {
+        double mean = 0, squares = 0;
+        for (j = 0; j < n; j++) mean += plain_at(x, r * n + j) / (double)n;
+        for (j = 0; j < n; j++) squares += pow(plain_at(x, r * n + j) - mean, 2);
+        for (j = 0; j < n; j++)
+            y[r * n + j] = (plain_at(x, r * n + j) - mean) / sqrt(squares / (double)n + eps) * (gain ? plain_at(gain, j) : 1) + (bias ? plain_at(bias, j) : 0);
+    }
+}
+
+static inline void want_layernorm(setting *s)
+{
+    bool gain = s->of->kind & LAYERNORM_GAIN, bias = (s->of->kind & LAYERNORM_BIAS) != 0;
+    plain x = plain_x(s, 0), w = plain_x(s, gain ? 1 : 0), b = plain_x(s, bias ? 1 + gain : 0);
+    plain_layernorm(case_want(s, x.rank, x.shape), &x, gain ? &w : NULL, bias ? &b : NULL, 2e-2);
 }
 
 /* ---- logits and labels -------------------------------------------------------------------------------------------------------------- */

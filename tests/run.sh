@@ -10,14 +10,15 @@ mkdir -p "${log%/*}"
 # malloc(huge) is to answer NULL, as it does without the sanitizer. Programs run side by side, so an idle OpenMP thread is not to spin.
 # A test that hangs has failed.
 export ASAN_OPTIONS=allocator_may_return_null=1 OMP_WAIT_POLICY=passive
-limit=$(command -v timeout >/dev/null && echo timeout 200)
+seconds=${TEST_SECONDS:-200}
+limit=$(command -v timeout >/dev/null && echo timeout "$seconds")
 $limit "$@" > "$log.part" 2>&1
 status=$?
 case $status/$(tail -n 1 "$log.part") in
 0/*" passed, 0 failed, "*" skipped" | 1/*" passed, "[1-9]*" failed, "*" skipped") ;;
 0/*)  echo "1 passed, 0 failed, 0 skipped" ;;
 77/*) echo "0 passed, 0 failed, 1 skipped" ;;
-124/*) printf 'FAIL ran longer than 200 s\n0 passed, 1 failed, 0 skipped\n' ;;
+124/*) printf 'FAIL ran longer than %s s\n0 passed, 1 failed, 0 skipped\n' "$seconds" ;;
 *)    printf 'FAIL exit status %s\n0 passed, 1 failed, 0 skipped\n' "$status" ;;
 esac >> "$log.part"
 mv "$log.part" "$log"
@@ -26,7 +27,7 @@ mv "$log.part" "$log"
 printf '%-28s %s\n' "$name" "$(tail -n 1 "$log")"
 case $name/$(tail -n 1 "$log") in
 *", 0 failed, "*)
-    case $name in gcc/* | examples/*) show='^SKIP |^worst |_seconds: ' ;; *) show='^SKIP ' ;; esac
+    case $name in fuzz/*) show='^SKIP |^fuzz_' ;; gcc/* | examples/*) show='^SKIP |^worst |^failed_|_seconds: ' ;; *) show='^SKIP ' ;; esac
     grep -E "$show" "$log" ;;
 *) sed '$d' "$log" ;;
 esac | sed 's/^/    /'
