@@ -1,9 +1,10 @@
 # make         builds the examples           make test    everything that can be tested here, in under five minutes
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, operator: alone
-# make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
+# make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
+# make clean   removes build/                make install PREFIX=/usr/local DESTDIR=    for pkg-config and CMake; make uninstall
 #
-# CC, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
+# CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 
 CFLAGS = -O2 -g
 STB    = /usr/include/stb
@@ -11,12 +12,12 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples demo test check bench fuzz clean
+.PHONY: all examples weights demo test check bench fuzz install uninstall clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
 
-examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c))
+examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c)) build/examples/embed/predict build/examples/embed/predict_cpp
 
 PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
 OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
@@ -25,6 +26,18 @@ OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
 build/examples/%: examples/%.c examples/common.h tensornet.h $(PNG_OBJECT)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -I. $(PNG_FLAGS) $< $(PNG_OBJECT) $(LDFLAGS) -o $@ -lm
+
+# A model inside the program: examples/embed/train.c tells.
+build/examples/embed/predict build/examples/embed/train: examples/embed/digits.h
+build/examples/embed/predict: examples/embed/weights.h
+build/examples/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h tensornet.h
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 $(CFLAGS) $(WARN) -I. $< $(LDFLAGS) -o $@
+
+weights: build/examples/embed/train build/examples/embed/bytes
+	build/examples/embed/train build/examples/embed/digits.safetensors
+	build/examples/embed/bytes build/examples/embed/digits.safetensors weights > build/examples/embed/weights.h
+	cp build/examples/embed/weights.h examples/embed/weights.h
 
 build/examples/stb_image_write.o: $(STB)/stb_image_write.h
 	@mkdir -p $(@D)
@@ -37,10 +50,10 @@ demo: build/examples/fashion
 # ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at an error:
 #      the sum has the last word.
 
-EXAMPLES_RUN = hello gates published
+EXAMPLES_RUN = hello gates published embed/predict embed/predict_cpp
 export WARN PNG_FLAGS EXAMPLES_RUN
 test check:
-	@rm -rf build/*/*.log $(EXAMPLES_RUN:%=build/examples/%)
+	@rm -rf build/*/*.log build/*/*/*.log $(EXAMPLES_RUN:%=build/examples/%)
 	@$(MAKE) --no-print-directory -k -O -j$(JOBS) $(EXAMPLES_RUN:%=build/examples/%) || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
@@ -66,6 +79,27 @@ bench: build/bench/bench
 build/bench/bench: $(wildcard tools/bench/*.c) tools/bench/bench.h tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
+
+# ---- for other projects. Nothing is compiled: it is one header, and what pkg-config and CMake want to know of it.
+
+PREFIX  = /usr/local
+DESTDIR =
+INSTALL = install -m 644
+VERSION = $(shell awk '/^.define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $$3; dot = "." }' tensornet.h)
+FILL    = sed 's|@VERSION@|$(VERSION)|; s|@PREFIX@|$(PREFIX)|'
+TREE    = $(DESTDIR)$(PREFIX)
+
+install:
+	mkdir -p "$(TREE)/include" "$(TREE)/share/pkgconfig" "$(TREE)/share/cmake/tensornet"
+	$(INSTALL) tensornet.h "$(TREE)/include/tensornet.h"
+	$(FILL) tools/install/tensornet.pc.in > "$(TREE)/share/pkgconfig/tensornet.pc"
+	$(FILL) tools/install/tensornetConfig.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfig.cmake"
+	$(FILL) tools/install/tensornetConfigVersion.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfigVersion.cmake"
+
+uninstall:
+	rm -f "$(TREE)/include/tensornet.h" "$(TREE)/share/pkgconfig/tensornet.pc"
+	rm -f "$(TREE)/share/cmake/tensornet/tensornetConfig.cmake" "$(TREE)/share/cmake/tensornet/tensornetConfigVersion.cmake"
+	[ ! -d "$(TREE)/share/cmake/tensornet" ] || rmdir "$(TREE)/share/cmake/tensornet" 2>/dev/null || true
 
 clean:
 	rm -rf build

@@ -54,6 +54,7 @@
        TN_ASSERT(condition)      default: nothing
        TN_NO_STDIO               no paths and no stdio; memory and callbacks remain
        TN_NO_THREADS             no OpenMP even where it is compiled in
+       TN_USE_BLAS               large products, eigh and SVD by BLAS and LAPACK (link them); equal bits are its own affair then
        TN_DEBUG                  the dead tensors of a reset arena are told from live ones, their numbers are NaN
        TN_ALLOW_FAST_MATH        compile under -ffast-math all the same: what is said of bits and NaN then fails
 
@@ -1131,6 +1132,12 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #ifndef TN_NO_STDIO
 #include <errno.h>
 #include <stdio.h>
+#ifdef _WIN32                           /* as windows.h has it, which is too large for one function */
+#ifdef __cplusplus
+extern "C"
+#endif
+__declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+#endif
 #endif
 #if defined(_OPENMP) && !defined(TN_NO_THREADS)
 #include <omp.h>
@@ -1165,6 +1172,13 @@ static bool tni_mul_size(size_t a, size_t b, size_t *out)
 {
     *out = a * b;
     return b == 0 || a <= SIZE_MAX / b;
+}
+
+/* The bytes of a x b things. Extents have 64 bits where a size has 32, too. */
+static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
+{
+    if (a < 0 || b < 0 || a > PTRDIFF_MAX || b > PTRDIFF_MAX) return false;
+    return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
 /* ---- decimal numbers, whatever the locale -------------------------------
@@ -1359,7 +1373,7 @@ static int tni_format_double(char dst[32], double v, int digits)
     uint64_t    mantissa;
     if (v != v) { memcpy(dst, "nan", 4); return 3; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dst[n++] = '-'; v = -v; }
-    if (v > 1.7976931348623157e308) { memcpy(dst + n, "inf", 4); return n + 3; }
+    if (v == HUGE_VAL) { memcpy(dst + n, "inf", 4); return n + 3; }
     mantissa = (uint64_t)ldexp(frexp(v, &exponent), 53);
     for (a.n = a.point = 0; mantissa > 0; mantissa /= 10) a.d[a.n++] = (uint8_t)(mantissa % 10);
     for (i = 0; i < a.n / 2; i++) { uint8_t t = a.d[i]; a.d[i] = a.d[a.n - 1 - i]; a.d[a.n - 1 - i] = t; }
@@ -1659,8 +1673,7 @@ static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what
 {
     size_t bytes;
     double *p;
-    if (n < 0 || m < 0 || n > PTRDIFF_MAX || m > PTRDIFF_MAX
-        || !tni_mul_size((size_t)n, (size_t)m, &bytes) || !tni_mul_size(bytes, 8, &bytes)) {
+    if (!tni_area_size(n, m, 8, &bytes)) {
         tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
         return NULL;
     }
@@ -1832,7 +1845,7 @@ static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t 
 #else
 #define TNI_X86 0
 #endif
-#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__))
+#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2     /* the x87 mixes with no vector */
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
@@ -1861,11 +1874,12 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
 enum {
     TNI_GEMM_LARGE = 3 << 20,
     TNI_GEMM_SMALL = 1 << 18,
-    TNI_GEMM_DEPTH = 3072,              /* bytes of a row of A in a block, at most */
+    TNI_GEMM_DEPTH = 3200,              /* bytes of a row of A in a block, at most: 784 floats are one */
     TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
     TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
     TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
+    TNI_CPU_STRIP  = 32,                /* lines that are turned at a time */
     TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
     TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
 };
@@ -2068,12 +2082,50 @@ static void tni_copy_task(void *arg, int64_t task, int worker)
     }
 }
 
+/* Where the lines of x run across those of y: squares, turned in a buffer, so that each cache line is met once. */
+typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;   /* y's lines, x's step in them */
+
+static void tni_turn_task(void *arg, int64_t task, int worker)
+{
+    const tni_turn_pass *p = (const tni_turn_pass *)arg;
+    const tni_lines     *l = &p->along.lines;
+    const tn_call       *c = p->along.pass.call;
+    int64_t i, k, r, n, rows, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
+    char    square[TNI_CPU_STRIP * TNI_CPU_STRIP * sizeof(double)];
+    (void)worker;
+    for (i = tni_pass_begin(&p->along.pass, task); i < tni_pass_end(&p->along.pass, task); i++) {
+        rows = tni_lines_at(l, i, at);
+        for (k = 0; k < p->length; k += n) {
+            n = tni_min(TNI_CPU_STRIP, p->length - k);
+            for (r = 0; r < n; r++)
+                tni_copy_line(square + r * size, TNI_CPU_STRIP, (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
+            for (r = 0; r < rows; r++)
+                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1, square + r * TNI_CPU_STRIP * size, 1, n, size);
+        }
+    }
+}
+
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
-    tni_lines l;
+    tni_turn_pass p;
+    tni_lines    *l = &p.along.lines;
     if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
-    l = tni_lines_of(&c->out[0], &c->in[0], NULL);
-    return tni_line_pass_run(cpu, c, &l, tni_copy_task);
+    *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
+    if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
+        return tni_line_pass_run(cpu, c, l, tni_copy_task);
+    p.along.pass.cpu = cpu;
+    p.along.pass.call = c;
+    p.length = l->length;
+    p.step = l->step[1];
+    l->length = l->shape[--l->rank];
+    l->step[0] = l->strides[0][l->rank];
+    l->step[1] = 1;
+    l->piece = TNI_CPU_STRIP;
+    l->count /= l->pieces * l->length;
+    l->pieces = tni_ceil_div(l->length, l->piece);
+    l->count *= l->pieces;
+    tni_pass_run(&p.along.pass, l->count, TNI_CPU_STRIP * p.length, INT64_MAX, tni_turn_task);
+    return TN_OK;
 }
 
 /* One element, copied to everywhere. */
@@ -2126,6 +2178,55 @@ struct tni_algebra {
     void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);   /* w_i *= pole_i/(d_i - other) */
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);   /* z_i/pole_i, of unit length */
 };
+
+#ifdef TN_USE_BLAS
+/* ---- BLAS and LAPACK, by their Fortran names: any library has them, and no header is needed. Integers are int.
+   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha, const float *a,
+                   const int *lda, const float *b, const int *ldb, const float *beta, float *c, const int *ldc, size_t, size_t);
+extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha, const double *a,
+                   const int *lda, const double *b, const int *ldb, const double *beta, double *c, const int *ldc, size_t, size_t);
+extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
+                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
+extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u, const int *ldu,
+                    double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info, size_t);
+#ifdef __cplusplus
+}
+#endif
+#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
+#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
+
+/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed? 0: neither. */
+static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
+{
+    const bool by_columns = row == 1 && col >= rows;
+    *ld = (int)(by_columns ? col : row);
+    if ((by_columns ? col : row) > INT32_MAX) return 0;
+    return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
+}
+
+/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does not pay. */
+static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row, int64_t a_col,
+                          const void *b, int64_t b_row, int64_t b_col, double beta, void *c, int64_t c_row, int64_t c_col)
+{
+    int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
+    char  ta, tb;
+    float alpha32 = (float)alpha, beta32 = (float)beta;
+    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
+    if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
+    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
+    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
+    if (!ta || !tb) return false;
+    if (dtype == TN_F64)
+        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda, &beta, (double *)c, &ldc, 1, 1);
+    else
+        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda, &beta32, (float *)c, &ldc, 1, 1);
+    return true;
+}
+#endif
 
 /* ---- the passes: each level in float, then in double ------------------------------ */
 #if TNI_X86
@@ -2205,9 +2306,6 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_INLINE static inline
 #endif
 
-#ifndef TNI_DOTS_MOST
-#define TNI_DOTS_MOST 8
-#endif
 /* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----------------
    TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
    so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
@@ -2335,9 +2433,10 @@ typedef struct TNI_T(gemm) {
     int64_t         panels_i, panels_j;                /* panels in it */
     int64_t         packed_a, packed_b;                /* the first packed panel; those before are read in place */
     int64_t         high;                              /* rows of a panel of A */
+    tn_task_fn      few;                               /* the task, where C has few rows */
 } TNI_T(gemm);
 
-/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Its last vector has `last` lanes, in memory too. */
+/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written to c. */
 typedef struct TNI_T(tile) {
     const TNI_REAL *a, *b, *from;
     TNI_REAL       *c;
@@ -2347,12 +2446,23 @@ typedef struct TNI_T(tile) {
 
 static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
 
-/* Called with constants for `rows`, `wide` (two vectors, not one) and, where it is known, a_row and last, so
-   that all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
-TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const TNI_T(tile) *t, const int64_t a_row, const int last)
+/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is padded.) */
+#if TNI_LEVEL == 2
+#define TNI_LAST(t)                ((t)->last)
+#define TNI_LOAD_SOME(p, k)        TNI_MM(maskz_loadu)(TNI_SOME(k), p)
+#define TNI_STORE_SOME(p, v, k)    TNI_MM(mask_storeu)(p, TNI_SOME(k), v)
+#else
+#define TNI_LAST(t)                TNI_W
+#define TNI_LOAD_SOME(p, k)        TNI_LOAD(p, k)
+#define TNI_STORE_SOME(p, v, k)    TNI_STORE(p, v, k)
+#endif
+
+/* Called with constants: `rows`; `wide`, two vectors, not one; `packed`, a_row is 1 and the last vector is
+   whole. So all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
+TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool packed, const TNI_T(tile) *t)
 {
-    const int       first = wide ? TNI_W : last;
-    const int64_t   depth = t->depth, a_col = t->a_col, b_row = t->b_row;
+    const int       last = packed ? TNI_W : TNI_LAST(t), first = wide ? TNI_W : last;
+    const int64_t   depth = t->depth, a_row = packed ? 1 : t->a_row, a_col = t->a_col, b_row = t->b_row;
     const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
     TNI_REAL       *c = t->c;
     const TNI_V     zero = TNI_SET(0);
@@ -2360,20 +2470,26 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const TNI_T(ti
 #define TNI_BEGIN(i) \
     TNI_V left##i = zero, right##i = zero; \
     if (i < rows) { \
-        left##i = TNI_LOAD(from, first); \
-        if (wide) right##i = TNI_LOAD(from + TNI_W, last); \
+        left##i = wide ? TNI_LOAD(from, TNI_W) : TNI_LOAD_SOME(from, first); \
+        if (wide) right##i = TNI_LOAD_SOME(from + TNI_W, last); \
         from += t->from_row; }
 #define TNI_STEP(i)  if (i < rows) { \
         TNI_V x = TNI_SET(a[i * a_row]); \
         left##i = TNI_FMA(x, b0, left##i); \
         if (wide) right##i = TNI_FMA(x, b1, right##i); }
 #define TNI_END(i)   if (i < rows) { \
-        TNI_STORE(c, left##i, first); \
-        if (wide) TNI_STORE(c + TNI_W, right##i, last); \
+        if (wide) TNI_STORE(c, left##i, TNI_W); else TNI_STORE_SOME(c, left##i, first); \
+        if (wide) TNI_STORE_SOME(c + TNI_W, right##i, last); \
         c += t->c_row; }
     TNI_ROWS(TNI_BEGIN)
+#if TNI_LEVEL == 2                      /* C is far away; on AVX2 this gained nothing */
+    for (k = 0; packed && k < rows; k++) {
+        __builtin_prefetch(c + k * t->c_row, 1);
+        __builtin_prefetch(c + k * t->c_row + TNI_NR - 1, 1);
+    }
+#endif
     for (k = 0; k < depth; k++, a += a_col, b += b_row) {
-        TNI_V b0 = TNI_LOAD(b, first), b1 = wide ? TNI_LOAD(b + TNI_W, last) : zero;
+        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
         TNI_ROWS(TNI_STEP)
     }
     TNI_ROWS(TNI_END)
@@ -2382,23 +2498,16 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const TNI_T(ti
 #undef TNI_END
 }
 
-/* Only AVX-512 has masks for nothing: below it the last vector is whole. */
-#if TNI_LEVEL == 2
-#define TNI_LAST(t) (t)->last
-#else
-#define TNI_LAST(t) TNI_W
-#endif
-
 TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 {
     if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
-        TNI_T(gemm_tile)(TNI_MR, true, t, 1, TNI_W);
+        TNI_T(gemm_tile)(TNI_MR, true, true, t);
         return;
     }
 #define TNI_CASE(i) \
     case i + 1: \
-        if (wide) TNI_T(gemm_tile)(i + 1, true, t, t->a_row, TNI_LAST(t)); \
-        else TNI_T(gemm_tile)(i + 1, false, t, t->a_row, TNI_LAST(t)); \
+        if (wide) TNI_T(gemm_tile)(i + 1, true, false, t); \
+        else TNI_T(gemm_tile)(i + 1, false, false, t); \
         break;
     switch (rows) { TNI_ROWS(TNI_CASE) default: break; }
 #undef TNI_CASE
@@ -2432,8 +2541,13 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         for (; d < depth; d++) memcpy(dst + d * TNI_MR, src + d * step, TNI_MR * sizeof *dst);
         return;
     }
-    if (stride == 1 && lanes == TNI_NR && width == TNI_NR) {
-        for (; d < depth; d++) memcpy(dst + d * TNI_NR, src + d * step, TNI_NR * sizeof *dst);
+    if (stride == 1 && width == TNI_NR) {
+        const TNI_V zero = TNI_SET(0);
+        k = TNI_T(lanes)(lanes);
+        for (; d < depth; d++, dst += TNI_NR, src += step) {
+            TNI_STORE(dst, TNI_LOAD(src, k), TNI_W);
+            TNI_STORE(dst + TNI_W, lanes > TNI_W ? TNI_LOAD(src + TNI_W, lanes - TNI_W) : zero, TNI_W);
+        }
         return;
     }
     if (stride == 1) {
@@ -2447,17 +2561,57 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         return;
     }
 #if TNI_X86
-    for (; step == 1 && lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
-        const TNI_REAL *from = src + lane * stride;
-        for (d = 0; d + 128 / TNI_BITS <= depth; d += 128 / TNI_BITS) TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
-        for (; d < depth; d++)
-            for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
+    if (step == 1) {                                      /* 64 deep at a time: that much of the panel stays in the cache */
+        int64_t start, end;
+        for (start = 0; start < depth; start = end) {
+            end = tni_min(start + 64, depth);
+            for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
+                const TNI_REAL *from = src + lane * stride;
+                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS) TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
+                for (; d < end; d++)
+                    for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
+            }
+        }
     }
 #endif
     for (; lane < lanes; lane++)
         for (d = 0; d < depth; d++) dst[d * width + lane] = src[lane * stride + d * step];
     for (; lane < width; lane++)
         for (d = 0; d < depth; d++) dst[d * width + lane] = 0;
+}
+
+enum {
+    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* panels in a task's part of C */
+    TNI_T(gemm_across) = 128 / TNI_NR,
+    TNI_T(gemm_group) = 4                               /* panels packed together */
+};
+
+/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Ten: slower.) */
+TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g) { return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group)); }
+
+TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
+{
+    TNI_REAL       *to = g->panels_a + row * g->depth;
+    const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+    int64_t         d, i;
+    if (g->a_row == 1 && end - row == TNI_T(gemm_group) * TNI_MR) {
+        for (d = 0; d < g->depth; d++, from += g->a_col, to += TNI_MR)
+            for (i = 0; i < TNI_T(gemm_group); i++) memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
+        return;
+    }
+    for (; row < end; row += TNI_MR, from += TNI_MR * g->a_row, to += TNI_MR * g->depth)
+        TNI_T(panel)(to, TNI_MR, from, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row), g->depth);
+}
+
+/* Task: panels of A, or, behind those, one of B. */
+TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_group) * TNI_MR, at = (g->packed_b + task - in_a) * TNI_NR;
+    (void)worker;
+    if (task < in_a) TNI_T(gemm_pack_a)(g, task * rows, tni_min(g->rows, (task + 1) * rows));
+    else TNI_T(panel)(g->panels_b + at * g->depth, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row,
+                      g->b_col, g->b_row, (int)tni_min(TNI_NR, g->cols - at), g->depth);
 }
 
 /* One vector of C = alpha sums + beta C + bias. */
@@ -2497,28 +2651,6 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
                 *to = v;
             }
 }
-
-/* Task: one panel, first of A, then of B. */
-TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
-{
-    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    int64_t panel = g->packed_a + task, in_a = g->panels_i, at;
-    (void)worker;
-    if (panel < in_a) {
-        at = panel * TNI_MR;
-        TNI_T(panel)(g->panels_a + at * g->depth, TNI_MR, g->a + (g->i0 + at) * g->a_row + g->k0 * g->a_col,
-                          g->a_row, g->a_col, (int)tni_min(TNI_MR, g->rows - at), g->depth);
-    } else {
-        at = (g->packed_b + panel - in_a) * TNI_NR;
-        TNI_T(panel)(g->panels_b + at * g->depth, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row,
-                          g->b_col, g->b_row, (int)tni_min(TNI_NR, g->cols - at), g->depth);
-    }
-}
-
-enum {
-    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* panels in a task's part of C */
-    TNI_T(gemm_across) = 128 / TNI_NR
-};
 
 /* May a tile be written to C as it is? Then `from` is where its sums begin: zeros, the bias, or C itself. */
 TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t i, int64_t j)
@@ -2590,15 +2722,15 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW, same_set = g->a_row * size % 4096 == 0 && g->rows > 8 && g->depth > 64 / size;
+    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW, same_set = TNI_MR > 8 && g->rows > 8 && g->a_row * size % 4096 == 0;
     const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
     const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
-    g->packed_b = !few_rows ? 0 : TNI_LEVEL == 2 || g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
+    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;   /* only whole vectors are read */
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
-    tni_parallel_for(pool, g->panels_i - g->packed_a + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
+    tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
     tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)), TNI_T(gemm_part), g);
 }
 
@@ -2782,19 +2914,19 @@ TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
     else TNI_T(gemm_strips_of)(3, g, j, end);
 }
 
-/* The task for few rows; NULL: there are many, or B lies badly. Inner products want some depth: what they
-   spend at its end grows with the rows, what packing B would cost does not. */
-TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t bytes)
+/* The task for few rows, `dots` for inner products at most; NULL: there are more, or B lies badly. Inner products
+   want some depth: what they spend at its end grows with the rows, what packing B would cost does not. */
+TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t bytes)
 {
+    const bool deep = g->m == 1 || g->k >= 4 * TNI_W, fits = g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL);
     if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
-    if (g->b_row == 1 && g->m <= TNI_DOTS_MOST && (g->k >= 4 * TNI_W || g->m == 1) && (g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL)))
-        return TNI_T(gemm_dots);
+    if (g->b_row == 1 && g->m <= dots && deep && fits) return TNI_T(gemm_dots);
     return NULL;
 }
 
-TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool, tn_task_fn fn)
+TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
 {
-    if (fn == TNI_T(gemm_dots) && g->a_col != 1) {
+    if (g->few == TNI_T(gemm_dots) && g->a_col != 1) {
         TNI_T(panel)(g->panels_a, (int)g->k, g->a, g->a_col, g->a_row, (int)g->k, g->m);
         g->a = g->panels_a;
         g->a_row = g->k;
@@ -2802,7 +2934,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool, tn_task_
     }
     g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
     g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
-    tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), fn, g);
+    tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, g);
 }
 
 /* ---- gemm as a whole ------------------------------------------------------------------ */
@@ -2811,12 +2943,11 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool, tn_task_
 TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    tn_task_fn    few = TNI_T(gemm_few)(g, bytes);
     int64_t       slabs, deep, lines, most_rows, most_cols, s;
     g->panels_a = (TNI_REAL *)(void *)blocks;
     g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
-    if (few) {
-        TNI_T(gemm_few_run)(g, pool, few);
+    if (g->few) {
+        TNI_T(gemm_few_run)(g, pool);
         return;
     }
     slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
@@ -2877,16 +3008,17 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
 }
 
 /* Vectors are to run along memory: swapped, when C is stored by columns, or has few and A is transposed.
-   Few columns are few rows of the transposed product. */
+   Few columns are few rows of the transposed product; tiles are better once they fill their vectors. */
 TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
+    const int64_t dots = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
     TNI_T(gemm)   turned = *g;
-    if (g->n < g->m) {
-        TNI_T(gemm_swap)(&turned);
-        if (thin || by_columns || TNI_T(gemm_few)(&turned, bytes)) *g = turned;
-    } else if (by_columns && g->n > 1 && !TNI_T(gemm_few)(g, bytes)) TNI_T(gemm_swap)(g);
+    TNI_T(gemm_swap)(&turned);
+    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : dots, bytes);
+    else g->few = TNI_T(gemm_few)(g, dots, bytes);
+    if (!g->few && (turned.few || thin || by_columns)) *g = turned;
 }
 
 /* Task: `share` products, by one worker in its own blocks. */
@@ -2900,6 +3032,18 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
         TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
     }
 }
+
+#ifdef TN_USE_BLAS
+TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
+{
+    int64_t i, j;
+    if (g->few || !tni_blas_gemm(TNI_BITS == 64 ? TN_F64 : TN_F32, g->m, g->n, g->k, g->alpha, g->a, g->a_row, g->a_col,
+                                 g->b, g->b_row, g->b_col, g->beta, g->c, g->c_row, g->c_col)) return false;
+    for (i = 0; g->bias && i < g->m; i++)
+        for (j = 0; j < g->n; j++) g->c[i * g->c_row + j] += g->bias[i * g->bias_row + j * g->bias_col];
+    return true;
+}
+#endif
 
 /* A batch of small products is shared out by the product; large ones are cut, one after the other. Times
    one matrix, a batch whose rows follow one another is a single product. */
@@ -2925,6 +3069,9 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
         TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
         g.m = rows;
         TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
+#ifdef TN_USE_BLAS
+        if (TNI_T(gemm_blas)(&g)) continue;
+#endif
         TNI_T(gemm_one)(&g, work < (double)(64 * TNI_CPU_SHARE) ? &tni_alone : &cpu->pool, cpu->blocks, TNI_GEMM_LARGE);
     }
     return TN_OK;
@@ -3309,8 +3456,21 @@ TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
     return sum;
 }
 
+/* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
+typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
+
+/* `odd` lanes are a cosine, 1 + tail, the others a sine, 2 pi r + tail; `sign` is 2 where it is negative. */
+TNI_INLINE TNI_T(direction) TNI_T(turn)(TNI_I odd, TNI_U sign, TNI_V r, TNI_V sine_tail, TNI_V cosine_tail)
+{
+    TNI_T(direction) d;
+    d.factor = TNI_PICK(odd, TNI_SET(1.0f), TNI_SET(6.28318548f));
+    d.first = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, TNI_SET(1.0f), r)) ^ (sign << 30));
+    d.tail = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, cosine_tail, sine_tail)) ^ (sign << 30));
+    return d;
+}
+
 /* cos and sin of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact */
-TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_V *cosine, TNI_V *sine)
+TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction) *sine)
 {
     TNI_U q = TNI_T(bits)(TNI_FMA(u, TNI_SET(4.0f), TNI_SET(12582912.0f)));
     TNI_V r = TNI_FMA(TNI_T(from_i)((TNI_I)(q - TNI_T(set_u)(0x4b400000u))), TNI_SET(-0.25f), u), z = r * r, s, c;
@@ -3318,13 +3478,11 @@ TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_V *cosine, TNI_V *sine)
     s = TNI_FMA(TNI_SET(-75.434494f), z, TNI_SET(81.5935135f));
     s = TNI_FMA(s, z, TNI_SET(-41.341671f));
     s = TNI_FMA(s * z, r, TNI_SET(-1.74845560e-7f) * r);   /* 2 pi in two parts */
-    s = TNI_FMA(TNI_SET(6.28318548f), r, s);
     c = TNI_FMA(TNI_SET(58.7673836f), z, TNI_SET(-85.4282761f));
     c = TNI_FMA(c, z, TNI_SET(64.9391708f));
-    c = TNI_FMA(c, z, TNI_SET(-19.7392082f));
-    c = TNI_FMA(c, z, TNI_SET(1.0f));
-    *sine = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, c, s)) ^ ((q & TNI_T(set_u)(2)) << 30));
-    *cosine = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, s, c)) ^ (((q + 1u) & TNI_T(set_u)(2)) << 30));
+    c = TNI_FMA(c, z, TNI_SET(-19.7392082f)) * z;
+    *sine = TNI_T(turn)(odd, q & TNI_T(set_u)(2), r, s, c);
+    *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
 }
 
 /* ---- passes over elements ------------------------------------------------------------------------ */
@@ -3975,11 +4133,13 @@ TNI_FAST void TNI_T(uniform_task)(void *arg, int64_t task, int worker)
 }
 
 /* mean + deviation sqrt(-2 log) direction, in double */
-TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, TNI_V direction)
+TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, const TNI_T(direction) *d)
 {
     const TNI_D mean = TNI_T(set_d)(c->f[0]), deviation = TNI_T(set_d)(c->f[1]), minus2 = TNI_T(set_d)(-2);
     TNI_D a = TNI_T(sqrt_d)(minus2 * ln->low) * deviation, b = TNI_T(sqrt_d)(minus2 * ln->high) * deviation;
-    return TNI_T(narrow)(a * TNI_T(low)(direction) + mean, b * TNI_T(high)(direction) + mean);
+    a = a * (TNI_T(low)(d->factor) * TNI_T(low)(d->first) + TNI_T(low)(d->tail));
+    b = b * (TNI_T(high)(d->factor) * TNI_T(high)(d->first) + TNI_T(high)(d->tail));
+    return TNI_T(narrow)(a + mean, b + mean);
 }
 
 /* Box & Muller */
@@ -3988,15 +4148,16 @@ TNI_FAST void TNI_T(normal_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     int32_t clock = *(const int32_t *)c->in[0].data;
     int64_t e;
-    TNI_V   u[4], x, y;
+    TNI_V   u[4];
     int     i;
     for (e = begin; e < end; e += 4 * TNI_W) {
         TNI_T(units)(c, clock, (uint64_t)e / 4, u);
         for (i = 0; i < 4; i += 2) {
+            TNI_T(direction) x, y;
             TNI_T(wide) ln = TNI_T(log)(u[i]);
             TNI_T(circle)(u[i + 1], &x, &y);
-            u[i] = TNI_T(gauss)(c, &ln, x);
-            u[i + 1] = TNI_T(gauss)(c, &ln, y);
+            u[i] = TNI_T(gauss)(c, &ln, &x);
+            u[i + 1] = TNI_T(gauss)(c, &ln, &y);
         }
         TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
     }
@@ -4391,6 +4552,8 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_ROWS
 #undef TNI_NR
 #undef TNI_LAST
+#undef TNI_LOAD_SOME
+#undef TNI_STORE_SOME
 #undef TNI_DOTS
 #undef TNI_U
 #undef TNI_I
@@ -8072,8 +8235,25 @@ static int64_t tni_eigh_block(int64_t n) { return n < 512 ? TNI_BLOCK : TNI_BLOC
 
 static int64_t tni_eigh_work(int64_t n)
 {
-    return 2 * n + tni_max(tni_divide_work(n), tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n))));
+    int64_t work = 2 * n + tni_max(tni_divide_work(n), tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n))));
+#ifdef TN_USE_BLAS
+    work = tni_max(work, 2 * n * n + 11 * n + 4);            /* numbers and, behind them, integers */
+#endif
+    return work;
 }
+
+#ifdef TN_USE_BLAS
+/* dsyevd's lower triangle by columns is our upper one by rows, and its columns are our rows. */
+static tn_status tni_lapack_eigh(int64_t n, double *a, double *values, double *z, double *work)
+{
+    const int     in = (int)n, lwork = (int)(2 * n * n + 6 * n + 1), liwork = (int)(5 * n + 3);
+    int           info = 0;
+    dsyevd_(z ? "V" : "N", "L", &in, a, &in, values, work, &lwork, (int *)(void *)(work + lwork), &liwork, &info, 1, 1);
+    if (info != 0) return TN_ERR_CONVERGENCE;
+    if (z) memcpy(z, a, (size_t)(n * n) * sizeof *a);
+    return TN_OK;
+}
+#endif
 
 /* Z, [n,n], and d; e is used up. */
 static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, double *e, double *z, double *work)
@@ -8402,11 +8582,41 @@ static tn_status tni_lanczos(tni_lanczos_job *l)
    is right to eps times the largest, as with Golub and Kahan's way. */
 enum { TNI_JACOBI_SWEEPS = 60 };
 
+#ifdef TN_USE_BLAS
+/* What dgesdd asks for at least, over all versions, and room for its blocks. */
+static int64_t tni_lapack_svd_work(int64_t m, int64_t n) { return 3 * n + tni_max(m, 5 * n * n + 7 * n) + 32 * (m + n); }
+#endif
+
 static int64_t tni_svd_work(int64_t m, int64_t n)
 {
     int64_t k = tni_min(m, n), l = tni_max(m, n);
-    return l * k + 3 * k * k + tni_max(tni_qr_work(l, k), tni_eigh_work(k));
+    int64_t work = l * k + 3 * k * k + tni_max(tni_qr_work(l, k), tni_eigh_work(k));
+#ifdef TN_USE_BLAS
+    work = tni_max(work, 2 * l * k + k * k + tni_lapack_svd_work(l, k) + 4 * k);
+#endif
+    return work;
 }
+
+#ifdef TN_USE_BLAS
+/* u[m,n], s[n], vt[n,n] of a[m,n], m >= n */
+static tn_status tni_lapack_svd(int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+{
+    double   *ac = work, *uc = ac + m * n, *vc = uc + m * n, *rest = vc + n * n;
+    const int im = (int)m, in = (int)n, lwork = (int)tni_lapack_svd_work(m, n);
+    int       info = 0;
+    int64_t   i, j;
+    if (!(tni_largest(m, n, a) < HUGE_VAL)) return TN_ERR_NONFINITE;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < m; i++) ac[j * m + i] = a.p[i * a.row + j * a.col];
+    dgesdd_("S", &im, &in, ac, &im, s, uc, &im, vc, &in, rest, &lwork, (int *)(void *)(rest + lwork), &info, 1);
+    if (info != 0) return TN_ERR_CONVERGENCE;
+    for (j = 0; j < n; j++) {
+        for (i = 0; i < m; i++) u.p[i * u.row + j * u.col] = uc[j * m + i];
+        for (i = 0; i < n; i++) vt.p[i * vt.row + j * vt.col] = vc[j * n + i];
+    }
+    return TN_OK;
+}
+#endif
 
 /* Makes rows i and j of y orthogonal, if they are not; squares holds |y_i|^2. */
 static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *left, double *squares, int64_t i, int64_t j)
@@ -11594,11 +11804,12 @@ static void tni_writer_open_path(tni_writer *w)
 
 static bool tni_replace(const char *from, const char *to)
 {
-    if (rename(from, to) == 0) return true;
 #ifdef _WIN32
-    if (remove(to) == 0) return rename(from, to) == 0;      /* rename does not replace there */
+    return MoveFileExA(from, to, 1) != 0;       /* MOVEFILE_REPLACE_EXISTING. rename replaces nothing there, and removing the old
+                                                   file first could lose both */
+#else
+    return rename(from, to) == 0;
 #endif
-    return false;
 }
 
 static void tni_writer_close_path(tni_writer *w)
@@ -11607,7 +11818,7 @@ static void tni_writer_close_path(tni_writer *w)
     if (w->stream && fflush((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
     if (w->stream && fclose((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
     if (w->temporary && w->status == TN_OK && !tni_replace(w->temporary, w->sink.path))
-        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("no reason given"));
+        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("a folder, read-only, or open in a program"));
     if (w->temporary && w->stream && w->status != TN_OK) remove(w->temporary);
     tni_free(w->ctx, w->temporary, tni_temporary_bytes(w));
 }
@@ -13010,7 +13221,7 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     tni_picture *p;
     size_t       bytes;
     if (!ctx) return NULL;
-    if (width < 1 || height < 1 || !tni_mul_size((size_t)width, (size_t)height, &bytes) || !tni_mul_size(bytes, 3, &bytes)) {
+    if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are none or do not fit a size", (long long)width, (long long)height);
         return NULL;
     }
@@ -13570,7 +13781,7 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
     int64_t longest = tni_max(rows, columns);
     size_t  bytes;
     memset(h, 0, sizeof *h);
-    if (rows < 0 || columns < 0 || !tni_mul_size((size_t)rows, (size_t)columns, &bytes) || !tni_mul_size(bytes, sizeof(double), &bytes)) {
+    if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
         tni_fail(ctx, TN_ERR_SHAPE, "image: a matrix of %lld x %lld values does not fit a size", (long long)rows, (long long)columns);
         return false;
     }
@@ -13903,13 +14114,12 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 /* Rows and columns of tiles where they are not given; what is wrong with those that are. */
 static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
 {
-    size_t all;
     if (count < 0 || d->rows < 0 || d->columns < 0) return "count, rows or columns is negative";
     if (d->columns == 0) d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
-    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX || !tni_mul_size((size_t)d->rows, (size_t)d->columns, &all)) return "too many rows or columns";
-    if (all < (size_t)count) return "more tiles than rows x columns";
+    if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX) return "too many rows or columns";
+    if (d->rows * d->columns < count) return "more tiles than rows x columns";
     return NULL;
 }
 
@@ -13947,7 +14157,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     if (!tni_figure_ok(ctx, "image_tiles", tni_tiles_problem(&d, count))) return NULL;
     u = d.scale = (int)tni_max(d.scale, 1);
     if (!tni_heat_plan(ctx, &heat, height, width, d.cell, d.size ? d.size : 84, d.scale)) return NULL;
-    if (!tni_figure_ok(ctx, "image_tiles", !tni_mul_size((size_t)count, (size_t)height * (size_t)width * sizeof(double), &bytes) ? "the values do not fit a size"
+    if (!tni_figure_ok(ctx, "image_tiles", !tni_area_size(count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
                        : bytes > 0 && !values ? "values is NULL" : NULL)) return NULL;
     d.no_bar = d.no_bar || d.own_scales;
     tni_shades_of(&shades, d.colours, d.low, d.high, &heat, values, d.own_scales ? 0 : count);

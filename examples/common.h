@@ -11,7 +11,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#ifdef _WIN32
+#include <direct.h>
+#include <io.h>
+#define mkdir(path, mode) _mkdir(path)
+#define isatty(file) _isatty(file)
+#else
 #include <unistd.h>
+#endif
 
 enum { CLASSES = 10, SIDE = 28, PIXELS = SIDE * SIDE, TEST_BATCH = 1000, MAX_EPOCHS = 1000 };
 

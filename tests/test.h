@@ -24,6 +24,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef TN_TEST_POOL
+#include "pool.h"
+#define tn_ctx_create(ctx, desc, why) pool_ctx_create(ctx, desc, why)
+#endif
+
 #define TEST(name) static void name(void)
 #define TEST_MAIN(...) \
     static void (*const test_list[])(void) = { __VA_ARGS__ }; \
@@ -153,6 +158,13 @@ static inline bool test_data(const char *suffix, char path[TEST_PATH])
     const char *root = getenv("TN_TEST_DATA");
     snprintf(path, TEST_PATH, "%s/%s", root && *root ? root : "../shared/data", suffix);
     return test_exists(path);
+}
+
+/* Is this an emulator in which floating point is slow? A test that then does less prints a line that begins with LESS. */
+static inline bool test_small(void)
+{
+    const char *s = getenv("TN_TEST_SMALL");
+    return s && *s;
 }
 
 /* ---- numbers: the same on every machine. Start with any state. SplitMix64, Steele, Lea & Flood 2014 */

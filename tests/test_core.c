@@ -1,12 +1,10 @@
 /* test_core.c: numbers, text, random numbers, memory, errors, tensors, the tape's rules, threads. It looks inside. */
 
-#if defined(__unix__) || defined(__APPLE__)
-#define HAVE_PTHREADS 1
-#endif
 #define TENSORNET_IMPLEMENTATION
 #include "comma.h"
 #include "sealed.h"
 #include "cases.h"
+#include "pool.h"
 #include <limits.h>
 
 /* ---- helpers -------------------------------------------------------------------------------------------------- */
@@ -304,6 +302,25 @@ TEST(sizes)
     CHECK(!tni_mul_size(SIZE_MAX / 2 + 1, 2, &out));
     CHECK(tni_add_size(SIZE_MAX - 1, 1, &out) && out == SIZE_MAX);
     CHECK(!tni_add_size(SIZE_MAX, 1, &out));
+    CHECK(tni_area_size(3, 4, 5, &out) && out == 60);
+    CHECK(tni_area_size(0, PTRDIFF_MAX, 8, &out) && out == 0);
+    CHECK(!tni_area_size(-1, 0, 8, &out) && !tni_area_size(0, -1, 8, &out) && !tni_area_size(PTRDIFF_MAX, 1, 8, &out));
+    CHECK(tni_area_size((int64_t)1 << 32, 1, 8, &out) == (sizeof(size_t) > 4));     /* not 0 bytes, where a size has 32 bits */
+    CHECK(tni_area_size(1, ((int64_t)1 << 32) + 5, 3, &out) == (sizeof(size_t) > 4));
+}
+
+/* An allocation of 2^32 doubles is refused, whatever the size of a size. */
+TEST(extents_beyond_a_size)
+{
+    tn_desc d = desc_of(TN_F64);
+    tn_ctx *ctx;
+    d.max_bytes = 1 << 20;
+    ctx = ctx_new(&d);
+    CHECK(!tni_alloc_f64(ctx, (int64_t)1 << 32, 1, "test"));
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "test: ");
+    CHECK(!tn_image_create(ctx, ((int64_t)1 << 32) + 5, 1));
+    CHECK(tn_ctx_status(ctx) != TN_OK);
+    tn_ctx_destroy(ctx);
 }
 
 /* ---- random ------------------------------------------------------------------------------------------------------------ */
@@ -1888,7 +1905,7 @@ TEST(writes_while_recording)
 
 /* ---- threads --------------------------------------------------------------------------------------------------------------------------------------- */
 
-enum { WIDE = 160, BATCH = 700, NUMBERS = 3 };
+enum { WIDE = 160, BATCH = 700, LESS = 90, NUMBERS = 3 };
 
 typedef struct trained { double loss[NUMBERS]; float *weights; int64_t count; } trained;
 
@@ -1902,7 +1919,7 @@ static trained train_large(const tn_desc *desc)
     int k;
     memset(&t, 0, sizeof t);
     if (!CHECK(net_init(&m, ctx, WIDE))) { tn_ctx_destroy(ctx); return t; }
-    for (k = 0; k < NUMBERS; k++) t.loss[k] = net_step(&m, ctx, BATCH);
+    for (k = 0; k < NUMBERS; k++) t.loss[k] = net_step(&m, ctx, test_small() ? LESS : BATCH);
     t.count = tn_params_elements(m.params);
     t.weights = (float *)malloc(sizeof(float) * (size_t)t.count);
     for (i = 0; i < tn_params_count(m.params); i++) {
@@ -1933,6 +1950,7 @@ static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, voi
 TEST(threads_openmp)
 {
     tn_dtype dtype;
+    if (test_small()) printf("LESS threads: batches of %d, not %d\n", LESS, BATCH);
     for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_desc d = desc_of(dtype);
         trained one, again, two, three, odd;
@@ -1984,46 +2002,6 @@ TEST(threads_random)
 }
 
 #ifdef HAVE_PTHREADS
-#include <pthread.h>
-
-/* A host's own pool: a thread per worker, tasks taken from a counter. */
-typedef struct pool_run { int64_t tasks, next; tn_task_fn fn; void *arg; pthread_mutex_t lock; } pool_run;
-typedef struct pool_worker { pool_run *run; int worker; pthread_t thread; } pool_worker;
-
-static void *pool_work(void *user)
-{
-    pool_worker *w = (pool_worker *)user;
-    for (;;) {
-        int64_t task;
-        pthread_mutex_lock(&w->run->lock);
-        task = w->run->next++;
-        pthread_mutex_unlock(&w->run->lock);
-        if (task >= w->run->tasks) return NULL;
-        w->run->fn(w->run->arg, task, w->worker);
-    }
-}
-
-static void pool_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    pool_run run;
-    pool_worker *w = (pool_worker *)malloc(sizeof *w * (size_t)workers);
-    int i;
-    run.tasks = tasks;
-    run.next = 0;
-    run.fn = fn;
-    run.arg = arg;
-    pthread_mutex_init(&run.lock, NULL);
-    (*(int *)user)++;
-    for (i = 0; i < workers; i++) {
-        w[i].run = &run;
-        w[i].worker = i;
-        pthread_create(&w[i].thread, NULL, pool_work, &w[i]);
-    }
-    for (i = 0; i < workers; i++) pthread_join(w[i].thread, NULL);
-    pthread_mutex_destroy(&run.lock);
-    free(w);
-}
-
 TEST(threads_pool)
 {
     tn_desc d = desc_of(TN_F32);
@@ -2068,7 +2046,7 @@ TEST(threads_pool)         { SKIP("pthreads", "a pool of our own"); }
 TEST(threads_two_contexts) { SKIP("pthreads", "two threads"); }
 #endif
 
-TEST_MAIN(numbers_parse, numbers_halfway, numbers_long, numbers_edges, numbers_format, numbers_in_a_comma_locale, text, sizes,
+TEST_MAIN(numbers_parse, numbers_halfway, numbers_long, numbers_edges, numbers_format, numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size,
           philox, random_moments, random_streams, random_prefix,
           allocator, allocation_failures, max_bytes, no_allocation, memory_counts, marks, marks_and_gradients,
           contexts, backend_failures, simd_of_the_environment, fallback_is_logged, bad_operands, reset_tensors, shape_errors, view_errors, first_error_wins,

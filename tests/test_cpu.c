@@ -681,7 +681,7 @@ TEST(random_numbers)
             drop(&clock);
         }
     WORST("uniform: the same bits", worst[0], 0);
-    WORST("normal, in 2^-24", worst[1] * 16777216, 4);
+    WORST("normal, in 2^-24", worst[1] * 16777216, 2);     /* one unit in the last place, of a rounded reference */
     WORST("dropout, in 2^-24", worst[2] * 16777216, 3);
 }
 
@@ -748,7 +748,7 @@ TEST(copies)
         trial   f = begin(t % 6 == 5 ? TN_KERNEL_FILL : TN_KERNEL_COPY, 0);
         tn_view v;
         int     order[3] = {0, 1, 2};
-        for (k = 0; k < 3; k++) n[k] = t % 10 == 9 ? 40 : test_random_int(&seed, t % 13 == 0 ? 0 : 1, 9);
+        for (k = 0; k < 3; k++) n[k] = t % 10 == 9 ? 40 : t % 10 == 7 && k > 0 ? 30 + 37 * k : test_random_int(&seed, t % 13 == 0 ? 0 : 1, 9);
         x = make(&seed, dtype[t % 3], n[0] * n[1] * n[2] * 2);
         v = view(&x, n[0], n[1], n[2]);
         if (t % 2) { order[0] = (int)test_random_int(&seed, 0, 2); order[1] = (order[0] + 1) % 3; order[2] = (order[0] + 2) % 3; }

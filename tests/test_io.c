@@ -156,7 +156,11 @@ static bool same(const tn_tensor *a, const tn_tensor *b)
 
 static bool negative(double v) { return copysign(1, v) < 0; }
 
-static void scratch(char path[TEST_PATH], const char *name) { snprintf(path, TEST_PATH, "build/test_io_%s", name); }
+static void scratch(char path[TEST_PATH], const char *name)
+{
+    const char *folder = getenv("TN_TEST_TMP");      /* programs of several ways run side by side */
+    snprintf(path, TEST_PATH, "%s/test_io_%s", folder ? folder : "build", name);
+}
 
 static unsigned char *read_file(const char *path, size_t *n)
 {

@@ -157,7 +157,7 @@ TEST(layers_make_parameters)
     CHECK(mlp.w->shape[0] == 1 && mlp.b->rank == 2 && mlp.b->shape[1] == 7 && mlp.pb->shape[0] == 3);
     n.dim = 6;
     CHECK_STATUS(tn_norm_init(ps, "norm", &norm, &n), TN_OK);
-    CHECK(tn_item(tn_sum(ctx, norm.gain)) == 6 && norm.desc.eps == 1e-5 && tn_params_find(ps, "norm.gain")->decay_scale == 0);
+    CHECK(tn_item(tn_sum(ctx, norm.gain)) == 6 && norm.desc.eps == (double)1e-5 && tn_params_find(ps, "norm.gain")->decay_scale == 0);
     e.count = 11;
     e.dim = 4;
     CHECK_STATUS(tn_embedding_init(ps, "", &embedding, &e), TN_OK);         /* at the top: no dot */

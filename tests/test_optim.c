@@ -353,7 +353,7 @@ TEST(biases_and_gains_take_no_decay)
     }
     CHECK(!tn_params_at(w.params, 7) && !tn_params_at(w.params, -1) && !tn_params_find(w.params, "a") && !tn_params_find(w.params, NULL));
     CHECK_INT(tn_params_group(w.params, "a.m.", 0.1, 0.5), 4);
-    CHECK(tn_params_find(w.params, "a.m.p")->lr_scale == 0.1 && tn_params_find(w.params, "a.m.p")->decay_scale == 0.5);
+    CHECK(tn_params_find(w.params, "a.m.p")->lr_scale == (double)0.1 && tn_params_find(w.params, "a.m.p")->decay_scale == 0.5);
     CHECK(tn_params_find(w.params, "a.l.w")->lr_scale == 1);
     CHECK_INT(tn_params_group(w.params, "", 1, 1), 7);
     CHECK_INT(tn_params_group(w.params, "x", 1, 1), 0);
@@ -920,7 +920,7 @@ TEST(init_of_the_layers)
     check_init(e.w, 1, false);
     nd.dim = 30;
     CHECK_STATUS(tn_norm_init(w.params, "n", &n, &nd), TN_OK);
-    CHECK(moments_of(n.gain).low == 1 && moments_of(n.gain).high == 1 && n.desc.eps == 1e-5);
+    CHECK(moments_of(n.gain).low == 1 && moments_of(n.gain).high == 1 && n.desc.eps == (double)1e-5);
     nd.no_gain = true;
     CHECK_STATUS(tn_norm_init(w.params, "n2", &n, &nd), TN_OK);
     CHECK(n.gain == NULL);

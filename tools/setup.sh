@@ -1,11 +1,28 @@
 #!/bin/sh
 # sh tools/setup.sh: installs what `make demo` and `make test` need on Debian or Ubuntu, as root or through sudo, and says what it
 # did. It asks nothing; when all is there it changes nothing and needs no network. On other systems it names what is missing.
+# --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
 set -eu
+check=''
+for option; do
+    case $option in
+    --check) check=yes ;;
+    *) echo "setup: $option is unknown; there is --check" >&2; exit 2 ;;
+    esac
+done
 cd "$(dirname "$0")/.."
 
 # Each need is tried, not looked up in a list of packages: a compiler from elsewhere is as good.
 builds() { echo 'int main(void) { return 0; }' | "$@" - -o /dev/null; }
+# RUNNER COMPILER...: what the compiler makes can be run
+runs() {
+    runner=$1
+    shift
+    program=$(mktemp) && echo 'int main(void) { return 0; }' | "$@" - -o "$program.exe" && $runner "$program.exe"
+    status=$?
+    rm -f "$program" "$program.exe"
+    return $status
+}
 look() {
     names='' packages=''
     need "make"                make              make --version
@@ -18,7 +35,21 @@ look() {
     need "sanitizers of clang" libclang-rt-dev   builds clang -fsanitize=address,undefined -x c
     need "stb_image_write.h"   libstb-dev        test -f "${STB:-/usr/include/stb}/stb_image_write.h"
     need "gunzip"              gzip              gunzip --version
+    if [ "$check" ]; then look_for_check; fi
 }
+look_for_check() {
+    need "32 bits"             "gcc-i686-linux-gnu libc6-dev-i386-cross"    m32
+    need "gcc for s390x"       "gcc-s390x-linux-gnu libc6-dev-s390x-cross"  builds s390x-linux-gnu-gcc -x c -include math.h -static
+    need "gcc for aarch64"     "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" builds aarch64-linux-gnu-gcc -x c -include math.h -static
+    need "qemu for s390x"      qemu-user         runs qemu-s390x s390x-linux-gnu-gcc -x c -static
+    need "qemu for aarch64"    qemu-user         runs qemu-aarch64 aarch64-linux-gnu-gcc -x c -static
+    need "gcc for Windows"     gcc-mingw-w64-x86-64 runs "test -s" x86_64-w64-mingw32-gcc -x c -include math.h
+    need "wine"                wine64            runs "sh tests/wine.sh" x86_64-w64-mingw32-gcc -x c -static
+    need "thread sanitizer"    gcc               runs "sh tests/fixed.sh" gcc -fsanitize=thread -x c
+    need "pkg-config"          pkg-config        pkg-config --version
+    need "cmake"               cmake             cmake --version
+}
+m32() { builds i686-linux-gnu-gcc -x c -include math.h -static || builds gcc -m32 -x c -include math.h -static; }
 # clang++ uses the newest gcc folder it finds, whether that has C++ headers or not.
 clang_stdcxx() {
     version=$(clang -v 2>&1 | sed -n 's/^Selected GCC.*\/\([0-9]*\).*/\1/p' || :)

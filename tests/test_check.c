@@ -1,0 +1,118 @@
+/* test_check.c: what other systems do differently: replacing files */
+
+#include "test.h"
+
+static void path_of(char path[TEST_PATH], const char *name)
+{
+    const char *folder = getenv("TN_TEST_TMP");
+    snprintf(path, TEST_PATH, "%s/test_check_%s", folder ? folder : "build", name);
+}
+
+static bool write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    bool  ok = f && fwrite(text, 1, strlen(text), f) == strlen(text);
+    return CHECK(f && fclose(f) == 0 && ok);
+}
+
+static bool text_is(const char *path, const char *text)
+{
+    char   got[64] = "";
+    FILE  *f = fopen(path, "rb");
+    size_t n = f ? fread(got, 1, sizeof got - 1, f) : 0;
+    if (f) fclose(f);
+    return n == strlen(text) && memcmp(got, text, n) == 0;
+}
+
+/* An allocator that looks for a file at each call, and once it is there keeps it open, as a virus scanner or a copying program might. */
+typedef struct holder { char path[TEST_PATH + 8]; FILE *file; } holder;
+
+static void *holder_alloc(size_t bytes, void *user)
+{
+    holder *h = (holder *)user;
+    if (!h->file) h->file = fopen(h->path, "rb");
+    return malloc(bytes);
+}
+
+static void holder_release(void *p, size_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    free(p);
+}
+
+static tn_params *one_parameter(tn_ctx *ctx)
+{
+    static const int64_t shape[] = {3};
+    tn_params *params = tn_params_create(ctx);
+    tn_init    init;
+    memset(&init, 0, sizeof init);
+    CHECK(tn_params_add(params, "w", 1, shape, init));
+    return params;
+}
+
+/* A save replaces what is there, again and again. */
+TEST(saves_replace)
+{
+    char       path[TEST_PATH];
+    tn_ctx    *ctx;
+    tn_params *params;
+    int        i;
+    path_of(path, "again.safetensors");
+    REQUIRE(write_text(path, "old"));
+    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    params = one_parameter(ctx);
+    for (i = 0; i < 3; i++) {
+        CHECK_STATUS(tn_params_save(params, path), TN_OK);
+        CHECK_STATUS(tn_params_load(params, path), TN_OK);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    CHECK(remove(path) == 0);
+}
+
+/* Where a file that is open cannot be renamed the save fails, and the old file is still there. Elsewhere it succeeds. */
+TEST(a_failed_replace_keeps_the_old)
+{
+    char       path[TEST_PATH];
+    holder     h;
+    tn_desc    desc;
+    tn_ctx    *ctx;
+    tn_params *params;
+    path_of(path, "held.safetensors");
+    snprintf(h.path, sizeof h.path, "%s.tmp", path);
+    h.file = NULL;
+    remove(h.path);
+    REQUIRE(write_text(path, "old"));
+    memset(&desc, 0, sizeof desc);
+    desc.allocator.alloc = holder_alloc;
+    desc.allocator.release = holder_release;
+    desc.allocator.user = &h;
+    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    params = one_parameter(ctx);
+    if (tn_params_save(params, path) == TN_OK) CHECK_STATUS(tn_params_load(params, path), TN_OK);
+    else {
+        CHECK_ERROR(ctx, TN_ERR_FILE, "could not be replaced");
+        CHECK(text_is(path, "old"));
+    }
+    CHECK(h.file != NULL);
+    if (h.file) fclose(h.file);
+    remove(h.path);
+    tn_ctx_destroy(ctx);
+    CHECK(remove(path) == 0);
+}
+
+/* A folder is not replaced, and nothing stays beside it. */
+TEST(a_folder_is_not_replaced)
+{
+    tn_ctx    *ctx;
+    tn_params *params;
+    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    params = one_parameter(ctx);
+    CHECK_STATUS(tn_params_save(params, "tests"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "could not be replaced");
+    CHECK(!test_exists("tests.tmp"));
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(saves_replace, a_failed_replace_keeps_the_old, a_folder_is_not_replaced)
