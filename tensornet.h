@@ -2760,7 +2760,7 @@ TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REA
         for (four[i] = lane[i][0], k = 1; k < TNI_W; k++) four[i] += lane[i][k];
 #elif TNI_BITS == 32
 #if TNI_LEVEL == 2
-#define TNI_HALF(v) _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))
+#define TNI_HALF(v) _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, v, 0), _mm512_maskz_extractf32x8_ps(0xff, v, 1))
 #else
 #define TNI_HALF(v) (v)
 #endif
@@ -2768,7 +2768,7 @@ TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REA
     _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1)));
 #else
 #if TNI_LEVEL == 2
-#define TNI_HALF(v) _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1))
+#define TNI_HALF(v) _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1))
 #else
 #define TNI_HALF(v) (v)
 #endif
