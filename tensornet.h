@@ -424,7 +424,7 @@ typedef enum tn_eigh_order {
 typedef struct tn_eigh_desc {
     tn_eigh_order order;
     int64_t       top;           /* keep so many, the first in this order; 0: all */
-    bool          no_vectors;    /* values only: several times faster             */
+    bool          no_vectors;    /* values only: quicker, by another way: their last digits may differ */
     bool          measure;
 } tn_eigh_desc;
 
@@ -508,7 +508,9 @@ typedef struct tn_lanczos_result {
 
 /* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
    Saad 2008. Multiple values are found with all their vectors: when the pairs stand, a block of new random vectors
-   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not. */
+   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not.
+   Values that are crowded when measured by |A|, as the smallest of a positive matrix often are, come slowly: give such
+   a search a larger basis, or the products of the inverse. */
 TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
 
@@ -1668,17 +1670,22 @@ static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
-/* n m zeroed doubles for a host algorithm. */
-static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+/* n m doubles for a host algorithm. */
+static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     size_t bytes;
-    double *p;
     if (!tni_area_size(n, m, 8, &bytes)) {
         tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit a size", what, (long long)n, (long long)m);
         return NULL;
     }
-    p = (double *)tni_alloc(ctx, bytes, what);
-    if (p) memset(p, 0, bytes);
+    return (double *)tni_alloc(ctx, bytes, what);
+}
+
+/* The same, zeroed. */
+static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+{
+    double *p = tni_room_f64(ctx, n, m, what);
+    if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
     return p;
 }
 
@@ -2166,17 +2173,20 @@ struct tni_algebra {
     /* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. */
     void   (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c);
     double (*dot)(int64_t n, const double *x, const double *y);
-    void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x                 */
+    void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x              */
     void   (*scale)(int64_t n, double alpha, double *x);
-    void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y]    */
+    void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
     /* A -= v w^T + w v^T, unless v is NULL, then y = A x, of all but the first `from` rows and columns; of A the
        upper triangle is read and written. */
-    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y);
-    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL           */
+    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+                          const double *x, double *y);
+    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
     /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
     tni_sums (*poles)(int64_t n, const double *d, const double *z, double origin, double tau);
-    void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);   /* w_i *= pole_i/(d_i - other) */
-    void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);   /* z_i/pole_i, of unit length */
+    /* w_i *= pole_i/(d_i - other) */
+    void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);
+    /* row_i = z_i/pole_i, then to unit length */
+    void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
 };
 
 #ifdef TN_USE_BLAS
@@ -4275,8 +4285,10 @@ TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items
 
 #if TNI_BITS == 64
 /* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
-TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c)
+TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
+                               double beta, tni_mat c)
 {
+    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
     TNI_T(gemm) g;
     if (m == 0 || n == 0) return;
     memset(&g, 0, sizeof g);
@@ -4287,7 +4299,7 @@ TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t 
     g.alpha = alpha;
     g.beta = beta;
     TNI_T(gemm_turn)(&g, h->bytes);
-    TNI_T(gemm_one)(&g, 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT ? &tni_alone : h->pool, h->blocks, h->bytes);
+    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
 TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
@@ -4340,27 +4352,29 @@ TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, do
 }
 
 /* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
-#define TNI_EACH(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi, const TNI_V *wi, const TNI_V *xi,
-                                     const double *v, const double *w, const double *x, double *y, TNI_V *sums)
+#define TNI_FOUR(X) X(0) X(1) X(2) X(3)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi, const TNI_V *wi,
+                                     const TNI_V *xi, const double *v, const double *w, const double *x, double *y, TNI_V *sums)
 {
     double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
-    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k), b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
+    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
+    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k);
     if (update) {
         TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
 #define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
-        TNI_EACH(TNI_STEP)
+        TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
     }
 #define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
-    TNI_EACH(TNI_STEP)
+    TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
     TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
 }
 
 /* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
    of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y)
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+                             const double *x, double *y)
 {
     int64_t i, j, r, c, begin;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
@@ -4378,7 +4392,7 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double 
         if (rows < 4) break;
 #define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
                     xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
-        TNI_EACH(TNI_STEP)
+        TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
         j = i + 4;
         begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
@@ -4387,13 +4401,13 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double 
             TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
         if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
 #define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
-        TNI_EACH(TNI_STEP)
+        TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
     }
 }
-#undef TNI_EACH
 
-TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y)
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+                                 const double *x, double *y)
 {
     if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
     else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
@@ -4402,28 +4416,32 @@ TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t str
 /* Four vectors of each row at a time; of the two rows that a rotation turns the next one wants the upper, y. */
 TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double *strip)
 {
+#define TNI_BEGIN(q) TNI_V y##q = TNI_LOAD(row + q * TNI_W, TNI_W);
+#define TNI_STEP(q)  { \
+        TNI_V x = TNI_LOAD(row + q * TNI_W, TNI_W); \
+        TNI_STORE(row + TNI_STRIP + q * TNI_W, s * x + c * y##q, TNI_W); \
+        y##q = c * x - s * y##q; }
+#define TNI_END(q)   TNI_STORE(row + q * TNI_W, y##q, TNI_W);
     int at;
     for (at = 0; at < TNI_STRIP; at += 4 * TNI_W) {
         const double *p = list;
         while (p < end) {
             double *row = strip + (int64_t)p[0] * TNI_STRIP + at;
             int64_t count = (int64_t)p[1];
-            TNI_V   y0 = TNI_LOAD(row, TNI_W), y1 = TNI_LOAD(row + TNI_W, TNI_W), y2 = TNI_LOAD(row + 2 * TNI_W, TNI_W), y3 = TNI_LOAD(row + 3 * TNI_W, TNI_W);
+            TNI_FOUR(TNI_BEGIN)
             for (p += 2; count > 0; count--, p += 2) {
                 const TNI_V c = TNI_SET(p[0]), s = TNI_SET(p[1]);
-                TNI_V       x0, x1, x2, x3;
                 row -= TNI_STRIP;
-                x0 = TNI_LOAD(row, TNI_W); x1 = TNI_LOAD(row + TNI_W, TNI_W); x2 = TNI_LOAD(row + 2 * TNI_W, TNI_W); x3 = TNI_LOAD(row + 3 * TNI_W, TNI_W);
-                TNI_STORE(row + TNI_STRIP, s * x0 + c * y0, TNI_W);
-                TNI_STORE(row + TNI_STRIP + TNI_W, s * x1 + c * y1, TNI_W);
-                TNI_STORE(row + TNI_STRIP + 2 * TNI_W, s * x2 + c * y2, TNI_W);
-                TNI_STORE(row + TNI_STRIP + 3 * TNI_W, s * x3 + c * y3, TNI_W);
-                y0 = c * x0 - s * y0; y1 = c * x1 - s * y1; y2 = c * x2 - s * y2; y3 = c * x3 - s * y3;
+                TNI_FOUR(TNI_STEP)
             }
-            TNI_STORE(row, y0, TNI_W); TNI_STORE(row + TNI_W, y1, TNI_W); TNI_STORE(row + 2 * TNI_W, y2, TNI_W); TNI_STORE(row + 3 * TNI_W, y3, TNI_W);
+            TNI_FOUR(TNI_END)
         }
     }
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
 }
+#undef TNI_FOUR
 
 /* Lanes past the last one divide zero by one. */
 TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
@@ -7621,7 +7639,6 @@ static double tni_frobenius(int64_t n, const double *x)
 static double tni_max_f64(double a, double b) { return b > a ? b : a; }
 
 /* Selection sort of values, and of the rows that go with them: few swaps, any number of compares. */
-static bool tni_before_ascending(double a, double b)  { return a < b; }
 static bool tni_before_descending(double a, double b) { return a > b; }
 static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
@@ -7694,7 +7711,8 @@ static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v,
 static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
 /* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w]. V^T C is stored the way C is. */
-static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed, tni_mat c, double *work)
+static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed, tni_mat c,
+                        double *work)
 {
     double *gram = work, *t = gram + w * w, *vt = t + w * w, *product = vt + w * m;
     tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
@@ -7762,7 +7780,8 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
     for (first = 0; first < k; first += TNI_BLOCK) {
         int64_t w = tni_min(TNI_BLOCK, k - first), next = first + w;
         tni_qr_panel(h, m, first, w, at, tau, r);
-        tni_reflect(h, m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true, tni_mat_of(at + next * m + first, 1, m), rest);
+        tni_reflect(h, m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true,
+                    tni_mat_of(at + next * m + first, 1, m), rest);
     }
     for (i = 0; i < k; i++)                                  /* a wide A: the columns that have no reflector */
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
@@ -7785,7 +7804,7 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
    v at once. In large ones a block of reflections is put off: A - sum (v w^T + w v^T) stands for A, and is
    formed at the block's end by one matrix product.
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
-enum { TNI_TRIDIAGONAL_SMALL = 320 };
+enum { TNI_TRIDIAGONAL_SMALL = 512 };
 
 static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
 
@@ -7822,7 +7841,8 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
 }
 
 /* Rows first .. first+w-1; ws gets [V;W;V], where V and W have a row for each reflection. */
-static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e, double *tau, double *ws)
+static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e, double *tau,
+                                  double *ws)
 {
     double *vs = ws, *partners = ws + w * n, coefficient[2 * TNI_BLOCK];
     int64_t k;
@@ -7857,7 +7877,8 @@ static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int6
     int64_t i, height = 2 * TNI_BLOCK;
     tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
     for (i = next; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, -1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1, tni_rows(a + i * n + i, n));
+        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, -1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
+                    tni_rows(a + i * n + i, n));
 }
 
 static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
@@ -8027,7 +8048,8 @@ static void tni_merge_root(const tni_merge *m, int64_t j)
     double low = 0, high = gap, tau = 0.5 * gap, origin = m->d[j], width = gap;
     int    step;
     for (step = 0; step < TNI_ROOT_STEPS; step++) {
-        tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau), phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
+        tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau);
+        tni_sums phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
         double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope, left = (m->d[j] - origin) - tau, next;
         if (fabs(value) <= TNI_EPS * (8 * (phi.value - psi.value) + 1 / m->rho + fabs(tau) * slope)) break;
         if (value < 0) low = tau;
@@ -8047,7 +8069,8 @@ static void tni_merge_root(const tni_merge *m, int64_t j)
             high -= gap;
         }
         if (step % 8 == 7) {                                 /* too slow: half of it, by magnitude where that is known */
-            if (high - low > 0.25 * width) next = low * high > 0 ? copysign(sqrt(fabs(low)) * sqrt(fabs(high)), low) : 0.5 * (low + high);
+            double half = low * high > 0 ? copysign(sqrt(fabs(low)) * sqrt(fabs(high)), low) : 0.5 * (low + high);
+            if (high - low > 0.25 * width) next = half;
             width = high - low;
         }
         if (!(next > low && next < high)) next = 0.5 * (low + high);
@@ -8124,8 +8147,8 @@ static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, doub
         int64_t row = order[i];
         if (rho * fabs(u[row]) <= nothing) { support[row] = TNI_DONE; continue; }
         if (held >= 0) {
-            double both = hypot(u[row], u[held]), c = u[row] / both, s = u[held] / both, apart = d[row] - d[held], dh = d[held], dr = d[row];
-            if (fabs(apart * c * s) <= nothing) {
+            double both = hypot(u[row], u[held]), c = u[row] / both, s = u[held] / both, dh = d[held], dr = d[row];
+            if (fabs((dr - dh) * c * s) <= nothing) {
                 v->host->by->rotate(n, c, s, z + held * v->stride, z + row * v->stride);
                 u[row] = both;
                 d[held] = dh * c * c + dr * s * s;
@@ -8159,7 +8182,8 @@ static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const dou
 static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z, const int64_t *count)
 {
     const tni_host *h = v->host;
-    int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND], k = up + count[TNI_SECOND], i;
+    int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND], i;
+    int64_t k = up + count[TNI_SECOND];
     double *lower = v->packed + up * n1, *done = lower + down * n2;
     h->by->gemm(h, k, n1, up, 1, tni_rows(v->turn, k), tni_rows(v->packed, n1), 0, tni_rows(z, v->stride));
     h->by->gemm(h, k, n2, down, 1, tni_rows(v->turn + count[TNI_FIRST], k), tni_rows(lower, n2), 0, tni_rows(z + n1, v->stride));
@@ -8285,23 +8309,58 @@ static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double 
                     tni_mat_of(z + first + 1, 1, n), work);
 }
 
+/* Ascending: one walk along each cycle of the order, so that a row moves once. */
+static void tni_eigh_sort(int64_t n, double *values, double *vectors, double *work)
+{
+    double   value, *row = work;
+    int64_t *order = (int64_t *)(void *)(row + n), i, to, from;
+    const size_t bytes = (size_t)n * sizeof *row;
+    tni_sort_index(n, values, order, order + n);
+    for (i = 0; i < n; i++) {
+        if (order[i] == i) continue;
+        value = values[i];
+        if (vectors) memcpy(row, vectors + i * n, bytes);
+        for (to = i; order[to] != i; to = from) {
+            from = order[to];
+            values[to] = values[from];
+            if (vectors) memcpy(vectors + to * n, vectors + from * n, bytes);
+            order[to] = to;
+        }
+        values[to] = value;
+        if (vectors) memcpy(vectors + to * n, row, bytes);
+        order[to] = to;
+    }
+}
+
+static tn_status tni_eigh_scaled(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
+{
+    double   *e = work, *tau = e + n, *rest = tau + n;
+    tn_status s;
+#ifdef TN_USE_BLAS
+    if (n <= TNI_LAPACK_MOST) return tni_lapack_eigh(n, a, values, vectors, work);
+#endif
+    tni_tridiagonal(h, n, a, values, e, tau, rest);
+    s = tni_eigh_tridiagonal(h, n, values, e, vectors, rest);
+    if (s == TN_OK && vectors && n > 1) tni_eigh_back(h, n, a, tau, vectors, rest);
+    return s;
+}
+
 /* Eigenvalues, ascending, of the symmetric a[n,n], which is used up (and of which the upper triangle counts).
    vectors: [n,n], row i belongs to values[i], its largest component is positive; or NULL.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
 static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
-    double    largest = tni_largest(n, n, tni_rows(a, n)), scale, *e = work, *tau = e + n, *rest = tau + n;
+    double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
     tn_status s;
     int64_t   i;
     if (n == 0) return TN_OK;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     scale = tni_unit_scale(largest);
     h->by->scale(n * n, scale, a);
-    tni_tridiagonal(h, n, a, values, e, tau, rest);
-    if ((s = tni_eigh_tridiagonal(h, n, values, e, vectors, rest)) != TN_OK) return s;
-    if (vectors && n > 1) tni_eigh_back(h, n, a, tau, vectors, rest);
+    s = tni_eigh_scaled(h, n, a, values, vectors, work);
+    if (s != TN_OK) return s;
     tni_scale_by(n, 1 / scale, values);
-    tni_sort_rows(n, values, tni_before_ascending, n, vectors, NULL);
+    tni_eigh_sort(n, values, vectors, work);
     for (i = 0; vectors && i < n; i++)
         if (tni_points_down(n, vectors + i * n, 1)) h->by->scale(n, -1, vectors + i * n);
     return TN_OK;
@@ -8775,7 +8834,8 @@ static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 }
 
 /* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is used up; scratch: [k,n]. */
-static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d, const double *right, double *scratch)
+static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d,
+                               const double *right, double *scratch)
 {
     double  size = tni_frobenius(m * n, a), rest;
     int64_t i, j;
@@ -8802,7 +8862,8 @@ static void tni_symmetrise(int64_t n, double *a)
 static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top, double *room)
 {
     int64_t   n = a->shape[0];
-    double   *vectors = tni_aligned(room), *values = vectors + n * n, *matrix = values + n, *work = matrix + n * n, *again = work + tni_eigh_work(n);
+    double   *vectors = tni_aligned(room), *values = vectors + n * n, *matrix = values + n, *work = matrix + n * n;
+    double   *again = work + tni_eigh_work(n);
     double   *wanted = desc->no_vectors ? NULL : vectors;
     tni_host  h = tni_decomp_host(ctx, n, again + (desc->measure ? n * n : 0));
     tn_status s = tni_decomp_read(ctx, "eigh", a, matrix);
@@ -8867,7 +8928,7 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
     if (n != a->shape[1]) return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
     if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return out->status = TN_ERR_ARG;
     size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
-    if (!(room = tni_alloc_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
+    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_eigh_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
     if (out->status != TN_OK) tn_eigh_destroy(out);
@@ -10874,7 +10935,10 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
     return s;
 }
 
-/* Few pairs of a large problem, and is Q formed for them? */
+/* Few pairs of a large problem, and is Q formed for them? Measured in seconds of one core, exact against products: size
+   768, 10 pairs: 0.44, 0.08; 1024 (h = 2048), 10 pairs: 1.22, 0.21, 32 pairs: 1.22, 0.37; 1024 (n = 1600), 10 pairs: 1.63,
+   0.15. The bounds keep well inside of that, since spectra differ. Formed against by factors: n 1024, h 2048: 0.21, 0.55;
+   n 4096, h 16384: 17, 21; forming costs h n^2 and some 300 products 8 h n each, at an eighth of the speed. */
 static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
 {
     int64_t size = tni_min(n, 2 * h);
@@ -11134,6 +11198,7 @@ tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
     out->values = e.values;
     e.values = NULL;
+    tn_eigen_destroy(&e);                                    /* vectors, where they came along */
     tni_free_f64(cp->ctx, values, cp->out, out->count);
     tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);

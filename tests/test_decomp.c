@@ -88,6 +88,8 @@ static double off_product(int64_t m, int64_t n, int64_t k, const double *a, cons
     return sqrt(size > 0 ? difference / size : difference);
 }
 
+static bool ascending(double a, double b) { return a < b; }
+
 /* An independent oracle: cyclic two-sided Jacobi. Values ascending. Golub & Van Loan 2013, 8.5 */
 static void jacobi_oracle(int64_t n, double *a, double *values)
 {
@@ -112,7 +114,7 @@ static void jacobi_oracle(int64_t n, double *a, double *values)
                 }
             }
     for (int64_t i = 0; i < n; i++) values[i] = a[i * n + i];
-    tni_sort_rows(n, values, tni_before_ascending, 0, NULL, NULL);
+    tni_sort_rows(n, values, ascending, 0, NULL, NULL);
 }
 
 /* ---- the inner eigensolver */

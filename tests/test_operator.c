@@ -1772,6 +1772,378 @@ static void memory_that_ends(const tn_backend *backend)
 TEST(no_memory)              { memory_that_ends(NULL); }
 TEST(no_memory_on_reference) { memory_that_ends(tn_reference_backend()); }
 
+/* ---- few pairs of a large operator, spectra, spaces ------------------------------------------------ */
+
+/* The largest |Q v - l v| / |l_0| with the dense Q, or departure from orthonormal rows. */
+static double worst_residual(world *w, const tn_cp *cp, const tn_eigen *e)
+{
+    double *values = host(e->values), *vectors = host(e->vectors), worst = 0;
+    for (int64_t o = 0; o < e->outputs; o++) {
+        tn_tensor *q = tn_cp_interaction_of(cp, o), *v = tn_tensor_2d(w->ctx, TN_REAL, e->count, e->n);
+        double    *qv;
+        tn_write(v, TN_F64, vectors + o * e->count * e->n, e->count * e->n);
+        qv = host(tn_matmul(w->ctx, v, q));
+        for (int64_t i = 0; i < e->count; i++) {
+            const double *vi = vectors + (o * e->count + i) * e->n;
+            for (int64_t j = 0; j < e->n; j++) qv[i * e->n + j] -= values[o * e->count + i] * vi[j];
+            rise(&worst, frobenius(qv + i * e->n, e->n) / fabs(values[o * e->count]));
+            for (int64_t j = 0; j <= i; j++) rise(&worst, fabs(inner_product(vi, vectors + (o * e->count + j) * e->n, e->n) - (i == j)));
+        }
+        tn_tensor_destroy(q);
+    }
+    return worst;
+}
+
+/* By products with Q itself (n <= 2h), against the exact values. */
+TEST(few_pairs_of_a_large_operator)
+{
+    world       w;
+    double      worst = 0;
+    int64_t     n = 1024, h = 515, k = 12;
+    tn_cp      *cp;
+    tn_eigen    few, again;
+    tn_spectrum all;
+    if (!open_world(&w, TN_F64, 71)) return;
+    cp = any_square_cp(&w, 2, 1, h, n, true);
+    CHECK_STATUS(tn_cp_spectrum(cp, 0, &all), TN_OK);
+    CHECK_STATUS(tn_cp_eigen_all(cp, k, &few), TN_OK);
+    CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w, 1, 0), k, &again), TN_OK);
+    CHECK(few.count == k && few.n == n && all.count == n);
+    WORST("few pairs against all: values", test_frobenius(host(few.values), host(all.values), k), 1e-12);
+    rise(&worst, worst_residual(&w, cp, &few));
+    WORST("few pairs: Q v = l v, orthonormal", worst, 2e-12);
+    CHECK(same_bits(few.values, again.values) && same_bits(few.vectors, again.vectors));
+    tn_eigen_destroy(&few);
+    tn_eigen_destroy(&again);
+    tn_spectrum_destroy(&all);
+    close_world(&w);
+}
+
+/* By products with the factors (2h < n). The encoders are the same h orthonormal rows, so that P holds the eigenvalues: clusters of
+   1e-9, triple ones, both signs. */
+TEST(few_clustered_pairs_by_factors)
+{
+    enum { OUT = 2, K = 10 };
+    int64_t n = 1100, h = 513;
+    for (size_t d = 0; d < 2; d++) {
+        world    w;
+        double  *p, *f, *v, *values, worst = 0;
+        tn_cp   *cp;
+        tn_eigen e;
+        if (!open_world(&w, both[d], 73)) return;
+        p = room(OUT * h);
+        f = room(h * n);
+        v = noise(&w, n);
+        for (int64_t i = 0; i < h; i++)                       /* rows of I - 2 v v^T / |v|^2 */
+            for (int64_t j = 0; j < n; j++) f[i * n + j] = (i == j) - 2 * v[i] * v[j] / inner_product(v, v, n);
+        for (int64_t i = 0; i < h; i++) {
+            p[i] = i < 3 ? 2 : i < 6 ? -1.5 - 1e-9 * (double)i : i < 8 ? 1.25 : 1 - (double)i / (double)h;
+            p[h + i] = (i % 2 ? -1 : 1) * pow(0.8, (double)i);
+        }
+        cp = cp_of(&w, OUT, h, n, p, f, f);
+        if (!CHECK_STATUS(tn_cp_eigen_all(cp, K, &e), TN_OK)) return;
+        values = host(e.values);
+        for (int64_t i = 0; i < K; i++) {
+            double a = i < 3 ? 2 : i < 6 ? -1.5 - 1e-9 * (double)(8 - i) : i < 8 ? 1.25 : p[i];
+            rise(&worst, fabs(values[i] - a));
+            rise(&worst, fabs(values[K + i] - p[h + i]));
+        }
+        rise(&worst, worst_residual(&w, cp, &e) / 2);
+        report("clustered pairs by factors", both[d], worst);
+        tn_eigen_destroy(&e);
+        close_world(&w);
+    }
+}
+
+/* With all values the rank is exact; with some it lies in the interval, which closes; the norm is the dense one's, whether it comes
+   from K (many outputs) or from Q. */
+TEST(spectra_bound_the_effective_rank)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double norms = 0, ranks = 0, slack = both[d] == TN_F64 ? 1e-9 : 1e-3;
+        if (!open_world(&w, both[d], 79)) return;
+        for (size_t i = 0; i < SHAPES; i++) {
+            shape       s = shapes[i];
+            tn_cp      *cp = any_square_cp(&w, 2, s.o, s.h, s.n, i % 2 == 0);
+            double     *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *exact;
+            tn_spectrum all, some;
+            tn_eigen    e;
+            int64_t     most;
+            if (!CHECK_STATUS(tn_cp_spectrum(cp, 0, &all), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
+            most = all.count;
+            exact = host(all.rank_low);
+            CHECK(all.outputs == s.o && most == e.count);
+            CHECK(test_frobenius(host(all.values), host(e.values), s.o * most) <= bound_of(both[d]));
+            for (int64_t o = 0; o < s.o; o++) {
+                CHECK(exact[o] == host(all.rank_high)[o]);
+                rise(&ranks, fabs(exact[o] - tn_effective_rank(host(e.values) + o * most, most)) / exact[o]);
+                rise(&norms, fabs(host(all.norm)[o] - frobenius(plain + o * s.n * s.n, s.n * s.n)) / host(all.norm)[o]);
+            }
+            for (int64_t k = 1; k <= most; k++) {
+                if (!CHECK_STATUS(tn_cp_spectrum(cp, k, &some), TN_OK)) break;
+                CHECK(some.count == k);
+                for (int64_t o = 0; o < s.o; o++) {
+                    double low = host(some.rank_low)[o], high = host(some.rank_high)[o];
+                    CHECK(low <= exact[o] * (1 + slack) && high >= exact[o] * (1 - slack) && low >= 0);
+                    CHECK(k < most ? low <= high : low == high);
+                    rise(&norms, fabs(host(some.norm)[o] - host(all.norm)[o]) / host(all.norm)[o]);
+                }
+                tn_spectrum_destroy(&some);
+                CHECK(!some.values && !some.norm && !some.rank_low && !some.rank_high);
+            }
+            tn_spectrum_destroy(&all);
+            tn_eigen_destroy(&e);
+            tn_cp_destroy(cp);
+            fresh(&w);
+        }
+        report("norms of interaction matrices", both[d], norms);
+        report("effective ranks", both[d], ranks);
+        close_world(&w);
+    }
+}
+
+/* Both ways to the norms, whichever the shape would choose: terms of zeros change h, outputs of zeros change o. */
+TEST(norms_by_terms_and_by_matrices)
+{
+    world       w;
+    int64_t     n = 9, h = 5, more = 200;
+    double     *p, *f0, *f1;
+    tn_cp      *few, *many;
+    tn_spectrum a, b;
+    if (!open_world(&w, TN_F64, 81)) return;
+    few = any_square_cp(&w, 2, 3, h, n, false);
+    p = room(3 * more);
+    f0 = room(more * n);
+    f1 = room(more * n);
+    for (int64_t o = 0; o < 3; o++) memcpy(p + o * more, host(few->p) + o * h, sizeof *p * (size_t)h);
+    memcpy(f0, host(few->f[0]), sizeof *f0 * (size_t)(h * n));
+    memcpy(f1, host(few->f[1]), sizeof *f1 * (size_t)(h * n));
+    many = cp_of(&w, 3, more, n, p, f0, f1);
+    CHECK_STATUS(tn_cp_spectrum(few, 4, &a), TN_OK);
+    CHECK_STATUS(tn_cp_spectrum(many, 4, &b), TN_OK);
+    WORST("norms by terms and by matrices", test_frobenius(host(b.norm), host(a.norm), 3), 1e-13);
+    tn_spectrum_destroy(&a);
+    tn_spectrum_destroy(&b);
+    close_world(&w);
+}
+
+/* S^1/2 Q S^1/2, and: x -> M x, S -> M S M^T leaves its spectrum, as that of any space with its data, as it is. */
+TEST(data_metric)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double dense = 0, same = 0;
+        if (!open_world(&w, both[d], 83)) return;
+        for (int round = 0; round < 8; round++) {
+            int64_t    n = test_random_int(&w.seed, 1, 9), h = test_random_int(&w.seed, 1, 9), rows = 3 * n + 2;
+            double     m[81] = {0}, inverse[81] = {0};
+            tn_tensor *x = any_matrix(&w, rows, n), *to, *back, *moved, *s, *moved_s, *check_s;
+            tn_cp     *cp = any_square_cp(&w, 2, 3, h, n, round % 2 == 1), *metric, *other, *bare, *embedded;
+            tn_eigen   a, b;
+            for (int64_t i = 0; i < n; i++) {                /* bidiagonal M = D (I + N), and its inverse */
+                double v = 1;
+                m[i * n + i] = 1 + (double)i / 4;
+                if (i + 1 < n) m[i * n + i + 1] = 0.5 * m[i * n + i];
+                for (int64_t j = i; j < n; j++, v *= -0.5) inverse[i * n + j] = v / (1 + (double)j / 4);
+            }
+            to = matrix(&w, n, n, m);
+            back = matrix(&w, n, n, inverse);
+            moved = tn_matmul(w.ctx, x, tn_transpose(to, 0, 1));
+            s = tn_scale(w.ctx, tn_matmul(w.ctx, tn_transpose(x, 0, 1), x), 1 / (double)rows);
+            moved_s = tn_scale(w.ctx, tn_matmul(w.ctx, tn_transpose(moved, 0, 1), moved), 1 / (double)rows);
+            metric = tn_cp_data_metric(cp, s);
+            bare = cp_of(&w, 3, h, n, host(cp->p), host(cp->f[0]), host(cp->f[1]));
+            embedded = tn_cp_fold_in(bare, back, NULL);      /* the same function of M x */
+            other = tn_cp_data_metric(embedded, moved_s);
+            if (!CHECK(metric && other)) break;
+            CHECK(!metric->constant && metric->order == 2 && metric->in[0] == n);
+            if (!CHECK_STATUS(tn_cp_eigen_all(metric, 0, &a), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(other, 0, &b), TN_OK)) break;
+            rise(&same, test_frobenius(host(b.values), host(a.values), 3 * a.count));
+            check_s = tn_cp_dense(metric, true);             /* tr (S^1/2 Q S^1/2)^2 = tr (Q S Q S) */
+            {
+                tn_tensor *q = tn_cp_interaction_of(bare, 1), *qs = tn_matmul(w.ctx, q, s);
+                double     t = frobenius(host(check_s) + n * n, n * n), u = inner_product(host(qs), host(tn_copy(w.ctx, tn_transpose(qs, 0, 1))), n * n);
+                rise(&dense, fabs(t * t - u) / (t * t));
+                tn_tensor_destroy(q);
+            }
+            tn_eigen_destroy(&a);
+            tn_eigen_destroy(&b);
+            fresh(&w);
+        }
+        report("data metric: any coordinates", both[d], same);
+        report("data metric: trace", both[d], dense);
+        close_world(&w);
+    }
+}
+
+TEST(cosines_of_all_pairs)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world  w;
+        double worst = 0, one = 0;
+        if (!open_world(&w, both[d], 89)) return;
+        for (size_t i = 0; i < SHAPES; i++) {
+            shape      s = shapes[i];
+            tn_cp     *a = any_square_cp(&w, 2, s.o, s.h, s.n, false), *b = any_square_cp(&w, 2, s.o + 1, s.h + 2, s.n, false);
+            double    *pa = plain_symmetric(plain_dense(a), s.o, s.n), *pb = plain_symmetric(plain_dense(b), s.o + 1, s.n), *c, *self;
+            tn_tensor *t = tn_cp_cosines(a, b), *u = tn_cp_cosines(a, a);
+            int64_t    size = s.n * s.n;
+            if (!CHECK(t && u)) break;
+            CHECK(t->shape[0] == s.o && t->shape[1] == s.o + 1);
+            c = host(t);
+            self = host(u);
+            for (int64_t o = 0; o < s.o; o++) {
+                for (int64_t k = 0; k <= s.o; k++)
+                    rise(&worst, fabs(c[o * (s.o + 1) + k] - inner_product(pa + o * size, pb + k * size, size) / frobenius(pa + o * size, size) / frobenius(pb + k * size, size)));
+                rise(&one, fabs(self[o * s.o + o] - 1));
+            }
+            tn_tensor_destroy(t);
+            tn_tensor_destroy(u);
+            tn_cp_destroy(a);
+            tn_cp_destroy(b);
+            fresh(&w);
+        }
+        report("cosines of all pairs", both[d], worst);
+        report("cosines with oneself", both[d], one);
+        close_world(&w);
+    }
+}
+
+TEST(bad_spectra_and_metrics)
+{
+    world       w;
+    double      negative[] = {1, 0, 0, -1}, zeros[] = {0, 0}, f[] = {1, 2, 3, 4};
+    tn_cp      *cp, *zero, *three;
+    tn_spectrum s;
+    tn_tensor  *c;
+    if (!open_world(&w, TN_F64, 97)) return;
+    cp = any_square_cp(&w, 2, 1, 2, 2, false);
+    three = any_square_cp(&w, 3, 1, 2, 2, false);
+    CHECK_STATUS(tn_cp_spectrum(cp, 0, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_cp_spectrum(NULL, 0, &s), TN_ERR_ARG);
+    CHECK_STATUS(tn_cp_spectrum(cp, 3, &s), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "3 pairs of a matrix whose rank is at most 2");
+    CHECK_STATUS(tn_cp_spectrum(three, 0, &s), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "order 3");
+    CHECK(!tn_cp_data_metric(cp, matrix(&w, 2, 2, negative)));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "none below zero");
+    CHECK(!tn_cp_data_metric(cp, any_matrix(&w, 3, 3)));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "s is [3,3], but the operator takes 2 inputs");
+    CHECK(!tn_cp_cosines(cp, three));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "orders 2 and 3");
+    zero = cp_of(&w, 1, 2, 2, zeros, f, f);
+    c = tn_cp_cosines(cp, zero);
+    CHECK(c && host(c)[0] != host(c)[0]);                    /* NaN: a zero has no direction */
+    CHECK_STATUS(tn_cp_spectrum(zero, 1, &s), TN_OK);
+    CHECK(host(s.norm)[0] == 0 && host(s.rank_low)[0] == 0 && host(s.rank_high)[0] == 0);
+    tn_spectrum_destroy(&s);
+    tn_spectrum_destroy(NULL);
+    close_world(&w);
+}
+
+/* Both products, one to three threads, on the default backend; and on one whose memory cannot be touched. */
+TEST(few_pairs_have_the_same_bits_for_any_threads)
+{
+    const int64_t n[2] = {1030, 1100}, h = 516, k = 4;
+    double       *first[2] = {NULL, NULL};
+    world         w[4];
+    int           worlds = 3;
+    const tn_backend *sealed = NULL;
+#ifdef SEALED
+    worlds = 4;
+    sealed = sealed_cpu();
+#endif
+    for (int t = 0; t < worlds; t++) {
+        if (!open_on(&w[t], TN_F32, 91, t < 3 ? t + 1 : 1, t < 3 ? NULL : sealed)) return;
+        for (int way = 0; way < 2; way++) {
+            double  *p = room(h), *f = noise(&w[t], h * n[way]), *g = noise(&w[t], h * n[way]), *v;
+            tn_cp   *cp;
+            tn_eigen e;
+            for (int64_t i = 0; i < h; i++) p[i] = (i % 2 ? -1 : 1) * pow(0.5, (double)i);
+            cp = cp_of(&w[t], 1, h, n[way], p, f, g);
+            if (!CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK)) return;
+            v = host(e.vectors);
+            if (t == 0) first[way] = v;
+            else if (t < 3) CHECK(memcmp(v, first[way], sizeof *v * (size_t)(k * n[way])) == 0);
+            else CHECK(test_frobenius(v, first[way], k * n[way]) <= 1e-5);
+            tn_eigen_destroy(&e);
+        }
+    }
+    for (int t = 0; t < worlds; t++) close_world(&w[t]);
+}
+
+/* Vectors that came along with the values are not kept. */
+TEST(spectra_keep_no_vectors)
+{
+    test_heap   heap = {0, 0, 0, 0, false};
+    tn_desc     desc;
+    tn_ctx     *ctx;
+    tn_tensor  *t[3];
+    int64_t     extents[3][2] = {{1, 512}, {512, 1024}, {512, 1024}};
+    tn_cp      *cp;
+    tn_spectrum s;
+    size_t      live;
+    memset(&desc, 0, sizeof desc);
+    desc.threads = 1;
+    desc.allocator = test_heap_allocator(&heap);
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+    for (int i = 0; i < 3; i++) t[i] = tn_normal(ctx, 2, extents[i], 0, 1);
+    cp = tn_cp_create(ctx, 2, t[0], t + 1, false);
+    tn_ctx_reset(ctx);
+    live = heap.live;
+    CHECK_STATUS(tn_cp_spectrum(cp, 2, &s), TN_OK);
+    tn_spectrum_destroy(&s);
+    CHECK_INT(heap.live, live);
+    tn_ctx_destroy(ctx);
+}
+
+/* Every allocation of a search by products fails once: an error, nothing lost. */
+TEST(no_memory_for_few_pairs)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc   desc;
+    tn_ctx   *ctx;
+    tn_cp    *cp;
+    tn_tensor *f[2], *p;
+    int64_t   n = 1024, h = 512;
+    size_t    live;
+    int       failed = 0;
+    memset(&desc, 0, sizeof desc);
+    desc.threads = 1;
+    desc.allocator = test_heap_allocator(&heap);
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+    p = tn_tensor_2d(ctx, TN_REAL, 1, h);
+    f[0] = tn_tensor_2d(ctx, TN_REAL, h, n);
+    f[1] = tn_tensor_2d(ctx, TN_REAL, h, n);
+    {                                                        /* one unit: Lanczos is done after its first basis */
+        float *zeros = (float *)calloc((size_t)(h * n), sizeof *zeros);
+        if (!CHECK(zeros != NULL)) return;
+        zeros[0] = 1;
+        tn_write(p, TN_F32, zeros, h);
+        tn_write(f[0], TN_F32, zeros, h * n);
+        tn_write(f[1], TN_F32, zeros, h * n);
+        free(zeros);
+    }
+    cp = tn_cp_create(ctx, 2, p, f, false);
+    tn_ctx_reset(ctx);
+    live = heap.live;
+    for (uint64_t k = 1; k < 100; k++) {
+        tn_eigen e;
+        heap.fail_at = heap.count + k;
+        if (tn_cp_eigen_all(cp, 1, &e) == TN_OK) { tn_eigen_destroy(&e); heap.fail_at = 0; break; }
+        heap.fail_at = 0;
+        failed++;
+        CHECK_ERROR(ctx, TN_ERR_MEMORY, "");
+        CHECK(!e.values && !e.vectors);
+        CHECK_INT(heap.live, live);
+    }
+    CHECK(failed > 8 && failed < 99);
+    CHECK_INT(heap.live, live);
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap.live, 0);
+}
+
 TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_tensor_on_sealed, batches_of_none_and_of_any_rank,
           dense_of_every_order, symmetric_forms, folding_in_and_out, folding_out_does_not_fold_into_w_and_v, stack_is_one_operator,
           operators_of_no_terms, residual_operator, split_into_quadratic_linear_constant, split_gives_what_is_asked_for, on_two_inputs,
@@ -1779,5 +2151,8 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           some_pairs_and_one_direction, pairs_of_a_direction, eigen_has_the_same_bits_for_any_threads, truncation, gauge, effective_ranks,
           comparisons_against_dense, invariances, even_and_homogeneous, operators_are_not_recorded, operators_leave_the_arena,
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
-          eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference)
+          eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference,
+          few_pairs_of_a_large_operator, few_clustered_pairs_by_factors, spectra_bound_the_effective_rank, norms_by_terms_and_by_matrices,
+          data_metric, cosines_of_all_pairs, bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads,
+          spectra_keep_no_vectors, no_memory_for_few_pairs)
 
