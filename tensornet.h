@@ -2901,7 +2901,7 @@ TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REA
         for (four[i] = lane[i][0], k = 1; k < TNI_W; k++) four[i] += lane[i][k];
 #elif TNI_BITS == 32
 #if TNI_LEVEL == 2
-#define TNI_HALF(v) _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))
+#define TNI_HALF(v) _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, v, 0), _mm512_maskz_extractf32x8_ps(0xff, v, 1))
 #else
 #define TNI_HALF(v) (v)
 #endif
@@ -2909,7 +2909,7 @@ TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REA
     _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1)));
 #else
 #if TNI_LEVEL == 2
-#define TNI_HALF(v) _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1))
+#define TNI_HALF(v) _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1))
 #else
 #define TNI_HALF(v) (v)
 #endif
@@ -7456,7 +7456,7 @@ static void TNI_T(layernorm_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add[3];
+    bool       add;
     tn_tensor *g[3];
     tn_view    all[3];
     tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, 0, NULL, 0, NULL);
@@ -7464,10 +7464,9 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     int        k, j;
     memset(all, 0, sizeof all);
     for (k = 0; k < 3; k++) {
-        g[k] = n->in[k] ? tni_grad(n->in[k], &add[k]) : NULL;
+        g[k] = k == 0 ? tni_grad(n->in[0], &add) : n->in[k] ? tni_grad_to_add(n->in[k]) : NULL;
         all[k].dtype = n->out->dtype;
         if (!g[k]) continue;
-        if (k > 0 && !add[k] && tni_fill(g[k], 0) != TN_OK) return;
         all[k] = k == 0 ? tni_rows_view(g[k]) : tni_view(g[k]);
         for (j = 0; j < k; j++) apart = apart || (g[j] && tni_root(g[j]) == tni_root(g[k]));
     }
@@ -7477,7 +7476,7 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     c.in[3] = tni_rows_view(n->out->grad);
     c.n_in = 4;
     c.n_out = 3;
-    c.accumulate = g[0] && add[0];
+    c.accumulate = add;
     memcpy(c.out, all, sizeof all);
     if (!apart) tni_run(ctx, &c);
     for (k = 0; apart && k < 3; k++) {           /* gain or bias are a part of x, or one tensor: no kernel writes one place twice */
@@ -10281,10 +10280,11 @@ tn_status tn_modifier_init(tn_params *ps, const char *name, tn_modifier *layer, 
     layer->desc = d;
     in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);
     out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden);
-    whole = tni_modifier_init_w(ps, name, layer, in) && (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
+    whole = (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
     if (whole && d.bias) whole = (layer->c = tni_layer_vector(ps, name, "c", d.hidden, tni_init_bias(in))) != NULL;
     if (whole && !d.no_projection) whole = (layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden, out)) != NULL;
     if (whole && d.out_bias) whole = (layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out))) != NULL;
+    if (whole) whole = tni_modifier_init_w(ps, name, layer, in);         /* last: one seed gives the same V and P for any W */
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 

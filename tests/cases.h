@@ -1319,8 +1319,8 @@ static inline void want_modifier(setting *s)
     plain x = plain_x(s, 0);
     int64_t rows = shape_count(x.rank - 1, x.shape), n = d->in, h = d->hidden, r, i, j, k, next = 2;
     int64_t shape[TN_MAX_RANK];
-    const double *a = s->in[1].v, *b = d->rank ? s->in[next++].v : NULL, *v = s->in[next++].v, *c = d->bias ? s->in[next++].v : NULL;
-    const double *p = d->no_projection ? NULL : s->in[next++].v, *pb = d->out_bias ? s->in[next++].v : NULL;
+    const double *v = s->in[1].v, *c = d->bias ? s->in[next++].v : NULL, *p = d->no_projection ? NULL : s->in[next++].v;
+    const double *pb = d->out_bias ? s->in[next++].v : NULL, *a = s->in[next++].v, *b = d->rank ? s->in[next++].v : NULL;
     double *fx = plain_flat(&x), *mid = (double *)malloc(sizeof(double) * (size_t)h), *y, penalty = 0;
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = d->out;

@@ -777,6 +777,7 @@ TEST(modifier_refuses)
     tn_modifier      m;
     tn_tensor       *penalty = NULL, *x;
     int64_t          none[2] = {0, 4};
+    const int        absurd = 2;                     /* no enumerator: C++ would not let it be cast */
     memset(&d, 0, sizeof d);
     CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "modifier m: extents 0 and 0");
@@ -790,7 +791,7 @@ TEST(modifier_refuses)
     CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "step nan");
     d.step = 0;
-    d.penalty = (tn_penalty)2;
+    memcpy(&d.penalty, &absurd, sizeof d.penalty);
     CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "modifier m: 2 is no penalty");
     d.penalty = TN_PENALTY_L2;
@@ -811,6 +812,66 @@ TEST(modifier_refuses)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- memory --------------------------------------------------------------------------------------------------------------- */
+
+/* All layers, their operators, and the way back; true if everything was made. */
+static bool make_everything(tn_ctx *ctx, tn_params *ps)
+{
+    tn_product_desc   pd;
+    tn_quadratic_desc qd;
+    tn_modifier_desc  md;
+    tn_product        product, back;
+    tn_quadratic      whole, whole_back;
+    tn_modifier       modifier;
+    tn_cp            *cp[3] = {NULL, NULL, NULL};
+    bool              made;
+    int               i;
+    memset(&pd, 0, sizeof pd);
+    memset(&qd, 0, sizeof qd);
+    memset(&md, 0, sizeof md);
+    pd.in = qd.in = md.in = 3;
+    pd.hidden = md.hidden = 4;
+    pd.out = qd.out = md.out = 2;
+    pd.bias = pd.out_bias = qd.bias = md.bias = md.out_bias = true;
+    md.rank = 2;
+    made = tn_product_init(ps, "p", &product, &pd) == TN_OK;
+    CHECK(made || (!product.w && !product.b && tn_params_count(ps) == 0));
+    made = made && tn_quadratic_init(ps, "q", &whole, &qd) == TN_OK && tn_modifier_init(ps, "m", &modifier, &md) == TN_OK;
+    made = made && (cp[0] = tn_cp_from_product(ctx, &product)) && (cp[1] = tn_cp_from_quadratic(ctx, &whole)) && (cp[2] = tn_cp_from_modifier(ctx, &modifier));
+    made = made && tn_product_from_cp(ps, "pp", &back, cp[0]) == TN_OK && tn_quadratic_from_cp(ps, "qq", &whole_back, cp[2]) == TN_OK;
+    made = made && tn_params_tie(ps, "tied", "q.t") == TN_OK;
+    for (i = 0; i < 3; i++) tn_cp_destroy(cp[i]);
+    return made;
+}
+
+TEST(failing_allocations_leave_nothing)
+{
+    test_heap  heap = {0, 0, 0, 0, false};
+    tn_desc    d;
+    tn_ctx    *ctx;
+    uint64_t   fail, blocks;
+    bool       made = false;
+    memset(&d, 0, sizeof d);
+    d.allocator = test_heap_allocator(&heap);
+    REQUIRE(tn_ctx_create(&ctx, &d, NULL) == TN_OK);
+    CHECK(tn_tensor_1d(ctx, TN_REAL, 1) != NULL);                /* the arenas' first blocks */
+    blocks = heap.blocks;
+    for (fail = 1; fail < 2000 && !made; fail++) {
+        tn_params *ps = tn_params_create(ctx);
+        heap.count = 0;
+        heap.fail_at = fail;
+        made = make_everything(ctx, ps);
+        heap.fail_at = 0;
+        if (!made) CHECK_ERROR(ctx, TN_ERR_MEMORY, "");
+        tn_params_destroy(ps);
+        CHECK_INT(heap.blocks, blocks);
+    }
+    printf("%d allocations of layers and operators failed\n", (int)fail - 2);
+    CHECK(made && fail > 40);
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap.blocks, 0);
+}
+
 TEST_MAIN(product_is_its_tensor, product_of_two_is_bilinear, product_backward_needs_no_division, product_refuses, product_begins_with_variance_one,
           whole_tensor_is_its_factors, from_a_full_tensor, conversions_refuse, both_forms_learn_a_tensor, quadratic_begins_with_variance_one,
-          modifier_is_its_tensor, modifier_begins_unmodified, modifier_rounds, modifier_refuses)
+          modifier_is_its_tensor, modifier_begins_unmodified, modifier_rounds, modifier_refuses, failing_allocations_leave_nothing)
