@@ -1,6 +1,8 @@
 # make         builds the examples           make test    everything that can be tested here, in under five minutes
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
-# make clean   removes build/                make install PREFIX=/usr/local DESTDIR=    for pkg-config and CMake; make uninstall
+# make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
+# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, operator: alone
+# make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 
@@ -10,7 +12,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples weights demo test check install uninstall clean
+.PHONY: all examples weights demo test check bench fuzz install uninstall clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -21,7 +23,7 @@ PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
 OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
                $(CC) -fopenmp -include omp.h -x c - -o /dev/null >/dev/null 2>&1 && echo -fopenmp)
 
-build/examples/%: examples/%.c tensornet.h $(PNG_OBJECT)
+build/examples/%: examples/%.c examples/common.h tensornet.h $(PNG_OBJECT)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -I. $(PNG_FLAGS) $< $(PNG_OBJECT) $(LDFLAGS) -o $@ -lm
 
@@ -56,6 +58,27 @@ test check:
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+
+fuzz:
+	@rm -f build/fuzz/*.log
+	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
+	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
+	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+
+# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run of their own.
+
+BENCH     = gemm pieces step operator
+PYTHON    = /usr/bin/python3
+BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
+BENCH_ENV = LD_LIBRARY_PATH="$(BLAS):$$LD_LIBRARY_PATH" ATEN_CPU_CAPABILITY=avx512 BENCH_TORCH="exec $(PYTHON) tools/bench/torch_peer.py"
+
+bench: build/bench/bench
+	@$(BENCH_ENV) $< $(BENCH)
+	@$(if $(filter gemm,$(BENCH)),$(BENCH_ENV) TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $< gemm)
+
+build/bench/bench: $(wildcard tools/bench/*.c) tools/bench/bench.h tensornet.h
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
 
 # ---- for other projects. Nothing is compiled: it is one header, and what pkg-config and CMake want to know of it.
 

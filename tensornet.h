@@ -212,14 +212,19 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
     X(GLU,                    glu)                    /* i0 tn_act                              */ \
     X(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
+    X(PROD,                   prod)                   /* i0 how many factors                    */ \
+    X(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
     X(EMBED,                  embed)                  \
     X(EMBED_BACKWARD,         embed_backward)         \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
     X(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
+    X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
+    X(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
     X(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
-    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) /* accumulate                             */ \
+    X(CHAIN,                  chain)                  \
+    X(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
@@ -281,7 +286,8 @@ TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
 /* ======================================================================
    >>tensor   make, view, read, write, format
    Row-major unless a view says otherwise; strides count elements. Fields are for reading. `data` is
-   the backend's handle: only kernels follow it.
+   the backend's handle: only kernels follow it. A dead tensor has no context that could keep a message: calls that
+   get nothing else return NULL, TN_ERR_ARG, -1 or NaN and no more.
    ====================================================================== */
 
 struct tn_tensor {
@@ -336,7 +342,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    ====================================================================== */
 
 typedef enum tn_act {
-    TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID
+    TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID,
+    TN_ACT_ABS,                 /* |x|; slope 0 at 0                                              */
+    TN_ACT_ROUND                /* to the nearest integer, ties to even; slope 1 (straight-through) */
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
@@ -357,15 +365,23 @@ TN_API tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *
 TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);
 /* y = act(x[..,:h]) (x) x[..,h:]: bilinear with TN_ACT_NONE.   x [..,2h] -> [..,h]   Shazeer 2020 */
 TN_API tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind);
+/* y = x[..,:h] (x) x[..,h:2h] (x) ...: the product of the k >= 1 equal parts of the last axis.   x [..,k h] -> [..,h] */
+TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
 /* [x;1]: appends a column of ones to the last axis */
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
 /* rows of a table.   table [v,d]  ids I32 [..] -> [..,d]   an id outside [0,v) gives zeros and an error at sync */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
 /* x / rms(x) * gain.   gain [c] or NULL.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
+/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL.   Ba, Kiros & Hinton 2016 */
+TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
 /* Act only while recording; else they return x. */
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal            */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /* inverted: kept / (1-p)      */
+/* The product of a chain of matrices, m [b,n,d,d], n >= 1, with its scale apart, so that long chains neither overflow nor vanish:
+   M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   y [b,d,d] of Frobenius norm 1; log_norm [b], or NULL if not wanted.
+   Where the product is zero y is zero, log_norm -inf and the gradient zero. Matrix product states: Stoudenmire & Schwab 2016 */
+TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
@@ -455,6 +471,46 @@ typedef struct tn_svd_result {
 TN_API tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
 TN_API void      tn_svd_destroy(tn_svd_result *r);
 
+/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- */
+
+/* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the search. */
+typedef tn_status (*tn_product_fn)(void *user, int64_t count, const double *x, double *y);
+
+typedef enum tn_lanczos_end {
+    TN_LANCZOS_MAGNITUDE = 0,    /* largest |value| first    */
+    TN_LANCZOS_LARGEST,          /* from the largest down    */
+    TN_LANCZOS_SMALLEST          /* from the smallest upward */
+} tn_lanczos_end;
+
+typedef struct tn_lanczos_desc {
+    tn_lanczos_end end;
+    int64_t  top;                /* so many pairs; 0: all n                                                           */
+    double   tol;                /* a pair is found when |A v - l v| <= tol |A|. 0: 1e-12, in an F32 context 1e-8. Not
+                                    finer than the product's own rounding                                             */
+    int64_t  block;              /* vectors in one product; 0: 1, which wants the fewest. More pay where a product
+                                    of several costs hardly more than one                                             */
+    int64_t  basis;              /* vectors held, of n doubles each; 0: 2 top + 40 blocks, at most n                  */
+    int64_t  products;           /* as many vectors are multiplied at most; 0: 300 times the basis                    */
+    uint64_t seed;               /* of the start: the same seed, the same bits                                        */
+    bool     measure;
+} tn_lanczos_desc;
+
+typedef struct tn_lanczos_result {
+    tn_tensor *values;           /* [top]                                                              */
+    tn_tensor *vectors;          /* [top,n] orthonormal rows, the largest component of each positive   */
+    double     residual;         /* the largest |A v - l v| / |A| of them: as the recurrence has it, or,
+                                    if desc.measure asks, by products with the vectors as stored. Set
+                                    where TN_ERR_CONVERGENCE says that `products` did not suffice, too */
+    int64_t    products;         /* vectors multiplied                                                 */
+    tn_status  status;
+} tn_lanczos_result;
+
+/* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
+   Saad 2008. Multiple values are found with all their vectors: when the pairs stand, a block of new random vectors
+   looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not. */
+TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc);
+TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
+
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
 
@@ -498,9 +554,24 @@ TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* NU
 TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, const int64_t *shape, tn_init init);
 /* Gradients to zero: an optimiser's step does it, a failed backward pass may leave half of one. */
 TN_API tn_status  tn_params_zero_grad(tn_params *params);
-/* Every parameter whose name begins with prefix ("" for all); returns how many. Freezing drops the gradient. */
-TN_API int64_t    tn_params_freeze(tn_params *params, const char *prefix, bool frozen);
-TN_API int64_t    tn_params_group(tn_params *params, const char *prefix, double lr_scale, double decay_scale);
+/* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
+   standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
+   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). A group's
+   scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. */
+TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern, bool frozen);
+TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
+/* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
+   under it gets that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim]
+   are both rows of one table; the shapes must be equal, the layer's init rule is not used). Both add to the one
+   gradient. There is one parameter, under its first name: counted once, updated once, saved and loaded once. */
+TN_API tn_status  tn_params_tie(tn_params *params, const char *name, const char *of);
+/* The same parameters again, with other names, frozen ones and scales, on ctx, which may be another context and of
+   another dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
+TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
+/* In a copied struct of layers, of `bytes` bytes: every pointer to the value of a parameter of `from` becomes the one to
+   the parameter of the same name in `to`. Returns how many there were; nothing is changed and -1 returned where `to` lacks one.
+       model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
+TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
 
 /* ---- linear: y = W x + b ------------------------------------------------ */
 typedef struct tn_linear_desc {
@@ -530,15 +601,22 @@ typedef struct tn_embedding {
 TN_API tn_status  tn_embedding_init(tn_params *params, const char *name, tn_embedding *layer, const tn_embedding_desc *desc);
 TN_API tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids); /* I32 [..] -> [..,dim] */
 
-/* ---- norm: RMSNorm, with or without gain. Zhang & Sennrich 2019 ---------- */
+/* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---------- */
+typedef enum tn_norm_kind {
+    TN_NORM_RMS = 0,            /* x / rms(x) (x) gain                              */
+    TN_NORM_LAYER               /* (x - mean(x)) / std(x) (x) gain + bias           */
+} tn_norm_kind;
 typedef struct tn_norm_desc {
-    int64_t dim;                /* required */
+    int64_t dim;                /* required          */
     bool    no_gain;
-    double  eps;                /* 0: 1e-5  */
+    double  eps;                /* 0: 1e-5           */
+    tn_norm_kind kind;
+    bool    no_bias;            /* of TN_NORM_LAYER  */
 } tn_norm_desc;
 typedef struct tn_norm {
     tn_norm_desc desc;
-    tn_tensor *gain;            /* [dim], ones at first, or NULL */
+    tn_tensor *gain;            /* [dim], ones at first, or NULL                     */
+    tn_tensor *bias;            /* [dim], zeros at first; NULL in RMSNorm            */
 } tn_norm;
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);
@@ -575,6 +653,82 @@ TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x
 TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2 */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
 
+/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---------------
+   k = 1 is linear, k = 2 bilinear. Weights start so that inputs of variance 1 give outputs of variance 1 at any k:
+   F normal with 1/in, P normal with 1/hidden (docs/math.md 8). Novikov et al. 2017, Chrysos et al. 2020 */
+typedef struct tn_product_desc {
+    int64_t in, hidden;         /* required                                                        */
+    int64_t out;                /* 0: in                                                           */
+    int64_t order;              /* k; 0: 2                                                         */
+    bool    bias;               /* of the encoders                                                 */
+    bool    out_bias;           /* of the projection                                               */
+    bool    no_projection;      /* P = I: out is hidden                                            */
+    bool    augmented;          /* x ends with the constant one and so does y; biases are the last
+                                   columns of F and P (in, hidden and out do not count the one)    */
+    tn_init init;               /* of F; 0: TN_INIT_NORMAL                                         */
+    tn_init init_out;           /* of P; 0: TN_INIT_NORMAL                                         */
+} tn_product_desc;
+typedef struct tn_product {
+    tn_product_desc desc;
+    tn_tensor *w;               /* [k,hidden,in] the encoders stacked; augmented: [k,hidden,in+1]  */
+    tn_tensor *b;               /* [k,hidden] or NULL                                              */
+    tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                 */
+    tn_tensor *pb;              /* [out] or NULL                                                   */
+} tn_product;
+TN_API tn_status  tn_product_init(tn_params *params, const char *name, tn_product *layer, const tn_product_desc *desc);
+TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x);    /* [..,in] -> [..,out] */
+
+/* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself -----------------------------------------------
+   What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
+   formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began. Weights start normal with 1/n^2, which
+   gives outputs of variance 1. */
+typedef struct tn_quadratic_desc {
+    int64_t in, out;            /* required                                                        */
+    bool    bias;               /* the layer works on [x;1]: T has a linear and a constant part    */
+    bool    augmented;          /* x ends with the constant one already, and so does y             */
+    tn_init init;               /* 0: TN_INIT_NORMAL                                               */
+} tn_quadratic_desc;
+typedef struct tn_quadratic {
+    tn_quadratic_desc desc;
+    tn_tensor *t;               /* [out,n,n], n = in, or in + 1 with bias or augmented */
+} tn_quadratic;
+TN_API tn_status  tn_quadratic_init(tn_params *params, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc);
+TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x); /* [..,in] -> [..,out] */
+
+/* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x --------------------------------------------------
+   V holds the default output features, m says by how much each is modified, and a penalty on W x keeps modifications
+   few (L1) or small (L2): Sharkey 2023, footnote 5. W may be of low rank, W = A B, and W x rounded to multiples of
+   `step` (its gradient goes straight through: Bengio, Leonard & Courville 2013). Without rounding the layer is a
+   bilinear one whose first encoder has the bias 1, and so a tensor. W (A, if there is one) starts at zero: no
+   modification; B, V and P as in a product layer. */
+typedef enum tn_penalty { TN_PENALTY_L1 = 0, TN_PENALTY_L2 } tn_penalty;     /* mean |W x|, mean (W x)^2 */
+typedef struct tn_modifier_desc {
+    int64_t    in, hidden;      /* required                                                        */
+    int64_t    out;             /* 0: in                                                           */
+    int64_t    rank;            /* of W = A B; 0: W itself                                         */
+    double     step;            /* 0: W x is not rounded                                           */
+    tn_penalty penalty;
+    bool       bias;            /* c                                                               */
+    bool       out_bias;        /* p                                                               */
+    bool       no_projection;   /* P = I: out is hidden                                            */
+    tn_init    init;            /* of V and B; 0: TN_INIT_NORMAL                                   */
+    tn_init    init_w;          /* of W, or A; 0: TN_INIT_ZERO                                     */
+    tn_init    init_out;        /* of P; 0: TN_INIT_NORMAL                                         */
+} tn_modifier_desc;
+typedef struct tn_modifier {
+    tn_modifier_desc desc;
+    tn_tensor *w;               /* [hidden,in], or NULL with a rank    */
+    tn_tensor *wa, *wb;         /* A [hidden,rank], B [rank,in]        */
+    tn_tensor *v;               /* [hidden,in]                         */
+    tn_tensor *c;               /* [hidden] or NULL                    */
+    tn_tensor *p;               /* [out,hidden] or NULL                */
+    tn_tensor *pb;              /* [out] or NULL                       */
+} tn_modifier;
+TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, tn_modifier *layer, const tn_modifier_desc *desc);
+/* [..,in] -> [..,out]. *penalty (may be NULL) gets the penalty [], of W x before it is rounded, to be added to the loss:
+   loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
+TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
+
 /* ======================================================================
    >>operator a layer's whole computation as one object
    y[o] = sum_h P[o,h] prod_k (F_k x)[h]: a tensor of order k+1 in CP factors, never formed unless asked for.
@@ -601,8 +755,19 @@ typedef struct tn_cp {
 TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant);
 /* From a bilinear layer. Biases and a residual are folded in, and set `constant`; without them it stays clear. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
+/* From a layer of up to TN_CP_MAX_ORDER encoders, from a modifier layer without rounding, from a tensor layer. */
+TN_API tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *layer);
+TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);
+TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);
+/* From a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
+   out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, where these would not fit desc.max_bytes. */
+TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant);
 /* The stack x -> embed -> mlp -> unembed as one operator; embed or unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
+/* Back to layers that train, with the operator's numbers: in factors, or (order 2 only) as the tensor itself. With
+   `constant` the layer has biases and takes a plain x. All inputs of equal length. */
+TN_API tn_status tn_product_from_cp(tn_params *params, const char *name, tn_product *layer, const tn_cp *cp);
+TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, tn_quadratic *layer, const tn_cp *cp);
 TN_API void   tn_cp_destroy(tn_cp *cp);
 
 /* ---- folding ------------------------------------------------------------- */
@@ -641,19 +806,45 @@ typedef struct tn_eigen {
 
 /* Pairs of the interaction matrix of output direction u [out], the `count` largest by |value| (0: all that
    can differ from zero, min(n, 2 terms)). In the operator's input space: fold the embedding in first to get pixels.
-   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. Order 2 only. */
+   Exact: through the 2h x 2h problem R S R^T where 2 terms < n, else the full one. A few pairs of a large problem,
+   size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the
+   largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only.
+   TN_ERR_SHAPE where n or 2 terms are 2^31 or more. */
 TN_API tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *out);
 /* The same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
 TN_API void      tn_eigen_destroy(tn_eigen *e);
 /* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2 */
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant);
+/* The same from an operator's own pairs. k = 0 is the zero operator here, where a count of 0 above means all. Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
+
+/* ---- spectra and the space they belong to ----------------------------------- */
+typedef struct tn_spectrum {
+    int64_t    outputs, count;
+    tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
+    tn_tensor *norm;                        /* [outputs] |Q_o|_F, the root of the sum of all l^2, known or not        */
+    tn_tensor *rank_low, *rank_high;        /* [outputs] between these lies (sum |l|)^2 / sum l^2 of all l            */
+} tn_spectrum;
+
+/* The `count` largest eigenvalues by magnitude of every output's interaction matrix (0: all that can differ from
+   zero), and its effective rank: rank_low = rank_high where all are there. Some leave an interval: what is missing of the
+   norm's square, the norm being known from the factors, is shared by values no larger than the last. Order 2 only.
+   The numbers belong to the space of the operator's inputs: tn_cp_from_stack without the embedding gives the
+   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not. */
+TN_API tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out);
+TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
+/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in] (of [x;1] where the operator has the constant one). Its
+   interaction matrices S^1/2 Q S^1/2 have the same eigenvalues in all coordinates, and what the data hardly reach
+   counts little. `constant` is clear, as no element of z is the one. TN_ERR_ARG where S is not positive semidefinite. */
+TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
 
 /* ---- comparing ----------------------------------------------------------- */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
    Orders 1 and 2, equal input lengths. O(h h' n), no tensor is formed. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
+/* The cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
+TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 /* Of the whole symmetrised tensors. Equal out. The cosine with a zero operator is NaN. */
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);
@@ -692,6 +883,7 @@ typedef struct tn_optim_desc {
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
+/* Of these parameters, also those added later. When they are destroyed a step is an error (TN_ERR_ARG). */
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
 /* One update from the gradients, which are zero afterwards. While the context holds an error nothing is updated, nor
@@ -706,10 +898,11 @@ TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last
    >>io       safetensors, npy, idx
    Readers trust nothing: a damaged file is an error that names the file, the byte and the reason,
    and leaves everything as it was. What is read is an owned tensor, floats in the context's dtype,
-   integers in I32 if every one of them fits.
+   integers in I32 if every one of them fits. A finite double too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
-   A save writes PATH.tmp and renames it over PATH when all of it is there: on failure the old file stays. A link is
-   replaced, not followed. Whoever fears a power cut syncs the file himself.
+   A save writes PATH.tmp (PATH.tmp2 ... if there is one) and renames it over PATH when all of it is there: on failure
+   the old file stays and the new one goes. No other file is touched; a save that was killed leaves its own behind. A link
+   is replaced, not followed. Whoever fears a power cut syncs the file himself.
    Devices (/dev/...) are written directly.
    ====================================================================== */
 
@@ -776,7 +969,8 @@ typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of 
 /* Tensors are written in their own dtype, wide ones first, so that all are aligned. Names differ from each other. */
 TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes, int64_t note_count);
 
-/* The parameters of a model, by name. Reading sets all of them or none: each must be in the file with its shape. */
+/* The parameters of a model, by name. Reading sets all of them or none (unless a device fails halfway): each must be in
+   the file with its shape. */
 typedef enum tn_params_match {
     TN_MATCH_ALL = 0,                   /* and the file holds nothing else */
     TN_MATCH_IGNORE_EXTRA
@@ -1680,9 +1874,12 @@ enum {
     TNI_GEMM_LARGE = 3 << 20,
     TNI_GEMM_SMALL = 1 << 18,
     TNI_GEMM_DEPTH = 3072,              /* bytes of a row of A in a block, at most */
+    TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
     TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
     TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
-    TNI_CPU_PARTS  = 1024               /* most tasks of a pass that leave a partial sum each */
+    TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
+    TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
+    TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
 };
 
 static const tni_pool tni_alone = {1, NULL, NULL};
@@ -1769,7 +1966,7 @@ static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most,
     p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
     p->share = tni_max(p->share, tni_ceil_div(n, most));
     tasks = tni_ceil_div(n, p->share);
-    tni_parallel_for(&p->cpu->pool, tasks, fn, p);
+    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &tni_alone : &p->cpu->pool, tasks, fn, p);
     return tasks;
 }
 
@@ -1904,6 +2101,44 @@ static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
     return tni_cpu_copy_run(cpu, &copy);
 }
 
+/* ---- the host's algebra: its inner loops, in double at each level; who uses them is in >>decomp-impl ---------- */
+enum {
+    TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
+    TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
+    TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16,   /* and the fewest that hold a panel */
+    TNI_STRIP     = 32                  /* columns that are rotated together */
+};
+
+/* A matrix in place: element (i,j) is p[i row + j col]. */
+typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
+
+typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
+
+typedef struct tni_algebra tni_algebra;
+typedef struct tni_host {               /* who computes, with which threads, and two blocks for gemm */
+    const tni_algebra *by;
+    const tni_pool    *pool;
+    char              *blocks;
+    int64_t            bytes;           /* of each */
+} tni_host;
+
+struct tni_algebra {
+    /* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. */
+    void   (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c);
+    double (*dot)(int64_t n, const double *x, const double *y);
+    void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x                 */
+    void   (*scale)(int64_t n, double alpha, double *x);
+    void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y]    */
+    /* A -= v w^T + w v^T, unless v is NULL, then y = A x, of all but the first `from` rows and columns; of A the
+       upper triangle is read and written. */
+    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y);
+    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL           */
+    /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
+    tni_sums (*poles)(int64_t n, const double *d, const double *z, double origin, double tau);
+    void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);   /* w_i *= pole_i/(d_i - other) */
+    void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);   /* z_i/pole_i, of unit length */
+};
+
 /* ---- the passes: each level in float, then in double ------------------------------ */
 #if TNI_X86
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -1982,6 +2217,9 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_INLINE static inline
 #endif
 
+#ifndef TNI_DOTS_MOST
+#define TNI_DOTS_MOST 8
+#endif
 /* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----------------
    TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
    so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
@@ -2106,27 +2344,48 @@ typedef struct TNI_T(gemm) {
     TNI_REAL        alpha, beta;
     TNI_REAL       *panels_a, *panels_b;
     int64_t         i0, rows, j0, cols, k0, depth;     /* the block in work */
+    int64_t         panels_i, panels_j;                /* panels in it */
     int64_t         packed_a, packed_b;                /* the first packed panel; those before are read in place */
+    int64_t         high;                              /* rows of a panel of A */
 } TNI_T(gemm);
 
-/* sums[rows, 2W] = A B. Called with constants for `rows` and `wide` (two vectors, not one), so that all
-   conditions go. The sums are named variables since gcc keeps an array of them in memory. */
-TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, int64_t depth, const TNI_REAL *a, int64_t a_row, int64_t a_col,
-                                 const TNI_REAL *b, int64_t b_row, TNI_REAL *sums)
+/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Its last vector has `last` lanes, in memory too. */
+typedef struct TNI_T(tile) {
+    const TNI_REAL *a, *b, *from;
+    TNI_REAL       *c;
+    int64_t         depth, a_row, a_col, b_row, from_row, c_row;
+    int             last;
+} TNI_T(tile);
+
+static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
+
+/* Called with constants for `rows`, `wide` (two vectors, not one) and, where it is known, a_row and last, so
+   that all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
+TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const TNI_T(tile) *t, const int64_t a_row, const int last)
 {
-    const TNI_V zero = TNI_SET(0);
-    int64_t     k;
-#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
+    const int       first = wide ? TNI_W : last;
+    const int64_t   depth = t->depth, a_col = t->a_col, b_row = t->b_row;
+    const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
+    TNI_REAL       *c = t->c;
+    const TNI_V     zero = TNI_SET(0);
+    int64_t         k;
+#define TNI_BEGIN(i) \
+    TNI_V left##i = zero, right##i = zero; \
+    if (i < rows) { \
+        left##i = TNI_LOAD(from, first); \
+        if (wide) right##i = TNI_LOAD(from + TNI_W, last); \
+        from += t->from_row; }
 #define TNI_STEP(i)  if (i < rows) { \
         TNI_V x = TNI_SET(a[i * a_row]); \
         left##i = TNI_FMA(x, b0, left##i); \
         if (wide) right##i = TNI_FMA(x, b1, right##i); }
 #define TNI_END(i)   if (i < rows) { \
-        TNI_STORE(sums + i * TNI_NR, left##i, TNI_W); \
-        if (wide) TNI_STORE(sums + i * TNI_NR + TNI_W, right##i, TNI_W); }
+        TNI_STORE(c, left##i, first); \
+        if (wide) TNI_STORE(c + TNI_W, right##i, last); \
+        c += t->c_row; }
     TNI_ROWS(TNI_BEGIN)
     for (k = 0; k < depth; k++, a += a_col, b += b_row) {
-        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
+        TNI_V b0 = TNI_LOAD(b, first), b1 = wide ? TNI_LOAD(b + TNI_W, last) : zero;
         TNI_ROWS(TNI_STEP)
     }
     TNI_ROWS(TNI_END)
@@ -2135,52 +2394,26 @@ TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, int64_t depth,
 #undef TNI_END
 }
 
-TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, int64_t depth, const TNI_REAL *a, int64_t a_row, int64_t a_col,
-                               const TNI_REAL *b, int64_t b_row, TNI_REAL *sums)
+/* Only AVX-512 has masks for nothing: below it the last vector is whole. */
+#if TNI_LEVEL == 2
+#define TNI_LAST(t) (t)->last
+#else
+#define TNI_LAST(t) TNI_W
+#endif
+
+TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 {
-    if (rows == TNI_MR && wide && a_row == 1 && a_col == TNI_MR) {
-        TNI_T(gemm_tile)(TNI_MR, true, depth, a, 1, TNI_MR, b, b_row, sums);
+    if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
+        TNI_T(gemm_tile)(TNI_MR, true, t, 1, TNI_W);
         return;
     }
 #define TNI_CASE(i) \
     case i + 1: \
-        if (wide) TNI_T(gemm_tile)(i + 1, true, depth, a, a_row, a_col, b, b_row, sums); \
-        else TNI_T(gemm_tile)(i + 1, false, depth, a, a_row, a_col, b, b_row, sums); \
+        if (wide) TNI_T(gemm_tile)(i + 1, true, t, t->a_row, TNI_LAST(t)); \
+        else TNI_T(gemm_tile)(i + 1, false, t, t->a_row, TNI_LAST(t)); \
         break;
     switch (rows) { TNI_ROWS(TNI_CASE) default: break; }
 #undef TNI_CASE
-}
-
-/* One vector of C = alpha sums + beta C + bias. */
-TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias, int k)
-{
-    TNI_V v = TNI_LOAD(sums, TNI_W) * TNI_SET(alpha);
-    if (beta != 0) v = TNI_FMA(TNI_SET(beta), TNI_LOAD(c, k), v);
-    if (bias) v = v + TNI_LOAD(bias, k);
-    TNI_STORE(c, v, k);
-}
-
-/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
-TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
-{
-    const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
-    const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
-    const int       left = TNI_T(lanes)(cols), right = cols - left;
-    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col;
-    int             r, q;
-    if (g->c_col == 1 && (!bias || g->bias_col == 1))
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
-            TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
-            if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
-        }
-    else
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
-            for (q = 0; q < cols; q++) {
-                TNI_REAL *to = c + q * g->c_col, v = sums[q] * alpha;
-                if (beta != 0) v += beta * *to;
-                if (bias) v += bias[r * g->bias_row + q * g->bias_col];
-                *to = v;
-            }
 }
 
 #if TNI_X86
@@ -2239,11 +2472,49 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
         for (d = 0; d < depth; d++) dst[d * width + lane] = 0;
 }
 
+/* One vector of C = alpha sums + beta C + bias. */
+TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias, int k)
+{
+    TNI_V v = TNI_LOAD(sums, TNI_W) * TNI_SET(alpha);
+    if (beta != 0) v = TNI_FMA(TNI_SET(beta), TNI_LOAD(c, k), v);
+    if (bias) v = v + TNI_LOAD(bias, k);
+    TNI_STORE(c, v, k);
+}
+
+/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
+TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
+{
+    const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
+    const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
+    const int       left = TNI_T(lanes)(cols), right = cols - left;
+    const int       width = (rows + 3) / 4 * 4;
+    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, turned[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
+    int             r, q;
+    if (g->c_col == 1 && (!bias || g->bias_col == 1))
+        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
+            TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
+            if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
+        }
+    else if (g->c_row == 1 && (!bias || g->bias_row == 1)) {
+        TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
+        for (q = 0; q < cols; q++, c += g->c_col)
+            for (r = 0; r < rows; r += TNI_W)
+                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL, TNI_T(lanes)(rows - r));
+    } else
+        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
+            for (q = 0; q < cols; q++) {
+                TNI_REAL *to = c + q * g->c_col, v = sums[q] * alpha;
+                if (beta != 0) v += beta * *to;
+                if (bias) v += bias[r * g->bias_row + q * g->bias_col];
+                *to = v;
+            }
+}
+
 /* Task: one panel, first of A, then of B. */
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    int64_t panel = g->packed_a + task, in_a = tni_ceil_div(g->rows, TNI_MR), at;
+    int64_t panel = g->packed_a + task, in_a = g->panels_i, at;
     (void)worker;
     if (panel < in_a) {
         at = panel * TNI_MR;
@@ -2261,22 +2532,55 @@ enum {
     TNI_T(gemm_across) = 128 / TNI_NR
 };
 
+/* May a tile be written to C as it is? Then `from` is where its sums begin: zeros, the bias, or C itself. */
+TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t i, int64_t j)
+{
+    const TNI_REAL beta = g->k0 == 0 ? g->beta : 1;
+    const bool     bias = g->k0 == 0 && g->bias;
+    t->from = TNI_T(zeros);
+    t->from_row = 0;
+    t->c = g->c + i * g->c_row + j * g->c_col;
+    t->c_row = g->c_row;
+    if (g->alpha != 1 || g->c_col != 1 || (TNI_LEVEL < 2 && t->last != TNI_W)) return false;
+    if (bias) {
+        t->from = g->bias + i * g->bias_row + j * g->bias_col;
+        t->from_row = g->bias_row;
+        return beta == 0 && g->bias_col == 1;
+    }
+    if (beta == 1) {
+        t->from = t->c;
+        t->from_row = t->c_row;
+    }
+    return beta == 0 || beta == 1;
+}
+
 /* The tiles that panels [i,i_end) of A make with panel j of B. */
 TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, int64_t j)
 {
-    TNI_REAL        sums[TNI_MR * 2 * TNI_W];
-    const int64_t   col = j * TNI_NR;
-    const int       cols = (int)tni_min(TNI_NR, g->cols - col);
-    const bool      packed = j >= g->packed_b;
-    const TNI_REAL *b = packed ? g->panels_b + col * g->depth : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
-    const int64_t   b_row = packed ? TNI_NR : g->b_row;
+    TNI_REAL      sums[TNI_MR * 2 * TNI_W];
+    const int64_t col = j * TNI_NR;
+    const int     cols = (int)tni_min(TNI_NR, g->cols - col);
+    const bool    wide = cols > TNI_W, packed = j >= g->packed_b;
+    TNI_T(tile)   t;
+    t.b = packed ? g->panels_b + col * g->depth : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    t.b_row = packed ? TNI_NR : g->b_row;
+    t.depth = g->depth;
+    t.last = wide ? cols - TNI_W : cols;
     for (; i < i_end; i++) {
-        const int64_t row = i * TNI_MR;
-        const int     rows = (int)tni_min(TNI_MR, g->rows - row);
-        if (i >= g->packed_a)
-            TNI_T(gemm_rows)(rows, cols > TNI_W, g->depth, g->panels_a + row * g->depth, 1, TNI_MR, b, b_row, sums);
-        else
-            TNI_T(gemm_rows)(rows, cols > TNI_W, g->depth, g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col, g->a_row, g->a_col, b, b_row, sums);
+        const int64_t row = i * g->high;
+        const int     rows = (int)tni_min(g->high, g->rows - row);
+        t.a = i >= g->packed_a ? g->panels_a + row * g->depth : g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+        t.a_row = i >= g->packed_a ? 1 : g->a_row;
+        t.a_col = i >= g->packed_a ? TNI_MR : g->a_col;
+        if (TNI_T(gemm_direct)(g, &t, g->i0 + row, g->j0 + col)) {
+            TNI_T(gemm_rows)(rows, wide, &t);
+            continue;
+        }
+        t.from = TNI_T(zeros);
+        t.from_row = 0;
+        t.c = sums;
+        t.c_row = TNI_NR;
+        TNI_T(gemm_rows)(rows, wide, &t);
         TNI_T(gemm_store)(g, sums, g->i0 + row, g->j0 + col, rows, cols);
     }
 }
@@ -2285,28 +2589,33 @@ TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, 
 TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    int64_t panels_i = tni_ceil_div(g->rows, TNI_MR), panels_j = tni_ceil_div(g->cols, TNI_NR);
-    int64_t parts_j = tni_ceil_div(panels_j, TNI_T(gemm_across));
+    int64_t parts_j = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
     int64_t i = task / parts_j * TNI_T(gemm_high), j = task % parts_j * TNI_T(gemm_across);
-    int64_t i_end = tni_min(i + TNI_T(gemm_high), panels_i), j_end = tni_min(j + TNI_T(gemm_across), panels_j);
+    int64_t i_end = tni_min(i + TNI_T(gemm_high), g->panels_i), j_end = tni_min(j + TNI_T(gemm_across), g->panels_j);
     (void)worker;
     for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
 }
 
 /* The block of C at (i0,j0), one slab deep; packed panels of B serve all i0. In place: A when B has few
-   columns, B when A has few rows, and neither when transposed (a transposed A is bearable for one panel). */
+   columns, B when A has few rows, both when shallow. Not in place: a transposed A of some depth (bearable for
+   one panel), a transposed B, and an A whose rows lie so that they push each other out of the cache. */
 TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 {
-    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR : g->n <= TNI_NR && g->k <= 256;
-    const bool    few_rows = g->b_col == 1 && g->m <= 8 * TNI_MR;
-    const int64_t panels_a = tni_ceil_div(g->rows, TNI_MR), panels_b = tni_ceil_div(g->cols, TNI_NR);
-    g->packed_a = few_columns ? panels_a : 0;
-    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? panels_b : g->cols / TNI_NR;   /* only whole vectors are read */
-    tni_parallel_for(pool, panels_a - g->packed_a + (g->i0 == 0 ? panels_b - g->packed_b : 0), TNI_T(gemm_pack), g);
-    tni_parallel_for(pool, tni_ceil_div(panels_a, TNI_T(gemm_high)) * tni_ceil_div(panels_b, TNI_T(gemm_across)), TNI_T(gemm_part), g);
+    const int64_t size = (int64_t)sizeof(TNI_REAL);
+    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW, same_set = g->a_row * size % 4096 == 0 && g->rows > 8 && g->depth > 64 / size;
+    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
+    const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
+    g->panels_i = tni_ceil_div(g->rows, TNI_MR);
+    g->panels_j = tni_ceil_div(g->cols, TNI_NR);
+    g->packed_a = few_columns || shallow ? g->panels_i : 0;
+    g->packed_b = !few_rows ? 0 : TNI_LEVEL == 2 || g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
+    g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
+    tni_parallel_for(pool, g->panels_i - g->packed_a + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
+    tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)), TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with one column: A is read once, so memory decides -------------------------- */
+/* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
+
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
     TNI_REAL lane[TNI_W];
@@ -2317,77 +2626,195 @@ TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
     return lane[0];
 }
 
-TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, TNI_REAL sum)
+/* four[i] = the sum of the lanes of s_i */
+TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
 {
-    TNI_REAL *c = g->c + i * g->c_row;
+#if TNI_LEVEL == 0
+    TNI_REAL lane[4][TNI_W];
+    int      i, k;
+    TNI_STORE(lane[0], s0, TNI_W);
+    TNI_STORE(lane[1], s1, TNI_W);
+    TNI_STORE(lane[2], s2, TNI_W);
+    TNI_STORE(lane[3], s3, TNI_W);
+    for (i = 0; i < 4; i++)
+        for (four[i] = lane[i][0], k = 1; k < TNI_W; k++) four[i] += lane[i][k];
+#elif TNI_BITS == 32
+#if TNI_LEVEL == 2
+#define TNI_HALF(v) _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))
+#else
+#define TNI_HALF(v) (v)
+#endif
+    __m256 sum = _mm256_hadd_ps(_mm256_hadd_ps(TNI_HALF(s0), TNI_HALF(s1)), _mm256_hadd_ps(TNI_HALF(s2), TNI_HALF(s3)));
+    _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1)));
+#else
+#if TNI_LEVEL == 2
+#define TNI_HALF(v) _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1))
+#else
+#define TNI_HALF(v) (v)
+#endif
+    __m256d s01 = _mm256_hadd_pd(TNI_HALF(s0), TNI_HALF(s1)), s23 = _mm256_hadd_pd(TNI_HALF(s2), TNI_HALF(s3));
+    _mm256_storeu_pd(four, _mm256_add_pd(_mm256_permute2f128_pd(s01, s23, 0x21), _mm256_blend_pd(s01, s23, 12)));
+#endif
+#undef TNI_HALF
+}
+
+TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, TNI_REAL sum)
+{
+    TNI_REAL *c = g->c + i * g->c_row + j * g->c_col;
     sum *= g->alpha;
     if (g->beta != 0) sum += g->beta * *c;
-    if (g->bias) sum += g->bias[i * g->bias_row];
+    if (g->bias) sum += g->bias[i * g->bias_row + j * g->bias_col];
     *c = sum;
 }
 
-/* Rows that lie in memory: four inner products at once; past the last row, the last row again. */
-TNI_FAST void TNI_T(gemm_dots)(const TNI_T(gemm) *g, int64_t i, int64_t end)
+#if TNI_LEVEL == 2
+#define TNI_DOTS(X) X(0) X(1) X(2) X(3)
+enum { TNI_T(dots_high) = 4 };
+#else
+#define TNI_DOTS(X) X(0) X(1) X(2)
+enum { TNI_T(dots_high) = 3 };
+#endif
+
+/* Rows of A and columns of B that lie in memory: `rows` by four inner products at once; past the last column,
+   the last column again. */
+TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
 {
-    for (; i < end; i += 4) {
-        const TNI_REAL *a0 = g->a + i * g->a_row, *a1 = g->a + tni_min(i + 1, end - 1) * g->a_row;
-        const TNI_REAL *a2 = g->a + tni_min(i + 2, end - 1) * g->a_row, *a3 = g->a + tni_min(i + 3, end - 1) * g->a_row;
-        TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
-        int64_t d;
-        for (d = 0; d < g->k; d += TNI_W) {
-            int   k = TNI_T(lanes)(g->k - d);
-            TNI_V x = TNI_LOAD(g->b + d, k);
-            s0 = TNI_FMA(TNI_LOAD(a0 + d, k), x, s0);
-            s1 = TNI_FMA(TNI_LOAD(a1 + d, k), x, s1);
-            s2 = TNI_FMA(TNI_LOAD(a2 + d, k), x, s2);
-            s3 = TNI_FMA(TNI_LOAD(a3 + d, k), x, s3);
-        }
-        TNI_T(gemm_number)(g, i, TNI_T(lane_sum)(s0));
-        if (i + 1 < end) TNI_T(gemm_number)(g, i + 1, TNI_T(lane_sum)(s1));
-        if (i + 2 < end) TNI_T(gemm_number)(g, i + 2, TNI_T(lane_sum)(s2));
-        if (i + 3 < end) TNI_T(gemm_number)(g, i + 3, TNI_T(lane_sum)(s3));
+    const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
+    const TNI_REAL *b2 = g->b + tni_min(j + 2, end - 1) * g->b_col, *b3 = g->b + tni_min(j + 3, end - 1) * g->b_col;
+    const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL        sums[4 * TNI_T(dots_high)];
+    int64_t         d;
+    int             r, q;
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
+#define TNI_STEP(i, k) if (i < rows) { \
+        TNI_V x = TNI_LOAD(a + i * a_row + d, k); \
+        s##i##0 = TNI_FMA(x, y0, s##i##0); \
+        s##i##1 = TNI_FMA(x, y1, s##i##1); \
+        s##i##2 = TNI_FMA(x, y2, s##i##2); \
+        s##i##3 = TNI_FMA(x, y3, s##i##3); }
+#define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
+#define TNI_REST(i)  TNI_STEP(i, k)
+#define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
+    TNI_DOTS(TNI_BEGIN)
+    for (d = 0; d < whole; d += TNI_W) {
+        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W), y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
+        TNI_DOTS(TNI_WHOLE)
     }
+    if (d < depth) {
+        const int k = (int)(depth - d);
+        TNI_V     y0 = TNI_LOAD(b0 + d, k), y1 = TNI_LOAD(b1 + d, k), y2 = TNI_LOAD(b2 + d, k), y3 = TNI_LOAD(b3 + d, k);
+        TNI_DOTS(TNI_REST)
+    }
+    TNI_DOTS(TNI_END)
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_WHOLE
+#undef TNI_REST
+#undef TNI_END
+    for (r = 0; r < rows; r++)
+        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
-/* Columns that lie in memory: a strip of four vectors gathers x[d] times column d. */
-TNI_FAST void TNI_T(gemm_strips)(const TNI_T(gemm) *g, int64_t i, int64_t end)
-{
-    for (; i < end; i += 4 * TNI_W) {
-        const int64_t   left = end - i;
-        const int       k0 = TNI_T(lanes)(left), k1 = TNI_T(lanes)(tni_max(left - TNI_W, 0));
-        const int       k2 = TNI_T(lanes)(tni_max(left - 2 * TNI_W, 0)), k3 = TNI_T(lanes)(tni_max(left - 3 * TNI_W, 0));
-        const TNI_REAL *a = g->a + i, *b = g->b;
-        TNI_REAL        sums[4 * TNI_W];
-        TNI_V           s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
-        int64_t         d;
-        for (d = 0; d < g->k; d++, a += g->a_col, b += g->b_row) {
-            TNI_V x = TNI_SET(*b);
-            s0 = TNI_FMA(TNI_LOAD(a, k0), x, s0);
-            if (k1 > 0) s1 = TNI_FMA(TNI_LOAD(a + TNI_W, k1), x, s1);
-            if (k2 > 0) s2 = TNI_FMA(TNI_LOAD(a + 2 * TNI_W, k2), x, s2);
-            if (k3 > 0) s3 = TNI_FMA(TNI_LOAD(a + 3 * TNI_W, k3), x, s3);
-        }
-        TNI_STORE(sums, s0, TNI_W);
-        TNI_STORE(sums + TNI_W, s1, TNI_W);
-        TNI_STORE(sums + 2 * TNI_W, s2, TNI_W);
-        TNI_STORE(sums + 3 * TNI_W, s3, TNI_W);
-        for (d = 0; d < 4 * TNI_W && d < left; d++) TNI_T(gemm_number)(g, i + d, sums[d]);
-    }
-}
-
-/* Task: g->rows of them. */
-TNI_FAST void TNI_T(gemm_column_task)(void *arg, int64_t task, int worker)
+/* Task: g->cols columns of C. */
+TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      begin = task * g->rows, end = tni_min(g->m, begin + g->rows);
+    const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
+    int64_t            i, j;
     (void)worker;
-    if (g->a_col == 1 && g->b_row == 1) TNI_T(gemm_dots)(g, begin, end);
-    else TNI_T(gemm_strips)(g, begin, end);
+    for (j = task * g->cols; j < end; j += 4)
+        for (i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
+            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
 }
 
-TNI_FAST bool TNI_T(gemm_is_column)(const TNI_T(gemm) *g)
+/* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
+   there is one vector it may have less than W lanes. */
+TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
 {
-    return g->n == 1 && ((g->a_col == 1 && g->b_row == 1) || g->a_row == 1);
+    const int       cols = (vectors - 1) * TNI_W + last;
+    const int64_t   depth = g->k, a_row = g->a_row, a_col = g->a_col, b_row = g->b_row;
+    const TNI_REAL *a = g->a, *b = g->b + j;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL        sums[3 * 4 * TNI_W];
+    int64_t         d;
+    int             r, q;
+#define TNI_STRIP(X) X(0) X(1) X(2)
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
+#define TNI_STEP(i) if (i < rows) { \
+        TNI_V x = TNI_SET(a[i * a_row]); \
+        s##i##0 = TNI_FMA(x, y0, s##i##0); \
+        if (vectors > 1) s##i##1 = TNI_FMA(x, y1, s##i##1); \
+        if (vectors > 2) s##i##2 = TNI_FMA(x, y2, s##i##2); \
+        if (vectors > 3) s##i##3 = TNI_FMA(x, y3, s##i##3); }
+#define TNI_END(i) if (i < rows) { \
+        TNI_STORE(sums + (i * 4 + 0) * TNI_W, s##i##0, TNI_W); \
+        if (vectors > 1) TNI_STORE(sums + (i * 4 + 1) * TNI_W, s##i##1, TNI_W); \
+        if (vectors > 2) TNI_STORE(sums + (i * 4 + 2) * TNI_W, s##i##2, TNI_W); \
+        if (vectors > 3) TNI_STORE(sums + (i * 4 + 3) * TNI_W, s##i##3, TNI_W); }
+    TNI_STRIP(TNI_BEGIN)
+    for (d = 0; d < depth; d++, a += a_col, b += b_row) {
+        TNI_V y0 = TNI_LOAD(b, vectors > 1 ? TNI_W : last), y1 = zero, y2 = zero, y3 = zero;
+        if (vectors > 1) y1 = TNI_LOAD(b + 1 * TNI_W, TNI_W);
+        if (vectors > 2) y2 = TNI_LOAD(b + 2 * TNI_W, TNI_W);
+        if (vectors > 3) y3 = TNI_LOAD(b + 3 * TNI_W, TNI_W);
+        TNI_STRIP(TNI_STEP)
+    }
+    TNI_STRIP(TNI_END)
+#undef TNI_STRIP
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+    for (r = 0; r < rows; r++)
+        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
+            for (q = 0; q < cols; q += TNI_W)
+                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
+                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
+        else
+            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+}
+
+TNI_INLINE void TNI_T(gemm_strips_of)(const int rows, const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    for (; j + 4 * TNI_W <= end; j += 4 * TNI_W) TNI_T(gemm_strip)(rows, 4, g, j, TNI_W);
+    if (j + 2 * TNI_W <= end) { TNI_T(gemm_strip)(rows, 2, g, j, TNI_W); j += 2 * TNI_W; }
+    for (; j < end; j += TNI_W) TNI_T(gemm_strip)(rows, 1, g, j, TNI_T(lanes)(end - j));
+}
+
+/* Task: g->cols columns of C, of at most three rows. */
+TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    const int64_t      j = task * g->cols, end = tni_min(g->n, j + g->cols);
+    (void)worker;
+    if (g->m == 1) TNI_T(gemm_strips_of)(1, g, j, end);
+    else if (g->m == 2) TNI_T(gemm_strips_of)(2, g, j, end);
+    else TNI_T(gemm_strips_of)(3, g, j, end);
+}
+
+/* The task for few rows; NULL: there are many, or B lies badly. Inner products want some depth: what they
+   spend at its end grows with the rows, what packing B would cost does not. */
+TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t bytes)
+{
+    if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
+    if (g->b_row == 1 && g->m <= TNI_DOTS_MOST && (g->k >= 4 * TNI_W || g->m == 1) && (g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL)))
+        return TNI_T(gemm_dots);
+    return NULL;
+}
+
+TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool, tn_task_fn fn)
+{
+    if (fn == TNI_T(gemm_dots) && g->a_col != 1) {
+        TNI_T(panel)(g->panels_a, (int)g->k, g->a, g->a_col, g->a_row, (int)g->k, g->m);
+        g->a = g->panels_a;
+        g->a_row = g->k;
+        g->a_col = 1;
+    }
+    g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
+    g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
+    tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), fn, g);
 }
 
 /* ---- gemm as a whole ------------------------------------------------------------------ */
@@ -2396,16 +2823,19 @@ TNI_FAST bool TNI_T(gemm_is_column)(const TNI_T(gemm) *g)
 TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    const int64_t slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1), deep = tni_ceil_div(g->k, slabs);
-    const int64_t lines = bytes / size / tni_max(deep, 1), most_rows = lines / TNI_MR * TNI_MR, most_cols = lines / TNI_NR * TNI_NR;
-    int64_t       s;
-    if (TNI_T(gemm_is_column)(g)) {
-        g->rows = tni_max(TNI_GEMM_SMALL / tni_max(g->k, 1), 4 * TNI_W);
-        tni_parallel_for(pool, tni_ceil_div(g->m, g->rows), TNI_T(gemm_column_task), g);
-        return;
-    }
+    tn_task_fn    few = TNI_T(gemm_few)(g, bytes);
+    int64_t       slabs, deep, lines, most_rows, most_cols, s;
     g->panels_a = (TNI_REAL *)(void *)blocks;
     g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
+    if (few) {
+        TNI_T(gemm_few_run)(g, pool, few);
+        return;
+    }
+    slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
+    deep = tni_ceil_div(g->k, slabs);
+    lines = bytes / size / tni_max(deep, 1);
+    most_rows = lines / TNI_MR * TNI_MR;
+    most_cols = lines / TNI_NR * TNI_NR;
     for (g->j0 = 0; g->j0 < g->n; g->j0 += most_cols) {
         g->cols = tni_min(most_cols, g->n - g->j0);
         for (s = 0; s < slabs; s++) {
@@ -2459,12 +2889,16 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
 }
 
 /* Vectors are to run along memory: swapped, when C is stored by columns, or has few and A is transposed.
-   One row is one column of the transposed product. */
-TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g)
+   Few columns are few rows of the transposed product. */
+TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
 {
-    const bool by_columns = g->c_col != 1 && g->c_row == 1;
-    const bool thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
-    if (g->n > 1 && (by_columns || thin || g->m == 1)) TNI_T(gemm_swap)(g);
+    const bool    by_columns = g->c_col != 1 && g->c_row == 1;
+    const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
+    TNI_T(gemm)   turned = *g;
+    if (g->n < g->m) {
+        TNI_T(gemm_swap)(&turned);
+        if (thin || by_columns || TNI_T(gemm_few)(&turned, bytes)) *g = turned;
+    } else if (by_columns && g->n > 1 && !TNI_T(gemm_few)(g, bytes)) TNI_T(gemm_swap)(g);
 }
 
 /* Task: `share` products, by one worker in its own blocks. */
@@ -2474,7 +2908,7 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
     int64_t         i;
     for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
-        TNI_T(gemm_turn)(&g);
+        TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
         TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
     }
 }
@@ -2502,9 +2936,191 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     for (i = 0; i < batch; i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
         g.m = rows;
-        TNI_T(gemm_turn)(&g);
+        TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
         TNI_T(gemm_one)(&g, work < (double)(64 * TNI_CPU_SHARE) ? &tni_alone : &cpu->pool, cpu->blocks, TNI_GEMM_LARGE);
     }
+    return TN_OK;
+}
+
+/* ---- chain, see >>op-chain: products of small square matrices, whose left factor is read element by element ------ */
+#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
+#define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
+
+/* Rows past the last one repeat it: what they store is the same. */
+TNI_INLINE void TNI_T(chain_8x1)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+{
+    int64_t k;
+#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
+    TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        TNI_V row = TNI_LOAD(b + k * d, lanes);
+#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k]), row, x##r);
+        TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) TNI_STORE(out + tni_min(i + r, d - 1) * d, x##r, lanes);
+    TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+}
+
+TNI_INLINE void TNI_T(chain_4x2)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+{
+    int64_t k;
+#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        TNI_V left = TNI_LOAD(b + k * d, TNI_W), right = TNI_LOAD(b + k * d + TNI_W, lanes);
+#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
+        TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) { TNI_REAL *to = out + tni_min(i + r, d - 1) * d; TNI_STORE(to, x##r, TNI_W); TNI_STORE(to + TNI_W, y##r, lanes); }
+    TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+}
+#undef TNI_CHAIN_ROW
+#undef TNI_CHAIN_ONE
+#undef TNI_CHAIN_TWO
+
+/* out = a b   all [d,d] */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j;
+    for (j = 0; j < d; j += d - j > TNI_W ? 2 * TNI_W : TNI_W) {
+        if (d - j > TNI_W) for (i = 0; i < d; i += 4) TNI_T(chain_4x2)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j - TNI_W));
+        else               for (i = 0; i < d; i += 8) TNI_T(chain_8x1)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j));
+    }
+}
+
+TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
+{
+    TNI_V    even = TNI_SET((TNI_REAL)0), odd = even;
+    TNI_REAL lane[TNI_W];
+    double   total = 0;
+    int64_t  i;
+    for (i = 0; i + TNI_W < n; i += 2 * TNI_W) {
+        TNI_V v = TNI_LOAD(x + i, TNI_W), w = TNI_LOAD(x + i + TNI_W, TNI_T(lanes)(n - i - TNI_W));
+        even = TNI_FMA(v, v, even);
+        odd = TNI_FMA(w, w, odd);
+    }
+    if (i < n) {
+        TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
+        even = TNI_FMA(v, v, even);
+    }
+    TNI_STORE(lane, even + odd, TNI_W);
+    for (i = 0; i < TNI_W; i++) total += (double)lane[i];
+    return total;
+}
+
+/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most products of a
+   chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay zeros, an infinity makes NaN. */
+TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
+{
+    const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
+    double       most = 1, total = TNI_T(chain_squares)(x, n);
+    int64_t      i;
+    if (!must && total > 1 / near_one && total < near_one) return 1;
+    if (!(total > 1 / limit && total < limit)) {
+        for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
+        if (most == 0) return 0;
+        for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / most);
+        total = TNI_T(chain_squares)(x, n);
+    }
+    total = sqrt(total);
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * TNI_SET((TNI_REAL)(1 / total)), k);
+    }
+    return most * total;
+}
+
+/* What the rest of the chain sees of dy and ds. */
+TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
+{
+    double  dot = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
+    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
+}
+
+/* A task is a chain: its products follow each other. */
+TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
+{
+    const tn_call  *c = ((const tni_pass *)arg)->call;
+    int64_t         j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data + task * n * dd;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data + task * (dd + 1), *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
+    TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work, *from;
+    double          log_norm = 0;
+    (void)worker;
+    for (j = 0; j < n; j++, m += dd) {
+        double norm;
+        from = to;
+        to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
+        if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
+        else TNI_T(chain_multiply)(from, m, to, d);
+        norm = TNI_T(chain_norm)(to, dd, j == n - 1);
+        if (v) v[task * n + j] = (TNI_REAL)norm;
+        if (norm != 1) log_norm += log(norm);
+    }
+    memcpy(y, to, sizeof *y * (size_t)dd);
+    y[dd] = (TNI_REAL)log_norm;
+}
+
+TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j;
+    for (i = 0; i < d; i++)
+        for (j = 0; j < d; j++) out[j * d + i] = x[i * d + j];
+}
+
+TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tn_call  *c = ((const tni_pass *)arg)->call;
+    int64_t         i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d, first = task * n, last = first + n - 1;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data, *v = (const TNI_REAL *)c->in[2].data;
+    TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
+    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd, *swap;
+    double          scale = -log((double)v[last]);
+    (void)worker;
+    TNI_T(chain_seed)(g, p + last * dd, (const TNI_REAL *)c->in[3].data + task * (dd + 1), dd);
+    for (j = last; ; j--) {
+        const TNI_REAL *gradient = g;
+        const TNI_REAL  factor = v[last] == 0 ? 0 : (TNI_REAL)exp(scale);
+        const TNI_V     by = TNI_SET(factor);
+        double          norm;
+        if (j > first) {
+            TNI_T(chain_transpose)(p + (j - 1) * dd, turned, d);
+            TNI_T(chain_multiply)(turned, g, product, d);
+            gradient = product;
+        }
+        for (i = 0; i < dd; i += TNI_W) {
+            int       k = TNI_T(lanes)(dd - i);
+            TNI_REAL *to = dm + j * dd + i;
+            TNI_V     x = by;
+            if (factor != 0) x = x * TNI_LOAD(gradient + i, k);
+            if (c->accumulate) x = x + TNI_LOAD(to, k);
+            TNI_STORE(to, x, k);
+        }
+        if (j == first) break;
+        TNI_T(chain_transpose)(m + j * dd, turned, d);
+        TNI_T(chain_multiply)(g, turned, next, d);
+        norm = TNI_T(chain_norm)(next, dd, false);
+        if (norm != 0 && norm != 1) scale += log(norm);
+        if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
+        swap = g; g = next; next = swap;
+    }
+}
+
+TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
+{
+    tni_pass p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_parallel_for(&cpu->pool, c->in[0].shape[0], fn, &p);
     return TN_OK;
 }
 
@@ -2635,11 +3251,10 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 /* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
 TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 {
-    TNI_V k, r, p;
-    TNI_U n;
+    TNI_V k, n, r, p;
     x = TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x));
-    n = TNI_T(bits)(TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f))) - TNI_T(set_u)(0x4b400000u);   /* 1.5 2^23: rounds */
-    k = TNI_T(from_i)((TNI_I)n);
+    n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));       /* 1.5 2^23: rounds */
+    k = n - TNI_SET(12582912.0f);
     r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
     r = TNI_FMA(k, TNI_SET(2.12194440e-4f), r);
     p = TNI_FMA(TNI_SET(0.00138232135f), r, TNI_SET(0.00836882368f));
@@ -2651,9 +3266,10 @@ TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
     return _mm512_maskz_scalef_ps(0xffff, p, k);
 #else
     {
-        TNI_U half = (TNI_U)((TNI_I)n >> 1);               /* 2^n in two steps: one alone may leave the exponent's range */
+        TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
+        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n in two steps: one alone may leave the exponent's range */
         p = p * TNI_T(real)((half + 127u) << 23);
-        return p * TNI_T(real)((n - half + 127u) << 23);
+        return p * TNI_T(real)((whole - half + 127u) << 23);
     }
 #endif
 }
@@ -2763,6 +3379,14 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         s = TNI_T(sigmoid)(x);
         *slope = s * (one - s);
         return s;
+    case TN_ACT_ABS:
+        *slope = TNI_PICK(x > zero, one, TNI_PICK(x < zero, zero - one, x));       /* x: 0, or NaN */
+        return TNI_ABS(x);
+    case TN_ACT_ROUND:
+        *slope = one;
+        s = TNI_ABS(x);
+        s = TNI_PICK(s < TNI_SET(8388608.0f), s + TNI_SET(8388608.0f) - TNI_SET(8388608.0f), s);   /* 2^23: an odd ulp is 1 */
+        return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     default:
         *slope = one;
         return x;
@@ -2841,6 +3465,48 @@ TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
             }
             TNI_STORE(dx + i, slope, k);
             TNI_STORE(dx + h + i, gate, k);
+        }
+    }
+}
+
+/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ----------------------- */
+TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, e, h = c->out[0].shape[1], all = c->i[0];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * all * h;
+        float       *y = TNI_OUT(0) + r * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V v = TNI_LOAD(x + i, k);
+            for (e = 1; e < all; e++) v = v * TNI_LOAD(x + e * h + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, e, h = c->in[1].shape[1], all = c->i[0];
+    bool    add = c->accumulate;
+    TNI_V   front[TNI_PROD_MOST];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * all * h, *dy = TNI_IN(1) + r * h;
+        float       *dx = TNI_OUT(0) + r * all * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V behind = TNI_SET(1.0f);
+            front[0] = TNI_LOAD(dy + i, k);
+            for (e = 1; e < all; e++) front[e] = front[e - 1] * TNI_LOAD(x + (e - 1) * h + i, k);
+            for (e = all - 1; e >= 0; e--) {
+                float *to = dx + e * h + i;
+                TNI_V  d = front[e] * behind;
+                behind = behind * TNI_LOAD(x + e * h + i, k);
+                if (add) d = d + TNI_LOAD(to, k);
+                TNI_STORE(to, d, k);
+            }
         }
     }
 }
@@ -3062,28 +3728,164 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
+/* ---- layernorm, see >>op-layernorm -------------------------------------------------------------------------
+   The mean as a float and what that lost: a row far from zero keeps the digits it has. */
+TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
+{
+    TNI_T(wide) sum = TNI_T(wide_zero)();
+    double       mean;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
+    mean = TNI_T(wide_sum)(&sum) / (double)C;
+    *lost = TNI_SET((float)(mean - (double)(float)mean));
+    return TNI_SET((float)mean);
+}
+
+TNI_FAST void TNI_T(layernorm_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *w = TNI_IN(1), *b = TNI_IN(2);
+    int64_t      r, i, C = c->out[0].shape[1];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * C;
+        float       *y = TNI_OUT(0) + r * C;
+        TNI_T(wide) squares = TNI_T(wide_zero)();
+        TNI_V        lost, s, mean = TNI_T(row_mean)(x, C, &lost);
+        double       scale;
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(x + i, k) - mean - lost;
+            TNI_STORE(y + i, v, k);
+            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes behind the row count zero */
+            TNI_T(wide_add_product)(&squares, v, v);
+        }
+        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
+        TNI_OUT(1)[r] = (float)scale;
+        s = TNI_SET((float)scale);
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(y + i, k) * s;
+            if (w) v = v * TNI_LOAD(w + i, k);
+            if (b) v = v + TNI_LOAD(b + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+/* One row: dx, and its share of dw and db. */
+TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw, float *db)
+{
+    const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
+    float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
+    const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
+    TNI_T(wide) sum = TNI_T(wide_zero)(), dot = sum;
+    TNI_V        lost, mean = TNI_T(row_mean)(x, C, &lost), slope, mean_g;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
+        if (db) TNI_STORE(db + i, d + TNI_LOAD(db + i, k), k);
+        if (dw) TNI_STORE(dw + i, TNI_FMA(d, z, TNI_LOAD(dw + i, k)), k);
+        if (w) d = d * TNI_LOAD(w + i, k);
+        TNI_T(wide_add)(&sum, d);
+        TNI_T(wide_add_product)(&dot, d, z);
+    }
+    mean_g = TNI_SET((float)(TNI_T(wide_sum)(&sum) / (double)C));
+    slope = TNI_SET((float)(-TNI_T(wide_sum)(&dot) / (double)C));
+    for (i = 0; dx && i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
+        if (w) d = d * TNI_LOAD(w + i, k);
+        d = TNI_FMA(z, slope, d - mean_g) * scale;
+        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
+        TNI_STORE(dx + i, d, k);
+    }
+}
+
+/* Every task sums dw, then db, of its rows for itself. */
+TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, C = c->in[0].shape[1];
+    float  *part = (float *)(void *)p->cpu->blocks + task * 2 * C;
+    memset(part, 0, sizeof *part * 2 * (size_t)C);
+    for (r = begin; r < end; r++) TNI_T(layernorm_row)(c, r, C, TNI_OUT(1) ? part : NULL, TNI_OUT(2) ? part + C : NULL);
+}
+
+TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t most = 16, C = c->in[0].shape[1];
+    int64_t       parts, i, q, which;
+    tni_pass      p;
+    if ((uint64_t)C > cpu->block_bytes / ((uint64_t)most * 2 * sizeof(float))) return tni_reference_run(cpu, c);
+    p.cpu = cpu;
+    p.call = c;
+    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
+    for (which = 0; which < 2; which++) {
+        const float *part = (const float *)(void *)cpu->blocks + which * C;
+        float       *to = TNI_OUT(1 + which);
+        for (i = 0; to && i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V sum = TNI_SET(0.0f);
+            for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * 2 * C + i, k);
+            TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
+        }
+    }
+    return TN_OK;
+}
+
 /* ---- cross_entropy, see >>op-cross_entropy ----------------------------------------------------------------- */
+/* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
+TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
+{
+    float       lane[TNI_W], most;
+    TNI_V       top = TNI_SET(z[0]), scale;
+    TNI_T(wide) sum = TNI_T(wide_zero)();
+    double      total;
+    int64_t     i;
+    for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(z + i, TNI_W));
+    TNI_STORE(lane, top, TNI_W);
+    for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
+    for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
+    top = TNI_SET(most);
+    for (i = 0; i + TNI_W <= C;) {                        /* eight at most are added in float, all within [0,1] */
+        const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
+        TNI_V         some = TNI_SET(0.0f);
+        for (; i < end; i += TNI_W) {
+            TNI_V e = TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top);
+            if (dz) TNI_STORE(dz + i, e, TNI_W);
+            some = some + e;
+        }
+        TNI_T(wide_add)(&sum, some);
+    }
+    if (i < C) {
+        int k = (int)(C - i);
+        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
+        TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
+        if (dz) memcpy(dz + i, lane, sizeof *dz * (size_t)k);
+    }
+    total = TNI_T(wide_sum)(&sum);
+    scale = TNI_SET((float)(share / total));
+    for (i = 0; dz && i < C; i += TNI_W) {
+        int k = TNI_T(lanes)(C - i);
+        TNI_STORE(dz + i, TNI_LOAD(dz + i, k) * scale, k);
+    }
+    return (double)most + log(total);
+}
+
 TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, i, C = c->in[0].shape[1];
+    const int32_t *label = (const int32_t *)c->in[1].data;
+    const int64_t  C = c->in[0].shape[1];
+    const double   share = 1 / (double)c->in[0].shape[0];
+    float         *dz = c->n_out > 3 ? TNI_OUT(3) : NULL;
+    int64_t        r;
     for (r = begin; r < end; r++) {
-        const float *z = TNI_IN(0) + r * C;
-        float        lane[TNI_W], most;
-        TNI_V        top = TNI_SET(z[0]);
-        TNI_T(wide) sum = TNI_T(wide_zero)();
-        for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(z + i, TNI_W));
-        TNI_STORE(lane, top, TNI_W);
-        for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
-        for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
-        top = TNI_SET(most);
-        for (i = 0; i + TNI_W <= C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top));
-        if (i < C) {
-            int k = (int)(C - i);
-            TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
-            TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
-        }
-        TNI_OUT(1)[r] = (float)((double)most + log(TNI_T(wide_sum)(&sum)));
+        const bool good = label[r] >= 0 && label[r] < C;
+        TNI_OUT(1)[r] = (float)TNI_T(cross_entropy_row)(TNI_IN(0) + r * C, dz && good ? dz + r * C : NULL, C, share);
+        if (dz && good) dz[r * C + label[r]] -= (float)share;
+        else if (dz) memset(dz + r * C, 0, sizeof *dz * (size_t)C);
     }
 }
 
@@ -3101,28 +3903,6 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
         else tni_fault(&c->out[2], 1, r, label[r], 0);
     *TNI_OUT(0) = (float)(loss / (double)R);
     return TN_OK;
-}
-
-TNI_FAST void TNI_T(cross_entropy_backward_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const int32_t *label = (const int32_t *)c->in[1].data;
-    int64_t        r, i, C = c->in[0].shape[1];
-    const float    share = (float)((double)*TNI_IN(3) / (double)c->in[0].shape[0]);
-    for (r = begin; r < end; r++) {
-        const float *z = TNI_IN(0) + r * C;
-        float       *dz = TNI_OUT(0) + r * C;
-        bool         good = label[r] >= 0 && label[r] < C;
-        const TNI_V  lse = TNI_SET(TNI_IN(2)[r]), scale = TNI_SET(share);
-        if (!good && !c->accumulate) memset(dz, 0, sizeof *dz * (size_t)C);
-        for (i = 0; good && i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V v = scale * TNI_T(exp)(TNI_LOAD(z + i, k) - lse);
-            if (c->accumulate) v = v + TNI_LOAD(dz + i, k);
-            TNI_STORE(dz + i, v, k);
-        }
-        if (good) dz[label[r]] -= share;
-    }
 }
 
 /* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng --------------------------------- */
@@ -3358,6 +4138,228 @@ TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items
 }
 #endif /* float */
 
+#if TNI_BITS == 64
+/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
+TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c)
+{
+    TNI_T(gemm) g;
+    if (m == 0 || n == 0) return;
+    memset(&g, 0, sizeof g);
+    g.m = m;       g.n = n;       g.k = k;
+    g.a = a.p;     g.a_row = a.row; g.a_col = a.col;
+    g.b = b.p;     g.b_row = b.row; g.b_col = b.col;
+    g.c = c.p;     g.c_row = c.row; g.c_col = c.col;
+    g.alpha = alpha;
+    g.beta = beta;
+    TNI_T(gemm_turn)(&g, h->bytes);
+    TNI_T(gemm_one)(&g, 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT ? &tni_alone : h->pool, h->blocks, h->bytes);
+}
+
+TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
+{
+    TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    for (; i + 4 * TNI_W <= n; i += 4 * TNI_W) {
+        s0 = TNI_FMA(TNI_LOAD(x + i, TNI_W), TNI_LOAD(y + i, TNI_W), s0);
+        s1 = TNI_FMA(TNI_LOAD(x + i + TNI_W, TNI_W), TNI_LOAD(y + i + TNI_W, TNI_W), s1);
+        s2 = TNI_FMA(TNI_LOAD(x + i + 2 * TNI_W, TNI_W), TNI_LOAD(y + i + 2 * TNI_W, TNI_W), s2);
+        s3 = TNI_FMA(TNI_LOAD(x + i + 3 * TNI_W, TNI_W), TNI_LOAD(y + i + 3 * TNI_W, TNI_W), s3);
+    }
+    for (; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        s0 = TNI_FMA(TNI_LOAD(x + i, k), TNI_LOAD(y + i, k), s0);
+    }
+    return TNI_T(lane_sum)((s0 + s1) + (s2 + s3));
+}
+
+TNI_FAST void TNI_T(axpy)(int64_t n, double alpha, const double *x, double *y)
+{
+    const TNI_V by = TNI_SET(alpha);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
+}
+
+TNI_FAST void TNI_T(scale)(int64_t n, double alpha, double *x)
+{
+    const TNI_V by = TNI_SET(alpha);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * by, k);
+    }
+}
+
+TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, double *y)
+{
+    const TNI_V c = TNI_SET(cosine), s = TNI_SET(sine);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V u = TNI_LOAD(x + i, k), v = TNI_LOAD(y + i, k);
+        TNI_STORE(x + i, c * u - s * v, k);
+        TNI_STORE(y + i, s * u + c * v, k);
+    }
+}
+
+/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
+#define TNI_EACH(X) X(0) X(1) X(2) X(3)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi, const TNI_V *wi, const TNI_V *xi,
+                                     const double *v, const double *w, const double *x, double *y, TNI_V *sums)
+{
+    double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
+    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k), b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
+    if (update) {
+        TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
+#define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
+        TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+    }
+#define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
+    TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
+}
+
+/* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
+   of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y)
+{
+    int64_t i, j, r, c, begin;
+    memset(y + from, 0, (size_t)(n - from) * sizeof *y);
+    for (i = from; i < n; i += 4) {
+        const int64_t rows = tni_min(4, n - i);
+        double       *row = a + i * stride;
+        TNI_V         vi[4], wi[4], xi[4], sums[4];
+        for (r = 0; r < rows; r++)
+            for (c = r; c < rows; c++) {
+                double *b = row + r * stride + i + c;
+                if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
+                y[i + r] += *b * x[i + c];
+                if (c > r) y[i + c] += *b * x[i + r];
+            }
+        if (rows < 4) break;
+#define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
+                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
+        TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+        j = i + 4;
+        begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
+        if (j < begin) TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+        for (j = begin; j + TNI_W <= n; j += TNI_W)
+            TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+        if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+#define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
+        TNI_EACH(TNI_STEP)
+#undef TNI_STEP
+    }
+}
+#undef TNI_EACH
+
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w, const double *x, double *y)
+{
+    if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
+    else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
+}
+
+/* Four vectors of each row at a time; of the two rows that a rotation turns the next one wants the upper, y. */
+TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double *strip)
+{
+    int at;
+    for (at = 0; at < TNI_STRIP; at += 4 * TNI_W) {
+        const double *p = list;
+        while (p < end) {
+            double *row = strip + (int64_t)p[0] * TNI_STRIP + at;
+            int64_t count = (int64_t)p[1];
+            TNI_V   y0 = TNI_LOAD(row, TNI_W), y1 = TNI_LOAD(row + TNI_W, TNI_W), y2 = TNI_LOAD(row + 2 * TNI_W, TNI_W), y3 = TNI_LOAD(row + 3 * TNI_W, TNI_W);
+            for (p += 2; count > 0; count--, p += 2) {
+                const TNI_V c = TNI_SET(p[0]), s = TNI_SET(p[1]);
+                TNI_V       x0, x1, x2, x3;
+                row -= TNI_STRIP;
+                x0 = TNI_LOAD(row, TNI_W); x1 = TNI_LOAD(row + TNI_W, TNI_W); x2 = TNI_LOAD(row + 2 * TNI_W, TNI_W); x3 = TNI_LOAD(row + 3 * TNI_W, TNI_W);
+                TNI_STORE(row + TNI_STRIP, s * x0 + c * y0, TNI_W);
+                TNI_STORE(row + TNI_STRIP + TNI_W, s * x1 + c * y1, TNI_W);
+                TNI_STORE(row + TNI_STRIP + 2 * TNI_W, s * x2 + c * y2, TNI_W);
+                TNI_STORE(row + TNI_STRIP + 3 * TNI_W, s * x3 + c * y3, TNI_W);
+                y0 = c * x0 - s * y0; y1 = c * x1 - s * y1; y2 = c * x2 - s * y2; y3 = c * x3 - s * y3;
+            }
+            TNI_STORE(row, y0, TNI_W); TNI_STORE(row + TNI_W, y1, TNI_W); TNI_STORE(row + 2 * TNI_W, y2, TNI_W); TNI_STORE(row + 3 * TNI_W, y3, TNI_W);
+        }
+    }
+}
+
+/* Lanes past the last one divide zero by one. */
+TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
+{
+    double rest[TNI_W];
+    int    i;
+    if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
+    TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
+    for (i = k; i < TNI_W; i++) rest[i] = 1;
+    return TNI_LOAD(rest, TNI_W);
+}
+
+TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
+    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
+    int64_t     i = 0;
+    tni_sums    sums;
+    for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
+        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
+        value0 = TNI_FMA(z0, q0, value0);
+        value1 = TNI_FMA(z1, q1, value1);
+        slope0 = TNI_FMA(q0, q0, slope0);
+        slope1 = TNI_FMA(q1, q1, slope1);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+        bend1 = TNI_FMA(q1 * r1, q1, bend1);
+    }
+    for (; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
+        value0 = TNI_FMA(z0, q0, value0);
+        slope0 = TNI_FMA(q0, q0, slope0);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+    }
+    sums.value = TNI_T(lane_sum)(value0 + value1);
+    sums.slope = TNI_T(lane_sum)(slope0 + slope1);
+    sums.bend = TNI_T(lane_sum)(bend0 + bend1);
+    return sums;
+}
+
+TNI_FAST void TNI_T(weights)(int64_t n, const double *d, double origin, double tau, double pole, double *w)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), p = TNI_SET(pole), zero = TNI_SET(0);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(w + i, TNI_LOAD(w + i, k) * (TNI_T(gaps)(d + i, o, t, k) / TNI_T(gaps)(d + i, p, zero, k)), k);
+    }
+}
+
+TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau);
+    TNI_V       sum = TNI_SET(0);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V q = TNI_LOAD(z + i, k) / TNI_T(gaps)(d + i, o, t, k);
+        sum = TNI_FMA(q, q, sum);
+        TNI_STORE(row + i, q, k);
+    }
+    TNI_T(scale)(n, 1 / sqrt(TNI_T(lane_sum)(sum)), row);
+}
+
+static const tni_algebra TNI_T(algebra) = {
+    TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(upper_times), TNI_T(rotate_strip),
+    TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
+};
+#endif /* double */
+
 /* ---- the entry ---------------------------------------------------------------------------------------------------- */
 TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
@@ -3367,11 +4369,14 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
+    case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
+    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
     case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
+    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
     case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
     case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
@@ -3382,9 +4387,13 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
     case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
     case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
+    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
     case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
     case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
-    case TN_KERNEL_CROSS_ENTROPY_BACKWARD: return TNI_T(pass_run)(cpu, c, n, width, TNI_T(cross_entropy_backward_task));
+    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
+    case TN_KERNEL_PROD_BACKWARD:
+        if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
+        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
 #endif
     default:                         return tni_reference_run(cpu, c);
     }
@@ -3407,6 +4416,8 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_MR
 #undef TNI_ROWS
 #undef TNI_NR
+#undef TNI_LAST
+#undef TNI_DOTS
 #undef TNI_U
 #undef TNI_I
 #undef TNI_D
@@ -3739,7 +4750,9 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
    ====================================================================== */
 
 #define TNI_ALIVE 0x7E4508u
-enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16 };
+enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
+       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
+       TNI_SEED = 64 };                 /* what tn_backward began with: its gradient is 1 */
 
 /* What an op asks of each operand; `what` names it in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
@@ -3760,12 +4773,24 @@ static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base 
 /* A view wants what its base wants by now: that may be watched, or frozen, after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
 
-/* Bytes of a shape; false with a message where it is no shape or does not fit. An empty one has to fit
+/* The bytes of extents that are not negative; false where they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides do. */
-static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
     *bytes = tni_dtype_size(dtype);
+    for (i = 0; i < rank; i++) {
+        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes)) return false;
+        if (*bytes > (size_t)PTRDIFF_MAX) return false;
+    }
+    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
+    return true;
+}
+
+/* The same of any shape, with a message where it is none or does not fit. */
+static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+{
+    int i;
     if (rank < 0 || rank > TN_MAX_RANK || (rank > 0 && !shape)) {
         tni_fail(ctx, TN_ERR_SHAPE, "tensor: rank %d, but it must be 0 to %d", rank, TN_MAX_RANK);
         return false;
@@ -3775,13 +4800,9 @@ static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
             tni_fail(ctx, TN_ERR_SHAPE, "tensor: extent %d of %s is negative", i, tni_shape_of(rank, shape).s);
             return false;
         }
-    for (i = 0; i < rank; i++)
-        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes) || *bytes > (size_t)PTRDIFF_MAX) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype), tni_shape_of(rank, shape).s);
-            return false;
-        }
-    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
-    return true;
+    if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype), tni_shape_of(rank, shape).s);
+    return false;
 }
 
 static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
@@ -3888,17 +4909,18 @@ static tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same
     return tni_run(to->ctx, &c);
 }
 
-tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+/* An owned tensor; `what` is named where there is no room for it. */
+static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t;
     size_t     bytes;
     if (!ctx || !tni_dtype_known(ctx, &dtype) || !tni_shape_bytes(ctx, dtype, rank, shape, &bytes)) return NULL;
-    t = (tn_tensor *)tni_alloc(ctx, sizeof *t, "tensor");
+    t = (tn_tensor *)tni_alloc(ctx, sizeof *t, what);
     if (!t) return NULL;
     tni_fill_header(t, ctx, dtype, rank, shape);
     t->flags = TNI_OWNED;
     t->bytes = bytes;
-    t->data = tni_device_alloc(ctx, bytes, "tensor");
+    t->data = tni_device_alloc(ctx, bytes, what);
     if (!t->data) {
         tni_free(ctx, t, sizeof *t);
         return NULL;
@@ -3911,6 +4933,11 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
         return NULL;
     }
     return t;
+}
+
+tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
 void tn_tensor_destroy(tn_tensor *t)
@@ -4211,6 +5238,14 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
 static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first, const char *op)
 {
     int64_t i;
+    if (to == TN_F64 && from == TN_F32) {                    /* the usual two, without a choice for each element */
+        for (i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
+        return TN_OK;
+    }
+    if (to == TN_F32 && from == TN_F64) {
+        for (i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
+        return TN_OK;
+    }
     for (i = 0; i < n; i++) {
         double v = tni_load(src, from, i);
         if (to == TN_I32 && (double)tni_i32_of(v) != v)
@@ -4273,6 +5308,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     ctx = t->ctx;
     if (tni_tape_reads(ctx, t)) return tni_fail(ctx, TN_ERR_ARG, "write: %s is part of a recording", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
+    (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_new(ctx, t->dtype, t->rank, t->shape);
@@ -4444,7 +5480,11 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
 {
     tn_ctx     *ctx = t->ctx;
     tn_tensor **link = &ctx->idle, *g;
-    if (t->flags & TNI_PARAM) return tn_tensor_create(ctx, t->dtype, t->rank, t->shape);
+    if (t->flags & TNI_PARAM) {
+        g = tn_tensor_create(ctx, t->dtype, t->rank, t->shape);
+        if (g) g->flags |= TNI_ZEROED;
+        return g;
+    }
     while (*link && (*link)->bytes != t->bytes) link = &(*link)->next;
     g = *link;
     if (!g) return tn_tensor_new(ctx, t->dtype, t->rank, t->shape);
@@ -4457,28 +5497,39 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
     return g;
 }
 
+static tn_tensor *tni_grad_to_add(tn_tensor *t);
+
 /* Where the gradient of t is to be added, or NULL where nobody wants it. *add tells whether something
-   is there already; the first writer of an intermediate gradient overwrites. */
+   is there already; the first writer overwrites. A view of a part adds to zeros. */
 static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 {
     tn_tensor *g, *v;
     *add = true;
     if (!tni_wants_grad(t)) return NULL;
     if (t->base) {
-        g = tni_grad(t->base, add);
-        if (!g || (!*add && tni_fill(g, 0) != TN_OK)) return NULL;
-        v = tni_view_of(t);
+        bool whole = tn_tensor_contiguous(t) && tn_tensor_count(t) == tn_tensor_count(t->base);
+        g = whole ? tni_grad(t->base, add) : tni_grad_to_add(t->base);
+        v = g ? tni_view_of(t) : NULL;
         if (!v) return NULL;
         v->data = (char *)g->data + ((char *)t->data - (char *)t->base->data);
         v->base = g;
-        *add = true;
         return v;
     }
     if (!t->grad) t->grad = tni_grad_new(t);
     if (!t->grad) return NULL;
-    *add = (t->flags & (TNI_PARAM | TNI_GRAD_USED)) != 0;
+    *add = t->flags & TNI_PARAM ? (t->grad->flags & TNI_ZEROED) == 0 : (t->flags & TNI_GRAD_USED) != 0;
+    t->grad->flags &= ~(uint32_t)TNI_ZEROED;
     t->flags |= TNI_GRAD_USED;
     return t->grad;
+}
+
+/* The same for a writer that can only add. */
+static tn_tensor *tni_grad_to_add(tn_tensor *t)
+{
+    const tn_tensor *before = tni_root(t)->grad;
+    bool       add, zero = before && (before->flags & TNI_ZEROED) != 0;
+    tn_tensor *g = tni_grad(t, &add);
+    return !g || add || zero || tni_fill(g, 0) == TN_OK ? g : NULL;
 }
 
 /* call.out[0] = the gradient of t: runs the call if anybody wants it. */
@@ -4535,6 +5586,7 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     ctx->recording = false;
     g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
     if (g) tni_fill(g, 1);
+    if (g) loss->flags |= TNI_SEED;
     for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
         if (!n->out->grad) continue;
         n->backward(ctx, n);
@@ -5062,6 +6114,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 /* ---- activation ------------------------------------------ >>op-act
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
+   abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 static double tni_act_value(int64_t kind, double x)
@@ -5072,6 +6125,8 @@ static double tni_act_value(int64_t kind, double x)
     case TN_ACT_GELU:    return 0.5 * x * erfc(-0.7071067811865476 * x);
     case TN_ACT_SWISH:   return x / (1 + exp(-x));
     case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case TN_ACT_ABS:     return fabs(x);
+    case TN_ACT_ROUND:   return rint(x);
     default:             return x;
     }
 }
@@ -5085,6 +6140,7 @@ static double tni_act_slope(int64_t kind, double x)
     case TN_ACT_GELU:    return 0.5 * erfc(-0.7071067811865476 * x) + x * 0.3989422804014327 * exp(-0.5 * x * x);
     case TN_ACT_SWISH:   return s + x * s * (1 - s);
     case TN_ACT_SIGMOID: return s * (1 - s);
+    case TN_ACT_ABS:     return x > 0 ? 1 : x < 0 ? -1 : x;      /* x: 0, or NaN */
     default:             return 1;
     }
 }
@@ -5126,7 +6182,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
-    if ((unsigned)kind <= TN_ACT_SIGMOID) return true;
+    if ((unsigned)kind <= TN_ACT_ROUND) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: %d is no activation", op, (int)kind);
     return false;
 }
@@ -5213,6 +6269,78 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
     if (n) n->i[0] = kind;
+    return y;
+}
+#endif
+
+/* ---- prod -------------------------------------------------- >>op-prod
+   y = x_0 (x) ... (x) x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy (x) the product of all but x_e
+   The other factors are multiplied, never y divided by x_e: a zero among them loses nothing. */
+static void TNI_T(prod)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
+    int64_t         r, j, e, h = c->out[0].shape[1], k = c->i[0];
+    for (r = 0; r < c->out[0].shape[0]; r++, x += k * h, y += h)
+        for (j = 0; j < h; j++) {
+            double v = 1;
+            for (e = 0; e < k; e++) v *= (double)x[e * h + j];
+            y[j] = (TNI_REAL)v;
+        }
+}
+
+static void TNI_T(prod_backward)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
+    int64_t         r, j, e, f, h = c->in[1].shape[1], k = c->i[0];
+    for (r = 0; r < c->in[1].shape[0]; r++, x += k * h, dx += k * h, dy += h)
+        for (e = 0; e < k; e++)
+            for (j = 0; j < h; j++) {
+                TNI_REAL *to = dx + e * h + j;
+                double    v = (double)dy[j];
+                for (f = 0; f < k; f++) if (f != e) v *= (double)x[f * h + j];
+                *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
+            }
+}
+
+#ifdef TNI_ONCE
+static void tni_prod_backward(tn_ctx *ctx, const tni_node *n)
+{
+    bool       add;
+    tn_tensor *g = tni_grad(n->in[0], &add);
+    tn_call    c = tni_call(TN_KERNEL_PROD_BACKWARD, 0, NULL, 0, NULL);
+    if (!g) return;
+    c.in[c.n_in++] = tni_rows_view(n->in[0]);
+    c.in[c.n_in++] = tni_rows_view(n->out->grad);
+    c.out[c.n_out++] = tni_rows_view(g);
+    c.i[0] = n->i[0];
+    c.accumulate = add;
+    tni_run(ctx, &c);
+}
+
+tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
+{
+    int64_t    shape[TN_MAX_RANK];
+    tn_tensor *y;
+    tn_call    c;
+    tni_node  *n;
+    if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
+    if (x->rank < 1 || k < 1 || x->shape[x->rank - 1] % k != 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, but its last extent must be a multiple of k = %lld, at least 1", TNI_SHAPE(x), (long long)k);
+        return NULL;
+    }
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] /= k;
+    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    if (!y) return NULL;
+    c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_rows_view(x);
+    c.out[c.n_out++] = tni_rows_view(y);
+    c.i[0] = k;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
+    if (n) n->i[0] = k;
     return y;
 }
 #endif
@@ -5497,10 +6625,9 @@ static void TNI_T(embed_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_embed_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
+    tn_tensor *g = tni_grad_to_add(n->in[0]);
     tn_call    c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 1, &g);
-    if (!g || (!add && tni_fill(g, 0) != TN_OK)) return;
+    if (!g) return;
     c.in[c.n_in++] = tni_flat_view(n->saved[0]);
     c.in[c.n_in++] = tni_rows_view(n->out->grad);
     tni_run(ctx, &c);
@@ -5572,10 +6699,9 @@ static void TNI_T(rmsnorm_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add, add_gain;
-    tn_tensor *dx = tni_grad(n->in[0], &add), *dw = n->in[1] ? tni_grad(n->in[1], &add_gain) : NULL;
+    bool       add;
+    tn_tensor *dx = tni_grad(n->in[0], &add), *dw = n->in[1] ? tni_grad_to_add(n->in[1]) : NULL;
     tn_call    c = tni_call(TN_KERNEL_RMSNORM_BACKWARD, 0, NULL, 0, NULL);
-    if (dw && !add_gain && tni_fill(dw, 0) != TN_OK) return;
     c.in[0] = tni_rows_view(n->in[0]);
     c.in[1] = tni_view(n->in[1]);
     c.in[2] = tni_view(n->saved[0]);
@@ -5615,6 +6741,281 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
     if (n) n->saved[0] = r;
+    return y;
+}
+#endif
+
+/* ---- layernorm --------------------------------------------- >>op-layernorm
+   z[n,c]   = (x[n,c] - mean_c x) r[n]     r[n] = 1/sqrt(mean_c (x - mean_c x)^2 + eps)     y = z w[c] + b[c]
+   dw[c]   += sum_n dy z        db[c] += sum_n dy
+   dx[n,c] += r (w dy - mean_c(w dy) - z mean_c(w dy z))         saves r[n]
+   The variance from differences, not as mean x^2 - mean^2; and their mean, which rounding left, is taken off again:
+   a row that is far from zero against its width loses no digit (Chan, Golub & LeVeque 1983).
+   Ba, Kiros & Hinton 2016 */
+static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
+{
+    double  sum = 0, left = 0;
+    int64_t j;
+    for (j = 0; j < C; j++) sum += (double)x[j];
+    sum /= (double)C;
+    for (j = 0; j < C; j++) left += (double)x[j] - sum;
+    *rest = left / (double)C;
+    return sum;
+}
+
+static void TNI_T(layernorm)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data, *b = (const TNI_REAL *)c->in[2].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *r = (TNI_REAL *)c->out[1].data;
+    int64_t         n, j, R = c->out[0].shape[0], C = c->out[0].shape[1];
+    for (n = 0; n < R; n++, x += C, y += C) {
+        double rest, mean = TNI_T(row_mean)(x, C, &rest), squares = 0, scale;
+        for (j = 0; j < C; j++) squares += ((double)x[j] - mean - rest) * ((double)x[j] - mean - rest);
+        scale = 1 / sqrt(squares / (double)C + c->f[0]);
+        r[n] = (TNI_REAL)scale;
+        for (j = 0; j < C; j++) y[j] = (TNI_REAL)(((double)x[j] - mean - rest) * scale * (w ? (double)w[j] : 1) + (b ? (double)b[j] : 0));
+    }
+}
+
+static void TNI_T(layernorm_backward)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
+    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data, *dw = (TNI_REAL *)c->out[1].data, *db = (TNI_REAL *)c->out[2].data;
+    int64_t         n, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (n = 0; n < R; n++, x += C, dy += C) {
+        double rest, mean = TNI_T(row_mean)(x, C, &rest), scale = (double)r[n], sum = 0, dot = 0;
+        for (j = 0; j < C; j++) {
+            double d = (double)dy[j], z = ((double)x[j] - mean - rest) * scale;
+            if (db) db[j] = (TNI_REAL)((double)db[j] + d);
+            if (dw) dw[j] = (TNI_REAL)((double)dw[j] + d * z);
+            if (w) d *= (double)w[j];
+            sum += d;
+            dot += d * z;
+        }
+        for (j = 0; dx && j < C; j++) {
+            double z = ((double)x[j] - mean - rest) * scale;
+            double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - sum / (double)C - z * dot / (double)C);
+            dx[n * C + j] = (TNI_REAL)(c->accumulate ? (double)dx[n * C + j] + v : v);
+        }
+    }
+}
+
+#ifdef TNI_ONCE
+static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
+{
+    bool       add[3];
+    tn_tensor *g[3];
+    tn_view    all[3];
+    tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, 0, NULL, 0, NULL);
+    bool       apart = false;
+    int        k, j;
+    memset(all, 0, sizeof all);
+    for (k = 0; k < 3; k++) {
+        g[k] = n->in[k] ? tni_grad(n->in[k], &add[k]) : NULL;
+        all[k].dtype = n->out->dtype;
+        if (!g[k]) continue;
+        if (k > 0 && !add[k] && tni_fill(g[k], 0) != TN_OK) return;
+        all[k] = k == 0 ? tni_rows_view(g[k]) : tni_view(g[k]);
+        for (j = 0; j < k; j++) apart = apart || (g[j] && tni_root(g[j]) == tni_root(g[k]));
+    }
+    c.in[0] = tni_rows_view(n->in[0]);
+    c.in[1] = tni_view(n->in[1]);
+    c.in[2] = tni_view(n->saved[0]);
+    c.in[3] = tni_rows_view(n->out->grad);
+    c.n_in = 4;
+    c.n_out = 3;
+    c.accumulate = g[0] && add[0];
+    memcpy(c.out, all, sizeof all);
+    if (!apart) tni_run(ctx, &c);
+    for (k = 0; apart && k < 3; k++) {           /* gain or bias are a part of x, or one tensor: no kernel writes one place twice */
+        if (!g[k]) continue;
+        for (j = 0; j < 3; j++) c.out[j].data = j == k ? all[k].data : NULL;
+        tni_run(ctx, &c);
+    }
+}
+
+static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s and %s is %s", op, TNI_SHAPE(x), what, TNI_SHAPE(t));
+    return false;
+}
+
+tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps)
+{
+    tn_tensor *y, *r;
+    tn_call    c;
+    tni_node  *n;
+    if (!(x = tni_contiguous(ctx, x, "layernorm", "x"))) return NULL;
+    if (gain && !(gain = tni_contiguous(ctx, gain, "layernorm", "gain"))) return NULL;
+    if (bias && !(bias = tni_contiguous(ctx, bias, "layernorm", "bias"))) return NULL;
+    if (x->rank < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "layernorm: x has rank 0, there is no last axis");
+        return NULL;
+    }
+    if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias")) return NULL;
+    y = tni_like(ctx, x);
+    r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
+    if (!r) return NULL;
+    c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_rows_view(x);
+    c.in[c.n_in++] = tni_view(gain);
+    c.in[c.n_in++] = tni_view(bias);
+    c.out[c.n_out++] = tni_rows_view(y);
+    c.out[c.n_out++] = tni_view(r);
+    c.f[0] = eps;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
+    if (n) n->saved[0] = r;
+    return y;
+}
+#endif
+
+/* ---- chain --------------------------------------------------- >>op-chain
+   P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
+   dM_j = e^(l + g) P_(j-1)^T G_j      l = log of what P_(j-1) was divided by, g = that of G_j
+   G_(n-1) = (dy - <y,dy> y + ds y),  g = -s;   G_(j-1) = G_j M_j^T / its norm
+   saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can. l + g is carried as one number: -log v_(n-1) at first. */
+
+/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could overflow. */
+static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
+{
+    double  most = 0, sum = 0, norm;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        double size = fabs((double)x[i]);
+        if (!(size <= most)) most = size;                  /* keeps a NaN */
+    }
+    if (most == 0) return 0;
+    for (i = 0; i < n; i++) sum += (double)x[i] / most * ((double)x[i] / most);
+    norm = (double)(TNI_REAL)(most * sqrt(sum));
+    for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / norm);
+    return norm;
+}
+
+/* c = a b, or a^T b, or a b^T.   all [d,d] */
+static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j, k;
+    for (i = 0; i < d; i++)
+        for (j = 0; j < d; j++) {
+            double sum = 0;
+            for (k = 0; k < d; k++) sum += (double)a[ta ? k * d + i : i * d + k] * (double)b[tb ? j * d + k : k * d + j];
+            out[i * d + j] = (TNI_REAL)sum;
+        }
+}
+
+/* The gradient of the normalised product, which is what the rest of the chain sees of dy and ds. */
+static void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
+{
+    double  dot = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
+    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
+}
+
+static void TNI_T(chain)(const tn_call *c)
+{
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
+    TNI_REAL       *work = (TNI_REAL *)c->out[3].data;
+    int64_t         b, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    for (b = 0; b < c->in[0].shape[0]; b++, y += dd + 1) {
+        double log_norm = 0;
+        for (j = 0; j < n; j++, m += dd) {
+            TNI_REAL *to = p ? p + (b * n + j) * dd : work + j % 2 * dd, *from = p ? to - dd : work + (j + 1) % 2 * dd;
+            double    norm;
+            if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
+            else TNI_T(chain_product)(from, false, m, false, to, d);
+            norm = TNI_T(chain_normalise)(to, dd);
+            if (v) v[b * n + j] = (TNI_REAL)norm;
+            log_norm += log(norm);
+            if (j == n - 1) memcpy(y, to, sizeof *y * (size_t)dd);
+        }
+        y[dd] = (TNI_REAL)log_norm;
+    }
+}
+
+static void TNI_T(chain_backward)(const tn_call *c)
+{
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data, *v = (const TNI_REAL *)c->in[2].data;
+    const TNI_REAL *dout = (const TNI_REAL *)c->in[3].data;
+    TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data;
+    int64_t         b, i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    for (b = 0; b < c->in[0].shape[0]; b++, dout += dd + 1) {
+        TNI_REAL *g = work, *next = work + dd, *product = work + 2 * dd, *swap;
+        int64_t   last = (b + 1) * n - 1;
+        double    scale = -log((double)v[last]);
+        TNI_T(chain_seed)(g, p + last * dd, dout, dd);
+        for (j = last; j >= b * n; j--) {
+            double norm, factor = v[last] == 0 ? 0 : exp(scale);
+            if (j > b * n) TNI_T(chain_product)(p + (j - 1) * dd, true, g, false, product, d);
+            else           memcpy(product, g, sizeof *g * (size_t)dd);
+            for (i = 0; i < dd; i++) {
+                double gradient = factor == 0 ? 0 : factor * (double)product[i];
+                dm[j * dd + i] = (TNI_REAL)(c->accumulate ? (double)dm[j * dd + i] + gradient : gradient);
+            }
+            if (j == b * n) break;
+            TNI_T(chain_product)(g, false, m + j * dd, true, next, d);
+            norm = TNI_T(chain_normalise)(next, dd);
+            if (norm != 0) scale += log(norm);
+            scale -= log((double)v[j - 1]);
+            swap = g; g = next; next = swap;
+        }
+    }
+}
+
+#ifdef TNI_ONCE
+/* Room for `count` matrices of each chain: kernels do not allocate. */
+static tn_tensor *tni_chain_work(tn_tensor *m, int64_t count)
+{
+    return tn_tensor_3d(m->ctx, TN_REAL, m->shape[0], count, m->shape[2] * m->shape[2]);
+}
+
+static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call    c = tni_call(TN_KERNEL_CHAIN_BACKWARD, 0, NULL, 0, NULL);
+    tn_tensor *work = tni_chain_work(n->in[0], 4);
+    if (!work) return;
+    c.in[c.n_in++] = tni_view(n->in[0]);
+    c.in[c.n_in++] = tni_view(n->saved[0]);
+    c.in[c.n_in++] = tni_view(n->saved[1]);
+    c.in[c.n_in++] = tni_view(n->out->grad);
+    c.n_out = 2;
+    c.out[1] = tni_view(work);
+    tni_run_grad(ctx, &c, n->in[0]);
+}
+
+tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
+{
+    tn_tensor *out, *p = NULL, *v = NULL, *work, *y;
+    tn_call    c;
+    tni_node  *node;
+    int64_t    d, shape[3];
+    if (log_norm) *log_norm = NULL;
+    if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
+    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, but must be [b,n,d,d] with n >= 1", TNI_SHAPE(m));
+        return NULL;
+    }
+    d = m->shape[2];
+    if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
+    if (ctx->recording && tni_wants_grad(m) && (!(p = tni_like(ctx, m)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1])))) return NULL;
+    c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
+    c.n_out = 4;
+    c.out[1] = tni_view(p);
+    c.out[2] = tni_view(v);
+    c.out[3] = tni_view(work);
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
+    if (node) { node->saved[0] = p; node->saved[1] = v; }
+    /* The two results are views of one tensor, so that their gradients arrive together. */
+    shape[0] = m->shape[0]; shape[1] = d; shape[2] = d;
+    y = tn_slice(out, 1, 0, d * d);
+    if (log_norm && y && !(*log_norm = tn_slice(out, 1, d * d, d * d + 1))) return NULL;
+    if (y) { y->rank = 3; memcpy(y->shape, shape, sizeof shape); y->strides[1] = d; y->strides[2] = 1; }
+    if (log_norm && *log_norm) (*log_norm)->rank = 1;
     return y;
 }
 #endif
@@ -5694,57 +7095,44 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 
 /* ---- cross_entropy ----------------------------------------- >>op-cross_entropy
    loss = mean_r (lse[r] - z[r,label])     lse = log sum_c e^z, from the row's maximum
-   dz[r,c] += dloss/R (e^(z-lse) - [c = label])        saves lse[r]
-   Fused with softmax: no probability is stored. A bad label: its row adds nothing, and a fault. */
+   dz[r,c] = 1/R (e^(z-lse) - [c = label])        written with the loss while a row is at hand, if it is wanted
+   Fused with softmax. A bad label: its row adds nothing, and a fault. */
 static void TNI_T(cross_entropy)(const tn_call *c)
 {
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
     const int32_t  *label = (const int32_t *)c->in[1].data;
-    TNI_REAL       *lse = (TNI_REAL *)c->out[1].data;
+    TNI_REAL       *lse = (TNI_REAL *)c->out[1].data, *dz = c->n_out > 3 ? (TNI_REAL *)c->out[3].data : NULL;
     int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
     double          loss = 0;
     for (r = 0; r < R; r++, z += C) {
+        bool   good = label[r] >= 0 && label[r] < C;
         double top = (double)z[0], sum = 0;
         for (j = 1; j < C; j++) if ((double)z[j] > top || z[j] != z[j]) top = (double)z[j];
         for (j = 0; j < C; j++) sum += exp((double)z[j] - top);
         sum = top + log(sum);
         lse[r] = (TNI_REAL)sum;
-        if (label[r] >= 0 && label[r] < C) loss += sum - (double)z[label[r]];
+        if (good) loss += sum - (double)z[label[r]];
         else tni_fault(&c->out[2], 1, r, label[r], 0);
+        for (j = 0; dz && j < C; j++)
+            dz[r * C + j] = (TNI_REAL)(good ? (exp((double)z[j] - sum) - (j == label[r])) / (double)R : 0);
     }
     *(TNI_REAL *)c->out[0].data = (TNI_REAL)(loss / (double)R);
 }
 
-static void TNI_T(cross_entropy_backward)(const tn_call *c)
-{
-    const TNI_REAL *z = (const TNI_REAL *)c->in[0].data, *lse = (const TNI_REAL *)c->in[2].data;
-    const int32_t  *label = (const int32_t *)c->in[1].data;
-    TNI_REAL       *dz = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    double          share = (double)*(const TNI_REAL *)c->in[3].data / (double)R;
-    for (r = 0; r < R; r++, z += C, dz += C) {
-        bool good = label[r] >= 0 && label[r] < C;
-        for (j = 0; j < C; j++) {
-            double v = good ? share * (exp((double)z[j] - (double)lse[r]) - (j == label[r])) : 0;
-            dz[j] = (TNI_REAL)(c->accumulate ? (double)dz[j] + v : v);
-        }
-    }
-}
-
 #ifdef TNI_ONCE
+/* Where the loss is what tn_backward began with, what was saved is the gradient; else that much of it. */
 static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 {
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_CROSS_ENTROPY_BACKWARD, 0, NULL, 0, NULL);
-    if (!g) return;
-    c.in[c.n_in++] = tni_rows_view(n->in[0]);
-    c.in[c.n_in++] = tni_flat_view(n->saved[0]);
-    c.in[c.n_in++] = tni_view(n->saved[1]);
-    c.in[c.n_in++] = tni_view(n->out->grad);
-    c.out[c.n_out++] = tni_rows_view(g);
-    c.accumulate = add;
-    tni_run(ctx, &c);
+    tn_tensor *z = n->in[0], *dz = n->saved[0];
+    tn_call    c = tni_call(TN_KERNEL_MUL, 1, (const tn_tensor *const *)&dz, 0, NULL);
+    if ((n->out->flags & TNI_SEED) && !z->base && !z->grad && !(z->flags & TNI_PARAM)) {
+        z->grad = dz;
+        z->flags |= TNI_GRAD_USED;
+        return;
+    }
+    c.in[c.n_in++] = tni_expand_view(tni_view(n->out->grad), z->rank, z->shape);
+    c.f[0] = 1;
+    tni_run_grad(ctx, &c, z);
 }
 
 /* What the ops on rows of logits and their labels check alike. */
@@ -5760,23 +7148,27 @@ static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, cons
 
 tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 {
-    tn_tensor *loss, *lse;
+    tn_tensor *loss, *lse, *dz = NULL;
     tn_call    c;
     tni_node  *n;
+    bool       wanted;
     if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels")) return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
+    wanted = ctx->recording && tni_wants_grad(z);
     loss = tn_tensor_new(ctx, TN_REAL, 0, NULL);
     lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
-    if (!lse) return NULL;
+    if (lse && wanted) dz = tni_like(ctx, z);
+    if (!lse || (wanted && !dz)) return NULL;
     c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
     c.in[c.n_in++] = tni_rows_view(z);
     c.in[c.n_in++] = tni_flat_view(labels);
     c.out[c.n_out++] = tni_view(lse);
     c.out[c.n_out++] = tni_view(ctx->fault);
+    if (dz) c.out[c.n_out++] = tni_rows_view(dz);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
-    if (n) { n->saved[0] = labels; n->saved[1] = lse; }
+    if (n) n->saved[0] = dz;
     return loss;
 }
 #endif
@@ -6011,75 +7403,36 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #define TNI_EPS 2.220446049250313e-16         /* 2^-52 */
 
 /* ---- host algebra ------------------------------------------ >>host-algebra
-   Vectors where the compiler has them and a double is computed as one, which the x87 does not do; elsewhere a vector is one
-   double, by the same code. */
-#if defined(__GNUC__) && defined(__AVX512F__)
-#define TNI_LANES 8
-#elif defined(__GNUC__) && defined(__AVX__)
-#define TNI_LANES 4
-#elif defined(__GNUC__) && __FLT_EVAL_METHOD__ != 2
-#define TNI_LANES 2
-#else
-#define TNI_LANES 1
-#endif
-#if defined(__i386__)
-#define TNI_LANES_ALIGN 4                /* of a double in a struct, and of memory from some allocators */
-#else
-#define TNI_LANES_ALIGN 8
-#endif
-#if TNI_LANES > 1
-typedef double tni_lanes __attribute__((vector_size(8 * TNI_LANES), aligned(TNI_LANES_ALIGN), may_alias));
-#else
-typedef double tni_lanes;
-#endif
-#define TNI_GET(p) (*(const tni_lanes *)(p))
-#define TNI_PUT(p) (*(tni_lanes *)(p))
+   The inner loops come from a tni_host, whose level the context has chosen. */
 
-static double tni_lanes_sum(const tni_lanes *v)
+static const tni_algebra *tni_algebra_of(tn_simd level)
 {
-    double part[TNI_LANES], sum = 0;
-    int    i;
-    memcpy(part, v, sizeof part);
-    for (i = 0; i < TNI_LANES; i++) sum += part[i];
-    return sum;
+#if TNI_X86
+    if (level == TN_SIMD_AVX512) return &tni_f64_algebra_avx512;
+    if (level == TN_SIMD_AVX2) return &tni_f64_algebra_avx2;
+#endif
+    (void)level;
+    return &tni_f64_algebra_plain;
 }
 
-static double tni_dot(int64_t n, const double *x, const double *y)
+/* Doubles of a block of gemm, for matrices with extents up to `extent`. */
+static int64_t tni_host_block(int64_t extent)
 {
-    tni_lanes a = {0}, b = {0}, c = {0}, d = {0};
-    double    sum = 0;
-    int64_t   i = 0;
-    for (; i + 4 * TNI_LANES <= n; i += 4 * TNI_LANES) {
-        a += TNI_GET(x + i) * TNI_GET(y + i);
-        b += TNI_GET(x + i + TNI_LANES) * TNI_GET(y + i + TNI_LANES);
-        c += TNI_GET(x + i + 2 * TNI_LANES) * TNI_GET(y + i + 2 * TNI_LANES);
-        d += TNI_GET(x + i + 3 * TNI_LANES) * TNI_GET(y + i + 3 * TNI_LANES);
-    }
-    for (; i < n; i++) sum += x[i] * y[i];
-    a = (a + b) + (c + d);
-    return tni_lanes_sum(&a) + sum;
+    return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
 }
 
-static void tni_axpy(int64_t n, double alpha, const double *x, double *y)      /* y += alpha x */
-{
-    int64_t i = 0;
-    for (; i + TNI_LANES <= n; i += TNI_LANES) TNI_PUT(y + i) += alpha * TNI_GET(x + i);
-    for (; i < n; i++) y[i] += alpha * x[i];
-}
+static int64_t tni_host_work(int64_t extent) { return 2 * tni_host_block(extent) + TNI_ALIGN / 8; }
 
-static void tni_rotate(int64_t n, double c, double s, double *x, double *y)    /* [x;y] = [c -s; s c] [x;y] */
+static double *tni_aligned(double *p) { return (double *)(void *)((char *)p + (0 - (uintptr_t)p) % TNI_ALIGN); }
+
+static tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent, double *work)
 {
-    int64_t i = 0;
-    for (; i + TNI_LANES <= n; i += TNI_LANES) {
-        tni_lanes u = TNI_GET(x + i), v = TNI_GET(y + i);
-        TNI_PUT(x + i) = c * u - s * v;
-        TNI_PUT(y + i) = s * u + c * v;
-    }
-    for (; i < n; i++) {
-        double u = x[i], v = y[i];
-        x[i] = c * u - s * v;
-        y[i] = s * u + c * v;
-    }
+    tni_host h;
+    h.by = tni_algebra_of(level);
+    h.pool = pool;
+    h.blocks = (char *)tni_aligned(work);
+    h.bytes = tni_host_block(extent) * 8;
+    return h;
 }
 
 static void tni_swap(int64_t n, double *x, double *y)
@@ -6094,88 +7447,10 @@ static void tni_scale_by(int64_t n, double alpha, double *x)
     for (i = 0; i < n; i++) x[i] *= alpha;
 }
 
-/* A matrix in place: element (i,j) is p[i row + j col]. */
-typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
-
 static tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
 static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
 static tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
-
-/* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. No memory is asked for: a panel of B
-   and a strip of A are packed on the stack, and a tile of C is kept in registers.
-   Goto & van de Geijn 2008. */
-enum { TNI_TILE_ROWS = 4, TNI_TILE_COLS = 2 * TNI_LANES, TNI_DEPTH = 128, TNI_PANEL = 32 };
-
-static void tni_gemm_tile(int64_t k, const double *a, const double *b, double *tile)
-{
-    tni_lanes c00 = {0}, c01 = {0}, c10 = {0}, c11 = {0}, c20 = {0}, c21 = {0}, c30 = {0}, c31 = {0};
-    for (; k > 0; k--, a += TNI_TILE_ROWS, b += TNI_TILE_COLS) {
-        tni_lanes b0 = TNI_GET(b), b1 = TNI_GET(b + TNI_LANES);
-        c00 += a[0] * b0; c01 += a[0] * b1;
-        c10 += a[1] * b0; c11 += a[1] * b1;
-        c20 += a[2] * b0; c21 += a[2] * b1;
-        c30 += a[3] * b0; c31 += a[3] * b1;
-    }
-    TNI_PUT(tile)                     = c00; TNI_PUT(tile +     TNI_LANES) = c01;
-    TNI_PUT(tile + 2 * TNI_LANES)     = c10; TNI_PUT(tile + 3 * TNI_LANES) = c11;
-    TNI_PUT(tile + 4 * TNI_LANES)     = c20; TNI_PUT(tile + 5 * TNI_LANES) = c21;
-    TNI_PUT(tile + 6 * TNI_LANES)     = c30; TNI_PUT(tile + 7 * TNI_LANES) = c31;
-}
-
-/* packed[l * width + i] = source(i, l), zeros for i >= used */
-static void tni_gemm_pack(int64_t used, int64_t width, int64_t k, tni_mat source, double *packed)
-{
-    int64_t i, l;
-    for (l = 0; l < k; l++, packed += width) {
-        const double *from = source.p + l * source.col;
-        for (i = 0; i < used; i++) packed[i] = from[i * source.row];
-        for (; i < width; i++) packed[i] = 0;
-    }
-}
-
-static void tni_gemm_store(int64_t rows, int64_t cols, double alpha, const double *tile, double beta, tni_mat c)
-{
-    int64_t i, j;
-    for (i = 0; i < rows; i++, tile += TNI_TILE_COLS) {
-        double *to = c.p + i * c.row;
-        if (beta == 1) for (j = 0; j < cols; j++) to[j * c.col] += alpha * tile[j];
-        else if (beta == 0) for (j = 0; j < cols; j++) to[j * c.col] = alpha * tile[j];
-        else for (j = 0; j < cols; j++) to[j * c.col] = alpha * tile[j] + beta * to[j * c.col];
-    }
-}
-
-/* The block of C that one packed panel of B [k,n], n <= TNI_PANEL, adds to. */
-static void tni_gemm_panel(int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c)
-{
-    double  panel[TNI_DEPTH * TNI_PANEL], strip[TNI_DEPTH * TNI_TILE_ROWS], tile[TNI_TILE_ROWS * TNI_TILE_COLS];
-    int64_t i, j;
-    for (j = 0; j < n; j += TNI_TILE_COLS)
-        tni_gemm_pack(tni_min(n - j, TNI_TILE_COLS), TNI_TILE_COLS, k, tni_turned(tni_from(b, 0, j)), panel + j * k);
-    for (i = 0; i < m; i += TNI_TILE_ROWS) {
-        int64_t rows = tni_min(m - i, TNI_TILE_ROWS);
-        tni_gemm_pack(rows, TNI_TILE_ROWS, k, tni_from(a, i, 0), strip);
-        for (j = 0; j < n; j += TNI_TILE_COLS) {
-            tni_gemm_tile(k, strip, panel + j * k, tile);
-            tni_gemm_store(rows, tni_min(n - j, TNI_TILE_COLS), alpha, tile, beta, tni_from(c, i, j));
-        }
-    }
-}
-
-static void tni_gemm_f64_host(int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c)
-{
-    int64_t j, l = 0;
-    if (c.col != 1 && c.row == 1) {                          /* C^T = B^T A^T, so that C is written along its rows */
-        tni_gemm_f64_host(n, m, k, alpha, tni_turned(b), tni_turned(a), beta, tni_turned(c));
-        return;
-    }
-    do {                                                     /* at least once: k == 0 leaves beta C */
-        int64_t depth = tni_min(k - l, TNI_DEPTH);
-        for (j = 0; j < n; j += TNI_PANEL)
-            tni_gemm_panel(m, tni_min(n - j, TNI_PANEL), depth, alpha, tni_from(a, 0, l), tni_from(b, l, j), l ? 1.0 : beta, tni_from(c, 0, j));
-        l += depth;
-    } while (l < k);
-}
 
 /* The largest magnitude; infinity where one is NaN. */
 static double tni_largest(int64_t m, int64_t n, tni_mat a)
@@ -6206,6 +7481,8 @@ static double tni_frobenius(int64_t n, const double *x)
     for (i = 0; i < n; i++) sum += (x[i] * scale) * (x[i] * scale);
     return sqrt(sum) / scale;
 }
+
+static double tni_max_f64(double a, double b) { return b > a ? b : a; }
 
 /* Selection sort of values, and of the rows that go with them: few swaps, any number of compares. */
 static bool tni_before_ascending(double a, double b)  { return a < b; }
@@ -6240,30 +7517,33 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
    A product of them is one block, H_0 H_1 .. H_(w-1) = I - V T V^T with T upper triangular:
        T[i][i] = tau_i      T[:i,i] = -tau_i T[:i,:i] (V^T v_i)[:i]
    Schreiber & Van Loan 1989. [dlarft, dlarfb] */
-enum { TNI_BLOCK = 32 };                       /* reflections in a block */
+enum { TNI_BLOCK = 32, TNI_BLOCK_WIDE = 64 };  /* reflections in a block: usually, and of large matrices */
 
-/* Turns x into the v that takes it to (beta,0,..,0), and returns beta. tau == 0 stands for H = I. */
-static double tni_reflector(int64_t n, double *x, double *tau)
+/* Turns x into the v that takes it to (beta,0,..,0), and returns beta. tau == 0 stands for H = I.
+   Where squares are too small to be trusted, x is scaled first. */
+static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
 {
-    double  alpha = x[0], size = 0, beta;
-    int64_t i;
-    for (i = 1; i < n; i++) if (fabs(x[i]) > size) size = fabs(x[i]);
+    double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1, beta;
     x[0] = 1;
     *tau = 0;
-    if (size == 0) return alpha;
-    if (fabs(alpha) > size) size = fabs(alpha);
-    alpha /= size;
-    for (i = 1; i < n; i++) x[i] /= size;
-    beta = -copysign(sqrt(alpha * alpha + tni_dot(n - 1, x + 1, x + 1)), alpha);
-    tni_scale_by(n - 1, 1 / (alpha - beta), x + 1);
+    if (squares < 1e-250) {
+        double size = tni_largest(1, n - 1, tni_rows(x + 1, n));
+        if (size == 0) return alpha;
+        scale = tni_unit_scale(fmax(size, fabs(alpha)));
+        h->by->scale(n - 1, scale, x + 1);
+        squares = h->by->dot(n - 1, x + 1, x + 1);
+        alpha *= scale;
+    }
+    beta = -copysign(sqrt(alpha * alpha + squares), alpha);
+    h->by->scale(n - 1, 1 / (alpha - beta), x + 1);
     *tau = (beta - alpha) / beta;
-    return beta * size;
+    return beta / scale;
 }
 
-static void tni_block_factor(int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
+static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
     int64_t i, j, l;
-    tni_gemm_f64_host(w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
+    h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
     memset(t, 0, (size_t)(w * w) * sizeof *t);
     for (i = 0; i < w; i++) {
         t[i * w + i] = tau[i];
@@ -6275,17 +7555,18 @@ static void tni_block_factor(int64_t m, int64_t w, tni_mat v, const double *tau,
     }
 }
 
-static int64_t tni_reflect_work(int64_t m, int64_t n) { return TNI_BLOCK * (2 * TNI_BLOCK + m + n); }
+static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
-/* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w], w <= TNI_BLOCK. */
-static void tni_reflect(int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed, tni_mat c, double *work)
+/* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w]. V^T C is stored the way C is. */
+static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed, tni_mat c, double *work)
 {
-    double *gram = work, *t = gram + w * w, *vt = t + w * w, *vtc = vt + w * m;
+    double *gram = work, *t = gram + w * w, *vt = t + w * w, *product = vt + w * m;
+    tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
     if (n == 0) return;
-    tni_block_factor(m, w, v, tau, gram, t);
-    tni_gemm_f64_host(m, w, w, 1, v, transposed ? tni_turned(tni_rows(t, w)) : tni_rows(t, w), 0, tni_rows(vt, w));
-    tni_gemm_f64_host(w, n, m, 1, tni_turned(v), c, 0, tni_rows(vtc, n));
-    tni_gemm_f64_host(m, n, w, -1, tni_rows(vt, w), tni_rows(vtc, n), 1, c);
+    tni_block_factor(h, m, w, v, tau, gram, t);
+    h->by->gemm(h, w, m, w, 1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
+    h->by->gemm(h, w, n, m, 1, tni_turned(v), c, 0, vtc);
+    h->by->gemm(h, m, n, w, -1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
 }
 
 /* ---- QR -------------------------------------------------------------- >>qr
@@ -6293,29 +7574,29 @@ static void tni_reflect(int64_t m, int64_t n, int64_t w, tni_mat v, const double
    so that a column, and with it a reflector, lies in one piece. Q's columns are orthonormal whatever
    A's rank; R's diagonal is not negative. */
 
-static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n)); }
+static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
 
 /* Reflectors first .. first+w-1. The finished columns of R leave for r, and zeros take their place,
    so that the rows of `at` hold the reflectors and nothing else. */
-static void tni_qr_panel(int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
+static void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
 {
     int64_t i, j, l;
     for (j = first; j < first + w; j++) {
         double *v = at + j * m;
-        r.p[j * r.row + j * r.col] = tni_reflector(m - j, v + j, tau + j);
+        r.p[j * r.row + j * r.col] = tni_reflector(h, m - j, v + j, tau + j);
         for (i = 0; i < j; i++) { r.p[i * r.row + j * r.col] = v[i]; v[i] = 0; }
         for (l = j + 1; l < first + w; l++)
-            tni_axpy(m - j, -tau[j] * tni_dot(m - j, v + j, at + l * m + j), v + j, at + l * m + j);
+            h->by->axpy(m - j, -tau[j] * h->by->dot(m - j, v + j, at + l * m + j), v + j, at + l * m + j);
     }
 }
 
-static void tni_qr_form(int64_t m, int64_t k, double *at, const double *tau, tni_mat q, double *work)
+static void tni_qr_form(const tni_host *h, int64_t m, int64_t k, double *at, const double *tau, tni_mat q, double *work)
 {
     int64_t i, j, first;
     for (i = 0; i < m; i++)
         for (j = 0; j < k; j++) q.p[i * q.row + j * q.col] = i == j;
     for (first = (k - 1) / TNI_BLOCK * TNI_BLOCK; first >= 0; first -= TNI_BLOCK)
-        tni_reflect(m - first, k - first, tni_min(TNI_BLOCK, k - first), tni_mat_of(at + first * m + first, 1, m), tau + first, false,
+        tni_reflect(h, m - first, k - first, tni_min(TNI_BLOCK, k - first), tni_mat_of(at + first * m + first, 1, m), tau + first, false,
                     tni_from(q, first, first), work);
 }
 
@@ -6331,7 +7612,7 @@ static void tni_qr_finish(int64_t m, int64_t n, int64_t k, double scale, tni_mat
 }
 
 /* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is left as it is. TN_ERR_NONFINITE where a is not finite. */
-static tn_status tni_qr(int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
+static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
     double *at = work, *tau = at + m * n, *rest = tau + n, largest = tni_largest(m, n, a), scale;
     int64_t i, j, first, k = tni_min(m, n);
@@ -6344,163 +7625,137 @@ static tn_status tni_qr(int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, d
         for (j = 0; j < n; j++) r.p[i * r.row + j * r.col] = 0;
     for (first = 0; first < k; first += TNI_BLOCK) {
         int64_t w = tni_min(TNI_BLOCK, k - first), next = first + w;
-        tni_qr_panel(m, first, w, at, tau, r);
-        tni_reflect(m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true, tni_mat_of(at + next * m + first, 1, m), rest);
+        tni_qr_panel(h, m, first, w, at, tau, r);
+        tni_reflect(h, m - first, n - next, w, tni_mat_of(at + first * m + first, 1, m), tau + first, true, tni_mat_of(at + next * m + first, 1, m), rest);
     }
     for (i = 0; i < k; i++)                                  /* a wide A: the columns that have no reflector */
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
-    tni_qr_form(m, k, at, tau, q, rest);
+    tni_qr_form(h, m, k, at, tau, q, rest);
     tni_qr_finish(m, n, k, scale, q, r);
     return TN_OK;
 }
 
 /* ---- symmetric eigenproblem --------------------------------------- >>eigh
    A = V^T diag(l) V, the rows of V are eigenvectors. Three steps:
-   1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1]. Within a block of them A is not touched:
-      A - sum (v w^T + w v^T) stands for it, and is formed at the block's end by matrix products.
-      Dongarra, Hammarling & Sorensen 1989. [dlatrd]
-   2. T = Z^T diag(l) Z by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]. The rotations are
-      recorded and later applied to a strip of a few columns of Z at a time, which stays in the cache
-      and lets each row be loaded once per sweep.
+   1. A = Q T Q^T, T tridiagonal, by reflections [GVL 8.3.1] [dsytrd].
+   2. T = Z^T diag(l) Z. Small T by implicit QL with Wilkinson's shift [GVL 8.3.3] [dsteqr]; a larger one is
+      torn into two, and their eigenpairs are joined [dstedc].
    3. V = Z Q^T, by blocks of reflections. */
 
-/* ---- 1. to tridiagonal form: only the upper triangle of A is read */
+/* ---- 1. to tridiagonal form: only the upper triangle of A is read
+   A reflection takes A to A - v w^T - w v^T with
+       w = p - (tau/2)(p.v) v      p = tau A v
+   Small matrices stay in the cache: each pass over A takes the last reflection in and multiplies by the next
+   v at once. In large ones a block of reflections is put off: A - sum (v w^T + w v^T) stands for A, and is
+   formed at the block's end by one matrix product.
+   Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
+enum { TNI_TRIDIAGONAL_SMALL = 320 };
 
-/* y = A x from the upper triangle: row i gives y_i its dot product, and the rest of y its mirror image.
-   Four rows at once, so that y is loaded and stored a quarter as often. */
-static void tni_upper_times(int64_t n, const double *a, int64_t stride, const double *x, double *y)
+static int64_t tni_tridiagonal_work(int64_t n) { return 3 * TNI_BLOCK * n; }
+
+/* w, from the p = A v that it holds. */
+static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
 {
-    int64_t i, j, r, c;
-    memset(y, 0, (size_t)n * sizeof *y);
-    for (i = 0; i + 4 <= n; i += 4) {
-        const double *a0 = a + i * stride, *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
-        double        x0 = x[i], x1 = x[i + 1], x2 = x[i + 2], x3 = x[i + 3];
-        tni_lanes     s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        for (r = 0; r < 4; r++) {                            /* the 4 x 4 block on the diagonal */
-            y[i + r] += a0[r * stride + i + r] * x[i + r];
-            for (c = r + 1; c < 4; c++) {
-                y[i + r] += a0[r * stride + i + c] * x[i + c];
-                y[i + c] += a0[r * stride + i + c] * x[i + r];
-            }
-        }
-        for (j = i + 4; j + TNI_LANES <= n; j += TNI_LANES) {
-            tni_lanes b0 = TNI_GET(a0 + j), b1 = TNI_GET(a1 + j), b2 = TNI_GET(a2 + j), b3 = TNI_GET(a3 + j), xj = TNI_GET(x + j);
-            s0 += b0 * xj; s1 += b1 * xj; s2 += b2 * xj; s3 += b3 * xj;
-            TNI_PUT(y + j) += (x0 * b0 + x1 * b1) + (x2 * b2 + x3 * b3);
-        }
-        y[i] += tni_lanes_sum(&s0); y[i + 1] += tni_lanes_sum(&s1); y[i + 2] += tni_lanes_sum(&s2); y[i + 3] += tni_lanes_sum(&s3);
-        for (; j < n; j++) {
-            y[i] += a0[j] * x[j]; y[i + 1] += a1[j] * x[j]; y[i + 2] += a2[j] * x[j]; y[i + 3] += a3[j] * x[j];
-            y[j] += (x0 * a0[j] + x1 * a1[j]) + (x2 * a2[j] + x3 * a3[j]);
-        }
-    }
-    for (; i < n; i++) {
-        y[i] += a[i * stride + i] * x[i];
-        for (j = i + 1; j < n; j++) { y[i] += a[i * stride + j] * x[j]; y[j] += a[i * stride + j] * x[i]; }
-    }
+    h->by->scale(m, tau, w);
+    h->by->axpy(m, -0.5 * tau * h->by->dot(m, w, v), v, w);
 }
 
-/* w_k = p - (tau/2)(p.v) v with p = tau (A - sum_q v_q w_q^T + w_q v_q^T) v.   v_q is row q of vs, w_q of ws. */
-static void tni_tridiagonal_partner(int64_t m, int64_t before, const double *a, int64_t stride, const double *v, double tau,
-                                    const double *vs, const double *ws, double *p)
+/* The part that is left, from row `first` on. Row k ends as the reflector v_k, in columns k+1.., after zeros. */
+static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau, double *ws)
 {
-    int64_t q;
-    tni_upper_times(m, a, stride, v, p);
-    for (q = 0; q < before; q++) {
-        const double *vq = vs + q * stride, *wq = ws + q * stride;
-        double        wv = tni_dot(m, wq, v), vv = tni_dot(m, vq, v);
-        tni_axpy(m, -wv, vq, p);
-        tni_axpy(m, -vv, wq, p);
-    }
-    tni_scale_by(m, tau, p);
-    tni_axpy(m, -0.5 * tau * tni_dot(m, p, v), v, p);
-}
-
-/* Rows first .. first+w-1. Row k ends as the reflector v_k, in columns k+1.., after zeros. */
-static void tni_tridiagonal_panel(int64_t n, double *a, int64_t first, int64_t w, double *d, double *e, double *tau, double *ws)
-{
-    int64_t k, q;
-    for (k = first; k < first + w; k++) {
-        double *row = a + k * n;
-        for (q = 0; q < k - first; q++) {
-            const double *vq = a + (first + q) * n, *wq = ws + q * n;
-            tni_axpy(n - k, -vq[k], wq + k, row + k);
-            tni_axpy(n - k, -wq[k], vq + k, row + k);
+    double *v = NULL, *w = ws, *next = ws + n;
+    int64_t k;
+    for (k = first; k < n; k++) {
+        double *row = a + k * n, *spare = w;
+        int64_t from = k + 1, m = n - from;
+        if (v) {
+            double vk = v[k], wk = w[k];
+            h->by->axpy(n - k, -vk, w + k, row + k);
+            h->by->axpy(n - k, -wk, v + k, row + k);
         }
         d[k] = row[k];
-        e[k] = tni_reflector(n - k - 1, row + k + 1, tau + k);
-        memset(row, 0, (size_t)(k + 1) * sizeof *row);
-        tni_tridiagonal_partner(n - k - 1, k - first, row + n + k + 1, n, row + k + 1, tau[k], a + first * n + k + 1, ws + k + 1,
-                                ws + (k - first) * n + k + 1);
+        if (m == 0) break;
+        e[k] = tni_reflector(h, m, row + from, tau + k);
+        memset(row, 0, (size_t)from * sizeof *row);
+        h->by->upper_times(from, n, a, n, v, w, row, next);
+        tni_tridiagonal_partner(h, m, row + from, tau[k], next + from);
+        v = row;
+        w = next;
+        next = spare;
     }
 }
 
-/* A[next:, next:] -= V^T W + W^T V, the upper triangle of it */
-static void tni_tridiagonal_update(int64_t n, double *a, int64_t next, int64_t w, double *vs, double *ws)
+/* Rows first .. first+w-1; ws gets [V;W;V], where V and W have a row for each reflection. */
+static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e, double *tau, double *ws)
+{
+    double *vs = ws, *partners = ws + w * n, coefficient[2 * TNI_BLOCK];
+    int64_t k;
+    for (k = first; k < first + w; k++) {
+        int64_t  before = k - first, m = n - k - 1, from = k + 1;
+        double  *row = a + k * n, *p = partners + before * n + from;
+        tni_mat  v = tni_rows(vs, n), partner = tni_rows(partners, n), c = tni_rows(coefficient, 1);
+        tni_mat  to = tni_rows(row + k, 1);
+        if (before > 0) {
+            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
+            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
+        }
+        d[k] = row[k];
+        e[k] = tni_reflector(h, m, row + from, tau + k);
+        memset(row, 0, (size_t)from * sizeof *row);
+        memcpy(vs + before * n, row, (size_t)n * sizeof *row);
+        h->by->upper_times(from, n, a, n, NULL, NULL, row, partners + before * n);
+        if (before > 0) {
+            h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
+            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
+            h->by->gemm(h, before, 1, m, 1, tni_from(v, 0, from), tni_rows(row + from, 1), 0, c);
+            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
+        }
+        tni_tridiagonal_partner(h, m, row + from, tau[k], p);
+    }
+    memcpy(ws + 2 * w * n, vs, (size_t)(w * n) * sizeof *ws);
+}
+
+/* A[next:, next:] -= [V;W]^T [W;V], the upper triangle of it */
+static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
 {
     int64_t i, height = 2 * TNI_BLOCK;
-    tni_mat v = tni_rows(vs, n), wm = tni_rows(ws, n);
-    for (i = next; i < n; i += height) {
-        int64_t rows = tni_min(height, n - i);
-        tni_mat c = tni_rows(a + i * n + i, n);
-        tni_gemm_f64_host(rows, n - i, w, -1, tni_turned(tni_from(v, 0, i)), tni_from(wm, 0, i), 1, c);
-        tni_gemm_f64_host(rows, n - i, w, -1, tni_turned(tni_from(wm, 0, i)), tni_from(v, 0, i), 1, c);
-    }
+    tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
+    for (i = next; i < n; i += height)
+        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, -1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1, tni_rows(a + i * n + i, n));
 }
 
-static void tni_tridiagonal(int64_t n, double *a, double *d, double *e, double *tau, double *ws)
+static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
 {
-    int64_t first, w;
-    for (first = 0; first < n - 1; first += w) {
-        w = tni_min(TNI_BLOCK, n - 1 - first);
-        tni_tridiagonal_panel(n, a, first, w, d, e, tau, ws);
-        tni_tridiagonal_update(n, a, first + w, w, a + first * n, ws);
+    int64_t first;
+    for (first = 0; n - first > TNI_TRIDIAGONAL_SMALL; first += TNI_BLOCK) {
+        tni_tridiagonal_panel(h, n, a, first, TNI_BLOCK, d, e, tau, ws);
+        tni_tridiagonal_update(h, n, a, first + TNI_BLOCK, TNI_BLOCK, ws);
     }
-    d[n - 1] = a[n * n - 1];
+    tni_tridiagonal_small(h, n, a, first, d, e, tau, ws);
     e[n - 1] = 0;
 }
 
 /* ---- 2. implicit QL, and its rotations
-   The list holds, sweep after sweep: the row below the first rotation, how many there are, then c and s
-   of each. They go upwards: the first turns rows (top-1,top), the next (top-2,top-1), ... */
-enum { TNI_STRIP = 4 * TNI_LANES };
-
+   The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
+   cache and lets each row be loaded once per sweep. The list holds, sweep after sweep: the row below the
+   first rotation, how many there are, then c and s of each. They go upwards: the first turns rows
+   (top-1,top), the next (top-2,top-1), ... */
 typedef struct tni_rotations {
+    const tni_host *host;
     double *list, *strip;                      /* strip: [n,TNI_STRIP]           */
     int64_t used, room, header;                /* header: where this sweep began */
     double *z;                                 /* [n,n], or NULL: values only    */
-    int64_t n;
+    int64_t n, stride;                         /* of z                           */
 } tni_rotations;
-
-static void tni_rotate_strip(const double *list, const double *end, double *strip)
-{
-    while (list < end) {
-        double   *row = strip + (int64_t)list[0] * TNI_STRIP;
-        int64_t   count = (int64_t)list[1];
-        tni_lanes y0 = TNI_GET(row), y1 = TNI_GET(row + TNI_LANES), y2 = TNI_GET(row + 2 * TNI_LANES), y3 = TNI_GET(row + 3 * TNI_LANES);
-        for (list += 2; count > 0; count--, list += 2) {     /* y: the upper of the two rows, which the next rotation wants */
-            double    c = list[0], s = list[1];
-            tni_lanes x0, x1, x2, x3;
-            row -= TNI_STRIP;
-            x0 = TNI_GET(row); x1 = TNI_GET(row + TNI_LANES); x2 = TNI_GET(row + 2 * TNI_LANES); x3 = TNI_GET(row + 3 * TNI_LANES);
-            TNI_PUT(row + TNI_STRIP)                 = s * x0 + c * y0;
-            TNI_PUT(row + TNI_STRIP + TNI_LANES)     = s * x1 + c * y1;
-            TNI_PUT(row + TNI_STRIP + 2 * TNI_LANES) = s * x2 + c * y2;
-            TNI_PUT(row + TNI_STRIP + 3 * TNI_LANES) = s * x3 + c * y3;
-            y0 = c * x0 - s * y0; y1 = c * x1 - s * y1; y2 = c * x2 - s * y2; y3 = c * x3 - s * y3;
-        }
-        TNI_PUT(row) = y0; TNI_PUT(row + TNI_LANES) = y1; TNI_PUT(row + 2 * TNI_LANES) = y2; TNI_PUT(row + 3 * TNI_LANES) = y3;
-    }
-}
 
 static void tni_rotations_apply(tni_rotations *r)
 {
     int64_t i, j, n = r->n;
     for (j = 0; j < n && r->used > 0; j += TNI_STRIP) {
         size_t bytes = (size_t)tni_min(TNI_STRIP, n - j) * sizeof(double);
-        for (i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * n + j, bytes);
-        tni_rotate_strip(r->list, r->list + r->used, r->strip);
-        for (i = 0; i < n; i++) memcpy(r->z + i * n + j, r->strip + i * TNI_STRIP, bytes);
+        for (i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * r->stride + j, bytes);
+        r->host->by->rotate_strip(r->list, r->list + r->used, r->strip);
+        for (i = 0; i < n; i++) memcpy(r->z + i * r->stride + j, r->strip + i * TNI_STRIP, bytes);
     }
     r->used = 0;
 }
@@ -6554,12 +7809,13 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     e[m] = 0;
 }
 
-/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e below eps times the
-   largest element is nothing: T itself is not known better. (Measured by its neighbours alone, noise that
-   is left of zero eigenvalues may never converge.) */
-static tn_status tni_ql(int64_t n, double *d, double *e, int sweeps, tni_rotations *rotations)
+/* d, e: diagonal and off-diagonal of T; d becomes the eigenvalues, in any order. An e up to `nothing` is zero:
+   eps times the largest element of the whole T, which is not known better. (Measured by its neighbours alone,
+   noise that is left of zero eigenvalues may never converge.) */
+enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; about 1.7 are usual */
+
+static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
 {
-    double  nothing = TNI_EPS * fmax(tni_largest(1, n, tni_rows(d, n)), tni_largest(1, n, tni_rows(e, n)));
     int64_t l, m;
     int     sweep;
     for (l = 0; l < n; l++)
@@ -6573,55 +7829,595 @@ static tn_status tni_ql(int64_t n, double *d, double *e, int sweeps, tni_rotatio
     return TN_OK;
 }
 
-/* ---- 3. all together */
-enum { TNI_QL_SWEEPS = 60 };                   /* per eigenvalue; about 1.7 are usual */
+/* ---- divide and conquer
+   Without its middle off-diagonal element +-rho, T falls into two; their diagonals lose rho at the tear:
+       T = diag(T1,T2) + rho u u^T      Z1, Z2 of T1, T2 make it      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
+   Cuppen 1981. Where rho z_i is nothing, or two d are so near that a rotation makes it nothing, d_i is an
+   eigenvalue already (deflation). The others lie one in each gap of the d, where
+       1/rho + sum_i z_i^2/(d_i - l) = 0
+   and each is kept as its distance tau from the nearer d, so that all d_i - l have their digits. The vectors
+   z_i/(d_i - l) are made not from z but from the z' for which the computed l are exact, and so are orthogonal:
+       z'_i^2 = prod_j (l_j - d_i) / prod_(j!=i) (d_j - d_i)
+   Gu & Eisenstat 1995; the iteration is Gragg's, as in Li 1993. [dlaed1, dlaed2, dlaed3, dlaed4] */
+enum {
+    TNI_LEAF = 32,                             /* rows that QL does              */
+    TNI_LEAF_ROTATIONS = 4096,
+    TNI_ROOT_STEPS = 200,                      /* five or six are usual          */
+    TNI_MERGE_SHARE = 64,                      /* poles in a task                */
+    TNI_MERGE_ARRAYS = 7, TNI_MERGE_LISTS = 5
+};
 
-static int64_t tni_eigh_work(int64_t n) { return (2 + TNI_STRIP) * n + tni_reflect_work(n, n); }
+typedef struct tni_divide {
+    const tni_host *host;
+    int64_t   stride;                          /* of z                                          */
+    double   *z, *d, *e;                       /* [n,stride], [n], [n]                          */
+    double    nothing;                         /* an off-diagonal below is zero                 */
+    double   *packed, *turn;                   /* [n,n] each: rows that are joined, and by what */
+    double   *arrays;                          /* TNI_MERGE_ARRAYS of [n], of numbers           */
+    int64_t  *lists;                           /* TNI_MERGE_LISTS of [n], of indices            */
+    double   *strip, *rotations;               /* for QL, TNI_LEAF_ROTATIONS of them            */
+} tni_divide;
 
-/* V = Z Q^T: the reflectors, the rows of a, from the last block to the first. */
-static void tni_eigh_back(int64_t n, double *a, const double *tau, double *z, double *work)
+/* A rank-one problem of k poles, d ascending. `group` orders the poles by where their rows are not zero. */
+typedef struct tni_merge {
+    const tni_divide *divide;
+    int64_t  k;
+    double   rho;
+    double  *d, *z, *origin, *tau, *values;    /* [k]; value = origin + tau         */
+    double  *pole, *weight;                    /* [k] in the order of groups: d, z' */
+    int64_t *at;                               /* [k]: place of d_j among the groups */
+} tni_merge;
+
+/* The step to where c + left_slope left^2/(left - x) + right_slope right^2/(right - x) is zero: a function with
+   poles at both ends of the gap, and the given value at x = 0. left < 0 < right. */
+static double tni_root_step(double left, double right, double value, double left_slope, double right_slope)
 {
-    int64_t first;
-    for (first = (n - 2) / TNI_BLOCK * TNI_BLOCK; first >= 0; first -= TNI_BLOCK)
-        tni_reflect(n - first - 1, n, tni_min(TNI_BLOCK, n - 1 - first), tni_mat_of(a + first * n + first + 1, 1, n), tau + first, false,
-                    tni_mat_of(z + first + 1, 1, n), work);
+    double slope = left_slope + right_slope, a = (left + right) * value - left * right * slope, b = left * right * value;
+    double c = value - left * left_slope - right * right_slope, root = sqrt(fmax(a * a - 4 * b * c, 0)), step;
+    if (c == 0) step = b / a;
+    else if (a <= 0) step = (a - root) / (2 * c);
+    else step = 2 * b / (a + root);
+    return step * value < 0 ? step : -value / slope;
 }
 
-static tn_status tni_eigh_scaled(int64_t n, double *a, double *values, double *z, double *work)
+/* Root j: right of d_j, left of d_(j+1); the last one at most rho |z|^2 further. low < tau < high always. The
+   first step, from the middle, takes the two nearest poles as they are and all others as constant; the next
+   have slope and bend of all of them. A root that is not found is NaN. */
+static void tni_merge_root(const tni_merge *m, int64_t j)
 {
-    double       *e = work, *tau = e + n, *strip = tau + n, *rest = strip + TNI_STRIP * n;
-    tni_rotations rotations;
-    tn_status     s;
-    int64_t       i;
-    tni_tridiagonal(n, a, values, e, tau, rest);
-    rotations.list = rest; rotations.room = tni_reflect_work(n, n); rotations.used = rotations.header = 0;
-    rotations.strip = strip; rotations.z = z; rotations.n = n;
-    if (z) {
-        memset(z, 0, (size_t)(n * n) * sizeof *z);
-        memset(strip, 0, (size_t)(n * TNI_STRIP) * sizeof *strip);
-        for (i = 0; i < n; i++) z[i * n + i] = 1;
+    const tni_algebra *by = m->divide->host->by;
+    const int64_t next_pole = j + 1, above = m->k - next_pole;
+    const double  gap = above > 0 ? m->d[next_pole] - m->d[j] : m->rho * by->dot(m->k, m->z, m->z);
+    double low = 0, high = gap, tau = 0.5 * gap, origin = m->d[j], width = gap;
+    int    step;
+    for (step = 0; step < TNI_ROOT_STEPS; step++) {
+        tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau), phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
+        double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope, left = (m->d[j] - origin) - tau, next;
+        if (fabs(value) <= TNI_EPS * (8 * (phi.value - psi.value) + 1 / m->rho + fabs(tau) * slope)) break;
+        if (value < 0) low = tau;
+        else high = tau;
+        if (above == 0) next = tau + value * left / (value - slope * left);
+        else {
+            double right = (m->d[next_pole] - origin) - tau, ours = m->z[j] / left, theirs = m->z[next_pole] / right;
+            double left_slope = (left * right * (psi.bend + phi.bend) - left * slope) / (right - left);
+            next = tau + (step == 0 ? tni_root_step(left, right, value, ours * ours, theirs * theirs)
+                                    : tni_root_step(left, right, value, left_slope, slope - left_slope));
+        }
+        if (step == 0 && value < 0 && above > 0) {           /* d_(j+1) is the nearer one */
+            origin = m->d[next_pole];
+            next -= gap;
+            tau -= gap;
+            low -= gap;
+            high -= gap;
+        }
+        if (step % 8 == 7) {                                 /* too slow: half of it, by magnitude where that is known */
+            if (high - low > 0.25 * width) next = low * high > 0 ? copysign(sqrt(fabs(low)) * sqrt(fabs(high)), low) : 0.5 * (low + high);
+            width = high - low;
+        }
+        if (!(next > low && next < high)) next = 0.5 * (low + high);
+        if (next <= low || next >= high) break;              /* neighbours */
+        tau = next;
     }
-    if ((s = tni_ql(n, values, e, TNI_QL_SWEEPS, &rotations)) == TN_OK && z && n > 1) tni_eigh_back(n, a, tau, z, rest);
-    return s;
+    m->origin[j] = origin;
+    m->tau[j] = tau;
+    m->values[j] = step < TNI_ROOT_STEPS ? origin + tau : (double)NAN;
+}
+
+static int64_t tni_merge_end(const tni_merge *m, int64_t task) { return tni_min(m->k, (task + 1) * TNI_MERGE_SHARE); }
+
+static void tni_merge_roots(void *arg, int64_t task, int worker)
+{
+    const tni_merge *m = (const tni_merge *)arg;
+    int64_t j;
+    (void)worker;
+    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) tni_merge_root(m, j);
+}
+
+/* z' of some poles; its signs are those of z, which `weight` holds before. */
+static void tni_merge_weights(void *arg, int64_t task, int worker)
+{
+    const tni_merge   *m = (const tni_merge *)arg;
+    const tni_algebra *by = m->divide->host->by;
+    const int64_t      begin = task * TNI_MERGE_SHARE, end = tni_merge_end(m, task);
+    double             w[TNI_MERGE_SHARE];
+    int64_t            i, j;
+    (void)worker;
+    for (i = begin; i < end; i++) w[i - begin] = 1;
+    for (j = 0; j < m->k; j++) {
+        int64_t own = m->at[j], split = tni_max(begin, tni_min(own, end)), after = tni_max(begin, tni_min(own + 1, end));
+        by->weights(split - begin, m->pole + begin, m->origin[j], m->tau[j], m->d[j], w);
+        if (split < after) w[own - begin] *= (m->pole[own] - m->origin[j]) - m->tau[j];
+        by->weights(end - after, m->pole + after, m->origin[j], m->tau[j], m->d[j], w + (after - begin));
+    }
+    for (i = begin; i < end; i++) m->weight[i] = copysign(sqrt(fmax(-w[i - begin], 0)), m->weight[i]);
+}
+
+static void tni_merge_vectors(void *arg, int64_t task, int worker)
+{
+    const tni_merge *m = (const tni_merge *)arg;
+    int64_t j;
+    (void)worker;
+    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++)
+        m->divide->host->by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], m->divide->turn + j * m->k);
+}
+
+/* order: the indices of x[n], ascending; spare [n]. Merges ever longer runs. */
+static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
+{
+    int64_t run, i, k;
+    for (i = 0; i < n; i++) order[i] = i;
+    for (run = 1; run < n; run *= 2) {
+        for (i = 0; i < n; i += 2 * run) {
+            int64_t middle = tni_min(i + run, n), end = tni_min(i + 2 * run, n), l = i, r = middle;
+            for (k = i; k < end; k++) spare[k] = l < middle && (r >= end || x[order[l]] <= x[order[r]]) ? order[l++] : order[r++];
+        }
+        memcpy(order, spare, (size_t)n * sizeof *order);
+    }
+}
+
+/* Where the row of an eigenvector is not zero. */
+typedef enum tni_support { TNI_FIRST, TNI_BOTH, TNI_SECOND, TNI_DONE, TNI_SUPPORTS } tni_support;
+
+/* Deflation: finds rows that are done, and leaves those that are not, in ascending order, in `left`. z: rows of Z. */
+static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, double *d, double *u, double rho, const int64_t *order,
+                                 int64_t *support, int64_t *left)
+{
+    const double nothing = 8 * v->nothing;
+    int64_t      i, k = 0, held = -1;
+    for (i = 0; i < n; i++) {
+        int64_t row = order[i];
+        if (rho * fabs(u[row]) <= nothing) { support[row] = TNI_DONE; continue; }
+        if (held >= 0) {
+            double both = hypot(u[row], u[held]), c = u[row] / both, s = u[held] / both, apart = d[row] - d[held], dh = d[held], dr = d[row];
+            if (fabs(apart * c * s) <= nothing) {
+                v->host->by->rotate(n, c, s, z + held * v->stride, z + row * v->stride);
+                u[row] = both;
+                d[held] = dh * c * c + dr * s * s;
+                d[row] = dh * s * s + dr * c * c;
+                if (support[row] != support[held]) support[row] = TNI_BOTH;
+                support[held] = TNI_DONE;
+            } else left[k++] = held;
+        }
+        held = row;
+    }
+    if (held >= 0) left[k++] = held;
+    return k;
+}
+
+/* Rows of Z, by where they are not zero, to `packed`: the first n1 columns of FIRST and BOTH, the other columns
+   of BOTH and SECOND, then all of DONE, whose values follow those of the others. */
+static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const double *z, const int64_t *member, const int64_t *count,
+                           const double *d, double *values)
+{
+    int64_t i, k = count[TNI_FIRST] + count[TNI_BOTH] + count[TNI_SECOND];
+    double *to = v->packed;
+    for (i = 0; i < count[TNI_FIRST] + count[TNI_BOTH]; i++, to += n1) memcpy(to, z + member[i] * v->stride, (size_t)n1 * sizeof *to);
+    for (i = count[TNI_FIRST]; i < k; i++, to += n - n1) memcpy(to, z + member[i] * v->stride + n1, (size_t)(n - n1) * sizeof *to);
+    for (i = k; i < n; i++, to += n) {
+        memcpy(to, z + member[i] * v->stride, (size_t)n * sizeof *to);
+        values[i] = d[member[i]];
+    }
+}
+
+/* Z = turn packed, and the rows that are done. */
+static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z, const int64_t *count)
+{
+    const tni_host *h = v->host;
+    int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND], k = up + count[TNI_SECOND], i;
+    double *lower = v->packed + up * n1, *done = lower + down * n2;
+    h->by->gemm(h, k, n1, up, 1, tni_rows(v->turn, k), tni_rows(v->packed, n1), 0, tni_rows(z, v->stride));
+    h->by->gemm(h, k, n2, down, 1, tni_rows(v->turn + count[TNI_FIRST], k), tni_rows(lower, n2), 0, tni_rows(z + n1, v->stride));
+    for (i = k; i < n; i++, done += n) memcpy(z + i * v->stride, done, (size_t)n * sizeof *done);
+}
+
+/* Joins the eigenpairs of rows [first,first+n1) and of the rest of n; e: what was torn. */
+static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n, int64_t n1, double e)
+{
+    double   *z = v->z + first * v->stride + first, *d = v->d + first, *u = v->arrays;
+    int64_t  *order = v->lists, *support = order + n, *left = support + n, *member = left + n, *at = member + n;
+    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], i, tasks;
+    tni_merge m;
+    const tni_pool *pool;
+    for (i = 0; i < n; i++) {
+        u[i] = sqrt(0.5) * (i < n1 ? z[i * v->stride + n1 - 1] : copysign(1, e) * z[i * v->stride + n1]);
+        support[i] = i < n1 ? TNI_FIRST : TNI_SECOND;
+    }
+    m.divide = v; m.rho = 2 * fabs(e); m.at = at;
+    m.d = u + n; m.z = m.d + n; m.origin = m.z + n; m.tau = m.origin + n; m.pole = m.tau + n; m.weight = m.pole + n;
+    tni_sort_index(n, d, order, member);
+    m.k = tni_merge_deflate(v, n, z, d, u, m.rho, order, support, left);
+    for (i = 0; i < n; i++) count[support[i]]++;
+    for (place[0] = 0, i = 1; i < TNI_SUPPORTS; i++) place[i] = place[i - 1] + count[i - 1];
+    for (i = 0; i < m.k; i++) {
+        at[i] = place[support[left[i]]]++;
+        member[at[i]] = left[i];
+        m.d[i] = m.pole[at[i]] = d[left[i]];
+        m.z[i] = m.weight[at[i]] = u[left[i]];
+    }
+    for (i = 0; i < n; i++) if (support[i] == TNI_DONE) member[place[TNI_DONE]++] = i;
+    m.values = u;                                            /* u has been taken over */
+    tni_merge_pack(v, n, n1, z, member, count, d, m.values);
+    tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
+    pool = tasks > 2 ? v->host->pool : &tni_alone;
+    tni_parallel_for(pool, tasks, tni_merge_roots, &m);
+    for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
+    tni_parallel_for(pool, tasks, tni_merge_weights, &m);
+    tni_parallel_for(pool, tasks, tni_merge_vectors, &m);
+    tni_merge_join(v, n, n1, z, count);
+    memcpy(d, m.values, (size_t)n * sizeof *d);
+    return TN_OK;
+}
+
+/* Rows and columns [first,first+n) of Z, which is the identity there. */
+static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
+{
+    int64_t   n1 = n / 2;
+    double    e;
+    tn_status s;
+    if (n <= TNI_LEAF) {
+        tni_rotations r;
+        r.host = v->host; r.list = v->rotations; r.room = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
+        r.strip = v->strip; r.z = v->z + first * v->stride + first; r.n = n; r.stride = v->stride;
+        return tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
+    }
+    e = v->e[first + n1 - 1];
+    v->e[first + n1 - 1] = 0;
+    v->d[first + n1 - 1] -= fabs(e);
+    v->d[first + n1] -= fabs(e);
+    if ((s = tni_divide_run(v, first, n1)) != TN_OK) return s;
+    if ((s = tni_divide_run(v, first + n1, n - n1)) != TN_OK) return s;
+    return tni_merge_halves(v, first, n, n1, e);
+}
+
+/* ---- 3. all together */
+static int64_t tni_divide_work(int64_t n)
+{
+    return 2 * n * n + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n + TNI_LEAF * TNI_STRIP + TNI_LEAF_ROTATIONS;
+}
+
+static int64_t tni_eigh_block(int64_t n) { return n < 512 ? TNI_BLOCK : TNI_BLOCK_WIDE; }
+
+static int64_t tni_eigh_work(int64_t n)
+{
+    return 2 * n + tni_max(tni_divide_work(n), tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n))));
+}
+
+/* Z, [n,n], and d; e is used up. */
+static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, double *e, double *z, double *work)
+{
+    double        nothing = TNI_EPS * fmax(tni_largest(1, n, tni_rows(d, n)), tni_largest(1, n, tni_rows(e, n)));
+    tni_rotations none;
+    tni_divide    v;
+    int64_t       i;
+    if (!z) {
+        memset(&none, 0, sizeof none);
+        return tni_ql(n, d, e, nothing, TNI_QL_SWEEPS, &none);
+    }
+    memset(z, 0, (size_t)(n * n) * sizeof *z);
+    for (i = 0; i < n; i++) z[i * n + i] = 1;
+    v.host = h; v.stride = n; v.z = z; v.d = d; v.e = e; v.nothing = nothing;
+    v.packed = work; v.turn = v.packed + n * n; v.arrays = v.turn + n * n;
+    v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
+    v.strip = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n; v.rotations = v.strip + TNI_LEAF * TNI_STRIP;
+    memset(v.strip, 0, (size_t)(TNI_LEAF * TNI_STRIP) * sizeof *v.strip);
+    return tni_divide_run(&v, 0, n);
+}
+
+/* V = Z Q^T: the reflectors, the rows of a, from the last block to the first. */
+static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double *tau, double *z, double *work)
+{
+    int64_t first, block = tni_eigh_block(n);
+    for (first = (n - 2) / block * block; first >= 0; first -= block)
+        tni_reflect(h, n - first - 1, n, tni_min(block, n - 1 - first), tni_mat_of(a + first * n + first + 1, 1, n), tau + first, false,
+                    tni_mat_of(z + first + 1, 1, n), work);
 }
 
 /* Eigenvalues, ascending, of the symmetric a[n,n], which is used up (and of which the upper triangle counts).
    vectors: [n,n], row i belongs to values[i], its largest component is positive; or NULL.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_eigh(int64_t n, double *a, double *values, double *vectors, double *work)
+static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
-    double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
+    double    largest = tni_largest(n, n, tni_rows(a, n)), scale, *e = work, *tau = e + n, *rest = tau + n;
     tn_status s;
     int64_t   i;
     if (n == 0) return TN_OK;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     scale = tni_unit_scale(largest);
-    tni_scale_by(n * n, scale, a);
-    if ((s = tni_eigh_scaled(n, a, values, vectors, work)) != TN_OK) return s;
+    h->by->scale(n * n, scale, a);
+    tni_tridiagonal(h, n, a, values, e, tau, rest);
+    if ((s = tni_eigh_tridiagonal(h, n, values, e, vectors, rest)) != TN_OK) return s;
+    if (vectors && n > 1) tni_eigh_back(h, n, a, tau, vectors, rest);
     tni_scale_by(n, 1 / scale, values);
     tni_sort_rows(n, values, tni_before_ascending, n, vectors, NULL);
     for (i = 0; vectors && i < n; i++)
-        if (tni_points_down(n, vectors + i * n, 1)) tni_scale_by(n, -1, vectors + i * n);
+        if (tni_points_down(n, vectors + i * n, 1)) h->by->scale(n, -1, vectors + i * n);
+    return TN_OK;
+}
+
+/* ---- Lanczos --------------------------------------------------------- >>lanczos
+   Rows of V are an orthonormal basis, H = V A V^T, and all of A V^T that H does not hold lies in the next block:
+       A V^T = V^T H + Q^T [0 R]         R belongs to the last block of V, Q is the block that follows it
+   so H s = theta s gives the pair (theta, s V) with a residual of |R s_last|, and nothing needs to be multiplied to
+   know it. When V is full it shrinks to its best such vectors, and Q goes on from there [Wu & Simon 2000]. Every
+   block is made orthogonal to all of V, twice: no copies of values that have been found, as in Lanczos' own way.
+
+   A start does not see all of the space: of a value that is l-fold it finds as many vectors as a block has rows.
+   Therefore the pairs that were found stay, a random block takes the place of Q, and the search ends when the next
+   pair in line, with all its residual, cannot be better than the last one that is wanted. */
+enum { TNI_LANCZOS_STRIP = 32 };
+
+typedef struct tni_lanczos_job {
+    const tni_pool *pool;
+    tn_simd         simd;
+    tni_host        host;
+    int64_t        n, top, block, room, limit;           /* room: rows of V */
+    tn_lanczos_end end;
+    double         tol;
+    uint64_t       seed;
+    tn_product_fn  fn;
+    void          *user;
+    int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which stands below V */
+    int64_t        products, draws;
+    double         scale, norm, skew, residual;          /* y times scale is near one; |A|; |H - H^T|                */
+    double        *v, *y;                                /* [room + block,n]  [block,n]                              */
+    double        *h, *copy, *s, *theta;                 /* [room + block,room]  [room,room] twice  [room]           */
+    double        *c, *sum, *r, *length, *strip, *rest;
+} tni_lanczos_job;
+
+static int64_t tni_lanczos_work(const tni_lanczos_job *l)
+{
+    int64_t all = l->room + l->block;
+    return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
+         + l->block * (l->block + 1) + l->room * TNI_LANCZOS_STRIP + tni_eigh_work(l->room) + tni_host_work(tni_max(l->n, all));
+}
+
+static void tni_lanczos_lay(tni_lanczos_job *l, double *work)
+{
+    int64_t all = l->room + l->block;
+    l->v = work;                           l->y = l->v + all * l->n;
+    l->h = l->y + l->block * l->n;         l->copy = l->h + all * l->room;
+    l->s = l->copy + l->room * l->room;    l->theta = l->s + l->room * l->room;
+    l->c = l->theta + l->room;             l->sum = l->c + all * l->block;
+    l->r = l->sum + all * l->block;        l->length = l->r + l->block * l->block;
+    l->strip = l->length + l->block;       l->rest = l->strip + l->room * TNI_LANCZOS_STRIP;
+    l->host = tni_host_of(l->simd, l->pool, tni_max(l->n, all), l->rest + tni_eigh_work(l->room));
+}
+
+static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const double *y) { return l->host.by->dot(l->n, x, y); }
+static double tni_lanczos_length(const tni_lanczos_job *l, const double *x) { return sqrt(tni_lanczos_dot(l, x, x)); }
+
+/* x loses what lies along rows from .. to - 1 of V. */
+static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to, double *x)
+{
+    for (; from < to; from++) l->host.by->axpy(l->n, -tni_lanczos_dot(l, l->v + from * l->n, x), l->v + from * l->n, x);
+}
+
+/* Row m of V becomes a random unit vector, orthogonal to the rows before it. */
+static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
+{
+    double  *x = l->v + m * l->n;
+    uint32_t word[4] = {0, 0, 0, 0};
+    int64_t  i;
+    int      pass;
+    for (i = 0; i < l->n; i++) {
+        if (i % 4 == 0) tni_random_words(l->seed, l->draws, 0, (uint64_t)i / 4, word);
+        x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
+    }
+    l->draws++;
+    for (pass = 0; pass < 3; pass++) {                       /* near the end of the space little is left of a first pass */
+        tni_lanczos_clean(l, 0, m, x);
+        l->host.by->scale(l->n, 1 / tni_lanczos_length(l, x), x);
+    }
+}
+
+static void tni_lanczos_draw_block(tni_lanczos_job *l)
+{
+    int64_t i;
+    l->next = tni_min(l->block, l->n - l->used);
+    for (i = 0; i < l->next; i++) tni_lanczos_draw(l, l->used + i);
+}
+
+/* Y = A Q, scaled, with the lengths of its rows. */
+static tn_status tni_lanczos_multiply(tni_lanczos_job *l)
+{
+    tn_status s = l->fn(l->user, l->next, l->v + l->used * l->n, l->y);
+    double    largest;
+    int64_t   i;
+    if (s != TN_OK) return s;
+    l->products += l->next;
+    largest = tni_largest(l->next, l->n, tni_rows(l->y, l->n));
+    if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
+    if (l->scale == 0 && largest > 0) l->scale = tni_unit_scale(largest);
+    l->host.by->scale(l->next * l->n, l->scale, l->y);
+    for (i = 0; i < l->next; i++) {
+        l->length[i] = tni_lanczos_length(l, l->y + i * l->n);
+        if (l->length[i] > l->norm) l->norm = l->length[i];
+    }
+    return TN_OK;
+}
+
+/* The columns of H that belong to Q. What its rows hold already, from R, must be the same. */
+static void tni_lanczos_project(tni_lanczos_job *l)
+{
+    int64_t n = l->n, w = l->next, m = l->used + w, i, j;
+    int     pass;
+    memset(l->sum, 0, sizeof *l->sum * (size_t)(m * w));
+    for (pass = 0; pass < 2; pass++) {
+        l->host.by->gemm(&l->host, m, w, n, 1, tni_rows(l->v, n), tni_turned(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
+        l->host.by->gemm(&l->host, w, n, m, -1, tni_turned(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
+        l->host.by->axpy(m * w, 1, l->c, l->sum);
+    }
+    for (j = 0; j < w; j++)
+        for (i = 0; i < l->used + j + 1; i++) {
+            double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i, value = l->sum[i * w + j];
+            double  mirror = i < l->used ? *row : l->sum[(l->used + j) * w + i - l->used];
+            l->skew = tni_max_f64(l->skew, fabs(value - mirror));
+            *column = *row = i < l->used ? value : 0.5 * (value + mirror);
+        }
+}
+
+/* What is left of Y becomes the next block, R Q = Y. A row that depends on the others gives way to a random one, of
+   which R knows nothing. */
+static void tni_lanczos_succeed(tni_lanczos_job *l)
+{
+    int64_t n = l->n, w = l->next, m = l->used + w, next = tni_min(l->block, n - m), found = 0, i, j;
+    int     pass;
+    memset(l->r, 0, sizeof *l->r * (size_t)(l->block * l->block));
+    for (i = 0; i < w; i++) {
+        double *x = l->y + i * n, length;
+        for (pass = 0; pass < 2; pass++)
+            for (j = 0; j < found; j++) {
+                double d = tni_lanczos_dot(l, l->v + (m + j) * n, x);
+                l->host.by->axpy(n, -d, l->v + (m + j) * n, x);
+                l->r[j * l->block + i] += d;
+            }
+        length = tni_lanczos_length(l, x);
+        if (found == next || length <= TNI_EPS * l->norm) continue;
+        l->r[found * l->block + i] = length;
+        l->host.by->scale(n, 1 / length, x);
+        if (length < 1e-3 * l->length[i]) {                  /* mostly rounding by now: not quite orthogonal */
+            tni_lanczos_clean(l, 0, m + found, x);
+            l->host.by->scale(n, 1 / tni_lanczos_length(l, x), x);
+        }
+        memcpy(l->v + (m + found++) * n, x, sizeof *x * (size_t)n);
+    }
+    for (; found < next; found++) tni_lanczos_draw(l, m + found);
+    for (j = 0; j < next; j++) {
+        memset(l->h + (m + j) * l->room, 0, sizeof *l->h * (size_t)l->used);
+        for (i = 0; i < w; i++) l->h[(m + j) * l->room + l->used + i] = l->r[j * l->block + i];
+    }
+    l->last = w;
+    l->used = m;
+    l->next = next;
+}
+
+static double tni_lanczos_key(const tni_lanczos_job *l, int64_t i)
+{
+    double x = l->theta[i];
+    return l->end == TN_LANCZOS_MAGNITUDE ? fabs(x) : l->end == TN_LANCZOS_LARGEST ? x : -x;
+}
+
+/* theta and s of H, in the order that is wanted */
+static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
+{
+    int64_t   m = l->used, i;
+    tn_status s;
+    for (i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
+    if ((s = tni_eigh(&l->host, m, l->copy, l->theta, l->s, l->rest)) != TN_OK) return s;
+    if (l->end != TN_LANCZOS_SMALLEST)
+        tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s, NULL);
+    for (i = 0; i < m; i++) l->norm = tni_max_f64(l->norm, fabs(l->theta[i]));
+    return TN_OK;
+}
+
+/* (R s_last)[j] of Ritz pair i */
+static double tni_lanczos_coupling(const tni_lanczos_job *l, int64_t i, int64_t j)
+{
+    return l->host.by->dot(l->last, l->r + j * l->block, l->s + i * l->used + l->used - l->last);
+}
+
+static double tni_lanczos_residual(const tni_lanczos_job *l, int64_t i)
+{
+    double  sum = 0;
+    int64_t j;
+    for (j = 0; j < l->next; j++) {
+        double x = tni_lanczos_coupling(l, i, j);
+        sum += x * x;
+    }
+    return sqrt(sum);
+}
+
+/* The first `keep` rows of V become the first Ritz vectors: a strip of columns at a time, in place. */
+static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
+{
+    int64_t at, i, n = l->n;
+    for (at = 0; at < n; at += TNI_LANCZOS_STRIP) {
+        int64_t w = tni_min(TNI_LANCZOS_STRIP, n - at);
+        l->host.by->gemm(&l->host, keep, w, l->used, 1, tni_rows(l->s, l->used), tni_rows(l->v + at, n), 0, tni_rows(l->strip, w));
+        for (i = 0; i < keep; i++) memcpy(l->v + i * n + at, l->strip + i * w, sizeof *l->v * (size_t)w);
+    }
+}
+
+/* `anew`: with a random block instead of Q. */
+static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
+{
+    int64_t i, j, m = l->used;
+    tni_lanczos_rotate(l, keep);
+    for (i = 0; i < keep; i++) {
+        memset(l->h + i * l->room, 0, sizeof *l->h * (size_t)keep);
+        l->h[i * l->room + i] = l->theta[i];
+    }
+    for (j = 0; j < l->next; j++)
+        for (i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
+    memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(l->next * l->n));
+    l->used = keep;
+    if (anew) tni_lanczos_draw_block(l);
+}
+
+/* Have the wanted pairs been found, and may a better one still be hidden? Restarts where the search goes on. */
+static bool tni_lanczos_finished(tni_lanczos_job *l, bool *anew, double *before)
+{
+    double  slack = l->tol * l->norm, worst, next;
+    int64_t i, k = l->top;
+    for (worst = 0, i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
+    l->residual = l->norm > 0 ? worst / l->norm : 0;
+    if (l->next == 0 || k == 0) return true;                 /* V is all of the space */
+    if (worst <= slack && (!*anew || tni_lanczos_key(l, k - 1) > *before + 10 * slack)) {
+        *anew = true;
+        *before = tni_lanczos_key(l, k - 1);
+        tni_lanczos_restart(l, k, true);
+        return false;
+    }
+    next = tni_lanczos_residual(l, k);
+    if (worst <= slack && (next <= slack || tni_lanczos_key(l, k) + next <= tni_lanczos_key(l, k - 1) + slack)) return true;
+    tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->room - l->next), false);
+    return false;
+}
+
+/* theta [top] and the first `top` rows of V. TN_ERR_ARG: A is not symmetric. */
+static tn_status tni_lanczos(tni_lanczos_job *l)
+{
+    bool      anew = false;
+    double    before = 0;
+    tn_status s = TN_OK;
+    tni_lanczos_draw_block(l);
+    for (;;) {
+        while (l->next > 0 && l->used + l->next <= l->room) {
+            if ((s = tni_lanczos_multiply(l)) != TN_OK) return s;
+            tni_lanczos_project(l);
+            tni_lanczos_succeed(l);
+        }
+        if (l->skew > 1e-3 * l->norm) return TN_ERR_ARG;
+        if ((s = tni_lanczos_ritz(l)) != TN_OK) return s;
+        if (tni_lanczos_finished(l, &anew, &before)) break;
+        if (l->products >= l->limit) return TN_ERR_CONVERGENCE;
+    }
+    tni_lanczos_rotate(l, l->top);
+    for (l->last = 0; l->last < l->top; l->last++) {
+        double *x = l->v + l->last * l->n;
+        if (l->scale > 0) l->theta[l->last] /= l->scale;
+        if (tni_points_down(l->n, x, 1)) l->host.by->scale(l->n, -1, x);
+    }
     return TN_OK;
 }
 
@@ -6640,17 +8436,17 @@ static int64_t tni_svd_work(int64_t m, int64_t n)
 }
 
 /* Makes rows i and j of y orthogonal, if they are not; squares holds |y_i|^2. */
-static bool tni_jacobi_pair(int64_t n, double *y, double *left, double *squares, int64_t i, int64_t j)
+static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *left, double *squares, int64_t i, int64_t j)
 {
-    double *yi = y + i * n, *yj = y + j * n, product = tni_dot(n, yi, yj), zeta, t, c;
+    double *yi = y + i * n, *yj = y + j * n, product = h->by->dot(n, yi, yj), zeta, t, c;
     if (fabs(product) <= TNI_EPS * sqrt((double)n) * sqrt(squares[i]) * sqrt(squares[j])) return false;
     zeta = (squares[j] - squares[i]) / (2 * product);
     t = copysign(1, zeta) / (fabs(zeta) + sqrt(1 + zeta * zeta));
     c = 1 / sqrt(1 + t * t);
-    tni_rotate(n, c, c * t, yi, yj);
-    tni_rotate(n, c, c * t, left + i * n, left + j * n);
-    squares[i] = tni_dot(n, yi, yi);
-    squares[j] = tni_dot(n, yj, yj);
+    h->by->rotate(n, c, c * t, yi, yj);
+    h->by->rotate(n, c, c * t, left + i * n, left + j * n);
+    squares[i] = h->by->dot(n, yi, yi);
+    squares[j] = h->by->dot(n, yj, yj);
     return true;
 }
 
@@ -6660,26 +8456,26 @@ static double tni_jacobi_noise(int64_t n, const double *squares)
     return TNI_EPS * TNI_EPS * tni_largest(1, n, tni_rows((double *)squares, n));
 }
 
-static tn_status tni_jacobi(int64_t n, double *y, double *left, double *squares)
+static tn_status tni_jacobi(const tni_host *h, int64_t n, double *y, double *left, double *squares)
 {
     int64_t i, j, turned = 1;
     int     sweep;
     for (sweep = 0; sweep < TNI_JACOBI_SWEEPS && turned > 0; sweep++) {
         double noise;
-        for (i = 0; i < n; i++) squares[i] = tni_dot(n, y + i * n, y + i * n);
+        for (i = 0; i < n; i++) squares[i] = h->by->dot(n, y + i * n, y + i * n);
         noise = tni_jacobi_noise(n, squares);
         for (turned = 0, i = 0; i < n; i++)
             for (j = i + 1; j < n && squares[i] > noise; j++)
-                if (squares[j] > noise) turned += tni_jacobi_pair(n, y, left, squares, i, j);
+                if (squares[j] > noise) turned += tni_jacobi_pair(h, n, y, left, squares, i, j);
     }
     return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
 }
 
 /* Rows of y to unit length, their lengths to s, in descending order; returns how many are not zero. */
-static int64_t tni_svd_lengths(int64_t n, double *y, double *left, double *s)
+static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *left, double *s)
 {
     int64_t i, rank = 0;
-    for (i = 0; i < n; i++) s[i] = sqrt(tni_dot(n, y + i * n, y + i * n));
+    for (i = 0; i < n; i++) s[i] = sqrt(h->by->dot(n, y + i * n, y + i * n));
     tni_sort_rows(n, s, tni_before_descending, n, y, left);
     for (rank = 0; rank < n && s[rank] > TNI_EPS * s[0]; rank++) tni_scale_by(n, 1 / s[rank], y + rank * n);
     for (i = rank; i < n; i++) s[i] = 0;
@@ -6689,35 +8485,35 @@ static int64_t tni_svd_lengths(int64_t n, double *y, double *left, double *s)
 
 /* polished = (3 I - L L^T) L / 2: thousands of rotations have left L orthonormal to about 1e-13 only; one
    step of Newton's iteration squares that. Higham 2008, chapter 8. */
-static void tni_svd_polish(int64_t n, double *left, double *product, double *polished)
+static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *product, double *polished)
 {
     tni_mat l = tni_rows(left, n), p = tni_rows(product, n);
-    tni_gemm_f64_host(n, n, n, 1, l, tni_turned(l), 0, p);
+    h->by->gemm(h, n, n, n, 1, l, tni_turned(l), 0, p);
     memcpy(polished, left, (size_t)(n * n) * sizeof *left);
-    tni_gemm_f64_host(n, n, n, -0.5, p, l, 1.5, tni_rows(polished, n));
+    h->by->gemm(h, n, n, n, -0.5, p, l, 1.5, tni_rows(polished, n));
 }
 
 /* u[m,n], s[n], vt[n,n] of a[m,n], m >= n */
-static tn_status tni_svd_tall(int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     double   *q = work, *r = q + m * n, *left = r + n * n, *y = left + n * n, *rest = y + n * n, scale;
     tni_mat   rm = tni_rows(r, n), lm = tni_rows(left, n), ym = tni_rows(y, n);
     int64_t   i, j, rank;
-    tn_status status = tni_qr(m, n, a, tni_rows(q, n), rm, rest);
+    tn_status status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest);
     if (status != TN_OK || n == 0) return status;
     scale = tni_unit_scale(tni_largest(n, n, rm));
     tni_scale_by(n * n, scale, r);
-    tni_gemm_f64_host(n, n, n, 1, rm, tni_turned(rm), 0, ym);
-    if ((status = tni_eigh(n, y, s, left, rest)) != TN_OK) return status;
+    h->by->gemm(h, n, n, n, 1, rm, tni_turned(rm), 0, ym);
+    if ((status = tni_eigh(h, n, y, s, left, rest)) != TN_OK) return status;
     for (i = 0; i < n / 2; i++) tni_swap(n, left + i * n, left + (n - 1 - i) * n);      /* the largest first */
-    tni_gemm_f64_host(n, n, n, 1, lm, rm, 0, ym);
-    if ((status = tni_jacobi(n, y, left, s)) != TN_OK) return status;
-    rank = tni_svd_lengths(n, y, left, s);
+    h->by->gemm(h, n, n, n, 1, lm, rm, 0, ym);
+    if ((status = tni_jacobi(h, n, y, left, s)) != TN_OK) return status;
+    rank = tni_svd_lengths(h, n, y, left, s);
     tni_scale_by(n, 1 / scale, s);
-    tni_svd_polish(n, left, r, rest);
-    tni_gemm_f64_host(m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
+    tni_svd_polish(h, n, left, r, rest);
+    h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the others */
-        if ((status = tni_qr(n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
+        if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
     }
     for (i = 0; i < n; i++)
@@ -6727,11 +8523,11 @@ static tn_status tni_svd_tall(int64_t m, int64_t n, tni_mat a, tni_mat u, double
 
 /* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u
    is positive. a is left as it is. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_svd(int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     int64_t   i, j, k = tni_min(m, n);
-    tn_status status = m >= n ? tni_svd_tall(m, n, a, u, s, vt, work)
-                              : tni_svd_tall(n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
+    tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
+                              : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
     for (i = 0; status == TN_OK && i < k; i++) {
         if (!tni_points_down(m, u.p + i * u.col, u.row)) continue;
         for (j = 0; j < m; j++) u.p[j * u.row + i * u.col] = -u.p[j * u.row + i * u.col];
@@ -6743,12 +8539,19 @@ static tn_status tni_svd(int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, 
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
    A copy in double is read, decomposed, and what was asked for is written. `room` is one allocation. */
 
+/* Workspaces are small multiples of m n, m^2 or n^2 of the smaller, and m + n: under these bounds their sizes do not wrap. */
+static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+{
+    if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix of %lld x %lld, but extents must be below 2^31", op, (long long)m, (long long)n);
+    return false;
+}
+
 static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
     if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but must be a matrix", op, TNI_SHAPE(a));
-    if (a->shape[0] <= INT32_MAX && a->shape[1] <= INT32_MAX) return TN_OK;       /* workspaces are small multiples of m n */
-    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, but its extents must be below 2^31", op, TNI_SHAPE(a));
+    return tni_decomp_fits(ctx, op, a->shape[0], a->shape[1]) ? TN_OK : TN_ERR_SHAPE;
 }
 
 /* How many are kept, 0 standing for all; -1 with a message where there are not so many. */
@@ -6765,6 +8568,11 @@ static tn_status tni_decomp_read(tn_ctx *ctx, const char *op, const tn_tensor *a
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK || tni_largest(1, n, tni_rows(p, n)) < HUGE_VAL) return s;
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a, %s, holds NaN or infinity", op, TNI_SHAPE(a));
+}
+
+static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+{
+    return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
 
 /* An owned tensor of the context's dtype, [n] or [n,m]. */
@@ -6784,42 +8592,48 @@ static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 }
 
 /* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is used up; scratch: [k,n]. */
-static double tni_decomp_error(int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d, const double *right, double *scratch)
+static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d, const double *right, double *scratch)
 {
     double  size = tni_frobenius(m * n, a), rest;
     int64_t i, j;
     for (i = 0; i < k; i++)
         for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] : 1) * right[i * n + j];
-    tni_gemm_f64_host(m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
+    h->by->gemm(h, m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
     rest = tni_frobenius(m * n, a);
     return size > 0 ? rest / size : rest;
 }
 
+/* (A + A^T)/2, by squares that stay in the cache with their mirror images */
 static void tni_symmetrise(int64_t n, double *a)
 {
-    int64_t i, j;
-    for (i = 0; i < n; i++)
-        for (j = i + 1; j < n; j++) a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
+    const int64_t side = 16;
+    int64_t bi, bj, i, j;
+    for (bi = 0; bi < n; bi += side)
+        for (bj = bi; bj < n; bj += side)
+            for (i = bi; i < tni_min(bi + side, n); i++)
+                for (j = tni_max(bj, i + 1); j < tni_min(bj + side, n); j++)
+                    a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
 /* The three below: read, decompose, write, and measure if asked. */
 static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top, double *room)
 {
     int64_t   n = a->shape[0];
-    double   *matrix = room, *again = matrix + n * n, *vectors = again + n * n, *values = vectors + n * n, *work = values + n;
+    double   *vectors = tni_aligned(room), *values = vectors + n * n, *matrix = values + n, *work = matrix + n * n, *again = work + tni_eigh_work(n);
     double   *wanted = desc->no_vectors ? NULL : vectors;
+    tni_host  h = tni_decomp_host(ctx, n, again + (desc->measure ? n * n : 0));
     tn_status s = tni_decomp_read(ctx, "eigh", a, matrix);
     if (s != TN_OK) return s;
     tni_symmetrise(n, matrix);
-    memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
-    if ((s = tni_eigh(n, matrix, values, wanted, work)) != TN_OK)
+    if (desc->measure) memcpy(again, matrix, (size_t)(n * n) * sizeof *again);
+    if ((s = tni_eigh(&h, n, matrix, values, wanted, work)) != TN_OK)
         return tni_fail(ctx, s, "eigh: a, %s: no convergence", TNI_SHAPE(a));
     if (desc->order == TN_EIGH_MAGNITUDE) tni_sort_rows(n, values, tni_before_magnitude, n, wanted, NULL);
     if ((s = tni_decomp_write(ctx, &out->values, 1, top, 0, values)) != TN_OK || !wanted) return s;
     if ((s = tni_decomp_write(ctx, &out->vectors, 2, top, n, vectors)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, top, values);
     tni_decomp_round(ctx, top * n, vectors);
-    out->error = tni_decomp_error(n, n, top, again, tni_turned(tni_rows(vectors, n)), values, vectors, matrix);
+    out->error = tni_decomp_error(&h, n, n, top, again, tni_turned(tni_rows(vectors, n)), values, vectors, matrix);
     return TN_OK;
 }
 
@@ -6827,13 +8641,14 @@ static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *work = r + k * n;
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_qr_work(m, n));
     tn_status s = tni_decomp_read(ctx, "qr", a, matrix);
     if (s != TN_OK) return s;
-    if ((s = tni_qr(m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work)) != TN_OK) return s;
+    if ((s = tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->q, 2, m, k, q)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->r, 2, k, n, r)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * k + k * n, q);
-    out->error = tni_decomp_error(m, n, k, matrix, tni_rows(q, k), NULL, r, work);
+    out->error = tni_decomp_error(&h, m, n, k, matrix, tni_rows(q, k), NULL, r, work);
     return TN_OK;
 }
 
@@ -6841,16 +8656,17 @@ static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i;
     double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k;
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_svd_work(m, n));
     tn_status s = tni_decomp_read(ctx, "svd", a, matrix);
     if (s != TN_OK) return s;
-    if ((s = tni_svd(m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
+    if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
         return tni_fail(ctx, s, "svd: a, %s: no convergence", TNI_SHAPE(a));
     for (i = 0; i < m; i++) memmove(u + i * top, u + i * k, (size_t)top * sizeof *u);
     if ((s = tni_decomp_write(ctx, &out->u, 2, m, top, u)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->s, 1, top, 0, values)) != TN_OK) return s;
     if ((s = tni_decomp_write(ctx, &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
     tni_decomp_round(ctx, m * k + k * n + k, u);
-    out->error = tni_decomp_error(m, n, top, matrix, tni_rows(u, top), values, vt, work);
+    out->error = tni_decomp_error(&h, m, n, top, matrix, tni_rows(u, top), values, vt, work);
     return TN_OK;
 }
 
@@ -6867,7 +8683,7 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
     n = a->shape[0];
     if (n != a->shape[1]) return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
     if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return out->status = TN_ERR_ARG;
-    size = 3 * n * n + n + tni_eigh_work(n);
+    size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
     if (!(room = tni_alloc_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_eigh_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
@@ -6885,7 +8701,7 @@ tn_status tn_qr(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_
     out->error = (double)NAN;
     if ((out->status = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return out->status;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
-    size = m * n + k * (m + n) + tni_qr_work(m, n);
+    size = m * n + k * (m + n) + tni_qr_work(m, n) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_qr_tensor(ctx, out, a, desc ? desc : &usual, room);
     tni_free_f64(ctx, room, 1, size);
@@ -6905,11 +8721,89 @@ tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_s
     if ((out->status = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return out->status;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
     if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return out->status = TN_ERR_ARG;
-    size = m * n + k * (m + n + 1) + tni_svd_work(m, n);
+    size = m * n + k * (m + n + 1) + tni_svd_work(m, n) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return out->status = TN_ERR_MEMORY;
     out->status = tni_svd_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
     if (out->status != TN_OK) tn_svd_destroy(out);
+    return out->status;
+}
+
+/* The sizes that a desc leaves open, and what it may not ask for. */
+static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+{
+    memset(l, 0, sizeof *l);
+    l->pool = tni_ctx_pool(ctx);
+    l->simd = ctx->desc.simd;
+    if (n < 0 || n > INT32_MAX) return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
+    if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
+    if (d->block < 0 || d->basis < 0 || d->products < 0 || !(d->tol >= 0) || !(d->tol < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, and tol must be below one",
+                        (long long)d->block, (long long)d->basis, (long long)d->products, d->tol);
+    l->n = n;
+    l->end = d->end;
+    l->seed = d->seed;
+    l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
+    l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
+    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
+    l->limit = d->products > 0 ? d->products : 300 * l->room;
+    if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
+        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room, (long long)n);
+    if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: a basis of %lld for %lld pairs and blocks of %lld: it must be %lld at least", (long long)l->room,
+                    (long long)l->top, (long long)l->block, (long long)(l->top + 2 * l->block));
+}
+
+/* |A v - l v| / |A| of the results as they are stored: y is A v. */
+static tn_status tni_lanczos_measure(tn_ctx *ctx, tni_lanczos_job *l, double *residual)
+{
+    double    worst = 0;
+    int64_t   i;
+    tn_status s;
+    tni_decomp_round(ctx, l->top, l->theta);
+    tni_decomp_round(ctx, l->top * l->n, l->v);
+    for (i = 0; i < l->top; i++) {
+        if ((s = l->fn(l->user, 1, l->v + i * l->n, l->y)) != TN_OK) return s;
+        l->host.by->axpy(l->n, -l->theta[i], l->v + i * l->n, l->y);
+        worst = tni_max_f64(worst, tni_frobenius(l->n, l->y));
+    }
+    *residual = l->norm > 0 ? worst * l->scale / l->norm : worst;
+    return TN_OK;
+}
+
+static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lanczos_job *l, const tn_lanczos_desc *desc)
+{
+    tn_status s = tni_lanczos(l);
+    out->residual = l->residual;
+    out->products = l->products;
+    if (s == TN_ERR_CONVERGENCE) return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, not %g", (long long)l->products, l->residual, l->tol);
+    if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm) return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x . A y and y . A x differ by %g of |A|", l->skew / l->norm);
+    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product holds NaN or infinity");
+    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: the product failed: %s", tn_status_name(s));
+    if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
+    return tni_lanczos_measure(ctx, l, &out->residual);
+}
+
+tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc)
+{
+    static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
+    tni_lanczos_job job;
+    double *room;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    out->residual = (double)NAN;
+    if (!desc) desc = &usual;
+    if (!ctx) return out->status = TN_ERR_ARG;
+    if (!fn) return out->status = tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
+    if ((out->status = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return out->status;
+    job.fn = fn;
+    job.user = user;
+    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return out->status = TN_ERR_MEMORY;
+    tni_lanczos_lay(&job, room);
+    out->status = tni_lanczos_tensor(ctx, out, &job, desc);
+    tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
+    if (out->status != TN_OK) tn_lanczos_destroy(out);
     return out->status;
 }
 
@@ -6922,6 +8816,7 @@ static void tni_drop(tn_tensor **t)
 void tn_eigh_destroy(tn_eigh_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 void tn_qr_destroy(tn_qr_result *r)     { if (r) { tni_drop(&r->q); tni_drop(&r->r); } }
 void tn_svd_destroy(tn_svd_result *r)   { if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); } }
+void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
 double tn_effective_rank(const double *values, int64_t n)
 {
@@ -6937,10 +8832,6 @@ double tn_effective_rank(const double *values, int64_t n)
     return sum * sum / squares;
 }
 
-#undef TNI_LANES
-#undef TNI_LANES_ALIGN
-#undef TNI_GET
-#undef TNI_PUT
 #undef TNI_EPS
 
 /* ======================================================================
@@ -6948,11 +8839,20 @@ double tn_effective_rank(const double *values, int64_t n)
    ====================================================================== */
 
 /* ---- named parameters ------------------------------------------------------ */
+typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
+
+/* Who must be told when parameters go: an optimiser. */
+typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_watcher;
+
 struct tn_params {
-    tni_owned  owned;
-    tn_param **item;
-    int64_t    count, room;
+    tni_owned    owned;
+    tn_param   **item;
+    int64_t      count, room;
+    tni_alias   *aliases;
+    tni_watcher *watchers;
 };
+
+static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
 
 static void tni_param_free(tn_ctx *ctx, tn_param *p)
 {
@@ -6966,10 +8866,31 @@ static void tni_params_destroy(tni_owned *o)
     tn_params *ps = (tn_params *)(void *)o;
     tn_ctx    *ctx = o->ctx;
     int64_t    i;
+    for (; ps->watchers; ps->watchers = ps->watchers->next) ps->watchers->params = NULL;
     for (i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
+    while (ps->aliases) {
+        tni_alias *a = ps->aliases;
+        ps->aliases = a->next;
+        tni_free(ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
+    }
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
     tni_disown(o);
     tni_free(ctx, ps, sizeof *ps);
+}
+
+static void tni_params_watch(tn_params *ps, tni_watcher *w)
+{
+    w->params = ps;
+    w->next = ps->watchers;
+    ps->watchers = w;
+}
+
+static void tni_params_unwatch(tni_watcher *w)
+{
+    tni_watcher **link;
+    if (!w->params) return;
+    for (link = &w->params->watchers; *link != w; link = &(*link)->next) {}
+    *link = w->next;
 }
 
 tn_params *tn_params_create(tn_ctx *ctx)
@@ -6995,12 +8916,21 @@ int64_t tn_params_elements(const tn_params *ps)
     return n;
 }
 
+static const tni_alias *tni_alias_find(const tn_params *ps, const char *name)
+{
+    const tni_alias *a = ps ? ps->aliases : NULL;
+    while (a && strcmp(tni_alias_name(a), name) != 0) a = a->next;
+    return a;
+}
+
 tn_param *tn_params_find(tn_params *ps, const char *name)
 {
-    int64_t i;
+    const tni_alias *a;
+    int64_t          i;
     for (i = 0; ps && name && i < ps->count; i++)
         if (strcmp(ps->item[i]->name, name) == 0) return ps->item[i];
-    return NULL;
+    a = name ? tni_alias_find(ps, name) : NULL;
+    return a ? a->param : NULL;
 }
 
 /* Fills t by its rule. The fans are the last two extents where the layer does not say. */
@@ -7080,18 +9010,38 @@ tn_status tn_params_zero_grad(tn_params *ps)
     tn_status s = ps ? TN_OK : TN_ERR_ARG;
     int64_t   i;
     for (i = 0; ps && i < ps->count && s == TN_OK; i++)
-        if (ps->item[i]->value->grad) s = tni_fill(ps->item[i]->value->grad, 0);
+        if (ps->item[i]->value->grad && (s = tni_fill(ps->item[i]->value->grad, 0)) == TN_OK)
+            ps->item[i]->value->grad->flags |= TNI_ZEROED;
     return s;
 }
 
-static bool tni_begins_with(const char *name, const char *prefix) { return strncmp(name, prefix, strlen(prefix)) == 0; }
+/* Does the name fit? At a mismatch the latest star takes one character more. */
+static bool tni_name_fits(const char *name, const char *pattern)
+{
+    const char *star = NULL, *from = name;
+    if (!strchr(pattern, '*')) return strncmp(name, pattern, strlen(pattern)) == 0;
+    while (*name) {
+        if (*pattern == '*') {
+            star = pattern++;
+            from = name;
+        } else if (*pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star + 1;
+            name = ++from;
+        } else return false;
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == 0;
+}
 
-int64_t tn_params_freeze(tn_params *ps, const char *prefix, bool frozen)
+int64_t tn_params_freeze(tn_params *ps, const char *pattern, bool frozen)
 {
     int64_t i, n = 0;
-    for (i = 0; ps && prefix && i < ps->count; i++) {
+    for (i = 0; ps && pattern && i < ps->count; i++) {
         tn_param *p = ps->item[i];
-        if (!tni_begins_with(p->name, prefix)) continue;
+        if (!tni_name_fits(p->name, pattern)) continue;
         p->frozen = frozen;
         p->value->flags |= TNI_WANTS_GRAD;
         if (frozen) {
@@ -7104,16 +9054,126 @@ int64_t tn_params_freeze(tn_params *ps, const char *prefix, bool frozen)
     return n;
 }
 
-int64_t tn_params_group(tn_params *ps, const char *prefix, double lr_scale, double decay_scale)
+int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, double decay_scale)
 {
     int64_t i, n = 0;
-    for (i = 0; ps && prefix && i < ps->count; i++) {
-        if (!tni_begins_with(ps->item[i]->name, prefix)) continue;
+    for (i = 0; ps && pattern && i < ps->count; i++) {
+        if (!tni_name_fits(ps->item[i]->name, pattern)) continue;
         ps->item[i]->lr_scale = lr_scale;
         ps->item[i]->decay_scale = decay_scale;
         n++;
     }
     return n;
+}
+
+tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
+{
+    tn_ctx    *ctx = tn_params_ctx(ps);
+    tn_param  *p = tn_params_find(ps, of);
+    tni_alias *a;
+    size_t     length;
+    if (!ctx) return TN_ERR_ARG;
+    if (!name || !name[0]) return tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
+    if (!p) return tni_fail(ctx, TN_ERR_ARG, "params: %s cannot be tied to %s, which is no parameter", name, of ? of : "NULL");
+    if (tn_params_find(ps, name)) return tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
+    length = strlen(name) + 1;
+    a = (tni_alias *)tni_alloc(ctx, sizeof *a + length, "parameter");
+    if (!a) return TN_ERR_MEMORY;
+    memcpy(a + 1, name, length);
+    a->param = p;
+    a->next = ps->aliases;
+    ps->aliases = a;
+    return TN_OK;
+}
+
+/* Numbers of one context's tensor into another's, of the same shape. */
+static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
+{
+    int64_t   n = tn_tensor_count(from);
+    double   *v;
+    tn_status s;
+    if (to->ctx == from->ctx) return tni_copy(to, from);
+    if (!(v = tni_alloc_f64(to->ctx, n, 1, "clone"))) return TN_ERR_MEMORY;
+    s = tn_read(from, TN_F64, v, n);
+    s = s == TN_OK ? tn_write(to, TN_F64, v, n) : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
+    tni_free_f64(to->ctx, v, n, 1);
+    return s;
+}
+
+static bool tni_clone_param(tn_params *to, const tn_param *from)
+{
+    tn_init   zero;
+    tn_param *p;
+    memset(&zero, 0, sizeof zero);
+    p = tn_params_add(to, from->name, from->value->rank, from->value->shape, zero);
+    if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
+    p->lr_scale = from->lr_scale;
+    p->decay_scale = from->decay_scale;
+    p->frozen = from->frozen;
+    if (p->frozen) p->value->flags &= ~(uint32_t)TNI_WANTS_GRAD;
+    return true;
+}
+
+tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
+{
+    tn_params       *to;
+    const tni_alias *a;
+    int64_t          i;
+    bool             whole;
+    if (!ps) tni_fail(ctx, TN_ERR_ARG, "clone: params is NULL");
+    to = ctx && ps ? tn_params_create(ctx) : NULL;
+    if (!to) return NULL;
+    for (i = 0, whole = true; i < ps->count && whole; i++) whole = tni_clone_param(to, ps->item[i]);
+    for (a = ps->aliases; a && whole; a = a->next) whole = tn_params_tie(to, tni_alias_name(a), a->param->name) == TN_OK;
+    if (whole) return to;
+    tn_params_destroy(to);
+    return NULL;
+}
+
+/* In the struct pointers stand at multiples of their size, wherever the fields are. Looks first, then writes. */
+static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
+{
+    int64_t i, n = 0;
+    for (; bytes >= sizeof(tn_tensor *); at += sizeof(tn_tensor *), bytes -= sizeof(tn_tensor *)) {
+        tn_tensor *t;
+        memcpy(&t, at, sizeof t);
+        for (i = 0; t && i < from->count && from->item[i]->value != t; i++) {}
+        if (!t || i == from->count) continue;
+        n++;
+        {
+            tn_param *p = tn_params_find(to, from->item[i]->name);
+            if (!p || !tni_same_shape(p->value, t)) {
+                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: parameter %s %s has no like", from->item[i]->name, TNI_SHAPE(t));
+                return -1;
+            }
+            if (write) memcpy(at, &p->value, sizeof p->value);
+        }
+    }
+    return n;
+}
+
+int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
+{
+    int64_t n;
+    if (!to || !from || !layers) {
+        tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
+        return -1;
+    }
+    n = tni_rebind(to, from, (char *)layers, bytes, false);
+    return n < 0 ? n : tni_rebind(to, from, (char *)layers, bytes, true);
+}
+
+/* What tn_params_tie has promised to a layer: rules and scales are those of the parameter's first layer. */
+static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, const int64_t *shape)
+{
+    const tn_param *p = tni_alias_find(ps, name)->param;
+    tn_tensor       want;
+    if (p->value->rank == rank && memcmp(p->value->shape, shape, sizeof *shape * (size_t)rank) == 0) return p->value;
+    memset(&want, 0, sizeof want);
+    want.rank = rank;
+    memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
+    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s %s is tied to %s, which is %s", name, TNI_SHAPE(&want), p->name, TNI_SHAPE(p->value));
+    return NULL;
 }
 
 /* "name.part" as a parameter of a layer; biases and gains take no weight decay. */
@@ -7125,7 +9185,9 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
         tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s is too long", full);
         return NULL;
     }
-    p = tn_params_add(ps, name && name[0] ? full : part, rank, shape, init);
+    if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
+    if (tni_alias_find(ps, full)) return tni_layer_tied(ps, full, rank, shape);
+    p = tn_params_add(ps, full, rank, shape, init);
     if (!p) return NULL;
     p->decay_scale = decays ? 1 : 0;
     return p->value;
@@ -7233,20 +9295,27 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
     tn_status s;
+    bool      bias, whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
     if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
+    if ((unsigned)desc->kind > TN_NORM_LAYER) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
+    bias = desc->kind == TN_NORM_LAYER && !desc->no_bias;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
     if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
-    return tni_layer_done(ps, before, layer->gain || desc->no_gain, layer, sizeof *layer);
+    whole = layer->gain || desc->no_gain;
+    ones.rule = TN_INIT_ZERO;
+    if (whole && bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
+    return tni_layer_done(ps, before, whole && (layer->bias || !bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 {
-    return tni_layer_given(ctx, layer, "norm") ? tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps) : NULL;
+    if (!tni_layer_given(ctx, layer, "norm")) return NULL;
+    return layer->desc.kind == TN_NORM_LAYER ? tn_layernorm(ctx, x, layer->gain, layer->bias, layer->desc.eps) : tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps);
 }
 
 /* ---- mlp ------------------------------------------------------------------------ */
@@ -7322,6 +9391,183 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     }
     if (y && d->residual) y = tn_add(ctx, d->augmented ? tn_slice(x, -1, 0, d->in) : x, y);
     return y && d->augmented ? tn_append_one(ctx, y) : y;
+}
+
+/* ---- product -------------------------------------------------------------------- */
+
+/* What product and modifier layers ask of their output side; `out` gets its default. */
+static tn_status tni_projection_check(tn_ctx *ctx, const char *kind, const char *name, int64_t in, int64_t hidden, int64_t *out, bool none, bool bias)
+{
+    if (*out == 0) *out = none ? hidden : in;
+    if (*out < 0 || (none && *out != hidden))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", kind, name, (long long)*out, (long long)hidden, none ? ", but without a projection they are the same" : "");
+    if (none && bias) return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", kind, name);
+    return TN_OK;
+}
+
+tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
+{
+    int64_t         shape[3], before = tn_params_count(ps);
+    tn_ctx         *ctx = tn_params_ctx(ps);
+    tn_init         in, out;
+    tn_product_desc d;
+    tn_status       s;
+    bool            whole;
+    if (!layer || !desc) return tni_fail(ctx, TN_ERR_ARG, "product: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if (d.order == 0) d.order = 2;
+    if ((s = tni_layer_extents(ps, "product", name, d.in, d.hidden)) != TN_OK) return s;
+    if (d.order < 1) return tni_fail(ctx, TN_ERR_ARG, "product %s: order %lld, but it must be at least 1", name ? name : "", (long long)d.order);
+    if ((s = tni_projection_check(ctx, "product", name ? name : "", d.in, d.hidden, &d.out, d.no_projection, d.out_bias)) != TN_OK) return s;
+    if (d.augmented && (d.bias || d.out_bias)) return tni_fail(ctx, TN_ERR_ARG, "product %s: augmented holds the biases in the matrices, bias and out_bias contradict it", name ? name : "");
+    layer->desc = d;
+    in = tni_init_or(d.init, TN_INIT_NORMAL, d.in + d.augmented);
+    out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden + d.augmented);
+    shape[0] = d.order;
+    shape[1] = d.hidden;
+    shape[2] = d.in + d.augmented;
+    layer->w = tni_layer_param(ps, name, "w", 3, shape, in, true);
+    if (layer->w && d.bias) layer->b = tni_layer_param(ps, name, "b", 2, shape, tni_init_bias(in), false);
+    whole = layer->w && (layer->b || !d.bias);
+    if (whole && !d.no_projection) layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden + d.augmented, out);
+    whole = whole && (layer->p || d.no_projection);
+    if (whole && d.out_bias) layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out));
+    return tni_layer_done(ps, before, whole && (layer->pb || !d.out_bias), layer, sizeof *layer);
+}
+
+/* All encoders in one product: w [k,h,n] as [k h, n], the result as [.., F_1 x | F_2 x | ..]. */
+tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x)
+{
+    const tn_product_desc *d;
+    int64_t    all = -1;
+    tn_tensor *y, *w, *b;
+    if (!tni_layer_given(ctx, layer, "product") || !tni_usable(ctx, layer->w, "product", "w")) return NULL;
+    d = &layer->desc;
+    w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
+    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    if (!w || (layer->b && !b)) return NULL;
+    y = tn_affine(ctx, x, w, b);
+    y = y && d->order > 1 ? tn_prod(ctx, y, d->order) : y;
+    if (y && layer->p) {
+        if (d->augmented) y = tn_append_one(ctx, y);
+        y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
+    }
+    return y && d->augmented ? tn_append_one(ctx, y) : y;
+}
+
+/* ---- quadratic ------------------------------------------------------------------ */
+tn_status tn_quadratic_init(tn_params *ps, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc)
+{
+    int64_t   shape[3], before = tn_params_count(ps);
+    tn_status s;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    if ((s = tni_layer_extents(ps, "quadratic", name, desc->in, desc->out)) != TN_OK) return s;
+    if (desc->augmented && desc->bias) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: augmented holds the bias already, bias contradicts it", name ? name : "");
+    layer->desc = *desc;
+    shape[0] = desc->out;
+    shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
+    layer->t = tni_layer_param(ps, name, "t", 3, shape, tni_init_or(desc->init, TN_INIT_NORMAL, shape[1] * shape[2]), true);
+    return tni_layer_done(ps, before, layer->t != NULL, layer, sizeof *layer);
+}
+
+/* u[r,o,i] = sum_j T[o,i,j] x[r,j],  y[r,o] = sum_i u[r,o,i] x[r,i] */
+tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x)
+{
+    int64_t    shape[TN_MAX_RANK], cube[3], out, n, rows;
+    int        rank;
+    tn_tensor *u, *t, *y;
+    if (!tni_layer_given(ctx, layer, "quadratic") || !tni_usable(ctx, layer->t, "quadratic", "t")) return NULL;
+    out = layer->desc.out;
+    n = layer->t->shape[2];
+    if (x && layer->desc.bias) x = tn_append_one(ctx, x);
+    if (!(x = tni_contiguous(ctx, x, "quadratic", "x"))) return NULL;
+    t = tn_reshape_2d(layer->t, out * n, n);
+    u = t ? tn_affine(ctx, x, t, NULL) : NULL;
+    if (!u) return NULL;
+    rank = x->rank;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[rank - 1] = out;
+    rows = tni_rows_view(x).shape[0];
+    cube[0] = rows; cube[1] = out; cube[2] = n;
+    u = tn_reshape(u, 3, cube);
+    cube[1] = n; cube[2] = 1;
+    x = tn_reshape(x, 3, cube);
+    y = u && x ? tn_matmul(ctx, u, x) : NULL;
+    y = y ? tn_reshape(y, rank, shape) : NULL;
+    return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
+}
+
+/* ---- modifier -------------------------------------------------------------------- */
+
+static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier_desc *d)
+{
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s = tni_layer_extents(ps, "modifier", name, d->in, d->hidden);
+    if (s != TN_OK) return s;
+    if (!name) name = "";
+    if (d->rank < 0 || !(d->step >= 0 && d->step < HUGE_VAL)) return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g", name, (long long)d->rank, d->step);
+    if ((unsigned)d->penalty > TN_PENALTY_L2) return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
+    return tni_projection_check(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
+}
+
+/* W, or A and B. */
+static bool tni_modifier_init_w(tn_params *ps, const char *name, tn_modifier *m, tn_init init)
+{
+    const tn_modifier_desc *d = &m->desc;
+    if (d->rank == 0) return (m->w = tni_layer_matrix(ps, name, "w", d->hidden, d->in, tni_init_or(d->init_w, TN_INIT_ZERO, d->in))) != NULL;
+    m->wa = tni_layer_matrix(ps, name, "wa", d->hidden, d->rank, tni_init_or(d->init_w, TN_INIT_ZERO, d->rank));
+    if (m->wa) m->wb = tni_layer_matrix(ps, name, "wb", d->rank, d->in, init);
+    return m->wb != NULL;
+}
+
+tn_status tn_modifier_init(tn_params *ps, const char *name, tn_modifier *layer, const tn_modifier_desc *desc)
+{
+    int64_t          before = tn_params_count(ps);
+    tn_init          in, out;
+    tn_modifier_desc d;
+    tn_status        s;
+    bool             whole;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "modifier: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_modifier_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);
+    out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden);
+    whole = tni_modifier_init_w(ps, name, layer, in) && (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
+    if (whole && d.bias) whole = (layer->c = tni_layer_vector(ps, name, "c", d.hidden, tni_init_bias(in))) != NULL;
+    if (whole && !d.no_projection) whole = (layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden, out)) != NULL;
+    if (whole && d.out_bias) whole = (layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out))) != NULL;
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+static tn_tensor *tni_modifier_penalty(tn_ctx *ctx, tn_penalty kind, tn_tensor *z)
+{
+    z = kind == TN_PENALTY_L2 ? tn_mul(ctx, z, z) : tn_activation(ctx, z, TN_ACT_ABS);
+    return z ? tn_mean(ctx, z) : NULL;
+}
+
+/* y = v + z (x) v,  z = W x,  v = V x + c */
+tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty)
+{
+    const tn_modifier_desc *d;
+    tn_tensor *z, *v;
+    if (penalty) *penalty = NULL;
+    if (!tni_layer_given(ctx, layer, "modifier") || !tni_is_real(ctx, x, "modifier", "x")) return NULL;
+    d = &layer->desc;
+    z = d->rank > 0 ? tn_affine(ctx, x, layer->wb, NULL) : x;
+    z = z ? tn_affine(ctx, z, d->rank > 0 ? layer->wa : layer->w, NULL) : NULL;
+    if (!z || (penalty && !(*penalty = tni_modifier_penalty(ctx, d->penalty, z)))) return NULL;
+    if (d->step > 0) {
+        z = tn_activation(ctx, tn_scale(ctx, z, 1 / d->step), TN_ACT_ROUND);
+        z = z ? tn_scale(ctx, z, d->step) : NULL;
+    }
+    v = tn_affine(ctx, x, layer->v, layer->c);
+    z = z && v ? tn_mul(ctx, z, v) : NULL;
+    v = z ? tn_add(ctx, v, z) : NULL;
+    return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
 }
 
 /* ======================================================================
@@ -7509,6 +9755,14 @@ static bool tni_cp_one_input(const tn_cp *cp, const char *op)
     return true;
 }
 
+static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
+{
+    if (!ps) return false;
+    if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
+    tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "%s: the operator belongs to another context", op);
+    return false;
+}
+
 /* ---- made from arrays, layers and stacks -------------------------------------- */
 
 tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant)
@@ -7568,34 +9822,6 @@ static tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
     return to ? tni_cp_done(to, tni_cp_put_bias(to, cp->terms, b)) : NULL;
 }
 
-/* The encoders, with the biases b and c as their last columns where there are any; P, or I. */
-static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
-{
-    const tn_mlp_desc *d = &m->desc;
-    tn_ctx   *ctx = m->w->ctx;
-    tn_cp    *cp;
-    tn_status s;
-    int64_t   in[2];
-    int       k;
-    in[0] = in[1] = d->in + (m->b || d->augmented);
-    cp = tni_cp_make(ctx, 2, d->out, d->hidden, in, m->b || d->augmented);
-    if (!cp) return NULL;
-    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden)) : tni_put_identity(ctx, tni_view(cp->p));
-    for (k = 0; k < 2 && s == TN_OK; k++) {
-        tn_view w = tni_view(m->w);                          /* slice k of [2,h,n] */
-        w.data = (char *)w.data + k * w.strides[0] * (int64_t)tni_dtype_size(w.dtype);
-        w.rank = 2;
-        w.shape[0] = w.shape[1]; w.shape[1] = w.shape[2];
-        w.strides[0] = w.strides[1]; w.strides[1] = w.strides[2];
-        s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
-        if (s == TN_OK && m->b) {
-            tn_view b = tni_transposed_view(tni_block_of(m->b, k, 1, 0, d->hidden));
-            s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
-        }
-    }
-    return tni_cp_done(cp, s);
-}
-
 /* Replaces an intermediate operator by the next one, which was made from it. */
 static tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
 {
@@ -7603,19 +9829,189 @@ static tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
     return next;
 }
 
+static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+{
+    tn_view v = tni_view(t);
+    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+    v.rank = 2;
+    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
+    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
+    return v;
+}
+
+/* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
+static tn_cp *tni_cp_from_encoders(const tn_product *m)
+{
+    const tn_product_desc *d = &m->desc;
+    tn_ctx   *ctx = m->w->ctx;
+    tn_cp    *cp;
+    tn_status s;
+    int64_t   in[TN_CP_MAX_ORDER];
+    int       k;
+    for (k = 0; k < d->order; k++) in[k] = d->in + (m->b || d->augmented);
+    cp = tni_cp_make(ctx, (int)d->order, d->out, d->hidden, in, m->b || d->augmented);
+    if (!cp) return NULL;
+    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden)) : tni_put_identity(ctx, tni_view(cp->p));
+    for (k = 0; k < d->order && s == TN_OK; k++) {
+        tn_view w = tni_slice_view(m->w, k);
+        s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
+        if (s == TN_OK && m->b) {
+            tn_view b = tni_transposed_view(tni_block_of(m->b, k, 1, 0, d->hidden));
+            s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
+        }
+    }
+    cp = tni_cp_done(cp, s);
+    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
+    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
+    return cp;
+}
+
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
-    tn_cp *cp;
+    tn_product two;
+    tn_cp     *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
         tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is", tn_mlp_kind_name(m->desc.kind));
         return NULL;
     }
-    cp = tni_cp_from_encoders(m);
-    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
-    if (cp && m->p && m->desc.augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, m->desc.out, m->desc.hidden, 1)));
+    memset(&two, 0, sizeof two);
+    two.desc.in = m->desc.in;
+    two.desc.hidden = m->desc.hidden;
+    two.desc.out = m->desc.out;
+    two.desc.order = 2;
+    two.desc.augmented = m->desc.augmented;
+    two.w = m->w;
+    two.b = m->b;
+    two.p = m->p;
+    two.pb = m->pb;
+    cp = tni_cp_from_encoders(&two);
     if (cp && m->desc.residual) cp = tni_cp_next(cp, tn_cp_residual(cp));
     return cp;
+}
+
+tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *m)
+{
+    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_product", "layer")) return NULL;
+    if (m->desc.order <= TN_CP_MAX_ORDER) return tni_cp_from_encoders(m);
+    tni_fail(ctx, TN_ERR_ARG, "cp_from_product: the layer has %lld encoders, but an operator has at most %d (TN_CP_MAX_ORDER)", (long long)m->desc.order, TN_CP_MAX_ORDER);
+    return NULL;
+}
+
+/* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
+tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
+{
+    const tn_modifier_desc *d;
+    int64_t   in[2], h, n;
+    tn_cp    *cp;
+    tn_view   w;
+    tn_status s;
+    if (!tni_usable(ctx, m ? m->v : NULL, "cp_from_modifier", "layer")) return NULL;
+    d = &m->desc;
+    h = d->hidden;
+    n = d->in;
+    if (d->step > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: W x is rounded to multiples of %g, and what is rounded is no tensor", d->step);
+        return NULL;
+    }
+    in[0] = in[1] = n + 1;
+    cp = tni_cp_make(ctx, 2, d->out, h, in, true);
+    if (!cp) return NULL;
+    w = tni_block_of(cp->f[0], 0, h, 0, n);
+    s = m->w ? tni_put_copy(ctx, w, tni_view(m->w)) : tni_put_matmul(ctx, w, tni_view(m->wa), tni_view(m->wb), 1, 0);
+    if (s == TN_OK) s = tni_put_value(ctx, tni_block_of(cp->f[0], 0, h, n, 1), 1);
+    if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, 0, n), tni_view(m->v));
+    if (s == TN_OK && m->c) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, n, 1), tni_column_view(m->c));
+    if (s == TN_OK) s = m->p ? tni_copy(cp->p, m->p) : tni_put_identity(ctx, tni_view(cp->p));
+    cp = tni_cp_done(cp, s);
+    return cp && m->pb ? tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb))) : cp;
+}
+
+/* Term (o,i): P = e_o, F_0 = e_i, F_1 = t[o,i,:]. */
+tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant)
+{
+    int64_t   in[2], out, n, terms, o;
+    size_t    numbers, bytes;
+    tn_cp    *cp;
+    tn_status s = TN_OK;
+    if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
+    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t), constant ? ", whose last row and column are the constant's" : "");
+        return NULL;
+    }
+    out = t->shape[0];
+    n = in[0] = t->shape[1];
+    in[1] = t->shape[2];
+    if (!tni_mul_size((size_t)out, (size_t)n, &numbers) || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
+        || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes) || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
+        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, as factors %lld x %lld terms of %lld numbers: more than max_bytes = %zu", TNI_SHAPE(t),
+                 (long long)out, (long long)n, (long long)(out + n + in[1]), ctx->desc.max_bytes);
+        return NULL;
+    }
+    terms = out * n;
+    cp = tni_cp_make(ctx, 2, out, terms, in, constant);
+    for (o = 0; cp && o < out && s == TN_OK; o++) {
+        s = tni_put_value(ctx, tni_block_of(cp->p, o, 1, o * n, n), 1);
+        if (s == TN_OK) s = tni_put_identity(ctx, tni_block_of(cp->f[0], o * n, n, 0, n));
+        if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * n, n, 0, in[1]), tni_slice_view(t, o));
+    }
+    return cp ? tni_cp_done(cp, s) : NULL;
+}
+
+tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
+{
+    if (!tni_usable(ctx, m ? m->t : NULL, "cp_from_quadratic", "layer")) return NULL;
+    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented);
+}
+
+/* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
+tn_status tn_product_from_cp(tn_params *ps, const char *name, tn_product *layer, const tn_cp *cp)
+{
+    int64_t         before = tn_params_count(ps), n;
+    tn_ctx         *ctx = tn_params_ctx(ps);
+    tn_product_desc d;
+    tn_status       s;
+    int             k;
+    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "product_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    memset(layer, 0, sizeof *layer);
+    if (!tni_cp_of_params(ps, cp, "product_from_cp")) return tn_ctx_status(ctx);
+    n = cp->in[0] - cp->constant;
+    memset(&d, 0, sizeof d);
+    d.in = n;
+    d.hidden = cp->terms;
+    d.out = cp->out;
+    d.order = cp->order;
+    d.bias = cp->constant;
+    d.init.rule = d.init_out.rule = TN_INIT_ZERO;
+    if ((s = tn_product_init(ps, name, layer, &d)) != TN_OK) return s;
+    s = tni_copy(layer->p, cp->p);
+    for (k = 0; k < cp->order && s == TN_OK; k++) {
+        s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
+        if (s == TN_OK && d.bias) s = tni_put_copy(ctx, tni_transposed_view(tni_block_of(layer->b, k, 1, 0, cp->terms)), tni_block_of(cp->f[k], 0, cp->terms, n, 1));
+    }
+    return tni_layer_done(ps, before, s == TN_OK, layer, sizeof *layer);
+}
+
+tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, tn_quadratic *layer, const tn_cp *cp)
+{
+    int64_t           before = tn_params_count(ps);
+    tn_ctx           *ctx = tn_params_ctx(ps);
+    tn_quadratic_desc d;
+    tn_tensor        *t;
+    tn_status         s;
+    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    memset(layer, 0, sizeof *layer);
+    if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp")) return tn_ctx_status(ctx);
+    memset(&d, 0, sizeof d);
+    d.in = cp->in[0] - cp->constant;
+    d.out = cp->out;
+    d.bias = cp->constant;
+    d.init.rule = TN_INIT_ZERO;
+    if (!(t = tn_cp_dense(cp, false))) return tn_ctx_status(ctx);
+    s = tn_quadratic_init(ps, name, layer, &d);
+    if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
+    tn_tensor_destroy(t);
+    return s;
 }
 
 /* A linear layer's matrix and bias, wherever it keeps them. */
@@ -7892,14 +10288,18 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
     return k;
 }
 
-static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
+static tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
 {
-    tn_tensor *s = tn_tensor_create(ctx, TN_REAL, t->rank, t->shape);
-    tn_call    c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &s);
-    if (!s) return NULL;
+    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &to);
     c.in[c.n_in++] = tni_transposed_view(tni_view(t));
     c.f[0] = c.f[1] = 0.5;
-    if (tni_run(ctx, &c) == TN_OK) return s;
+    return tni_run(ctx, &c);
+}
+
+static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
+{
+    tn_tensor *s = tni_tensor_create(ctx, "dense", TN_REAL, t->rank, t->shape);
+    if (s && tni_put_symmetric(ctx, s, t) == TN_OK) return s;
     tn_tensor_destroy(s);
     return NULL;
 }
@@ -7910,10 +10310,16 @@ tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
     tn_tensor *t, *k;
     tni_scope  scope;
     tn_status  s;
+    size_t     bytes;
     if (!cp || (symmetric && !tni_cp_is_bilinear(cp, "dense"))) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
-    t = tn_tensor_create(cp->ctx, TN_REAL, cp->order + 1, shape);
+    if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
+        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tni_dtype_name(cp->ctx->desc.dtype),
+                 tni_shape_of(cp->order + 1, shape).s);
+        return NULL;
+    }
+    t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
     if (!t) return NULL;
     scope = tni_scope_begin(cp->ctx);
     if (cp->order == 1) s = tni_put_matmul(cp->ctx, tni_view(t), tni_view(cp->p), tni_view(cp->f[0]), 1, 0);
@@ -8002,18 +10408,24 @@ typedef struct tni_eigen_job {
     double  *left, *right;          /* [r,h] both: R1 and R2, or W^T and V^T         */
     double  *q;                     /* [n,r], or NULL where r = n                   */
     double  *p, *u;                 /* [out,h], [outputs,out]                       */
-    double  *values, *vectors;      /* [outputs,count], [outputs,count,n]           */
+    double  *values, *vectors;      /* [outputs,count], [outputs,count,n] or NULL   */
     double  *work;                  /* per worker                                   */
     tn_status *status;              /* [outputs]                                    */
+    tn_simd  simd;
 } tni_eigen_job;
 
-static int64_t tni_eigen_work(const tni_eigen_job *j) { return 3 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r); }
+static int64_t tni_eigen_extent(const tni_eigen_job *j) { return tni_max(tni_max(j->n, 2 * j->h), tni_max(j->count, j->out)); }
+
+static int64_t tni_eigen_work(const tni_eigen_job *j)
+{
+    return 3 * j->r * j->r + j->r * j->h + j->h + j->r + tni_eigh_work(j->r) + tni_host_work(tni_eigen_extent(j));
+}
 
 /* The i-th vector in input space, with the sign rule applied there. */
-static void tni_eigen_vectors(const tni_eigen_job *j, double *z, double *to)
+static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
     int64_t i;
-    if (j->q) tni_gemm_f64_host(j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0, tni_rows(to, j->n));
+    if (j->q) host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0, tni_rows(to, j->n));
     else memcpy(to, z, sizeof *to * (size_t)(j->count * j->n));
     for (i = 0; i < j->count; i++)
         if (tni_points_down(j->n, to + i * j->n, 1)) tni_scale_by(j->n, -1, to + i * j->n);
@@ -8025,22 +10437,24 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     int64_t r = j->r, h = j->h, i, k;
     double *t = j->work + worker * tni_eigen_work(j), *g = t + r * r, *z = g + r * r, *scaled = z + r * r;
     double *d = scaled + r * h, *values = d + h, *rest = values + r;
-    tni_gemm_f64_host(1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
+    tni_host host = tni_host_of(j->simd, &tni_alone, tni_eigen_extent(j), rest + tni_eigh_work(r));
+    host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
     for (i = 0; i < r; i++) for (k = 0; k < h; k++) scaled[i * h + k] = j->left[i * h + k] * d[k];
-    tni_gemm_f64_host(r, r, h, 0.5, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(g, r));
+    host.by->gemm(&host, r, r, h, 0.5, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(g, r));
     for (i = 0; i < r; i++) for (k = 0; k < r; k++) t[i * r + k] = g[i * r + k] + g[k * r + i];
-    j->status[task] = tni_eigh(r, t, values, z, rest);
+    j->status[task] = tni_eigh(&host, r, t, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
-    tni_sort_rows(r, values, tni_before_magnitude, r, z, NULL);
+    tni_sort_rows(r, values, tni_before_magnitude, r, j->vectors ? z : NULL, NULL);
     memcpy(j->values + task * j->count, values, sizeof *values * (size_t)j->count);
-    tni_eigen_vectors(j, z, j->vectors + task * j->count * j->n);
+    if (j->vectors) tni_eigen_vectors(j, &host, z, j->vectors + task * j->count * j->n);
 }
 
 /* [W^T V^T] = Q [R1 R2], or the factors themselves. m: scratch for [n,2h], its R and the factorisation */
 static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *f)
 {
-    int64_t   n = j->n, h = j->h, i, k, columns = 2 * h, work = tni_qr_work(n, columns);
+    int64_t   n = j->n, h = j->h, i, k, columns = 2 * h, work = tni_qr_work(n, columns) + tni_host_work(tni_max(n, columns));
     double   *m, *r, *scratch;
+    tni_host  host;
     tn_status s = TN_ERR_MEMORY;
     if (!j->q) {
         for (i = 0; i < h; i++) for (k = 0; k < n; k++) { j->left[k * h + i] = f[0][i * n + k]; j->right[k * h + i] = f[1][i * n + k]; }
@@ -8051,7 +10465,8 @@ static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *
     scratch = tni_alloc_f64(ctx, work, 1, "eigen");
     if (m && r && scratch) {
         for (i = 0; i < h; i++) for (k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
-        s = tni_qr(n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
+        host = tni_decomp_host(ctx, tni_max(n, columns), scratch + tni_qr_work(n, columns));
+        s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
         for (i = 0; i < j->r; i++) {
             memcpy(j->left + i * h, r + i * columns, sizeof *r * (size_t)h);
             memcpy(j->right + i * h, r + i * columns + h, sizeof *r * (size_t)h);
@@ -8092,15 +10507,219 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
     return NULL;
 }
 
-/* u [outputs,out] on the host */
-static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, tn_eigen *e)
+/* ---- some of many eigenpairs: by products, see >>lanczos -----------------------------------
+   Q_u x = 1/2 (W^T (d (x) V x) + V^T (d (x) W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
+   by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
+   flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
+enum { TNI_EIGEN_LARGE = 1024, TNI_EIGEN_FEW = 32, TNI_EIGEN_FORMED = 12288, TNI_EIGEN_CHUNK = 1 << 17 };
+
+typedef struct tni_eigen_product {
+    tn_ctx    *ctx;
+    int64_t    n, h, chunk;             /* chunk: terms at a time, so that their rows stay in the cache */
+    bool       formed;
+    tn_tensor *m;                       /* Q [n,n], or rows w_0, v_0, w_1, v_1 .. [2h,n]                 */
+    tn_tensor *x, *y, *d;               /* [1,n] [1,n] [1,h]                                            */
+    tn_tensor *z, *swapped;             /* [1,2 chunk]                                                  */
+} tni_eigen_product;
+
+static tn_tensor *tni_owned_f64(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return tn_tensor_create(ctx, TN_F64, 2, shape);
+}
+
+static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
+{
+    v.shape[1] /= 2;
+    v.strides[1] *= 2;
+    return v;
+}
+
+/* z = M x;  swapped: z's pairs the other way round, times d/2;  y += M^T swapped */
+static tn_status tni_eigen_by_factors(tni_eigen_product *p)
+{
+    int64_t   at, k;
+    tn_status s = TN_OK;
+    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+        int64_t rows = tni_min(p->chunk, p->h - at);
+        tn_view m = tni_block_of(p->m, 2 * at, 2 * rows, 0, p->n);
+        s = tni_put_matmul(p->ctx, tni_block_of(p->z, 0, 1, 0, 2 * rows), tni_view(p->x), tni_transposed_view(m), 0.5, 0);
+        for (k = 0; k < 2 && s == TN_OK; k++)
+            s = tni_put_product(p->ctx, tni_every_second(tni_block_of(p->swapped, 0, 1, k, 2 * rows)),
+                                tni_every_second(tni_block_of(p->z, 0, 1, 1 - k, 2 * rows)), tni_block_of(p->d, 0, 1, at, rows), false);
+        if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(p->y), tni_block_of(p->swapped, 0, 1, 0, 2 * rows), m, 1, at > 0 ? 1 : 0);
+    }
+    return s;
+}
+
+static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, double *y)
+{
+    tni_eigen_product *p = (tni_eigen_product *)user;
+    int64_t   i;
+    tn_status s = TN_OK;
+    for (i = 0; i < count && s == TN_OK; i++) {
+        s = tn_write(p->x, TN_F64, x + i * p->n, p->n);
+        if (s == TN_OK) s = p->formed ? tni_put_matmul(p->ctx, tni_view(p->y), tni_view(p->x), tni_view(p->m), 1, 0) : tni_eigen_by_factors(p);
+        if (s == TN_OK) s = tn_read(p->y, TN_F64, y + i * p->n, p->n);
+    }
+    return s;
+}
+
+/* G = W^T diag(d) V in chunks of terms, Q = (G + G^T)/2 */
+static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
+{
+    tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
+    int64_t    at;
+    int        k;
+    tn_status  s;
+    f[0] = tni_owned_f64(p->ctx, p->chunk, p->n);
+    f[1] = tni_owned_f64(p->ctx, p->chunk, p->n);
+    s = g && scaled && f[0] && f[1] ? TN_OK : TN_ERR_MEMORY;
+    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+        int64_t rows = tni_min(p->chunk, p->h - at);
+        tn_view v = tni_block_of(f[1], 0, rows, 0, p->n), w = tni_block_of(scaled, 0, rows, 0, p->n);
+        for (k = 0; k < 2 && s == TN_OK; k++) s = tni_put_copy(p->ctx, tni_block_of(f[k], 0, rows, 0, p->n), tni_block_of(cp->f[k], at, rows, 0, p->n));
+        if (s == TN_OK) s = tni_put_product(p->ctx, w, tni_block_of(f[0], 0, rows, 0, p->n), tni_transposed_view(tni_block_of(p->d, 0, 1, at, rows)), false);
+        if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(g), tni_transposed_view(w), v, 1, 1);
+    }
+    if (s == TN_OK) s = tni_put_symmetric(p->ctx, p->m, g);
+    tn_tensor_destroy(g);
+    tn_tensor_destroy(scaled);
+    tn_tensor_destroy(f[0]);
+    tn_tensor_destroy(f[1]);
+    return s;
+}
+
+static void tni_eigen_product_end(tni_eigen_product *p)
+{
+    tn_tensor_destroy(p->m);
+    tn_tensor_destroy(p->x);
+    tn_tensor_destroy(p->y);
+    tn_tensor_destroy(p->d);
+    tn_tensor_destroy(p->z);
+    tn_tensor_destroy(p->swapped);
+}
+
+static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed)
+{
+    int64_t   n = cp->in[0], h = cp->terms, k;
+    tn_status s = TN_OK;
+    memset(p, 0, sizeof *p);
+    p->ctx = cp->ctx;
+    p->n = n;
+    p->h = h;
+    p->formed = formed;
+    p->chunk = tni_min(h, tni_max(formed ? 256 : TNI_EIGEN_CHUNK / (2 * n), 1));
+    p->m = formed ? tni_owned_f64(p->ctx, n, n) : tni_owned_f64(p->ctx, 2 * h, n);
+    p->x = tni_owned_f64(p->ctx, 1, n);
+    p->y = tni_owned_f64(p->ctx, 1, n);
+    p->d = tni_owned_f64(p->ctx, 1, h);
+    p->z = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
+    p->swapped = tni_owned_f64(p->ctx, 1, 2 * p->chunk);
+    if (!p->m || !p->x || !p->y || !p->d || !p->z || !p->swapped) return TN_ERR_MEMORY;
+    for (k = 0; k < 2 && !formed && s == TN_OK; k++) {
+        tn_view rows = tni_block_of(p->m, k, h, 0, n);
+        rows.strides[0] = 2 * n;
+        s = tni_put_copy(p->ctx, rows, tni_view(cp->f[k]));
+    }
+    return s;
+}
+
+/* For each row of u [outputs,out]. */
+static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, const double *u, int64_t outputs, int64_t count,
+                                double *p, double *d, double *values, double *vectors)
+{
+    tn_ctx         *ctx = cp->ctx;
+    tni_lanczos_job job;
+    tn_lanczos_desc desc;
+    double         *room;
+    int64_t         o, n = cp->in[0], h = cp->terms, work;
+    tn_status       s;
+    memset(&desc, 0, sizeof desc);
+    desc.top = count;
+    if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
+    work = tni_lanczos_work(&job);
+    if (!(room = tni_alloc_f64(ctx, 1, work, "eigen"))) return TN_ERR_MEMORY;
+    for (o = 0; o < outputs && s == TN_OK; o++) {
+        if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) break;
+        tni_lanczos_lay(&job, room);
+        job.fn = tni_eigen_multiply;
+        job.user = product;
+        job.host.by->gemm(&job.host, 1, h, cp->out, 1, tni_rows((double *)u + o * cp->out, cp->out), tni_rows(p, h), 0, tni_rows(d, h));
+        s = tn_write(product->d, TN_F64, d, h);
+        if (s == TN_OK && product->formed) s = tni_eigen_form(product, cp);
+        if (s != TN_OK) break;
+        if ((s = tni_lanczos(&job)) != TN_OK) break;
+        memcpy(values + o * count, job.theta, sizeof *values * (size_t)count);
+        memcpy(vectors + o * count * n, job.v, sizeof *vectors * (size_t)(count * n));
+    }
+    tni_free_f64(ctx, room, 1, work);
+    return s;
+}
+
+static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values, const double *vectors)
+{
+    int64_t shape[3];
+    shape[0] = outputs; shape[1] = count; shape[2] = n;
+    e->outputs = outputs; e->count = count; e->n = n;
+    e->values = tni_owned_from(ctx, 2, shape, values);
+    if (vectors) e->vectors = tni_owned_from(ctx, 3, shape, vectors);
+    if (e->values && (e->vectors || !vectors)) return TN_OK;
+    tn_eigen_destroy(e);
+    return tn_ctx_status(ctx);
+}
+
+static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t outputs, int64_t count, bool formed, tn_eigen *e)
+{
+    tn_ctx           *ctx = cp->ctx;
+    int64_t           n = cp->in[0], h = cp->terms;
+    double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
+    double           *values = tni_alloc_f64(ctx, outputs, count, "eigen"), *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
+    tni_eigen_product product;
+    tn_status         s = tni_eigen_product_begin(&product, cp, formed);
+    if (s == TN_OK && !(p && d && values && vectors)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, p, cp->out * h);
+    if (s == TN_OK) s = tni_eigen_each(&product, cp, u, outputs, count, p, d, values, vectors);
+    tni_eigen_product_end(&product);
+    if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, count, n, values, vectors);
+    tni_free_f64(ctx, p, cp->out, h);
+    tni_free_f64(ctx, d, 1, h);
+    tni_free_f64(ctx, values, outputs, count);
+    tni_free_f64(ctx, vectors, outputs * count, n);
+    return s;
+}
+
+/* Few pairs of a large problem, and is Q formed for them? */
+static bool tni_eigen_is_large(int64_t n, int64_t h, int64_t count)
+{
+    int64_t size = tni_min(n, 2 * h);
+    return count > 0 && size >= TNI_EIGEN_LARGE && count <= size / TNI_EIGEN_FEW;
+}
+
+static bool tni_eigen_is_formed(int64_t n, int64_t h) { return n <= 2 * h && n <= TNI_EIGEN_FORMED; }
+
+static void tni_eigen_say(tn_ctx *ctx, tn_status s)
+{
+    if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "eigen: the QL iteration did not converge");
+    if (s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: the operator holds NaN or infinity");
+}
+
+/* u [outputs,out] on the host. Without vectors only values may be had, faster. */
+static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
-    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), shape[3], work;
+    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), work;
     bool          small;
     tn_status     s = TN_ERR_MEMORY;
+    if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
+        s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
+        if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s); return s; }
+        s = TN_ERR_MEMORY;
+    }
     memset(&j, 0, sizeof j);
+    j.simd = ctx->desc.simd;
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
     small = 2 * j.h < j.n;
     j.r = small ? 2 * j.h : j.n;
@@ -8110,19 +10729,13 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.right = tni_alloc_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
-    j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
+    if (vectors) j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
     j.work = tni_alloc_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && j.vectors && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
-    if (s == TN_ERR_CONVERGENCE || s == TN_ERR_NONFINITE) tni_fail(ctx, s, "eigen: %s", s == TN_ERR_CONVERGENCE ? "the QL iteration did not converge" : "the operator holds NaN or infinity");
-    if (s == TN_OK) {
-        shape[0] = outputs; shape[1] = j.count; shape[2] = j.n;
-        e->outputs = outputs; e->count = j.count; e->n = j.n;
-        e->values = tni_owned_from(ctx, 2, shape, j.values);
-        e->vectors = tni_owned_from(ctx, 3, shape, j.vectors);
-        if (!e->values || !e->vectors) { tn_eigen_destroy(e); s = tn_ctx_status(ctx); }
-    }
+    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
+    tni_eigen_say(ctx, s);
+    if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
     tni_free_f64(ctx, j.left, j.r, j.h);
     tni_free_f64(ctx, j.right, j.r, j.h);
     tni_free_f64(ctx, j.p, j.out, j.h);
@@ -8141,6 +10754,7 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     if (!cp || !e) return TN_ERR_ARG;
     memset(e, 0, sizeof *e);
     if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
+    if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
     most = tni_min(cp->in[0], 2 * cp->terms);
     if (count >= 0 && count <= most) return TN_OK;
     return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count, (long long)most);
@@ -8155,12 +10769,12 @@ tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *e)
     host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     s = tn_read(u, TN_F64, host, cp->out);
-    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, e);
+    if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e);
     tni_free_f64(cp->ctx, host, 1, cp->out);
     return s;
 }
 
-tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
+static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e)
 {
     tn_status s = tni_eigen_check(cp, count, e);
     double   *host;
@@ -8169,10 +10783,12 @@ tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
     host = tni_alloc_f64(cp->ctx, cp->out, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     for (o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
-    s = tni_eigen_solve(cp, host, cp->out, count, e);
+    s = tni_eigen_solve(cp, host, cp->out, count, vectors, e);
     tni_free_f64(cp->ctx, host, cp->out, cp->out);
     return s;
 }
+
+tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e) { return tni_eigen_all(cp, count, true, e); }
 
 void tn_eigen_destroy(tn_eigen *e)
 {
@@ -8219,6 +10835,187 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     return to;
 }
 
+/* ---- spectra ------------------------------------------------------------------------------
+   |Q_o|^2 = sum_i l_i^2 without an eigenvalue: from Q_o itself, 2 h n^2 flops for each, or for all at once from K, see
+   "comparing" below, 6 h^2 n. In double. */
+
+static tn_status tni_square_norms_dense(const tn_cp *cp, double *squares)
+{
+    tni_eigen_product p;
+    int64_t   n = cp->in[0], o;
+    double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
+    tn_status s = tni_eigen_product_begin(&p, cp, true);
+    if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        double norm;
+        s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
+        if (s == TN_OK) s = tni_eigen_form(&p, cp);
+        if (s == TN_OK) s = tn_read(p.m, TN_F64, q, n * n);
+        norm = tni_frobenius(n * n, q);
+        squares[o] = norm * norm;
+    }
+    tni_eigen_product_end(&p);
+    tni_free_f64(cp->ctx, q, n, n);
+    tni_free_f64(cp->ctx, d, cp->out, cp->terms);
+    return s;
+}
+
+/* K = 1/2 [(W W^T)(x)(V V^T) + (W V^T)(x)(V W^T)], |Q_o|^2 = (P K P^T)[o,o] */
+static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
+{
+    enum { W, V, P, WW, VV, WV, K, PK, COUNT };
+    static const int left[3] = {W, V, W}, right[3] = {W, V, V};
+    tn_ctx    *ctx = cp->ctx;
+    int64_t    n = cp->in[0], h = cp->terms, out = cp->out, o;
+    tn_tensor *t[COUNT];
+    double    *p = tni_alloc_f64(ctx, out, h, "spectrum"), *pk = tni_alloc_f64(ctx, out, h, "spectrum");
+    tn_status  s = p && pk ? TN_OK : TN_ERR_MEMORY;
+    int        k;
+    for (k = 0; k < COUNT; k++) {
+        t[k] = tni_owned_f64(ctx, k == P || k == PK ? out : h, k == W || k == V ? n : h);
+        if (!t[k]) s = TN_ERR_MEMORY;
+    }
+    for (k = 0; k < 3 && s == TN_OK; k++) s = tni_put_copy(ctx, tni_view(t[k]), tni_view(k == P ? cp->p : cp->f[k]));
+    for (k = 0; k < 3 && s == TN_OK; k++)
+        s = tni_put_matmul(ctx, tni_view(t[WW + k]), tni_view(t[left[k]]), tni_transposed_view(tni_view(t[right[k]])), 1, 0);
+    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WW]), tni_view(t[VV]), false);
+    if (s == TN_OK) s = tni_put_product(ctx, tni_view(t[K]), tni_view(t[WV]), tni_transposed_view(tni_view(t[WV])), true);
+    if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(t[PK]), tni_view(t[P]), tni_view(t[K]), 0.5, 0);
+    if (s == TN_OK) s = tn_read(t[P], TN_F64, p, out * h);
+    if (s == TN_OK) s = tn_read(t[PK], TN_F64, pk, out * h);
+    for (o = 0; o < out && s == TN_OK; o++) squares[o] = tni_max_f64(0, tni_algebra_of(ctx->desc.simd)->dot(h, p + o * h, pk + o * h));
+    for (k = 0; k < COUNT; k++) tn_tensor_destroy(t[k]);
+    tni_free_f64(ctx, p, out, h);
+    tni_free_f64(ctx, pk, out, h);
+    return s;
+}
+
+/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. What is left of the
+   sum of squares, E, is that of all - count values of at most c = |last|:  E/c <= their sum <= sqrt((all - count) E),
+   (all - count) c. `slack`: what rounding may have done to E. */
+static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low, double *high)
+{
+    double  sum = 0, rest = square, c = count > 0 ? fabs(values[count - 1]) : HUGE_VAL, left = (double)(all - count), more;
+    int64_t i;
+    *low = *high = 0;
+    if (!(square > 0)) return;
+    if (count == all) {
+        *low = *high = tn_effective_rank(values, count);
+        return;
+    }
+    for (i = 0; i < count; i++) {
+        sum += fabs(values[i]);
+        rest -= values[i] * values[i];
+    }
+    more = sqrt(left * tni_max_f64(rest + slack * square, 0));
+    if (left * c < more) more = left * c;
+    *high = (sum + more) * (sum + more) / square;
+    *low = sum + (c > 0 ? tni_max_f64(rest - slack * square, 0) / c : 0);
+    *low = *low * *low / square;
+}
+
+static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
+{
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count, o, i;
+    double   *norm = numbers, *low = norm + cp->out, *high = low + cp->out;
+    double    slack = ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13;
+    tn_status s = tn_read(e->values, TN_F64, values, cp->out * k);
+    if (s == TN_OK && k < all) s = (double)cp->out * (double)n > 3 * (double)h ? tni_square_norms_gram(cp, norm) : tni_square_norms_dense(cp, norm);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        for (i = 0; i < k && k == all; i++) norm[o] += values[o * k + i] * values[o * k + i];
+        tni_rank_interval(values + o * k, k, all, norm[o], slack, low + o, high + o);
+        norm[o] = sqrt(norm[o]);
+    }
+    if (s != TN_OK) return s;
+    out->norm = tni_owned_from(ctx, 1, &cp->out, norm);
+    out->rank_low = tni_owned_from(ctx, 1, &cp->out, low);
+    out->rank_high = tni_owned_from(ctx, 1, &cp->out, high);
+    return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
+}
+
+tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
+{
+    tn_eigen  e;
+    double   *values, *numbers;
+    tn_status s = TN_ERR_MEMORY;
+    if (!out) return TN_ERR_ARG;
+    memset(out, 0, sizeof *out);
+    if ((s = tni_eigen_check(cp, count, &e)) != TN_OK || (s = tni_eigen_all(cp, count, false, &e)) != TN_OK) return s;
+    values = tni_alloc_f64(cp->ctx, cp->out, e.count, "spectrum");
+    numbers = tni_alloc_f64(cp->ctx, cp->out, 3, "spectrum");
+    out->outputs = cp->out;
+    out->count = e.count;
+    s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
+    out->values = e.values;
+    e.values = NULL;
+    tni_free_f64(cp->ctx, values, cp->out, out->count);
+    tni_free_f64(cp->ctx, numbers, cp->out, 3);
+    if (s != TN_OK) tn_spectrum_destroy(out);
+    return s;
+}
+
+void tn_spectrum_destroy(tn_spectrum *s)
+{
+    if (!s) return;
+    tn_tensor_destroy(s->values);
+    tn_tensor_destroy(s->norm);
+    tn_tensor_destroy(s->rank_low);
+    tn_tensor_destroy(s->rank_high);
+    memset(s, 0, sizeof *s);
+}
+
+/* R = diag(l^1/4) V, so that S^1/2 = R^T R. A value below zero by more than rounding: not semidefinite. */
+static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
+{
+    tn_eigh_result e;
+    int64_t   n = s->shape[0], i;
+    double   *l;
+    tn_status status = tn_eigh(ctx, &e, s, NULL);
+    if (status != TN_OK) return status;
+    l = tni_alloc_f64(ctx, n, 1, "data_metric");
+    status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
+    if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
+        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has the eigenvalues %g to %g, but E[x x^T] has none below zero", l[0], l[n - 1]);
+    for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
+    if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
+    *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
+    if (*root) status = tni_put_product(ctx, tni_view(*root), tni_view(e.vectors), tni_column_view(e.values), false);
+    else if (status == TN_OK) status = TN_ERR_MEMORY;
+    tni_free_f64(ctx, l, n, 1);
+    tn_eigh_destroy(&e);
+    return status;
+}
+
+tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
+{
+    tn_ctx    *ctx;
+    tn_cp     *to = NULL;
+    tn_tensor *root, *half;
+    tn_status  status;
+    tni_scope  scope;
+    int        k;
+    if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
+    ctx = cp->ctx;
+    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, but the operator takes %lld inputs%s", TNI_SHAPE(s), (long long)cp->in[0], cp->constant ? ", the one included" : "");
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    status = tni_quarter_root(ctx, s, &root);
+    half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
+    if (half) status = tni_put_matmul(ctx, tni_view(half), tni_transposed_view(tni_view(root)), tni_view(root), 1, 0);
+    if (half && status == TN_OK) to = tni_cp_make(ctx, cp->order, cp->out, cp->terms, cp->in, false);
+    if (to) {
+        status = tni_copy(to->p, cp->p);
+        for (k = 0; k < cp->order && status == TN_OK; k++) status = tni_put_matmul(ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(half), 1, 0);
+        to = tni_cp_done(to, status);
+    }
+    tni_scope_end(ctx, scope);
+    return to;
+}
+
 /* ---- comparing --------------------------------------------------------------------------
    K = 1/2 [(W1 W2^T)(x)(V1 V2^T) + (W1 V2^T)(x)(V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
    Order 1: K = W1 W2^T. */
@@ -8258,6 +11055,43 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     if (k) g = tn_tensor_keep(k);
     tni_scope_end(a->ctx, scope);
     return g;
+}
+
+/* The diagonal of tn_cp_gram(a,a), its roots: norms[a->out] */
+static tn_status tni_cp_norms(const tn_cp *a, double *norms)
+{
+    int64_t    o, n = a->out;
+    double    *g = tni_alloc_f64(a->ctx, n, n, "cosines");
+    tn_tensor *gram = g ? tn_cp_gram(a, a) : NULL;
+    tn_status  s = gram ? tn_read(gram, TN_F64, g, n * n) : TN_ERR_MEMORY;
+    for (o = 0; o < n && s == TN_OK; o++) norms[o] = sqrt(tni_max_f64(g[o * n + o], 0));
+    tn_tensor_destroy(gram);
+    tni_free_f64(a->ctx, g, n, n);
+    return s;
+}
+
+tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
+{
+    tn_tensor *gram = tn_cp_gram(a, b);
+    double    *g, *na, *nb;
+    int64_t    i, j;
+    tn_status  s;
+    if (!gram) return NULL;
+    g = tni_alloc_f64(a->ctx, a->out, b->out, "cosines");
+    na = tni_alloc_f64(a->ctx, a->out, 1, "cosines");
+    nb = tni_alloc_f64(a->ctx, b->out, 1, "cosines");
+    s = g && na && nb ? tn_read(gram, TN_F64, g, a->out * b->out) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_cp_norms(a, na);
+    if (s == TN_OK) s = tni_cp_norms(b, nb);
+    for (i = 0; i < a->out && s == TN_OK; i++)
+        for (j = 0; j < b->out; j++) g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / na[i] / nb[j] : (double)NAN;
+    if (s == TN_OK) s = tn_write(gram, TN_F64, g, a->out * b->out);
+    tni_free_f64(a->ctx, g, a->out, b->out);
+    tni_free_f64(a->ctx, na, a->out, 1);
+    tni_free_f64(a->ctx, nb, b->out, 1);
+    if (s == TN_OK) return gram;
+    tn_tensor_destroy(gram);
+    return NULL;
 }
 
 tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
@@ -8319,7 +11153,7 @@ typedef struct tni_moments { tn_tensor *m[2]; double born; } tni_moments;
 
 struct tn_optim {
     tni_owned     owned;
-    tn_params    *params;
+    tni_watcher   of;           /* of.params, or NULL when they were destroyed */
     tn_optim_desc desc;
     tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
     int64_t       states;
@@ -8331,7 +11165,7 @@ struct tn_optim {
 static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
-    tn_param *p = tn_params_at(o->params, f[1]);
+    tn_param *p = tn_params_at(o->of.params, f[1]);
     if (p) tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3], p->name);
     return p != NULL;
 }
@@ -8348,6 +11182,7 @@ static void tni_optim_destroy(tni_owned *owned)
     }
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     tn_tensor_destroy(o->scalars);
+    tni_params_unwatch(&o->of);
     tni_disown(owned);
     tni_free(ctx, o, sizeof *o);
 }
@@ -8388,7 +11223,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
     if (!o) return NULL;
     memset(o, 0, sizeof *o);
-    o->params = ps;
+    tni_params_watch(ps, &o->of);
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
@@ -8403,7 +11238,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 static tn_status tni_optim_grow(tn_optim *o)
 {
     tn_ctx      *ctx = o->owned.ctx;
-    int64_t      want = o->params->count;
+    int64_t      want = o->of.params->count;
     tni_moments *state;
     if (o->states >= want) return TN_OK;
     state = (tni_moments *)tni_alloc(ctx, sizeof *state * (size_t)want, "optim");
@@ -8447,8 +11282,8 @@ static tn_status tni_optim_begin(tn_optim *o)
     tni_store(lr, o->scalars->dtype, 0, tn_optim_lr(o));
     s = ctx->backend->upload(ctx->state, o->scalars->data, lr, tni_dtype_size(o->scalars->dtype));
     if (s != TN_OK) return tni_fail(ctx, s, "optim: backend %s: upload failed", ctx->backend->name);
-    for (i = 0; i < o->params->count && s == TN_OK; i++) {
-        tn_param *p = o->params->item[i];
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
+        tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p)) continue;
         c = tni_call(TN_KERNEL_SUMSQ, 0, NULL, 1, &o->scalars);
         c.in[c.n_in++] = tni_flat_view(p->value->grad);
@@ -8468,10 +11303,11 @@ static tn_status tni_optim_begin(tn_optim *o)
 static tn_status tni_optim_update(tn_optim *o, int64_t i)
 {
     const tn_optim_desc *d = &o->desc;
-    const tn_param      *p = o->params->item[i];
+    const tn_param      *p = o->of.params->item[i];
     bool                 adamw = d->kind == TN_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
+    tn_status s;
     c.out[c.n_out++] = tni_flat_view(p->value);
     c.out[c.n_out++] = tni_flat_view(p->value->grad);
     for (k = 0; k < 2; k++)
@@ -8482,7 +11318,9 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     c.f[3] = d->weight_decay * p->decay_scale;
     c.f[4] = p->lr_scale;
     c.f[5] = o->state[i].born;
-    return tni_run(o->owned.ctx, &c);
+    s = tni_run(o->owned.ctx, &c);
+    if (s == TN_OK) p->value->grad->flags |= TNI_ZEROED;
+    return s;
 }
 
 /* All that can fail before the first parameter is touched. */
@@ -8491,8 +11329,8 @@ static tn_status tni_optim_prepare(tn_optim *o)
     tn_ctx   *ctx = o->owned.ctx;
     int64_t   i;
     tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
-    for (i = 0; i < o->params->count && s == TN_OK; i++)
-        if (tni_optim_updates(o->params->item[i])) s = tni_optim_moments(o, i, o->params->item[i]->value);
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++)
+        if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     return s == TN_OK ? tni_optim_begin(o) : s;
@@ -8505,14 +11343,16 @@ tn_status tn_optim_step(tn_optim *o)
     tn_status s;
     if (!o) return TN_ERR_ARG;
     ctx = o->owned.ctx;
+    if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
     s = tni_optim_prepare(o);
     if (s != TN_OK) {
-        tn_params_zero_grad(o->params);
+        tn_params_zero_grad(o->of.params);
         return s;
     }
-    for (i = 0; i < o->params->count && s == TN_OK; i++)
-        if (tni_optim_updates(o->params->item[i])) s = tni_optim_update(o, i);
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++)
+        if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_update(o, i);
     o->steps++;
+    if (s != TN_OK) tn_params_zero_grad(o->of.params);      /* a device that failed halfway: what is left is of this step */
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
 }
 
@@ -8723,7 +11563,38 @@ static void tni_writer_fail(tni_writer *w, tn_status status, const char *what, c
 }
 
 #ifndef TN_NO_STDIO
-static size_t tni_temporary_bytes(const tni_writer *w) { return strlen(w->sink.path) + sizeof ".tmp"; }
+static size_t tni_temporary_bytes(const tni_writer *w) { return strlen(w->sink.path) + sizeof ".tmp99"; }
+
+/* A file that was not there. What is there is somebody's: another save at the same time, or the user. */
+static FILE *tni_create_new(const char *path, bool *taken)
+{
+    FILE *f;
+#ifdef _WIN32
+    f = fopen(path, "rb");              /* its older C libraries do not know "x" */
+    *taken = f != NULL;
+    if (f) { fclose(f); return NULL; }
+    errno = 0;
+    return fopen(path, "wb");
+#else
+    errno = 0;
+    f = fopen(path, "wbx");
+    *taken = !f && errno == EEXIST;
+    return f;
+#endif
+}
+
+/* PATH.tmp, or the first of PATH.tmp2 to PATH.tmp99 that nobody has. */
+static FILE *tni_temporary_open(const tni_writer *w)
+{
+    FILE *f = NULL;
+    bool  taken = true;
+    int   i;
+    for (i = 1; i < 100 && taken; i++) {
+        tni_print(w->temporary, tni_temporary_bytes(w), i == 1 ? "%s.tmp" : "%s.tmp%d", w->sink.path, i);
+        f = tni_create_new(w->temporary, &taken);
+    }
+    return f;
+}
 
 /* A device is written as it is: it has no place beside it, and it must not be replaced. */
 static bool tni_path_is_device(const char *path)
@@ -8734,15 +11605,15 @@ static bool tni_path_is_device(const char *path)
 static void tni_writer_open_path(tni_writer *w)
 {
     const char *path = w->sink.path;
+    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty", ""); return; }
     if (!tni_path_is_device(path)) {
         w->temporary = (char *)tni_alloc(w->ctx, tni_temporary_bytes(w), "save");
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
-        tni_print(w->temporary, tni_temporary_bytes(w), "%s.tmp", path);
-        remove(w->temporary);           /* left by a save that was cut off; a link is not followed */
-        path = w->temporary;
+        w->stream = tni_temporary_open(w);
+    } else {
+        errno = 0;
+        w->stream = fopen(path, "wb");
     }
-    errno = 0;
-    w->stream = fopen(path, "wb");
     if (w->stream) return;
     tni_writer_fail(w, TN_ERR_FILE, w->temporary ? "its .tmp could not be made" : "could not be opened", tni_reason("no reason given"));
 }
@@ -8922,8 +11793,16 @@ static bool tni_number_is_host(tni_number n, tn_dtype dtype)
     return n.kind == kind && n.bits == 8 * tni_dtype_size(dtype) && n.big_endian == tni_host_is_big_endian();
 }
 
-/* One chunk, from a file's bytes at `at` to host elements. scale 0: none. A double holds every integer
-   of 53 bits and no integer that is rounded into the range of I32, so the range check is exact. */
+/* Does the value v of a file have a place in dtype? A double holds every integer of 53 bits and rounds no integer into the range
+   of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
+static bool tni_number_fits(tni_number from, double v, tn_dtype dtype)
+{
+    if (from.kind == TNI_BOOL && v > 1) return false;
+    if (dtype == TN_I32) return !(v < -2147483648.0 || v > 2147483647.0);
+    return dtype != TN_F32 || !(fabs(v) >= 340282356779733661637539395458142568448.0) || fabs(v) == HUGE_VAL;
+}
+
+/* One chunk, from a file's bytes at `at` to host elements. scale 0: none. */
 static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, double scale, const uint8_t *raw, int64_t n,
                              tn_dtype dtype, void *out)
 {
@@ -8934,14 +11813,14 @@ static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, 
         return TN_OK;
     }
     for (i = 0; i < n; i++) {
-        double v = tni_number_value(from, raw + (size_t)i * width);
-        if (from.kind == TNI_BOOL ? v > 1 : dtype == TN_I32 && (v < -2147483648.0 || v > 2147483647.0)) {
+        double v = tni_number_value(from, raw + (size_t)i * width), scaled = scale == 0 ? v : v * scale;
+        if (!tni_number_fits(from, from.kind == TNI_BOOL ? v : scaled, dtype)) {
             char number[32];
-            tni_format_double(number, v, 17);
+            tni_format_double(number, scaled, 17);
             return tni_reader_fail(r, TN_ERR_DATA, at + (uint64_t)i * width, "%s does not fit %s", number,
-                                   from.kind == TNI_BOOL ? "a truth value" : "I32");
+                                   from.kind == TNI_BOOL ? "a truth value" : tni_dtype_name(dtype));
         }
-        tni_store(out, dtype, i, scale == 0 ? v : v * scale);
+        tni_store(out, dtype, i, scaled);
     }
     return TN_OK;
 }
@@ -9793,25 +12672,48 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
     if (s != TN_OK || match == TN_MATCH_IGNORE_EXTRA) return s;
     for (i = 0; tn_safetensors_count(f) > n && i < tn_safetensors_count(f); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
-        if (tn_params_find(params, e->name)) continue;
+        const tn_param *p = tn_params_find(params, e->name);
+        if (p && strcmp(p->name, e->name) == 0) continue;        /* a tied parameter has one name in a file: its first */
         return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter", f->file.name.s, tni_quote(e->name).s, TNI_SHAPE(e));
     }
     return TN_OK;
 }
 
-/* All values are read beside the old ones before the first is changed. */
+/* The values of the file beside those of the parameters: through `host`, so that no kernel can ask for memory halfway. */
+static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
+{
+    tn_ctx   *ctx = tn_params_ctx(params);
+    int64_t   i;
+    tn_status s = TN_OK;
+    for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
+        if (value[i]->bytes == 0) continue;
+        s = ctx->backend->download(ctx->state, host, value[i]->data, value[i]->bytes);
+        if (s == TN_OK) s = ctx->backend->upload(ctx->state, tn_params_at(params, i)->value->data, host, value[i]->bytes);
+    }
+    return s == TN_OK ? s : tni_fail(ctx, s, "parameters: backend %s: a copy failed", ctx->backend->name);
+}
+
+/* All values are read, and all memory is there, before the first is changed. */
 static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
+    tn_ctx     *ctx = f->file.ctx;
     int64_t     i, n = tn_params_count(params);
-    size_t      bytes = (size_t)n * sizeof(tn_tensor *);
-    tn_tensor **value = (tn_tensor **)tni_alloc(f->file.ctx, bytes, "parameters");
+    size_t      bytes = (size_t)n * sizeof(tn_tensor *), widest = 0;
+    tn_tensor **value = (tn_tensor **)tni_alloc(ctx, bytes, "parameters");
+    void       *host;
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
     for (i = 0; i < n; i++) value[i] = NULL;
-    for (i = 0; i < n && s == TN_OK; i++) s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
-    for (i = 0; i < n && s == TN_OK; i++) s = tni_copy(tn_params_at(params, i)->value, value[i]);
+    for (i = 0; i < n && s == TN_OK; i++) {
+        s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
+        if (s == TN_OK && value[i]->bytes > widest) widest = value[i]->bytes;
+    }
+    host = s == TN_OK ? tni_alloc(ctx, widest, "parameters") : NULL;
+    if (host) s = tni_params_set(params, value, host);
+    else if (s == TN_OK) s = TN_ERR_MEMORY;
+    tni_free(ctx, host, widest);
     for (i = 0; i < n; i++) tn_tensor_destroy(value[i]);
-    tni_free(f->file.ctx, value, bytes);
+    tni_free(ctx, value, bytes);
     return s;
 }
 
@@ -11521,7 +14423,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_ALIGN
 #undef TNI_ALIVE
 #undef TNI_BLOCKS
-#undef TNI_BLOCK_MOST
+#undef TNI_BLOCK_WIDE
 #undef TNI_DIGITS
 #undef TNI_FORMAT_EDGE
 #undef TNI_MLP_KINDS

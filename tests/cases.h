@@ -107,6 +107,9 @@ typedef struct setting {
     tn_embedding embedding;
     tn_norm      norm;
     tn_mlp       mlp;
+    tn_product   product;
+    tn_quadratic quadratic;
+    tn_modifier  modifier;
 } setting;
 
 struct test_case {
@@ -473,6 +476,13 @@ static inline void want_scale(setting *s)
     for (i = 0; i < s->want_count; i++) y[i] = -1.75 * plain_at(&x, i);
 }
 
+/* To the nearest integer, ties to even. */
+static inline double plain_round(double x)
+{
+    double up = floor(x + 0.5);
+    return up - x == 0.5 && fmod(up, 2) != 0 ? up - 1 : up;
+}
+
 static inline double plain_act(int64_t kind, double x)
 {
     switch (kind) {
@@ -481,6 +491,8 @@ static inline double plain_act(int64_t kind, double x)
     case TN_ACT_GELU:    return x * (1 + erf(x / sqrt(2.0))) / 2;
     case TN_ACT_SWISH:   return x / (1 + exp(-x));
     case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case TN_ACT_ABS:     return x < 0 ? -x : x;
+    case TN_ACT_ROUND:   return plain_round(x);
     default:             return x;
     }
 }
@@ -524,6 +536,29 @@ static inline void want_glu(setting *s)
     y = case_want(s, x.rank, shape);
     for (i = 0; i < s->want_count; i++)
         y[i] = plain_act(s->of->kind, plain_at(&x, i / h * 2 * h + i % h)) * plain_at(&x, i / h * 2 * h + h + i % h);
+}
+
+/* kind: how many factors */
+static inline void build_prod(setting *s)
+{
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    shape[rank - 1] *= s->of->kind;
+    case_real(s, rank, shape, CASE_AWAY);
+}
+
+static inline tn_tensor *run_prod(setting *s) { return tn_prod(s->ctx, tn_scale(s->ctx, case_x(s, 0), 1.5), s->of->kind); }
+static inline void want_prod(setting *s)
+{
+    plain x = plain_x(s, 0);
+    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / s->of->kind, i, e;
+    double *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = h;
+    y = case_want(s, x.rank, shape);
+    for (i = 0; i < s->want_count; i++)
+        for (y[i] = 1, e = 0; e < s->of->kind; e++) y[i] *= 1.5 * plain_at(&x, (i / h * s->of->kind + e) * h + i % h);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------------------------- */
@@ -756,6 +791,89 @@ static inline void want_rmsnorm(setting *s)
     plain_rmsnorm(case_want(s, x.rank, x.shape), &x, s->of->kind ? &gain : NULL, 1e-3);
 }
 
+/* kind 0: the normalised product, 1: the logarithm of its norm, 2: their product, whose gradient arrives by both */
+static inline void build_chain(setting *s)
+{
+    int64_t shape[4];
+    shape[0] = draw(s, s->round > 0 ? 0 : 1, 3);
+    shape[1] = draw(s, 1, 6);
+    shape[2] = shape[3] = s->round == CASE_LARGE ? draw(s, 30, 70) : draw_extent(s, false);
+    case_real(s, 4, shape, CASE_AWAY);
+}
+
+static inline tn_tensor *run_chain(setting *s)
+{
+    tn_tensor *log_norm, *y = tn_chain(s->ctx, case_x(s, 0), &log_norm);
+    int64_t    shape[3] = {-1, 1, 1};
+    if (s->of->kind == 1) return log_norm;
+    if (s->of->kind == 0) return y;
+    shape[0] = log_norm ? log_norm->shape[0] : 0;
+    return tn_mul(s->ctx, y, tn_reshape(tn_copy(s->ctx, log_norm), 3, shape));
+}
+
+static inline void want_chain(setting *s)
+{
+    plain   x = plain_x(s, 0);
+    int64_t b, j, i, k, l, n = x.shape[1], d = x.shape[2], dd = d * d, shape[3];
+    double *want, *y = (double *)calloc((size_t)dd * 2 + 1, sizeof *y), *next = y + dd;
+    shape[0] = x.shape[0]; shape[1] = d; shape[2] = d;
+    want = case_want(s, s->of->kind == 1 ? 1 : 3, shape);
+    for (b = 0; b < x.shape[0]; b++) {
+        double squares = 0;
+        for (i = 0; i < dd; i++) y[i] = i / d == i % d;
+        for (j = 0; j < n; j++) {
+            for (i = 0; i < d; i++)
+                for (k = 0; k < d; k++) {
+                    next[i * d + k] = 0;
+                    for (l = 0; l < d; l++) next[i * d + k] += y[i * d + l] * plain_at(&x, ((b * n + j) * d + l) * d + k);
+                }
+            memcpy(y, next, sizeof *y * (size_t)dd);
+        }
+        for (i = 0; i < dd; i++) squares += y[i] * y[i];
+        if (s->of->kind == 1) want[b] = log(squares) / 2;
+        else for (i = 0; i < dd; i++) want[b * dd + i] = y[i] / sqrt(squares) * (s->of->kind == 2 ? log(squares) / 2 : 1);
+    }
+    free(y);
+}
+
+/* kind: LAYERNORM_GAIN, LAYERNORM_BIAS, or both */
+enum { LAYERNORM_GAIN = 1, LAYERNORM_BIAS = 2 };
+
+static inline void build_layernorm(setting *s)
+{
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_UNIT);
+    if (s->of->kind & LAYERNORM_GAIN) case_real(s, 1, shape + rank - 1, CASE_UNIT);
+    if (s->of->kind & LAYERNORM_BIAS) case_real(s, 1, shape + rank - 1, CASE_UNIT);
+}
+
+static inline tn_tensor *run_layernorm(setting *s)
+{
+    bool gain = s->of->kind & LAYERNORM_GAIN, bias = (s->of->kind & LAYERNORM_BIAS) != 0;
+    return tn_layernorm(s->ctx, case_x(s, 0), gain ? case_x(s, 1) : NULL, bias ? case_x(s, 1 + gain) : NULL, 2e-2);
+}
+
+static inline void plain_layernorm(double *y, const plain *x, const plain *gain, const plain *bias, double eps)
+{
+    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape), r, j;
+    for (r = 0; r < rows; r++) {
+        double mean = 0, squares = 0;
+        for (j = 0; j < n; j++) mean += plain_at(x, r * n + j) / (double)n;
+        for (j = 0; j < n; j++) squares += pow(plain_at(x, r * n + j) - mean, 2);
+        for (j = 0; j < n; j++)
+            y[r * n + j] = (plain_at(x, r * n + j) - mean) / sqrt(squares / (double)n + eps) * (gain ? plain_at(gain, j) : 1) + (bias ? plain_at(bias, j) : 0);
+    }
+}
+
+static inline void want_layernorm(setting *s)
+{
+    bool gain = s->of->kind & LAYERNORM_GAIN, bias = (s->of->kind & LAYERNORM_BIAS) != 0;
+    plain x = plain_x(s, 0), w = plain_x(s, gain ? 1 : 0), b = plain_x(s, bias ? 1 + gain : 0);
+    plain_layernorm(case_want(s, x.rank, x.shape), &x, gain ? &w : NULL, bias ? &b : NULL, 2e-2);
+}
+
 /* ---- logits and labels -------------------------------------------------------------------------------------------------------------- */
 
 static inline void build_logits(setting *s)
@@ -812,7 +930,7 @@ static inline void want_accuracy(setting *s)
 
 /* ---- one input on several ways: gradients add up --------------------------------------------------------------------------------------- */
 
-enum { TWICE_SQUARE, TWICE_SUM, TWICE_GRAM, TWICE_NEIGHBOURS, TWICE_FAN, TWICE_VIEWS, TWICE_NORM };
+enum { TWICE_SQUARE, TWICE_SUM, TWICE_GRAM, TWICE_NEIGHBOURS, TWICE_FAN, TWICE_VIEWS, TWICE_NORM, TWICE_LAYERNORM };
 
 static inline void build_square(setting *s)
 {
@@ -839,6 +957,10 @@ static inline tn_tensor *run_twice(setting *s)
         h = tn_reshape_2d(tn_scale(ctx, x, 2), m, n);
         h = tn_slice_step(tn_transpose(h, 0, 1), 1, 0, m, 2);
         return tn_mul(ctx, h, h);
+    case TWICE_LAYERNORM:  /* gain and bias are the input's own first row */
+        h = tn_copy(ctx, x);
+        x = tn_reshape(tn_slice(h, 0, 0, 1), 1, &m);
+        return tn_layernorm(ctx, h, x, x, 1e-1);
     default:               /* the gain is the input's own first row */
         h = tn_copy(ctx, x);
         return tn_rmsnorm(ctx, h, tn_reshape(tn_slice(h, 0, 0, 1), 1, &m), 1e-2);
@@ -857,7 +979,7 @@ static inline void want_twice(setting *s)
     y = case_want(s, 2, shape);
     for (i = 0; i < shape[0]; i++)
         for (j = 0; j < shape[1]; j++) {
-            double a = v[i * m + (j < m ? j : 0)], back = v[i * m + m - 1 - (j < m ? j : 0)], *to = &y[i * shape[1] + j], squares = 0;
+            double a = v[i * m + (j < m ? j : 0)], back = v[i * m + m - 1 - (j < m ? j : 0)], *to = &y[i * shape[1] + j], squares = 0, mean = 0;
             switch (s->of->kind) {
             case TWICE_SQUARE:     *to = a * a; break;
             case TWICE_SUM:        *to = a + a; break;
@@ -865,6 +987,11 @@ static inline void want_twice(setting *s)
             case TWICE_NEIGHBOURS: *to = a * v[i * m + j + 1]; break;
             case TWICE_FAN:        *to = 3 * a * a + 3 * back * back * 3 * a * a + a; break;
             case TWICE_VIEWS:      *to = 4 * v[2 * j * n + i] * v[2 * j * n + i]; break;
+            case TWICE_LAYERNORM:
+                for (k = 0; k < m; k++) mean += v[i * m + k] / (double)m;
+                for (k = 0; k < m; k++) squares += pow(v[i * m + k] - mean, 2);
+                *to = (a - mean) * v[j] / sqrt(squares / (double)m + 1e-1) + v[j];
+                break;
             default:
                 for (k = 0; k < m; k++) squares += v[i * m + k] * v[i * m + k];
                 *to = a * v[j] / sqrt(squares / (double)m + 1e-2);
@@ -948,13 +1075,18 @@ static inline void build_embedding(setting *s)
 
 static inline tn_tensor *run_embedding(setting *s) { return tn_embedding_forward(s->ctx, &s->embedding, case_x(s, 1)); }
 
+enum { NORM_LAYER = 2 };                 /* + 1: with gain, and bias where there is one */
+
 static inline void build_norm(setting *s)
 {
     tn_norm_desc d;
     int64_t before;
     memset(&d, 0, sizeof d);
     d.dim = draw_extent(s, false);
-    d.no_gain = s->of->kind == 0;
+    d.no_gain = s->of->kind % NORM_LAYER == 0;
+    d.no_bias = s->of->kind % NORM_LAYER == 0;
+    if (s->of->kind >= NORM_LAYER) d.kind = TN_NORM_LAYER;
+    d.eps = s->of->kind >= NORM_LAYER ? 3e-2 : 0;
     layer_rows(s, d.dim, CASE_AWAY);
     before = tn_params_count(s->params);
     CHECK_STATUS(tn_norm_init(s->params, "norm", &s->norm, &d), TN_OK);
@@ -964,8 +1096,10 @@ static inline void build_norm(setting *s)
 static inline tn_tensor *run_norm(setting *s) { return tn_norm_forward(s->ctx, &s->norm, case_x(s, 0)); }
 static inline void want_norm(setting *s)
 {
-    plain x = plain_x(s, 0), gain = plain_x(s, s->of->kind ? 1 : 0);
-    plain_rmsnorm(case_want(s, x.rank, x.shape), &x, s->of->kind ? &gain : NULL, 1e-5);
+    bool all = s->of->kind % NORM_LAYER != 0;
+    plain x = plain_x(s, 0), gain = plain_x(s, all ? 1 : 0), bias = plain_x(s, all && s->of->kind > NORM_LAYER ? 2 : 0);
+    if (s->of->kind >= NORM_LAYER) plain_layernorm(case_want(s, x.rank, x.shape), &x, all ? &gain : NULL, all ? &bias : NULL, 3e-2);
+    else plain_rmsnorm(case_want(s, x.rank, x.shape), &x, all ? &gain : NULL, 1e-5);
 }
 
 /* kind: tn_mlp_kind + what else */
@@ -1051,6 +1185,174 @@ static inline void want_mlp(setting *s)
     free(right);
 }
 
+/* kind: order + what else, as for mlp */
+static inline void build_product(setting *s)
+{
+    tn_product_desc d;
+    int64_t before, most = s->round == CASE_LARGE ? 40 : 9;
+    memset(&d, 0, sizeof d);
+    d.order = s->of->kind % 16;
+    d.in = draw(s, 1, most);
+    d.hidden = draw(s, 1, most);
+    d.out = s->of->kind & MLP_NO_P ? 0 : draw(s, 1, most);
+    d.bias = (s->of->kind & MLP_BIAS) != 0;
+    d.out_bias = (s->of->kind & MLP_OUT_BIAS) != 0;
+    d.no_projection = (s->of->kind & MLP_NO_P) != 0;
+    d.augmented = (s->of->kind & MLP_AUGMENTED) != 0;
+    if (s->round == CASE_LARGE) {
+        int64_t shape[2];
+        shape[0] = 7;
+        shape[1] = d.in + d.augmented;
+        case_real(s, 2, shape, CASE_UNIT);
+    } else layer_rows(s, d.in + d.augmented, CASE_UNIT);
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_product_init(s->params, "product", &s->product, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_product(setting *s) { return tn_product_forward(s->ctx, &s->product, case_x(s, 0)); }
+static inline void want_product(setting *s)
+{
+    const tn_product_desc *d = &s->product.desc;
+    plain x = plain_x(s, 0);
+    int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], h = d->hidden, o = d->out + d->augmented, r, i, j, e, next = 2;
+    int64_t shape[TN_MAX_RANK];
+    const double *w = s->in[1].v, *b = d->bias ? s->in[next++].v : NULL, *p = d->no_projection ? NULL : s->in[next++].v;
+    const double *pb = d->out_bias ? s->in[next++].v : NULL;
+    double *fx = plain_flat(&x), *mid = (double *)malloc(sizeof(double) * (size_t)(h + 1)), *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = o;
+    y = case_want(s, x.rank, shape);
+    mid[h] = 1;                                      /* the one that goes on */
+    for (r = 0; r < rows; r++) {
+        for (i = 0; i < h; i++)
+            for (mid[i] = 1, e = 0; e < d->order; e++) {
+                double sum = b ? b[e * h + i] : 0;
+                for (j = 0; j < n; j++) sum += w[(e * h + i) * n + j] * fx[r * n + j];
+                mid[i] *= sum;
+            }
+        for (i = 0; i < o; i++) {
+            double *to = &y[r * o + i];
+            if (i == d->out) *to = 1;
+            else if (!p) *to = mid[i];
+            else plain_affine(to, mid, p + i * (h + d->augmented), pb ? pb + i : NULL, 1, h + d->augmented, 1);
+        }
+    }
+    free(fx);
+    free(mid);
+}
+
+static inline void build_quadratic(setting *s)
+{
+    tn_quadratic_desc d;
+    int64_t before, most = s->round == CASE_LARGE ? 20 : 7;
+    memset(&d, 0, sizeof d);
+    d.in = draw(s, 1, most);
+    d.out = draw(s, 1, most);
+    d.bias = s->of->kind == LAYER_BIAS;
+    d.augmented = s->of->kind == LAYER_AUGMENTED;
+    layer_rows(s, d.in + d.augmented, CASE_UNIT);
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_quadratic_init(s->params, "quadratic", &s->quadratic, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_quadratic(setting *s) { return tn_quadratic_forward(s->ctx, &s->quadratic, case_x(s, 0)); }
+static inline void want_quadratic(setting *s)
+{
+    const tn_quadratic_desc *d = &s->quadratic.desc;
+    plain x = plain_x(s, 0);
+    int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], m = n + d->bias, o = d->out + d->augmented, r, c, i, j;
+    int64_t shape[TN_MAX_RANK];
+    double *fx = plain_flat(&x), *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = o;
+    y = case_want(s, x.rank, shape);
+    for (r = 0; r < rows; r++)
+        for (c = 0; c < o; c++) {
+            if (c == d->out) y[r * o + c] = 1;
+            else for (i = 0; i < m; i++)
+                for (j = 0; j < m; j++) y[r * o + c] += s->in[1].v[(c * m + i) * m + j] * (i < n ? fx[r * n + i] : 1) * (j < n ? fx[r * n + j] : 1);
+        }
+    free(fx);
+}
+
+/* kind: what there is. The penalty is added to each output. */
+enum { MODIFIER_RANK = 1, MODIFIER_L2 = 2, MODIFIER_BIAS = 4, MODIFIER_NO_P = 8, MODIFIER_STEP = 16 };
+
+static inline void build_modifier(setting *s)
+{
+    tn_modifier_desc d;
+    int64_t before, most = s->round == CASE_LARGE && !(s->of->kind & MODIFIER_STEP) ? 40 : 5, shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
+    memset(&d, 0, sizeof d);
+    d.in = draw(s, 1, most);
+    d.hidden = draw(s, 1, most);
+    d.rank = s->of->kind & MODIFIER_RANK ? draw(s, 1, 3) : 0;
+    d.out = s->of->kind & MODIFIER_NO_P ? 0 : draw(s, 1, most);
+    d.step = s->of->kind & MODIFIER_STEP ? 0.25 : 0;
+    d.penalty = s->of->kind & MODIFIER_L2 ? TN_PENALTY_L2 : TN_PENALTY_L1;
+    d.bias = (s->of->kind & MODIFIER_BIAS) != 0;
+    d.no_projection = (s->of->kind & MODIFIER_NO_P) != 0;
+    d.out_bias = d.bias && !d.no_projection;
+    draw_shape(s, rank, shape, false);                /* nothing has no mean */
+    if (s->round == CASE_LARGE) {
+        rank = 2;
+        shape[0] = 7;
+    }
+    shape[rank - 1] = d.in;
+    case_real(s, rank, shape, CASE_UNIT);
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_modifier_init(s->params, "modifier", &s->modifier, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_modifier(setting *s)
+{
+    tn_tensor *penalty, *y = tn_modifier_forward(s->ctx, &s->modifier, case_x(s, 0), &penalty);
+    return tn_add(s->ctx, y, penalty);
+}
+
+static inline void want_modifier(setting *s)
+{
+    const tn_modifier_desc *d = &s->modifier.desc;
+    plain x = plain_x(s, 0);
+    int64_t rows = shape_count(x.rank - 1, x.shape), n = d->in, h = d->hidden, r, i, j, k, next = 2;
+    int64_t shape[TN_MAX_RANK];
+    const double *a = s->in[1].v, *b = d->rank ? s->in[next++].v : NULL, *v = s->in[next++].v, *c = d->bias ? s->in[next++].v : NULL;
+    const double *p = d->no_projection ? NULL : s->in[next++].v, *pb = d->out_bias ? s->in[next++].v : NULL;
+    double *fx = plain_flat(&x), *mid = (double *)malloc(sizeof(double) * (size_t)h), *y, penalty = 0;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = d->out;
+    y = case_want(s, x.rank, shape);
+    for (r = 0; r < rows; r++) {
+        for (i = 0; i < h; i++) {
+            double z = 0, default_feature = c ? c[i] : 0;
+            for (j = 0; j < n; j++) {
+                double w = d->rank ? 0 : a[i * n + j];
+                for (k = 0; k < d->rank; k++) w += a[i * d->rank + k] * b[k * n + j];
+                z += w * fx[r * n + j];
+                default_feature += v[i * n + j] * fx[r * n + j];
+            }
+            penalty += (d->penalty == TN_PENALTY_L2 ? z * z : fabs(z)) / (double)(rows * h);
+            if (d->penalty == TN_PENALTY_L1 && fabs(z) < 4e-3) s->kink = true;
+            if (d->step > 0) {
+                double q = z / d->step, part = q - floor(q);
+                if (fabs(part - 0.5) < 1e-4) s->kink = true;
+                z = plain_round(q) * d->step;
+            }
+            mid[i] = (1 + z) * default_feature;
+        }
+        for (i = 0; i < d->out; i++) {
+            if (p) plain_affine(&y[r * d->out + i], mid, p + i * h, pb ? pb + i : NULL, 1, h, 1);
+            else y[r * d->out + i] = mid[i];
+        }
+    }
+    for (i = 0; i < s->want_count; i++) y[i] += penalty;
+    free(fx);
+    free(mid);
+}
+
 /* ---- the list --------------------------------------------------------------------------------------------------------------------------------- */
 
 #define CASE_ACTS(X) X("none", TN_ACT_NONE) X("relu", TN_ACT_RELU) X("relu2", TN_ACT_RELU2) X("gelu", TN_ACT_GELU) \
@@ -1082,6 +1384,16 @@ static const test_case cases[] = {
     {"mse",             0,       1e-6,  true,  build_pair,      run_mse,           want_mse},
     CASE_ACTS(CASE_ACT)
     CASE_ACTS(CASE_GLU)
+    {"activation abs",   TN_ACT_ABS,   2e-6, true,  build_act, run_act, want_act},
+    {"activation round", TN_ACT_ROUND, 0,    false, build_act, run_act, want_act},
+    {"glu abs",          TN_ACT_ABS,   1e-6, true,  build_glu, run_glu, want_glu},
+    {"glu round",        TN_ACT_ROUND, 1e-6, false, build_glu, run_glu, want_glu},
+    {"prod 1",           1,       1e-6,  true,  build_prod,      run_prod,          want_prod},
+    {"prod 2",           2,       1e-6,  true,  build_prod,      run_prod,          want_prod},
+    {"prod 3",           3,       1e-6,  true,  build_prod,      run_prod,          want_prod},
+    {"prod 5",           5,       2e-6,  true,  build_prod,      run_prod,          want_prod},
+    {"prod 8",           8,       3e-6,  true,  build_prod,      run_prod,          want_prod},
+    {"prod 17",          17,      4e-6,  true,  build_prod,      run_prod,          want_prod},
     {"matmul",          0,       2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
     {"matmul 1 0",      10,      2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
     {"matmul 0 1",      1,       2e-6,  true,  build_matmul,    run_matmul,        want_matmul},
@@ -1095,6 +1407,13 @@ static const test_case cases[] = {
     {"embed",           0,       1e-6,  true,  build_embed,     run_embed,         want_embed},
     {"rmsnorm",         0,       2e-6,  true,  build_rmsnorm,   run_rmsnorm,       want_rmsnorm},
     {"rmsnorm gain",    1,       2e-6,  true,  build_rmsnorm,   run_rmsnorm,       want_rmsnorm},
+    {"layernorm",       0,       3e-6,  true,  build_layernorm, run_layernorm,     want_layernorm},
+    {"layernorm gain",  LAYERNORM_GAIN, 3e-6, true, build_layernorm, run_layernorm, want_layernorm},
+    {"layernorm bias",  LAYERNORM_BIAS, 3e-6, true, build_layernorm, run_layernorm, want_layernorm},
+    {"layernorm both",  LAYERNORM_GAIN + LAYERNORM_BIAS, 3e-6, true, build_layernorm, run_layernorm, want_layernorm},
+    {"chain",           0,       3e-6,  true,  build_chain,     run_chain,         want_chain},
+    {"chain's norm",    1,       3e-6,  true,  build_chain,     run_chain,         want_chain},
+    {"chain, both",     2,       1e-5,  true,  build_chain,     run_chain,         want_chain},
     {"cross_entropy",   0,       2e-6,  true,  build_logits,    run_cross_entropy, want_cross_entropy},
     {"argmax",          0,       0,     false, build_logits,    run_argmax,        want_argmax},
     {"accuracy",        0,       1e-6,  false, build_logits,    run_accuracy,      want_accuracy},
@@ -1105,6 +1424,7 @@ static const test_case cases[] = {
     {"fan-out",         TWICE_FAN,        2e-6, true, build_square, run_twice,     want_twice},
     {"views of views",  TWICE_VIEWS,      1e-6, true, build_square, run_twice,     want_twice},
     {"gain from x",     TWICE_NORM,       3e-6, true, build_square, run_twice,     want_twice},
+    {"gain, bias from x", TWICE_LAYERNORM, 3e-6, true, build_square, run_twice,    want_twice},
 
     {"linear",           LAYER_PLAIN,     2e-6, true, build_linear,    run_linear,    want_linear},
     {"linear bias",      LAYER_BIAS,      2e-6, true, build_linear,    run_linear,    want_linear},
@@ -1112,6 +1432,8 @@ static const test_case cases[] = {
     {"embedding",        0,               1e-6, true, build_embedding, run_embedding, want_embed},
     {"norm",             0,               2e-6, true, build_norm,      run_norm,      want_norm},
     {"norm gain",        1,               2e-6, true, build_norm,      run_norm,      want_norm},
+    {"norm layer",       NORM_LAYER,      3e-6, true, build_norm,      run_norm,      want_norm},
+    {"norm layer gain, bias", NORM_LAYER + 1, 3e-6, true, build_norm,  run_norm,      want_norm},
     {"mlp bilinear",     TN_MLP_BILINEAR, 3e-6, true, build_mlp, run_mlp, want_mlp},
     {"mlp relu",         TN_MLP_RELU,     3e-6, true, build_mlp, run_mlp, want_mlp},
     {"mlp relu2",        TN_MLP_RELU2,    3e-6, true, build_mlp, run_mlp, want_mlp},
@@ -1130,7 +1452,26 @@ static const test_case cases[] = {
     {"mlp augmented",    TN_MLP_BILINEAR + MLP_AUGMENTED,                         3e-6, true, build_mlp, run_mlp, want_mlp},
     {"mlp augmented, relu", TN_MLP_RELU + MLP_AUGMENTED,                          3e-6, true, build_mlp, run_mlp, want_mlp},
     {"mlp augmented, residual", TN_MLP_BILINEAR + MLP_AUGMENTED + MLP_RESIDUAL,   3e-6, true, build_mlp, run_mlp, want_mlp},
-    {"mlp augmented, no P", TN_MLP_BILINEAR + MLP_AUGMENTED + MLP_NO_P,           3e-6, true, build_mlp, run_mlp, want_mlp}
+    {"mlp augmented, no P", TN_MLP_BILINEAR + MLP_AUGMENTED + MLP_NO_P,           3e-6, true, build_mlp, run_mlp, want_mlp},
+    {"product 1",        1,               3e-6, true, build_product, run_product, want_product},
+    {"product 2",        2,               3e-6, true, build_product, run_product, want_product},
+    {"product 3",        3,               3e-6, true, build_product, run_product, want_product},
+    {"product 5",        5,               4e-6, true, build_product, run_product, want_product},
+    {"product 8",        8,               6e-6, true, build_product, run_product, want_product},
+    {"product 1 biases", 1 + MLP_BIAS + MLP_OUT_BIAS, 3e-6, true, build_product, run_product, want_product},
+    {"product 3 biases", 3 + MLP_BIAS + MLP_OUT_BIAS, 3e-6, true, build_product, run_product, want_product},
+    {"product 3 no P",   3 + MLP_BIAS + MLP_NO_P,     3e-6, true, build_product, run_product, want_product},
+    {"product 3 augmented", 3 + MLP_AUGMENTED,        3e-6, true, build_product, run_product, want_product},
+    {"product 5 augmented, no P", 5 + MLP_AUGMENTED + MLP_NO_P, 4e-6, true, build_product, run_product, want_product},
+    {"quadratic",           LAYER_PLAIN,     3e-6, true, build_quadratic, run_quadratic, want_quadratic},
+    {"quadratic bias",      LAYER_BIAS,      3e-6, true, build_quadratic, run_quadratic, want_quadratic},
+    {"quadratic augmented", LAYER_AUGMENTED, 3e-6, true, build_quadratic, run_quadratic, want_quadratic},
+    {"modifier",            0,                                             3e-6, true,  build_modifier, run_modifier, want_modifier},
+    {"modifier L2, biases", MODIFIER_L2 + MODIFIER_BIAS,                   3e-6, true,  build_modifier, run_modifier, want_modifier},
+    {"modifier rank",       MODIFIER_RANK + MODIFIER_BIAS,                 3e-6, true,  build_modifier, run_modifier, want_modifier},
+    {"modifier rank, no P", MODIFIER_RANK + MODIFIER_L2 + MODIFIER_NO_P,   3e-6, true,  build_modifier, run_modifier, want_modifier},
+    {"modifier rounded",    MODIFIER_STEP + MODIFIER_RANK,                 3e-6, false, build_modifier, run_modifier, want_modifier},
+    {"modifier rounded, L2", MODIFIER_STEP + MODIFIER_L2,                  3e-6, false, build_modifier, run_modifier, want_modifier}
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

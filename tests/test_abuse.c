@@ -1,0 +1,569 @@
+/* test_abuse.c: what a program may do to the library without meaning to: full disks, folders it may not write, a locale with a decimal
+   comma, two trainings at once, objects in the wrong order, numbers and extents beyond all measure. */
+
+#include "comma.h"
+#if defined(__linux__)
+#include <sys/mount.h>
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#define POSIX 1
+#include <dirent.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#else
+#define POSIX 0
+#endif
+#include "net.h"
+
+/* ---- helpers ------------------------------------------------------------------------- */
+
+static tn_ctx *make_limited(tn_dtype dtype, size_t max_bytes)
+{
+    tn_ctx *ctx;
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.seed = 5;
+    d.threads = 1;
+    d.max_bytes = max_bytes;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static tn_ctx *make_context(tn_dtype dtype) { return make_limited(dtype, 0); }
+
+static tn_tensor *make_2d(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return tn_tensor_create(ctx, TN_REAL, 2, shape);
+}
+
+/* ---- objects in the wrong order --------------------------------------------------------- */
+
+TEST(a_step_after_the_parameters_are_gone)
+{
+    tn_ctx    *ctx = make_context(TN_F32);
+    tn_params *params = tn_params_create(ctx), *next;
+    tn_optim  *a, *b, *c;
+    net        m;
+    double     loss;
+    REQUIRE(net_make(params, &m));
+    a = net_optim(params);
+    b = net_optim(params);
+    c = net_optim(params);
+    CHECK(net_train(ctx, &m, a, &loss) && net_train(ctx, &m, b, &loss) && net_train(ctx, &m, c, &loss));
+    tn_optim_destroy(b);                        /* from the middle of those that know */
+    tn_params_destroy(params);
+    CHECK_STATUS(tn_optim_step(a), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
+    next = tn_params_create(ctx);               /* perhaps where the others were */
+    REQUIRE(net_make(next, &m));
+    CHECK_STATUS(tn_optim_step(c), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: its parameters were destroyed");
+    CHECK_INT(tn_optim_steps(a), 1);
+    CHECK(tn_optim_lr(a) > 0 && tn_optim_grad_norm(a) > 0);
+    tn_optim_destroy(a);
+    b = net_optim(next);
+    CHECK(net_train(ctx, &m, b, &loss));
+    tn_optim_destroy(c);
+    CHECK(net_train(ctx, &m, b, &loss));
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- numbers and extents beyond all measure ------------------------------------------------ */
+
+static size_t npy_of(unsigned char *file, const double *v, size_t n)
+{
+    size_t at = 10;
+    memset(file, ' ', 128);
+    memcpy(file, "\x93NUMPY\x01\x00\x76\x00", 10);
+    at += (size_t)snprintf((char *)file + at, 118, "{'descr': '<f8', 'fortran_order': False, 'shape': (%d,), }", (int)n);
+    file[at] = ' ';
+    file[127] = '\n';
+    for (size_t i = 0; i < 8 * n; i++) {
+        uint64_t bits;
+        memcpy(&bits, v + i / 8, 8);
+        file[128 + i] = (unsigned char)(bits >> 8 * (i % 8));
+    }
+    return 128 + 8 * n;
+}
+
+/* Of the doubles of a file, a finite one never becomes infinite unsaid. */
+TEST(a_double_that_does_not_fit_a_float)
+{
+    static const double fits[] = {3.4028235677973362e38, -3.4028235677973362e38, HUGE_VAL, -HUGE_VAL, (double)NAN, 1e-300};
+    static const double beyond[] = {3.4028235677973366e38, -3.4028235677973366e38, 1.6069380442589903e60, -1.7e308};
+    static const unsigned char idx[] = {0, 0, 0x0D, 1, 0, 0, 0, 1, 0x71, 0x49, 0xF2, 0xCA};      /* 1e30 */
+    tn_ctx       *ctx = make_context(TN_F32), *wide = make_context(TN_F64);
+    unsigned char file[256];
+    double        v[6];
+    size_t        n = npy_of(file, fits, 6);
+    tn_tensor    *t = tn_npy_read(ctx, tn_from_memory(file, n));
+    REQUIRE(t && tn_read(t, TN_F64, v, 6) == TN_OK);
+    CHECK(v[0] == 3.4028234663852886e38 && v[1] == -v[0] && v[2] == HUGE_VAL && v[3] == -HUGE_VAL && v[4] != v[4] && v[5] == 0);
+    for (int i = 0; i < 4; i++) {
+        double two[2] = {1, 0};
+        two[1] = beyond[i];
+        n = npy_of(file, two, 2);
+        CHECK(!tn_npy_read(ctx, tn_from_memory(file, n)));
+        CHECK(strstr(tn_ctx_error(ctx), i == 2 ? "byte 136: 1.6069380442589903e+60 does not fit F32" : " does not fit F32"));
+        CHECK_ERROR(ctx, TN_ERR_DATA, "memory: byte 136: ");
+        t = tn_npy_read(wide, tn_from_memory(file, n));
+        CHECK(t && tn_read(t, TN_F64, v, 2) == TN_OK && v[1] == beyond[i]);
+    }
+    CHECK(tn_idx_read(ctx, tn_from_memory(idx, sizeof idx), 1e8) != NULL);
+    CHECK(!tn_idx_read(ctx, tn_from_memory(idx, sizeof idx), 1e9));
+    CHECK_ERROR(ctx, TN_ERR_DATA, "does not fit F32");
+    CHECK_CTX(wide);
+    tn_ctx_destroy(ctx);
+    tn_ctx_destroy(wide);
+}
+
+/* Operators of no terms have extents as large as one likes: sums of their products must not wrap. */
+TEST(operators_of_vast_extents)
+{
+    static const int64_t vast[] = {(int64_t)1 << 20, (int64_t)1 << 28, (int64_t)1 << 31, (int64_t)1 << 40, (int64_t)1 << 57,
+                                   (int64_t)1 << 60};
+    tn_ctx *ctx = make_limited(TN_F32, 1 << 26);
+    for (size_t i = 0; i < sizeof vast / sizeof *vast; i++) {
+        tn_tensor *p, *f[2];
+        tn_cp     *cp;
+        tn_eigen   e;
+        if ((uint64_t)vast[i] > (uint64_t)PTRDIFF_MAX / 8) break;
+        p = make_2d(ctx, 3, 0);
+        f[0] = f[1] = make_2d(ctx, 0, vast[i]);
+        cp = tn_cp_create(ctx, 2, p, f, false);
+        REQUIRE(cp);
+        if (tn_cp_eigen_all(cp, 0, &e) == TN_OK) CHECK_INT(e.count, 0);
+        else CHECK(tn_ctx_error(ctx)[0] != 0 && !e.values && !e.vectors);
+        tn_eigen_destroy(&e);
+        tn_ctx_clear_error(ctx);
+        if (vast[i] >= (int64_t)1 << 31) {
+            CHECK(!tn_cp_dense(cp, false));
+            CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: F32 [3,");
+            CHECK(!tn_cp_interaction_of(cp, 1));
+            CHECK(tn_ctx_status(ctx) != TN_OK);
+            tn_ctx_clear_error(ctx);
+        }
+        tn_cp_destroy(cp);
+        tn_tensor_destroy(p);
+        tn_tensor_destroy(f[0]);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+/* A dense tensor that does not fit is named as such, with its size, whether the limit or the address space says no. */
+TEST(dense_that_does_not_fit)
+{
+    tn_ctx    *ctx = make_limited(TN_F32, 1 << 20);
+    tn_tensor *p, *f[2];
+    tn_cp     *cp;
+    p = make_2d(ctx, 10, 1);
+    f[0] = f[1] = make_2d(ctx, 1, 1000);
+    cp = tn_cp_create(ctx, 2, p, f, false);
+    REQUIRE(cp);
+    CHECK(!tn_cp_dense(cp, false));
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: 40000000 bytes on top of ");
+    CHECK(!tn_cp_dense(cp, true));
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: ");
+    tn_cp_destroy(cp);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(pictures_of_tiny_and_huge_ranges)
+{
+    static const double values[] = {5e-324, 1e-323, 3e-320, 1e-310, 2.2e-308, 2.3e-308, 1e-300, 1e-299, 1e-17, 1, 1 + 3e-16, 7, 1e300,
+                                    1e307, 1.7e308, HUGE_VAL};
+    enum { VALUES = sizeof values / sizeof *values };
+    tn_ctx *ctx = make_context(TN_F32);
+    for (int i = 0; i < VALUES; i++)
+        for (int j = 0; j < VALUES; j++)
+            for (int log = 0; log < 16; log++) {
+                tn_plot_desc d;
+                tn_series    s;
+                tn_image    *image;
+                double       x[3], y[3];
+                memset(&d, 0, sizeof d);
+                memset(&s, 0, sizeof s);
+                x[0] = y[2] = values[i]; x[1] = y[1] = values[j]; x[2] = y[0] = values[i] / 2 + values[j] / 2;
+                d.log_x = log & 1;
+                d.log_y = log & 2;
+                if (log & 4 && values[i] < values[j]) { d.x_low = d.y_low = values[i]; d.x_high = d.y_high = values[j]; }
+                d.width = 90; d.height = 70;
+                s.x = x; s.y = y; s.count = 3;
+                s.kind = log & 8 ? TN_SERIES_BARS : TN_SERIES_LINE;
+                image = tn_image_plot(ctx, &s, 1, &d);
+                if (!image && !(log & 4)) CHECK_CTX(ctx);        /* given ends may be refused, data are not */
+                if (!image) CHECK(tn_ctx_error(ctx)[0] != 0);
+                tn_ctx_clear_error(ctx);
+                tn_image_destroy(image);
+                image = tn_image_matrix(ctx, y, 1, 3, NULL);
+                CHECK(image != NULL);
+                CHECK_CTX(ctx);
+                tn_image_destroy(image);
+            }
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- folders ----------------------------------------------------------------------------------- */
+
+#if POSIX
+
+/* How many names are in it; -1: no folder. */
+static int folder_count(const char *path)
+{
+    DIR *d = opendir(path);
+    int  n = d ? -2 : -1;               /* . and .. */
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+static bool file_put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    bool  ok = CHECK(f && fputs(text, f) >= 0);
+    return CHECK(f && fclose(f) == 0) && ok;
+}
+
+static bool file_is(const char *path, const char *text)
+{
+    char  have[64];
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(have, 1, sizeof have - 1, f) : 0;
+    have[n] = 0;
+    if (f) fclose(f);
+    return f && strcmp(have, text) == 0;
+}
+
+/* build/abuse-PID/name: tests of several builds run side by side */
+static const char *place(const char *name)
+{
+    static char path[4][TEST_PATH];
+    static int  turn;
+    char       *p = path[turn = (turn + 1) % 4];
+    snprintf(p, TEST_PATH, "build/abuse-%ld%s%s", (long)getpid(), *name ? "/" : "", name);
+    return p;
+}
+
+static void place_make(void)
+{
+    mkdir("build", 0777);
+    CHECK(mkdir(place(""), 0777) == 0);
+}
+
+typedef struct things { tn_ctx *ctx; tn_params *params; tn_tensor *t; tn_image *image; } things;
+
+/* `large`: of some 360 kB each, else of less than 4 kB */
+static things things_make(bool large)
+{
+    int64_t shape[2];
+    things  x;
+    tn_init init;
+    shape[0] = shape[1] = large ? 300 : 10;
+    memset(&init, 0, sizeof init);
+    x.ctx = make_context(TN_F32);
+    x.params = tn_params_create(x.ctx);
+    CHECK(tn_params_add(x.params, "w", 2, shape, init));
+    x.t = tn_params_at(x.params, 0)->value;
+    x.image = tn_image_create(x.ctx, large ? 300 : 20, large ? 400 : 10);
+    CHECK(x.image != NULL);
+    return x;
+}
+
+enum { KINDS = 3 };
+static tn_status things_save(const things *x, int kind, const char *path)
+{
+    return kind == 0 ? tn_params_save(x->params, path) : kind == 1 ? tn_npy_save(x->t, path) : tn_image_save_ppm(x->image, path);
+}
+
+/* Saving to folder/file fails with `reason`; the old file stays as it is, and nothing else appears. */
+static void saving_fails(const things *x, const char *folder, const char *file, const char *reason)
+{
+    char path[TEST_PATH];
+    int  before = folder_count(folder);
+    bool old;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    old = file_is(path, "old");
+    for (int kind = 0; kind < KINDS; kind++) {
+        CHECK_STATUS(things_save(x, kind, path), TN_ERR_FILE);
+        if (!strstr(tn_ctx_error(x->ctx), path)) test_fail(__FILE__, __LINE__, "the message", tn_ctx_error(x->ctx), path);
+        CHECK_ERROR(x->ctx, TN_ERR_FILE, reason);
+        CHECK_INT(folder_count(folder), before);
+        CHECK(!old || file_is(path, "old"));
+    }
+}
+
+/* Saving, with no error and over what is there. */
+static void saving_works(const things *x, const char *path)
+{
+    tn_tensor *t;
+    for (int kind = KINDS; kind-- > 0;) CHECK_STATUS(things_save(x, kind, path), TN_OK);
+    CHECK_STATUS(tn_params_load(x->params, path), TN_OK);
+    CHECK_STATUS(things_save(x, 1, path), TN_OK);
+    t = tn_npy_load(x->ctx, path);
+    CHECK(t && tn_tensor_count(t) == tn_tensor_count(x->t));
+    tn_tensor_destroy(t);
+    CHECK_CTX(x->ctx);
+}
+
+TEST(paths_of_every_bad_kind)
+{
+    things x = things_make(false);
+    char   name[300], folder[TEST_PATH];
+    place_make();
+    snprintf(folder, sizeof folder, "%s", place("folder"));
+    CHECK(mkdir(folder, 0777) == 0);
+    CHECK(file_put(place("file"), "old"));
+    saving_fails(&x, place(""), "folder", "could not be replaced: Is a directory");
+    saving_fails(&x, place(""), "no/such/file", "its .tmp could not be made: No such file or directory");
+    saving_fails(&x, place(""), "file/inside", "its .tmp could not be made: Not a directory");
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    for (int kind = 0; kind < KINDS; kind++) {
+        CHECK_STATUS(things_save(&x, kind, name), TN_ERR_FILE);
+        CHECK_ERROR(x.ctx, TN_ERR_FILE, "nnn: byte 0: its .tmp could not be made: File name too long");
+        CHECK_STATUS(things_save(&x, kind, ""), TN_ERR_FILE);
+        CHECK_ERROR(x.ctx, TN_ERR_FILE, "the path is empty");
+        CHECK_STATUS(things_save(&x, kind, NULL), TN_ERR_FILE);
+        CHECK_ERROR(x.ctx, TN_ERR_FILE, "the path is empty");
+    }
+    CHECK(!test_exists(".tmp"));
+    CHECK(!tn_npy_load(x.ctx, folder));
+    CHECK_ERROR(x.ctx, TN_ERR_FILE, "/folder: ");
+    CHECK_STATUS(tn_params_load(x.params, folder), TN_ERR_FILE);
+    CHECK_ERROR(x.ctx, TN_ERR_FILE, "/folder: ");
+    CHECK(!tn_idx_load(x.ctx, "", 0));
+    CHECK_ERROR(x.ctx, TN_ERR_FILE, "could not be opened: ");
+    saving_works(&x, place("file"));
+    CHECK_INT(folder_count(place("")), 2);
+    remove(folder);
+    remove(place("file"));
+    remove(place(""));
+    tn_ctx_destroy(x.ctx);
+}
+
+/* A file of the user's beside ours is not ours, whatever its name. */
+TEST(nobody_else_s_file_is_touched)
+{
+    things x = things_make(false);
+    place_make();
+    CHECK(file_put(place("w.tmp"), "mine") && file_put(place("w.tmp2"), "mine too"));
+    saving_works(&x, place("w"));
+    CHECK(file_is(place("w.tmp"), "mine") && file_is(place("w.tmp2"), "mine too"));
+    CHECK(symlink("w.tmp2", place("v.tmp")) == 0);      /* where it would be written to through a link */
+    saving_works(&x, place("v"));
+    CHECK(file_is(place("w.tmp2"), "mine too"));
+    CHECK_INT(folder_count(place("")), 5);
+    remove(place("w.tmp")); remove(place("w.tmp2")); remove(place("w")); remove(place("v.tmp")); remove(place("v"));
+    CHECK(remove(place("")) == 0);
+    tn_ctx_destroy(x.ctx);
+}
+
+/* As nobody, if we are root: root may do all. */
+TEST(folders_that_may_not_be_written)
+{
+    things x = things_make(false);
+    char   folder[TEST_PATH];
+    bool   root = geteuid() == 0;
+    place_make();
+    snprintf(folder, sizeof folder, "%s", place("closed"));
+    CHECK(mkdir(folder, 0777) == 0 && file_put(place("closed/file"), "old"));
+    CHECK(chmod(place("closed/file"), 0) == 0 && chmod(folder, 0555) == 0);
+    if (root && seteuid(65534) != 0) {
+        chmod(folder, 0777);
+        remove(place("closed/file")); remove(folder); remove(place(""));
+        tn_ctx_destroy(x.ctx);
+        SKIP("nobody", "root who may become nobody");
+    }
+    CHECK(!tn_npy_load(x.ctx, place("closed/file")));
+    CHECK_ERROR(x.ctx, TN_ERR_FILE, "could not be opened: Permission denied");
+    CHECK_STATUS(tn_params_load(x.params, place("closed/file")), TN_ERR_FILE);
+    CHECK_ERROR(x.ctx, TN_ERR_FILE, "could not be opened: Permission denied");
+    saving_fails(&x, folder, "file", "its .tmp could not be made: Permission denied");
+    saving_fails(&x, folder, "new", "its .tmp could not be made: Permission denied");
+    if (root) CHECK(seteuid(0) == 0);
+    chmod(folder, 0777);
+    chmod(place("closed/file"), 0666);
+    CHECK(file_is(place("closed/file"), "old"));
+    saving_works(&x, place("closed/file"));
+    remove(place("closed/file")); remove(folder);
+    CHECK(remove(place("")) == 0);
+    tn_ctx_destroy(x.ctx);
+}
+
+#if defined(__linux__)
+/* A disk of our own, of 64 kB, that gets full and then read-only. */
+TEST(disks_that_are_full_or_read_only)
+{
+    things large = things_make(true), small = things_make(false);
+    char   disk[TEST_PATH], zeros[4096] = {0};
+    FILE  *f;
+    place_make();
+    snprintf(disk, sizeof disk, "%s", place("disk"));
+    CHECK(mkdir(disk, 0777) == 0);
+    if (mount("tmpfs", disk, "tmpfs", 0, "size=64k") != 0) {
+        remove(disk); remove(place(""));
+        tn_ctx_destroy(large.ctx);
+        tn_ctx_destroy(small.ctx);
+        SKIP("tmpfs", "root who may mount");
+    }
+    CHECK(file_put(place("disk/file"), "old"));
+    saving_fails(&large, disk, "file", "could not be written: No space left on device");
+    saving_fails(&large, disk, "new", "could not be written: No space left on device");
+    f = fopen(place("disk/filler"), "wb");
+    while (f && fwrite(zeros, 1, sizeof zeros, f) == sizeof zeros && fflush(f) == 0) {}
+    if (f) fclose(f);
+    saving_fails(&small, disk, "file", "could not be written: No space left on device");      /* found at the flush */
+    saving_fails(&small, disk, "new", "could not be written: No space left on device");
+    remove(place("disk/filler"));
+    saving_works(&small, place("disk/new"));
+    CHECK(mount("tmpfs", disk, "tmpfs", MS_REMOUNT | MS_RDONLY, NULL) == 0);
+    saving_fails(&small, disk, "file", "its .tmp could not be made: Read-only file system");
+    CHECK(umount(disk) == 0);
+    remove(disk);
+    CHECK(remove(place("")) == 0);
+    tn_ctx_destroy(large.ctx);
+    tn_ctx_destroy(small.ctx);
+}
+#else
+TEST(disks_that_are_full_or_read_only) { SKIP("linux", "a small tmpfs"); }
+#endif
+
+/* ---- two trainings at once ----------------------------------------------------------------------- */
+
+enum { STEPS = 30 };
+
+typedef struct training { tn_dtype dtype; double loss[STEPS]; unsigned char model[1 << 16]; size_t bytes; bool ok; } training;
+
+static void *training_run(void *arg)
+{
+    training  *t = (training *)arg;
+    tn_ctx    *ctx;
+    tn_desc    d;
+    tn_params *params;
+    tn_optim  *optim = NULL;
+    net        m;
+    memset(&d, 0, sizeof d);            /* checks are for the main thread: they count */
+    d.dtype = t->dtype;
+    d.seed = 5;
+    d.threads = 1;
+    t->ok = tn_ctx_create(&ctx, &d, NULL) == TN_OK;
+    if (!t->ok) return NULL;
+    params = tn_params_create(ctx);
+    t->ok = net_make(params, &m) && (optim = net_optim(params)) != NULL;
+    for (int step = 0; step < STEPS && t->ok; step++) {
+        t->ok = net_train(ctx, &m, optim, &t->loss[step]);
+        if (step != STEPS / 2) continue;
+        t->ok = t->ok && !tn_matmul(ctx, NULL, NULL) && tn_ctx_status(ctx) == TN_ERR_ARG;      /* an error of its own */
+        tn_ctx_clear_error(ctx);
+    }
+    t->ok = t->ok && tn_params_write(params, tn_to_memory(t->model, sizeof t->model, &t->bytes), NULL, 0) == TN_OK;
+    tn_ctx_destroy(ctx);
+    return NULL;
+}
+
+static bool same_training(const training *a, const training *b)
+{
+    if (!a->ok || !b->ok || a->bytes != b->bytes) return false;
+    return memcmp(a->loss, b->loss, sizeof a->loss) == 0 && memcmp(a->model, b->model, a->bytes) == 0;
+}
+
+TEST(two_contexts_on_two_threads)
+{
+    static training alone[2], both[2];
+    alone[0].dtype = both[0].dtype = TN_F32;
+    alone[1].dtype = both[1].dtype = TN_F64;
+    for (int i = 0; i < 2; i++) training_run(&alone[i]);
+    CHECK(alone[0].loss[STEPS - 1] < alone[0].loss[0]);
+    for (int round = 0; round < 4; round++) {
+        pthread_t thread[2];
+        int       begun = 0;
+        for (int i = 0; i < 2; i++) {
+            both[i].dtype = round == 3 ? TN_F32 : alone[i].dtype;       /* the same kernels at once, too */
+            begun += CHECK(pthread_create(&thread[i], NULL, training_run, &both[i]) == 0);
+        }
+        REQUIRE(begun == 2);
+        for (int i = 0; i < 2; i++) CHECK(pthread_join(thread[i], NULL) == 0);
+        for (int i = 0; i < 2; i++) CHECK(same_training(&both[i], &alone[round == 3 ? 0 : i]));
+    }
+}
+
+#else
+TEST(paths_of_every_bad_kind)          { SKIP("posix", "folders"); }
+TEST(nobody_else_s_file_is_touched)    { SKIP("posix", "folders"); }
+TEST(folders_that_may_not_be_written)  { SKIP("posix", "permissions"); }
+TEST(disks_that_are_full_or_read_only) { SKIP("linux", "a small tmpfs"); }
+TEST(two_contexts_on_two_threads)      { SKIP("posix", "pthreads"); }
+#endif
+
+/* ---- a decimal comma ------------------------------------------------------------------------------- */
+
+typedef struct traces { char text[1 << 18]; size_t n; } traces;
+
+static bool trace_put(void *user, const void *p, size_t n)
+{
+    traces *t = (traces *)user;
+    if (!CHECK(n <= sizeof t->text - t->n)) return false;
+    memcpy(t->text + t->n, p, n);
+    t->n += n;
+    return true;
+}
+
+/* All that writes or reads a number: files, text, labels, messages. */
+static void trace(traces *t)
+{
+    static const double curve[3] = {0.25, 1.5, -2.75};
+    tn_ctx        *ctx = make_context(TN_F64);
+    tn_params     *params = tn_params_create(ctx);
+    tn_note        note;
+    tn_optim_desc  od;
+    tn_series      series;
+    tn_matrix_desc md;
+    tn_image      *image;
+    net            m;
+    char           text[4096];
+    CHECK(net_make(params, &m));
+    note.key = "x"; note.value = "1.5";
+    memset(&od, 0, sizeof od);
+    memset(&series, 0, sizeof series);
+    memset(&md, 0, sizeof md);
+    CHECK_STATUS(tn_params_write(params, tn_to_calls(trace_put, t), &note, 1), TN_OK);
+    CHECK_STATUS(tn_params_read(params, tn_from_memory(t->text, t->n), TN_MATCH_ALL), TN_OK);
+    CHECK_STATUS(tn_npy_write(m.mlp.w, tn_to_calls(trace_put, t)), TN_OK);
+    CHECK(tn_tensor_format(m.mlp.w, text, sizeof text) > 0);
+    trace_put(t, text, strlen(text));
+    od.lr = -0.125;
+    CHECK(!tn_optim_create(params, &od));
+    CHECK(strstr(tn_ctx_error(ctx), "-0.125"));
+    trace_put(t, tn_ctx_error(ctx), strlen(tn_ctx_error(ctx)));
+    tn_ctx_clear_error(ctx);
+    series.y = curve; series.count = 3;
+    image = tn_image_plot(ctx, &series, 1, NULL);
+    CHECK(image != NULL);
+    for (int64_t y = 0; image && y < image->height; y += 2) trace_put(t, image->pixels + 3 * y * image->width, 600);   /* the labels, too */
+    tn_image_destroy(image);
+    md.numbers = true; md.size = 100;
+    image = tn_image_matrix(ctx, curve, 1, 3, &md);
+    CHECK_STATUS(tn_image_write_ppm(image, tn_to_calls(trace_put, t)), TN_OK);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(a_comma_locale_changes_nothing)
+{
+    static traces usual, comma;
+    trace(&usual);
+    if (!comma_locale()) SKIP("locale", "one with a decimal comma");
+    trace(&comma);
+    setlocale(LC_NUMERIC, "C");
+    CHECK(usual.n > 10000);
+    CHECK_INT(comma.n, usual.n);
+    CHECK(memcmp(usual.text, comma.text, usual.n) == 0);
+}
+
+TEST_MAIN(a_step_after_the_parameters_are_gone, a_double_that_does_not_fit_a_float, operators_of_vast_extents, dense_that_does_not_fit,
+          pictures_of_tiny_and_huge_ranges, paths_of_every_bad_kind, nobody_else_s_file_is_touched, folders_that_may_not_be_written,
+          disks_that_are_full_or_read_only, two_contexts_on_two_threads, a_comma_locale_changes_nothing)

@@ -1,0 +1,157 @@
+/* test_chain.c: long chains of matrices, and what could make them overflow, vanish or stop being numbers. What a chain of ordinary
+   matrices and length gives, and its gradient, is in cases.h. */
+
+#include "test.h"
+
+static tn_ctx *ctx_of(tn_dtype dtype, int threads)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.threads = threads;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static tn_tensor *chains(tn_ctx *ctx, int64_t b, int64_t n, int64_t d)
+{
+    int64_t shape[4];
+    shape[0] = b; shape[1] = n; shape[2] = d; shape[3] = d;
+    return tn_tensor_new(ctx, TN_REAL, 4, shape);
+}
+
+/* Gaussian matrices of every size: their product leaves the range of float after a few dozen sites, its logarithm does not. The same
+   in double, scaled by hand at each site. */
+static void long_chain(tn_dtype dtype, int64_t n, int64_t d, double bound)
+{
+    tn_ctx    *ctx = ctx_of(dtype, 0);
+    tn_tensor *m, *y, *log_norm;
+    int64_t    shape[4], i, j, k, site, dd = d * d;
+    double    *v = (double *)malloc(sizeof *v * (size_t)(n * dd)), *p = (double *)calloc((size_t)(3 * dd), sizeof *p), *next = p + dd, *got = p + 2 * dd;
+    double     log_want = 0, worst = 0, size = 0;
+    REQUIRE(ctx != NULL && v && p);
+    shape[0] = 1; shape[1] = n; shape[2] = d; shape[3] = d;
+    m = tn_normal(ctx, 4, shape, 0, 1);
+    y = tn_chain(ctx, m, &log_norm);
+    CHECK_CTX(ctx);
+    CHECK_STATUS(tn_read(m, TN_F64, v, n * dd), TN_OK);
+    for (i = 0; i < d; i++) p[i * d + i] = 1;
+    for (site = 0; site < n; site++) {
+        double most = 0;
+        for (i = 0; i < dd; i++) next[i] = 0;
+        for (i = 0; i < d; i++)
+            for (k = 0; k < d; k++)
+                for (j = 0; j < d; j++) next[i * d + j] += p[i * d + k] * v[site * dd + k * d + j];
+        for (i = 0; i < dd; i++) most = fmax(most, fabs(next[i]));
+        for (i = 0; i < dd; i++) p[i] = next[i] / most;
+        log_want += log(most);
+    }
+    for (i = 0; i < dd; i++) size += p[i] * p[i];
+    log_want += log(size) / 2;
+    CHECK(log_want > 90);                                   /* e^90 is more than a float holds */
+    CHECK_STATUS(tn_read(y, TN_F64, got, dd), TN_OK);
+    for (i = 0; i < dd; i++) worst = fmax(worst, fabs(got[i] - p[i] / sqrt(size)));
+    worst = fmax(worst, fabs(tn_item(log_norm) - log_want) / fabs(log_want));
+    WORST(dtype == TN_F64 ? "long chain, F64" : "long chain, F32", worst, bound);
+    free(v);
+    free(p);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(long_chains)
+{
+    long_chain(TN_F64, 500, 17, 1e-13);
+    long_chain(TN_F32, 500, 17, 3e-5);
+    long_chain(TN_F32, 90, 64, 1e-5);
+}
+
+/* Numbers whose squares float cannot hold, large and small. */
+TEST(scales)
+{
+    static const double size[] = {1e30, 1e-30, 1e37, 1e-37};
+    tn_ctx *ctx = ctx_of(TN_F32, 1);
+    int     i, k;
+    REQUIRE(ctx != NULL);
+    for (i = 0; i < 4; i++) {
+        tn_tensor *m = chains(ctx, 1, 3, 2), *log_norm, *y;
+        float      v[12], got[4];
+        for (k = 0; k < 12; k++) v[k] = (float)(k % 4 == 0 || k % 4 == 3 ? size[k / 4 == 1 ? (i ^ 1) : i] : 0);
+        tn_write(m, TN_F32, v, 12);
+        y = tn_chain(ctx, m, &log_norm);
+        CHECK_CTX(ctx);
+        tn_read(y, TN_F32, got, 4);
+        CHECK_NEAR(got[0], sqrt(0.5), 1e-6);
+        CHECK_NEAR(got[3], sqrt(0.5), 1e-6);
+        CHECK(got[1] == 0 && got[2] == 0);
+        CHECK_NEAR(tn_item(log_norm), log((double)v[0]) + log((double)v[4]) + log((double)v[8]) + log(2.0) / 2, 1e-4);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+/* A product that is zero, with a neighbour in the batch that is not: no NaN, a gradient of zero. */
+TEST(zero_product)
+{
+    static const float v[16] = {1, 0, 0, 0,  0, 0, 0, 1,    1, 2, 3, 4,  5, 6, 7, 8};
+    tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    tn_tensor *m, *y, *log_norm;
+    float      got[8], gradient[16];
+    int        i;
+    REQUIRE(ctx != NULL);
+    m = chains(ctx, 2, 2, 2);
+    tn_write(m, TN_F32, v, 16);
+    tn_watch(m);
+    tn_record(ctx);
+    y = tn_chain(ctx, m, &log_norm);
+    CHECK_STATUS(tn_read(y, TN_F32, got, 8), TN_OK);
+    for (i = 0; i < 4; i++) CHECK(got[i] == 0);
+    CHECK_NEAR(got[4], 19 / sqrt(19. * 19 + 22 * 22 + 43 * 43 + 50 * 50), 1e-6);
+    CHECK(tn_item(tn_slice(log_norm, 0, 0, 1)) == -INFINITY);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
+    REQUIRE(m->grad != NULL);
+    CHECK_STATUS(tn_read(m->grad, TN_F32, gradient, 16), TN_OK);
+    for (i = 0; i < 8; i++) CHECK(gradient[i] == 0);
+    for (i = 8; i < 16; i++) CHECK_NEAR(gradient[i], 0, 1e-6);       /* the norm of y is one whatever m is */
+    tn_ctx_destroy(ctx);
+}
+
+TEST(not_numbers)
+{
+    static const float bad[] = {NAN, INFINITY};
+    int k, i;
+    for (k = 0; k < 2; k++) {
+        tn_ctx    *ctx = ctx_of(TN_F32, 1);
+        tn_tensor *m, *log_norm;
+        float      v[8] = {1, 2, 3, 4, 5, 6, 7, 8}, got[4];
+        REQUIRE(ctx != NULL);
+        v[1] = bad[k];
+        m = chains(ctx, 1, 2, 2);
+        tn_write(m, TN_F32, v, 8);
+        CHECK_STATUS(tn_read(tn_chain(ctx, m, &log_norm), TN_F32, got, 4), TN_OK);
+        for (i = 0; i < 4; i++) CHECK(got[i] != got[i]);
+        CHECK(!(tn_item(log_norm) < 1e300));
+        tn_ctx_destroy(ctx);
+    }
+}
+
+TEST(shapes)
+{
+    tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    tn_tensor *log_norm, *y;
+    int64_t    shape[4] = {2, 3, 4, 5};
+    REQUIRE(ctx != NULL);
+    CHECK(tn_chain(ctx, tn_full(ctx, 4, shape, 1), &log_norm) == NULL && log_norm == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,3,4,5], but must be [b,n,d,d] with n >= 1");
+    CHECK(tn_chain(ctx, chains(ctx, 2, 0, 3), NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,0,3,3]");
+    CHECK(tn_chain(ctx, tn_full(ctx, 3, shape, 1), NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,3,4]");
+    y = tn_chain(ctx, chains(ctx, 0, 2, 3), &log_norm);
+    REQUIRE(y != NULL && log_norm != NULL);
+    CHECK(y->rank == 3 && y->shape[0] == 0 && y->shape[2] == 3 && log_norm->rank == 1 && log_norm->shape[0] == 0);
+    y = tn_chain(ctx, chains(ctx, 2, 2, 0), &log_norm);
+    REQUIRE(y != NULL && log_norm != NULL);
+    CHECK(y->shape[0] == 2 && y->shape[1] == 0 && tn_item(tn_slice(log_norm, 0, 1, 2)) == -INFINITY);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(long_chains, scales, zero_product, not_numbers, shapes)

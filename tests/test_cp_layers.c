@@ -1,0 +1,816 @@
+/* test_cp_layers.c: the layers that are tensors (product, quadratic, modifier) against their tensors, against each other, and how they
+   begin. What they compute on random shapes, and their gradients, are in cases.h. */
+
+#include "test.h"
+
+static tn_ctx *ctx_of(tn_dtype dtype)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.seed = 8;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static double *room(int64_t n)
+{
+    double *v = (double *)calloc((size_t)n + 1, sizeof(double));
+    if (!v) exit(1);
+    return v;
+}
+
+static double *read_all(const tn_tensor *t)
+{
+    int64_t n = tn_tensor_count(t);
+    double *v = room(n);
+    CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
+    return v;
+}
+
+static void fill_random(tn_tensor *t, double scale, uint64_t *rng)
+{
+    int64_t i, n = tn_tensor_count(t);
+    double *v = room(n);
+    for (i = 0; i < n; i++) v[i] = scale * test_random_real(rng);
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+    free(v);
+}
+
+static void fill_params(tn_params *ps, uint64_t *rng)
+{
+    int64_t i;
+    for (i = 0; i < tn_params_count(ps); i++) fill_random(tn_params_at(ps, i)->value, 1, rng);
+}
+
+static tn_tensor *random_rows(tn_ctx *ctx, int64_t rows, int64_t n, uint64_t *rng)
+{
+    tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, rows, n);
+    fill_random(x, 1, rng);
+    return x;
+}
+
+/* |a - b|_F against |b|_F. */
+static double apart(const tn_tensor *a, const tn_tensor *b)
+{
+    double *va, *vb, e;
+    int64_t n;
+    if (!CHECK(a && b) || !CHECK_INT(tn_tensor_count(a), tn_tensor_count(b))) return HUGE_VAL;
+    n = tn_tensor_count(a);
+    va = read_all(a);
+    vb = read_all(b);
+    e = test_frobenius(va, vb, n);
+    free(va);
+    free(vb);
+    return e;
+}
+
+/* y_o = sum T[o,i,j,..] x_i x_j ..: the full tensor, one axis after the other. It shrinks to [out]. */
+static void contract(double *t, int64_t out, int64_t n, int order, const double *x)
+{
+    int64_t rest = out, i, j;
+    int     k;
+    for (k = 1; k < order; k++) rest *= n;
+    for (k = 0; k < order; k++, rest /= n)
+        for (i = 0; i < rest; i++) {
+            double sum = 0;
+            for (j = 0; j < n; j++) sum += t[i * n + j] * x[j];
+            t[i] = sum;
+        }
+}
+
+/* ---- product layers ------------------------------------------------------------------------------------------- */
+
+/* One random layer: forward against the operator, and against the whole tensor in plain loops. */
+static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *dense_error)
+{
+    tn_params      *ps = tn_params_create(ctx);
+    tn_product_desc d;
+    tn_product      layer;
+    tn_cp          *cp;
+    tn_tensor      *x, *y, *full;
+    int64_t         most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4), n, r, i;
+    int             kind = (int)test_random_int(rng, 0, 3);
+    double          error, *t, *vx, *vy, *want, *one;
+    memset(&d, 0, sizeof d);
+    d.in = test_random_int(rng, 1, most);
+    d.hidden = test_random_int(rng, 1, 7);
+    d.out = kind == 2 ? 0 : test_random_int(rng, 1, 5);
+    d.order = order;
+    d.bias = kind == 1 || kind == 2;
+    d.out_bias = kind == 1;
+    d.no_projection = kind == 2;
+    d.augmented = kind == 3;
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
+    d = layer.desc;
+    fill_params(ps, rng);
+    cp = tn_cp_from_product(ctx, &layer);
+    if (!CHECK(cp != NULL)) return HUGE_VAL;
+    CHECK(cp->order == order && cp->constant == (d.bias || d.augmented || d.out_bias));
+    x = random_rows(ctx, rows, d.in, rng);
+    y = tn_product_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
+    if (y && d.augmented) y = tn_copy(ctx, tn_slice(y, 1, 0, d.out));
+    error = apart(tn_cp_apply(ctx, cp, x), y);
+    full = tn_cp_dense(cp, false);
+    if (CHECK(full && y)) {
+        n = cp->in[0];
+        vx = read_all(x);
+        vy = read_all(y);
+        want = room(rows * d.out);
+        one = room(n);
+        one[n - 1] = 1;
+        for (r = 0; r < rows; r++) {
+            t = read_all(full);
+            memcpy(one, vx + r * d.in, sizeof *one * (size_t)d.in);
+            contract(t, d.out, n, order, one);
+            for (i = 0; i < d.out; i++) want[r * d.out + i] = t[i];
+            free(t);
+        }
+        *dense_error = fmax(*dense_error, test_frobenius(vy, want, rows * d.out));
+        free(vx);
+        free(vy);
+        free(want);
+        free(one);
+    }
+    tn_tensor_destroy(full);
+    tn_cp_destroy(cp);
+    tn_params_destroy(ps);
+    return error;
+}
+
+static void product_identities(tn_dtype dtype, double *apply, double *dense)
+{
+    tn_ctx  *ctx = ctx_of(dtype);
+    uint64_t rng = 77;
+    int      t, order;
+    *apply = *dense = 0;
+    for (t = 0; t < 20; t++)
+        for (order = 1; order <= TN_CP_MAX_ORDER; order++) {
+            tn_ctx_reset(ctx);
+            *apply = fmax(*apply, product_identity(ctx, order, &rng, dense));
+        }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(product_is_its_tensor)
+{
+    double apply, dense;
+    product_identities(TN_F64, &apply, &dense);
+    WORST("P2 product layer, orders 1 to 6, against its operator, F64", apply, 1e-12);
+    WORST("P2 product layer, orders 1 to 6, against its full tensor, F64", dense, 1e-12);
+    product_identities(TN_F32, &apply, &dense);
+    WORST("P2 product layer, orders 1 to 6, against its operator, F32", apply, 1e-5);
+    WORST("P2 product layer, orders 1 to 6, against its full tensor, F32", dense, 1e-5);
+}
+
+/* k = 2 is the bilinear layer, bit by bit. */
+TEST(product_of_two_is_bilinear)
+{
+    tn_ctx         *ctx = ctx_of(TN_F32);
+    tn_params      *ps = tn_params_create(ctx);
+    tn_product_desc d;
+    tn_product      two;
+    tn_mlp_desc     e;
+    tn_mlp          mlp;
+    uint64_t        rng = 4;
+    int64_t         i;
+    tn_tensor      *x;
+    memset(&d, 0, sizeof d);
+    memset(&e, 0, sizeof e);
+    d.in = e.in = 9;
+    d.hidden = e.hidden = 13;
+    d.out = e.out = 4;
+    d.bias = e.bias = d.out_bias = e.out_bias = true;
+    CHECK_STATUS(tn_product_init(ps, "two", &two, &d), TN_OK);
+    CHECK_INT(two.desc.order, 2);
+    CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &e), TN_OK);
+    for (i = 0; i < 4; i++) {
+        tn_tensor *a = i == 0 ? two.w : i == 1 ? two.b : i == 2 ? two.p : two.pb, *b = i == 0 ? mlp.w : i == 1 ? mlp.b : i == 2 ? mlp.p : mlp.pb;
+        double    *v;
+        fill_random(a, 1, &rng);
+        v = read_all(a);
+        CHECK_STATUS(tn_write(b, TN_F64, v, tn_tensor_count(a)), TN_OK);
+        free(v);
+    }
+    x = random_rows(ctx, 6, 9, &rng);
+    CHECK(apart(tn_product_forward(ctx, &two, x), tn_mlp_forward(ctx, &mlp, x)) == 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* dy/dx_e = the product of all other factors, where some are zero, tiny or huge: what division by x_e would spoil. */
+TEST(product_backward_needs_no_division)
+{
+    enum { K = 8, H = 5 };
+    static const double column[H][K] = {
+        {1, 2, 3, 4, 5, 6, 7, 8}, {0, 2, 3, 4, 5, 6, 7, 8}, {2, 0, 3, 4, 0, 6, 7, 8}, {1e-20, 1e20, 1e-20, 1e20, 2, 2, 2, 2},
+        {0, 0, 0, 0, 0, 0, 0, 0}
+    };
+    tn_dtype dtype;
+    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+        tn_ctx *ctx = ctx_of(dtype);
+        double  x[K * H], want[K * H], *got;
+        int     e, f, j;
+        tn_tensor *t = tn_tensor_1d(ctx, TN_REAL, K * H);
+        for (j = 0; j < H; j++)
+            for (e = 0; e < K; e++) {
+                x[e * H + j] = column[j][e];
+                for (want[e * H + j] = 1, f = 0; f < K; f++) if (f != e) want[e * H + j] *= column[j][f];
+            }
+        tn_write(t, TN_F64, x, K * H);
+        tn_watch(t);
+        tn_record(ctx);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_prod(ctx, t, K))), TN_OK);
+        got = read_all(t->grad);
+        for (e = 0; e < K * H; e++) CHECK_NEAR(got[e], want[e], fabs(want[e]) * (dtype == TN_F64 ? 1e-14 : 2e-6));
+        free(got);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+TEST(product_refuses)
+{
+    tn_ctx         *ctx = ctx_of(TN_F32);
+    tn_params      *ps = tn_params_create(ctx);
+    tn_product_desc d;
+    tn_product      layer;
+    memset(&d, 0, sizeof d);
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product p: extents 0 and 0");
+    d.in = 4;
+    d.hidden = 6;
+    d.order = -1;
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "product p: order -1, but it must be at least 1");
+    d.order = 8;
+    d.out = -1;
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product p: out is -1 and hidden is 6");
+    d.out = 5;
+    d.no_projection = true;
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "without a projection they are the same");
+    d.out = 0;
+    d.out_bias = true;
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "no_projection contradicts it");
+    d.no_projection = d.out_bias = false;
+    d.augmented = d.bias = true;
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "augmented holds the biases");
+    CHECK_INT(tn_params_count(ps), 0);
+    d.augmented = false;
+    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
+    CHECK_INT(layer.desc.out, 4);
+    CHECK(tn_cp_from_product(ctx, &layer) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the layer has 8 encoders, but an operator has at most 6 (TN_CP_MAX_ORDER)");
+    CHECK(tn_cp_from_product(ctx, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "cp_from_product: layer is NULL");
+    CHECK(tn_product_forward(ctx, NULL, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "product: the layer is NULL");
+    tn_ctx_destroy(ctx);
+}
+
+/* E y^2 = 1 for inputs of variance 1, whatever k. Inputs are +-1, so |x|^2 = in exactly and each factor is normal with variance 1. The
+   mean is over inputs and hidden units of several layers, each a sample of a product of k squared normals: its own variance is 3^k - 1. */
+TEST(product_begins_with_variance_one)
+{
+    enum { IN = 128, HIDDEN = 256, OUT = 16, ROWS = 128 };
+    static const int orders[] = {1, 2, 3, 5, 8};
+    static const bool kinds[] = {false, true};
+    int which, kind;
+    for (which = 0; which < 5; which++)
+        for (kind = 0; kind < 2; kind++) {
+            int      k = orders[which], layers = k == 8 ? 40 : 6, l;
+            tn_ctx  *ctx = ctx_of(TN_F32);
+            uint64_t rng = 50 + (uint64_t)k;
+            double   sum = 0, samples = (double)layers * HIDDEN * ROWS;
+            char     what[80];
+            for (l = 0; l < layers; l++) {
+                tn_params      *ps = tn_params_create(ctx);
+                tn_product_desc d;
+                tn_product      layer;
+                tn_tensor      *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
+                double          v[ROWS * IN];
+                int             i;
+                memset(&d, 0, sizeof d);
+                d.in = IN;
+                d.hidden = HIDDEN;
+                d.out = OUT;
+                d.order = k;
+                d.augmented = kinds[kind];
+                CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
+                for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
+                CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
+                y = tn_product_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
+                if (y && d.augmented) y = tn_slice(y, 1, 0, OUT);
+                sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / layers;
+                tn_params_destroy(ps);
+                tn_ctx_reset(ctx);
+            }
+            CHECK_CTX(ctx);
+            snprintf(what, sizeof what, "variance of a product layer at its start, k = %d%s: |it - 1|", k, kind ? ", augmented" : "");
+            WORST(what, fabs(sum - 1), 4 * sqrt((pow(3, k) - 1) / samples + 2.0 / (layers * OUT * HIDDEN)));
+            tn_ctx_destroy(ctx);
+        }
+}
+
+/* ---- the full tensor and its factors -------------------------------------------------------------------------------- */
+
+typedef struct pair {
+    tn_params   *ps;
+    tn_cp       *cp;
+    tn_product   factors;
+    tn_quadratic whole;
+} pair;
+
+/* A random operator, as factors and as the tensor, both layers that train. */
+static pair pair_of(tn_ctx *ctx, bool constant, uint64_t *rng)
+{
+    int64_t    out = test_random_int(rng, 1, 5), h = test_random_int(rng, 1, 9), n = test_random_int(rng, 1, 8) + constant;
+    tn_tensor *f[2], *p = random_rows(ctx, out, h, rng);
+    pair       a;
+    f[0] = random_rows(ctx, h, n, rng);
+    f[1] = random_rows(ctx, h, n, rng);
+    a.cp = tn_cp_create(ctx, 2, p, f, constant);
+    a.ps = tn_params_create(ctx);
+    CHECK_STATUS(tn_product_from_cp(a.ps, "factors", &a.factors, a.cp), TN_OK);
+    CHECK_STATUS(tn_quadratic_from_cp(a.ps, "whole", &a.whole, a.cp), TN_OK);
+    return a;
+}
+
+static void pair_destroy(pair *a)
+{
+    tn_cp_destroy(a->cp);
+    tn_params_destroy(a->ps);
+}
+
+static tn_tensor *with_loss(tn_ctx *ctx, tn_tensor *y, tn_tensor *weights) { return tn_sum(ctx, tn_mul(ctx, tn_mul(ctx, y, y), weights)); }
+
+/* What the gradient G of the tensor says of the factors: dP[o,h] = sum G W V, dW[h,i] = sum_o,j G[o,i,j] P[o,h] V[h,j], dV likewise. */
+static double chain_rule(const pair *a)
+{
+    int64_t out = a->cp->out, h = a->cp->terms, n = a->cp->in[0], in = n - a->cp->constant, o, k, i, j;
+    double *g = read_all(a->whole.t->grad), *p = read_all(a->cp->p), *w = read_all(a->cp->f[0]), *v = read_all(a->cp->f[1]);
+    double *dp = room(out * h), *df = room(2 * h * n), *want_w = room(2 * h * in), *want_b = room(2 * h), *got, error = 0;
+    for (o = 0; o < out; o++)
+        for (k = 0; k < h; k++)
+            for (i = 0; i < n; i++)
+                for (j = 0; j < n; j++) {
+                    double t = g[(o * n + i) * n + j];
+                    dp[o * h + k] += t * w[k * n + i] * v[k * n + j];
+                    df[k * n + i] += t * p[o * h + k] * v[k * n + j];
+                    df[(h + k) * n + j] += t * p[o * h + k] * w[k * n + i];
+                }
+    for (k = 0; k < 2 * h; k++) {
+        for (i = 0; i < in; i++) want_w[k * in + i] = df[k * n + i];
+        want_b[k] = df[k * n + n - 1];
+    }
+    got = read_all(a->factors.p->grad);
+    error = fmax(error, test_frobenius(got, dp, out * h));
+    free(got);
+    got = read_all(a->factors.w->grad);
+    error = fmax(error, test_frobenius(got, want_w, 2 * h * in));
+    free(got);
+    if (a->factors.b) {
+        got = read_all(a->factors.b->grad);
+        error = fmax(error, test_frobenius(got, want_b, 2 * h));
+        free(got);
+    }
+    free(g);
+    free(p);
+    free(w);
+    free(v);
+    free(dp);
+    free(df);
+    free(want_w);
+    free(want_b);
+    return error;
+}
+
+static void whole_and_factors(tn_dtype dtype, double *value, double *gradient, double *factors)
+{
+    tn_ctx  *ctx = ctx_of(dtype);
+    uint64_t rng = 19;
+    int      t, which;
+    *value = *gradient = *factors = 0;
+    for (t = 0; t < 40; t++) {
+        pair       a;
+        tn_tensor *x, *weights, *y[2], *dx[2];
+        tn_ctx_reset(ctx);
+        a = pair_of(ctx, t % 2 == 1, &rng);
+        x = random_rows(ctx, test_random_int(&rng, 1, 7), a.whole.desc.in, &rng);
+        weights = random_rows(ctx, x->shape[0], a.cp->out, &rng);
+        for (which = 0; which < 2; which++) {
+            tn_tensor *mine = tn_copy(ctx, x);
+            tn_watch(mine);
+            tn_record(ctx);
+            y[which] = which == 0 ? tn_quadratic_forward(ctx, &a.whole, mine) : tn_product_forward(ctx, &a.factors, mine);
+            CHECK_STATUS(tn_backward(ctx, with_loss(ctx, y[which], weights)), TN_OK);
+            dx[which] = mine->grad;
+        }
+        *value = fmax(*value, apart(y[0], y[1]));
+        *value = fmax(*value, apart(tn_cp_apply(ctx, a.cp, x), y[1]));
+        *gradient = fmax(*gradient, apart(dx[0], dx[1]));
+        *factors = fmax(*factors, chain_rule(&a));
+        CHECK_CTX(ctx);
+        pair_destroy(&a);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+TEST(whole_tensor_is_its_factors)
+{
+    double value, gradient, factors;
+    whole_and_factors(TN_F64, &value, &gradient, &factors);
+    WORST("P2 full tensor layer against its CP layer, F64", value, 1e-12);
+    WORST("their gradients of x, F64", gradient, 1e-12);
+    WORST("gradients of P, W, V and biases against the tensor's by the chain rule, F64", factors, 1e-12);
+    whole_and_factors(TN_F32, &value, &gradient, &factors);
+    WORST("P2 full tensor layer against its CP layer, F32", value, 1e-5);
+    WORST("their gradients of x, F32", gradient, 1e-5);
+    WORST("gradients of P, W, V and biases against the tensor's by the chain rule, F32", factors, 1e-5);
+}
+
+/* Full tensor -> out n terms -> full tensor is the identity; and those terms as a layer compute the same. */
+TEST(from_a_full_tensor)
+{
+    tn_ctx  *ctx = ctx_of(TN_F64);
+    uint64_t rng = 23;
+    double   worst = 0;
+    int      t;
+    for (t = 0; t < 30; t++) {
+        int64_t           out = test_random_int(&rng, 1, 5), n = test_random_int(&rng, 1, 6), m = t % 3 == 0 ? test_random_int(&rng, 1, 6) : n;
+        tn_tensor        *full = tn_tensor_3d(ctx, TN_REAL, out, n, m), *x, *y;
+        tn_params        *ps = tn_params_create(ctx);
+        tn_quadratic_desc d;
+        tn_quadratic      whole;
+        tn_product        factors;
+        tn_cp            *cp;
+        tn_tensor        *back;
+        fill_random(full, 1, &rng);
+        cp = tn_cp_from_tensor(ctx, full, false);
+        REQUIRE(cp != NULL);
+        CHECK_INT(cp->terms, out * n);
+        back = tn_cp_dense(cp, false);
+        CHECK(apart(back, full) == 0);
+        tn_tensor_destroy(back);
+        tn_cp_destroy(cp);
+        memset(&d, 0, sizeof d);
+        d.in = n;
+        d.out = out;
+        d.bias = t % 2 == 1;
+        CHECK_STATUS(tn_quadratic_init(ps, "whole", &whole, &d), TN_OK);
+        fill_params(ps, &rng);
+        cp = tn_cp_from_quadratic(ctx, &whole);
+        REQUIRE(cp != NULL);
+        CHECK(cp->constant == d.bias && cp->terms == out * (n + d.bias));
+        CHECK_STATUS(tn_product_from_cp(ps, "factors", &factors, cp), TN_OK);
+        x = random_rows(ctx, 4, n, &rng);
+        y = tn_quadratic_forward(ctx, &whole, x);
+        worst = fmax(worst, apart(tn_cp_apply(ctx, cp, x), y));
+        worst = fmax(worst, apart(tn_product_forward(ctx, &factors, x), y));
+        CHECK_CTX(ctx);
+        tn_cp_destroy(cp);
+        tn_params_destroy(ps);
+        tn_ctx_reset(ctx);
+    }
+    WORST("P2 full tensor layer against its out n terms, as operator and as layer, F64", worst, 1e-12);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(conversions_refuse)
+{
+    tn_desc      d;
+    tn_ctx      *ctx, *other = ctx_of(TN_F32);
+    tn_params   *ps, *foreign = tn_params_create(other);
+    tn_quadratic whole;
+    tn_product   factors;
+    tn_tensor   *f[3];
+    tn_cp       *cp;
+    uint64_t     rng = 2;
+    int64_t      before;
+    memset(&d, 0, sizeof d);
+    d.max_bytes = 20 << 20;
+    REQUIRE(tn_ctx_create(&ctx, &d, NULL) == TN_OK);
+    ps = tn_params_create(ctx);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 50, 60, 61), false) != NULL);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 10, 200, 201), false) != NULL);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 100, 100, 100), false) == NULL);      /* 12 MB of factors from 4 MB */
+    CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_MEMORY);
+    tn_ctx_clear_error(ctx);
+    tn_ctx_reset(ctx);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 400, 50, 50), false) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is [400,50,50], as factors 400 x 50 terms of 500 numbers: more than max_bytes = 20971520");
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_2d(ctx, TN_REAL, 3, 4), false) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is [3,4], but must be [out,n,m]");
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 3, 4, 0), true) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "last row and column");
+    f[0] = random_rows(ctx, 2, 3, &rng);
+    f[1] = random_rows(ctx, 2, 4, &rng);
+    f[2] = random_rows(ctx, 2, 3, &rng);
+    before = tn_params_count(ps);
+    cp = tn_cp_create(ctx, 2, random_rows(ctx, 1, 2, &rng), f, false);
+    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, cp), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product_from_cp: inputs 0 and 1 have 3 and 4 elements");
+    CHECK_STATUS(tn_product_from_cp(foreign, "p", &factors, cp), TN_ERR_ARG);
+    CHECK_ERROR(other, TN_ERR_ARG, "product_from_cp: the operator belongs to another context");
+    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "product_from_cp: the operator is NULL");
+    f[1] = random_rows(ctx, 2, 3, &rng);
+    cp = tn_cp_create(ctx, 3, random_rows(ctx, 1, 2, &rng), f, false);
+    CHECK_STATUS(tn_quadratic_from_cp(ps, "q", &whole, cp), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "quadratic_from_cp: the operator has order 3, but must have 2");
+    CHECK(whole.t == NULL && tn_params_count(ps) == before);
+    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, cp), TN_OK);
+    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, cp), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "there is a parameter p.w already");
+    CHECK(tn_quadratic_forward(ctx, NULL, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "quadratic: the layer is NULL");
+    tn_ctx_destroy(ctx);
+    tn_ctx_destroy(other);
+}
+
+/* Both forms learn a random quadratic function from examples, and then hold its tensor, the full one exactly, since its problem is
+   convex: the symmetric part is the function's, the antisymmetric one of the full form is still what it began with. */
+TEST(both_forms_learn_a_tensor)
+{
+    enum { N = 5, OUT = 3, ROWS = 64 };
+    tn_ctx           *ctx = ctx_of(TN_F64);
+    tn_params        *goal_params = tn_params_create(ctx), *ps = tn_params_create(ctx);
+    tn_quadratic_desc d;
+    tn_product_desc   e;
+    tn_quadratic      goal, whole;
+    tn_product        factors;
+    tn_optim_desc     o;
+    tn_optim         *optim;
+    tn_cp            *cp;
+    tn_tensor        *want, *got;
+    uint64_t          rng = 31;
+    double           *began, *ended, twist = 0;
+    int               step, which, i, j, k;
+    memset(&d, 0, sizeof d);
+    memset(&e, 0, sizeof e);
+    memset(&o, 0, sizeof o);
+    d.in = e.in = N;
+    d.out = e.out = OUT;
+    e.hidden = N * OUT;
+    CHECK_STATUS(tn_quadratic_init(goal_params, "goal", &goal, &d), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(ps, "whole", &whole, &d), TN_OK);
+    CHECK_STATUS(tn_product_init(ps, "factors", &factors, &e), TN_OK);
+    began = read_all(whole.t);
+    o.kind = TN_SGD;
+    o.lr = 0.3;
+    o.momentum = 0.9;
+    optim = tn_optim_create(ps, &o);
+    tn_params_group(ps, "factors", 0.1, 1);
+    for (step = 0; step < 1500; step++) {
+        tn_tensor *x, *y;
+        tn_ctx_reset(ctx);
+        x = random_rows(ctx, ROWS, N, &rng);
+        y = tn_quadratic_forward(ctx, &goal, x);
+        tn_record(ctx);
+        CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_mse(ctx, tn_quadratic_forward(ctx, &whole, x), y), tn_mse(ctx, tn_product_forward(ctx, &factors, x), y))), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    cp = tn_cp_from_quadratic(ctx, &goal);
+    want = tn_cp_dense(cp, true);
+    tn_cp_destroy(cp);
+    for (which = 0; which < 2; which++) {
+        cp = which == 0 ? tn_cp_from_quadratic(ctx, &whole) : tn_cp_from_product(ctx, &factors);
+        got = tn_cp_dense(cp, true);
+        WORST(which == 0 ? "the tensor a full layer has learnt" : "the tensor a CP layer has learnt", apart(got, want), which == 0 ? 1e-12 : 5e-3);
+        tn_tensor_destroy(got);
+        tn_cp_destroy(cp);
+    }
+    ended = read_all(whole.t);
+    for (k = 0; k < OUT; k++)
+        for (i = 0; i < N; i++)
+            for (j = 0; j < N; j++) {
+                const double *a = began + k * N * N, *b = ended + k * N * N;
+                twist = fmax(twist, fabs((a[i * N + j] - a[j * N + i]) - (b[i * N + j] - b[j * N + i])));
+            }
+    WORST("what training did to T_o - T_o^T", twist, 1e-12);
+    CHECK_CTX(ctx);
+    free(began);
+    free(ended);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(quadratic_begins_with_variance_one)
+{
+    enum { IN = 48, OUT = 64, ROWS = 64, LAYERS = 6 };
+    tn_ctx  *ctx = ctx_of(TN_F32);
+    uint64_t rng = 3;
+    double   sum = 0;
+    int      l, i;
+    for (l = 0; l < LAYERS; l++) {
+        tn_params        *ps = tn_params_create(ctx);
+        tn_quadratic_desc d;
+        tn_quadratic      layer;
+        tn_tensor        *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
+        double            v[ROWS * IN];
+        memset(&d, 0, sizeof d);
+        d.in = IN;
+        d.out = OUT;
+        CHECK_STATUS(tn_quadratic_init(ps, "q", &layer, &d), TN_OK);
+        for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
+        CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
+        y = tn_quadratic_forward(ctx, &layer, x);
+        sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / LAYERS;
+        tn_params_destroy(ps);
+        tn_ctx_reset(ctx);
+    }
+    WORST("variance of a full tensor layer at its start: |it - 1|", fabs(sum - 1), 4 * sqrt(2.0 / (LAYERS * OUT * ROWS)) + 4 * sqrt(2.0 / (LAYERS * OUT * IN)));
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- modifier layers --------------------------------------------------------------------------------------------------- */
+
+static double modifier_identity(tn_ctx *ctx, int kind, uint64_t *rng)
+{
+    tn_params       *ps = tn_params_create(ctx);
+    tn_modifier_desc d;
+    tn_modifier      layer;
+    tn_cp           *cp;
+    tn_tensor       *x;
+    double           error;
+    memset(&d, 0, sizeof d);
+    d.in = test_random_int(rng, 1, 9);
+    d.hidden = test_random_int(rng, 1, 9);
+    d.rank = kind & 1 ? test_random_int(rng, 1, 4) : 0;
+    d.bias = (kind & 2) != 0;
+    d.no_projection = (kind & 4) != 0;
+    d.out = d.no_projection ? 0 : test_random_int(rng, 1, 9);
+    d.out_bias = d.bias && !d.no_projection;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &layer, &d), TN_OK);
+    fill_params(ps, rng);
+    cp = tn_cp_from_modifier(ctx, &layer);
+    x = random_rows(ctx, test_random_int(rng, 1, 5), d.in, rng);
+    error = apart(tn_cp_apply(ctx, cp, x), tn_modifier_forward(ctx, &layer, x, NULL));
+    CHECK_CTX(ctx);
+    tn_cp_destroy(cp);
+    tn_params_destroy(ps);
+    return error;
+}
+
+TEST(modifier_is_its_tensor)
+{
+    tn_dtype dtype;
+    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+        tn_ctx  *ctx = ctx_of(dtype);
+        uint64_t rng = 61;
+        double   worst = 0;
+        int      t;
+        for (t = 0; t < 80; t++) {
+            worst = fmax(worst, modifier_identity(ctx, t % 8, &rng));
+            tn_ctx_reset(ctx);
+        }
+        WORST(dtype == TN_F64 ? "P2 modifier layer against its operator, F64" : "P2 modifier layer against its operator, F32", worst, dtype == TN_F64 ? 1e-12 : 1e-5);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* It begins without modifications: y = P V x, and the penalty is 0; but W has a gradient, so that it can begin. */
+TEST(modifier_begins_unmodified)
+{
+    tn_ctx  *ctx = ctx_of(TN_F64);
+    uint64_t rng = 6;
+    int      rank;
+    for (rank = 0; rank < 3; rank += 2) {
+        tn_params       *ps = tn_params_create(ctx);
+        tn_modifier_desc d;
+        tn_modifier      m;
+        tn_tensor       *x, *y, *penalty;
+        double          *g, most = 0;
+        int64_t          i;
+        memset(&d, 0, sizeof d);
+        d.in = 7;
+        d.hidden = 6;
+        d.out = 3;
+        d.rank = rank;
+        CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_OK);
+        x = random_rows(ctx, 5, 7, &rng);
+        tn_record(ctx);
+        y = tn_modifier_forward(ctx, &m, x, &penalty);
+        CHECK(apart(y, tn_affine(ctx, tn_affine(ctx, x, m.v, NULL), m.p, NULL)) == 0);
+        CHECK(tn_item(penalty) == 0);
+        CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, y), penalty)), TN_OK);
+        g = read_all((rank ? m.wa : m.w)->grad);
+        for (i = 0; i < tn_tensor_count(rank ? m.wa : m.w); i++) most = fmax(most, fabs(g[i]));
+        CHECK(most > 0.1);
+        free(g);
+        CHECK_CTX(ctx);
+        tn_params_destroy(ps);
+        tn_ctx_reset(ctx);
+    }
+    tn_ctx_destroy(ctx);
+}
+
+/* With rounding: every W x that acts is a multiple of the step, and gradients are those of the formula with the rounded m and d(W x) = 1:
+   dV = (P^T dy (x) m)^T x,  dW = (P^T dy (x) V x)^T x. The penalty is that of W x before. */
+TEST(modifier_rounds)
+{
+    enum { N = 4, H = 6, ROWS = 5 };
+    const double     step = 0.375;
+    tn_ctx          *ctx = ctx_of(TN_F64);
+    tn_params       *ps = tn_params_create(ctx);
+    tn_modifier_desc d;
+    tn_modifier      m;
+    tn_tensor       *x, *y, *penalty;
+    uint64_t         rng = 12;
+    double          *vx, *w, *v, *vy, *g, want_y[ROWS * H], dv[H * N], dw[H * N], sum = 0;
+    bool             bent = false;
+    int              r, h, i;
+    memset(&d, 0, sizeof d);
+    d.in = N;
+    d.hidden = H;
+    d.no_projection = true;
+    d.step = step;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_OK);
+    fill_params(ps, &rng);
+    x = random_rows(ctx, ROWS, N, &rng);
+    tn_record(ctx);
+    y = tn_modifier_forward(ctx, &m, x, &penalty);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
+    vx = read_all(x);
+    w = read_all(m.w);
+    v = read_all(m.v);
+    memset(dv, 0, sizeof dv);
+    memset(dw, 0, sizeof dw);
+    for (r = 0; r < ROWS; r++)
+        for (h = 0; h < H; h++) {
+            double z = 0, u = 0, q;
+            for (i = 0; i < N; i++) { z += w[h * N + i] * vx[r * N + i]; u += v[h * N + i] * vx[r * N + i]; }
+            q = floor(z / step + 0.5) * step;
+            bent = bent || fabs(q - z) > 0.1;
+            sum += fabs(z) / (ROWS * H);
+            want_y[r * H + h] = (1 + q) * u;
+            for (i = 0; i < N; i++) { dv[h * N + i] += (1 + q) * vx[r * N + i]; dw[h * N + i] += u * vx[r * N + i]; }
+        }
+    CHECK(bent);
+    CHECK_NEAR(tn_item(penalty), sum, 1e-14);
+    vy = read_all(y);
+    WORST("rounded modifier layer, F64", test_frobenius(vy, want_y, ROWS * H), 1e-12);
+    g = read_all(m.v->grad);
+    WORST("its gradient of V", test_frobenius(g, dv, H * N), 1e-12);
+    free(g);
+    g = read_all(m.w->grad);
+    WORST("its straight-through gradient of W", test_frobenius(g, dw, H * N), 1e-12);
+    free(g);
+    free(vx);
+    free(w);
+    free(v);
+    free(vy);
+    CHECK(tn_cp_from_modifier(ctx, &m) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "rounded to multiples of 0.375");
+    tn_ctx_destroy(ctx);
+}
+
+TEST(modifier_refuses)
+{
+    tn_ctx          *ctx = ctx_of(TN_F32);
+    tn_params       *ps = tn_params_create(ctx);
+    tn_modifier_desc d;
+    tn_modifier      m;
+    tn_tensor       *penalty = NULL, *x;
+    int64_t          none[2] = {0, 4};
+    memset(&d, 0, sizeof d);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "modifier m: extents 0 and 0");
+    d.in = 4;
+    d.hidden = 3;
+    d.rank = -1;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "modifier m: rank -1, step 0");
+    d.rank = 0;
+    d.step = (double)NAN;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "step nan");
+    d.step = 0;
+    d.penalty = (tn_penalty)2;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "modifier m: 2 is no penalty");
+    d.penalty = TN_PENALTY_L2;
+    d.no_projection = true;
+    d.out = 4;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "modifier m: out is 4 and hidden is 3");
+    CHECK_INT(tn_params_count(ps), 0);
+    d.no_projection = false;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_OK);
+    CHECK(tn_modifier_forward(ctx, NULL, NULL, &penalty) == NULL && penalty == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "modifier: the layer is NULL");
+    x = tn_tensor_new(ctx, TN_REAL, 2, none);
+    CHECK(tn_modifier_forward(ctx, &m, x, &penalty) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "nothing to average");
+    CHECK(tn_modifier_forward(ctx, &m, x, NULL) != NULL);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(product_is_its_tensor, product_of_two_is_bilinear, product_backward_needs_no_division, product_refuses, product_begins_with_variance_one,
+          whole_tensor_is_its_factors, from_a_full_tensor, conversions_refuse, both_forms_learn_a_tensor, quadratic_begins_with_variance_one,
+          modifier_is_its_tensor, modifier_begins_unmodified, modifier_rounds, modifier_refuses)

@@ -1,0 +1,208 @@
+/* test_norm.c: LayerNorm's algebra, and its digits far from zero. Values and gradients on random shapes are in cases.h. */
+
+#include "test.h"
+
+static tn_ctx *ctx_of(tn_dtype dtype, tn_simd simd)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.simd = simd;
+    d.seed = 5;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static tn_tensor *matrix_of(tn_ctx *ctx, int64_t n, int64_t m, const double *v)
+{
+    tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, n, m);
+    CHECK_STATUS(tn_write(t, TN_F64, v, n * m), TN_OK);
+    return t;
+}
+
+static void random_numbers(double *v, int64_t n, uint64_t *rng)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) v[i] = test_random_real(rng);
+}
+
+/* The result and the gradient of x, of loss = sum of y (x) weights. */
+static void run(tn_ctx *ctx, const double *x, const double *weights, int64_t rows, int64_t n, double eps, double *y, double *dx)
+{
+    tn_tensor *tx, *ty;
+    tn_ctx_reset(ctx);
+    tx = matrix_of(ctx, rows, n, x);
+    tn_watch(tx);
+    tn_record(ctx);
+    ty = tn_layernorm(ctx, tx, NULL, NULL, eps);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, ty, matrix_of(ctx, rows, n, weights)))), TN_OK);
+    CHECK_STATUS(tn_read(ty, TN_F64, y, rows * n), TN_OK);
+    CHECK_STATUS(tn_read(tx->grad, TN_F64, dx, rows * n), TN_OK);
+    CHECK_CTX(ctx);
+}
+
+TEST(known_values)
+{
+    static const double x[8] = {1, 2, 3, 4, -3, 5, 5, -7}, zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    double y[8], dx[8];
+    int    i;
+    tn_ctx *ctx = ctx_of(TN_F64, TN_SIMD_BEST);
+    run(ctx, x, zero, 2, 4, 0, y, dx);
+    for (i = 0; i < 4; i++) CHECK_NEAR(y[i], (x[i] - 2.5) / sqrt(1.25), 1e-15);
+    for (i = 4; i < 8; i++) CHECK_NEAR(y[i], x[i] / sqrt(27.0), 1e-15);
+    for (i = 0; i < 8; i++) CHECK(dx[i] == 0);
+    tn_ctx_destroy(ctx);
+}
+
+/* The mean is large, the deviation 1: a row that is shifted by exactly representable numbers gives the same result. The textbook's
+   mean x^2 - mean^2 is wrong in the first digit here: 1e12 against 1 in float, 1e16 in double. */
+static double shifted(tn_ctx *ctx, double shift, double grain)
+{
+    enum { ROWS = 3, N = 157 };
+    double  x[ROWS * N], far_x[ROWS * N], weights[ROWS * N], y[ROWS * N], dx[ROWS * N], far_y[ROWS * N], far_dx[ROWS * N];
+    uint64_t rng = 11;
+    int     i;
+    random_numbers(weights, ROWS * N, &rng);
+    for (i = 0; i < ROWS * N; i++) {
+        x[i] = floor(2 * test_random_real(&rng) / grain) * grain;
+        far_x[i] = x[i] + shift * (1 + i / N);
+    }
+    run(ctx, x, weights, ROWS, N, 1e-5, y, dx);
+    run(ctx, far_x, weights, ROWS, N, 1e-5, far_y, far_dx);
+    return fmax(test_max_error(far_y, y, ROWS * N), test_max_error(far_dx, dx, ROWS * N));
+}
+
+TEST(far_from_zero)
+{
+    tn_ctx *wide = ctx_of(TN_F64, TN_SIMD_BEST);
+    double  worst = 0;
+    int     level;
+    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++) {
+        tn_ctx *ctx = ctx_of(TN_F32, (tn_simd)level);
+        worst = fmax(worst, shifted(ctx, 1 << 20, 0.25));
+        worst = fmax(worst, shifted(ctx, -1000, 1.0 / 1024));
+        tn_ctx_destroy(ctx);
+    }
+    WORST("layernorm at mean 1e6 and deviation 1 against mean 0, F32", worst, 2e-6);
+    WORST("layernorm at mean 1e8 and deviation 1 against mean 0, F64", shifted(wide, 1e8, 1.0 / 1024), 1e-12);
+    tn_ctx_destroy(wide);
+}
+
+/* Rows of y have mean 0 and variance var/(var + eps); x -> a x + c changes nothing (eps = 0); so the gradient is orthogonal to the ones,
+   by c, and to x, by a. */
+TEST(invariances)
+{
+    double   worst = 0;
+    uint64_t rng = 3;
+    int      t;
+    tn_ctx  *ctx = ctx_of(TN_F64, TN_SIMD_BEST);
+    for (t = 0; t < 40; t++) {
+        int64_t n = test_random_int(&rng, 2, 90), j;
+        double  x[90], moved[90], weights[90], y[90], dx[90], again[90], mean = 0, var = 0, my = 0, vy = 0, ones = 0, along = 0, size = 0;
+        double  a = 0.3 + fabs(3 * test_random_real(&rng)), c = 5 * test_random_real(&rng), eps = t % 2 ? 0 : 0.01;
+        random_numbers(x, n, &rng);
+        random_numbers(weights, n, &rng);
+        for (j = 0; j < n; j++) { moved[j] = a * x[j] + c; mean += x[j] / (double)n; }
+        for (j = 0; j < n; j++) var += (x[j] - mean) * (x[j] - mean) / (double)n;
+        run(ctx, moved, weights, 1, n, 0, again, dx);
+        run(ctx, x, weights, 1, n, eps, y, dx);
+        for (j = 0; j < n; j++) {
+            my += y[j] / (double)n;
+            vy += y[j] * y[j] / (double)n;
+            ones += dx[j];
+            along += dx[j] * x[j];
+            size += fabs(dx[j]) * (1 + fabs(x[j]));
+        }
+        worst = fmax(worst, fabs(my));
+        worst = fmax(worst, fabs(vy - var / (var + eps)));
+        if (n > 2) worst = fmax(worst, fabs(ones) / fmax(1, size));
+        if (eps > 0 || n == 2) continue;             /* two numbers give +-1 whatever they are: dx is 0, from cancelled ones */
+        worst = fmax(worst, fabs(along) / fmax(1, size));
+        worst = fmax(worst, test_max_error(again, y, n));
+    }
+    WORST("layernorm: mean, variance, shift and scale, F64", worst, 1e-12);
+    tn_ctx_destroy(ctx);
+}
+
+/* LayerNorm is RMSNorm of (I - 11^T/n) x: with gain and bias, in value and in all gradients. */
+static double against_rmsnorm(tn_dtype dtype, int rounds)
+{
+    uint64_t rng = 29;
+    double   worst = 0;
+    int      t;
+    tn_ctx  *ctx = ctx_of(dtype, TN_SIMD_BEST);
+    for (t = 0; t < rounds; t++) {
+        int64_t    rows = test_random_int(&rng, 1, 9), n = test_random_int(&rng, t == 0 ? 1 : 2, 70), i, which, k;
+        double    *v = (double *)malloc(sizeof(double) * (size_t)(n * n + 2 * rows * n)), *got[2], g[70], *centre = v + 2 * rows * n;
+        tn_tensor *x[2], *gain[2], *bias[2], *y[2];
+        for (which = 0; which < 2; which++) got[which] = (double *)malloc(sizeof(double) * (size_t)(2 * rows * n + 2 * n));
+        random_numbers(v, 2 * rows * n, &rng);
+        random_numbers(g, n, &rng);
+        for (i = 0; i < n * n; i++) centre[i] = (i / n == i % n) - 1 / (double)n;
+        for (which = 0; which < 2; which++) {
+            double *to = got[which];
+            tn_ctx_reset(ctx);
+            x[which] = matrix_of(ctx, rows, n, v);
+            gain[which] = tn_tensor_1d(ctx, TN_REAL, n);
+            bias[which] = tn_tensor_1d(ctx, TN_REAL, n);
+            tn_write(gain[which], TN_F64, g, n);
+            tn_write(bias[which], TN_F64, v, n);
+            tn_watch(x[which]);
+            tn_watch(gain[which]);
+            tn_watch(bias[which]);
+            tn_record(ctx);
+            if (which == 0) y[0] = tn_layernorm(ctx, x[0], gain[0], bias[0], 1e-2);
+            else y[1] = tn_add(ctx, tn_rmsnorm(ctx, tn_affine(ctx, x[1], matrix_of(ctx, n, n, centre), NULL), gain[1], 1e-2), bias[1]);
+            CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y[which], matrix_of(ctx, rows, n, v + rows * n)))), TN_OK);
+            tn_read(y[which], TN_F64, to, rows * n);
+            tn_read(x[which]->grad, TN_F64, to + rows * n, rows * n);
+            tn_read(gain[which]->grad, TN_F64, to + 2 * rows * n, n);
+            tn_read(bias[which]->grad, TN_F64, to + 2 * rows * n + n, n);
+        }
+        for (k = 0; k < 2; k++) worst = fmax(worst, test_max_error(got[0] + k * rows * n, got[1] + k * rows * n, k == 0 ? rows * n : rows * n + 2 * n));
+        CHECK_CTX(ctx);
+        for (which = 0; which < 2; which++) free(got[which]);
+        free(v);
+    }
+    tn_ctx_destroy(ctx);
+    return worst;
+}
+
+TEST(is_rmsnorm_of_the_centred)
+{
+    WORST("layernorm against rmsnorm of the centred, values and gradients, F64", against_rmsnorm(TN_F64, 60), 1e-12);
+    WORST("layernorm against rmsnorm of the centred, values and gradients, F32", against_rmsnorm(TN_F32, 60), 1e-5);
+}
+
+TEST(the_layer)
+{
+    tn_ctx *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_params *ps = tn_params_create(ctx);
+    tn_norm_desc d;
+    tn_norm norm;
+    memset(&d, 0, sizeof d);
+    d.dim = 6;
+    CHECK_STATUS(tn_norm_init(ps, "rms", &norm, &d), TN_OK);
+    CHECK(norm.gain && !norm.bias);
+    d.kind = TN_NORM_LAYER;
+    CHECK_STATUS(tn_norm_init(ps, "ln", &norm, &d), TN_OK);
+    REQUIRE(norm.gain && norm.bias);
+    CHECK(tn_params_find(ps, "ln.gain")->value == norm.gain && tn_params_find(ps, "ln.bias")->value == norm.bias);
+    CHECK(tn_item(tn_sum(ctx, norm.gain)) == 6 && tn_item(tn_sum(ctx, norm.bias)) == 0 && norm.desc.eps == 1e-5);
+    CHECK(tn_params_find(ps, "ln.gain")->decay_scale == 0 && tn_params_find(ps, "ln.bias")->decay_scale == 0);
+    d.no_bias = true;
+    CHECK_STATUS(tn_norm_init(ps, "no bias", &norm, &d), TN_OK);
+    CHECK(norm.gain && !norm.bias);
+    d.no_gain = true;
+    CHECK_STATUS(tn_norm_init(ps, "bare", &norm, &d), TN_OK);
+    CHECK(!norm.gain && !norm.bias);
+    CHECK_INT(tn_params_count(ps), 4);
+    CHECK(tn_norm_forward(ctx, NULL, NULL) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "norm: the layer is NULL");
+    d.kind = (tn_norm_kind)2;
+    CHECK_STATUS(tn_norm_init(ps, "n", &norm, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "norm n: 2 is no kind");
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(known_values, far_from_zero, invariances, is_rmsnorm_of_the_centred, the_layer)
