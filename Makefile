@@ -1,8 +1,8 @@
 # make         builds the examples           make test    everything that can be tested here, in under five minutes
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
+# make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, operator: alone
-# make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
-# make clean   removes build/                make install PREFIX=/usr/local DESTDIR=    for pkg-config and CMake; make uninstall
+# make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 

@@ -10,7 +10,7 @@ mkdir -p "${log%/*}"
 # malloc(huge) is to answer NULL, as it does without the sanitizer. Programs run side by side, so an idle OpenMP thread is not to spin.
 # Scratch files lie beside the log, for the same reason. A test that hangs has failed.
 export ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1 OMP_WAIT_POLICY=passive TN_TEST_TMP="${log%/*}"
-seconds=${TN_TEST_LIMIT:-200}
+seconds=${TEST_SECONDS:-200}
 limit=$(command -v timeout >/dev/null && echo timeout "$seconds")
 $limit "$@" > "$log.part" 2>&1
 status=$?
@@ -27,7 +27,11 @@ mv "$log.part" "$log"
 printf '%-28s %s\n' "$name" "$(tail -n 1 "$log")"
 case $name/$(tail -n 1 "$log") in
 *", 0 failed, "*)
-    case $name in fuzz/*) show='^SKIP |^fuzz_' ;; gcc/* | examples/*) show='^SKIP |^LESS |^worst |^failed_|_seconds: ' ;; *) show='^SKIP |^LESS ' ;; esac
+    case $name in
+    fuzz/*) show='^SKIP |^fuzz_' ;;
+    gcc/* | examples/*) show='^SKIP |^LESS |^worst |^failed_|_seconds: ' ;;
+    *) show='^SKIP |^LESS ' ;;
+    esac
     grep -E "$show" "$log" ;;
 *) sed '$d' "$log" ;;
 esac | sed 's/^/    /'
