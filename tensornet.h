@@ -40,8 +40,10 @@
                                                    >>dispatch  >>context
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
-       >>decomp   QR, symmetric eigen, SVD         >>decomp-impl
-       >>layers   parameters, linear, norm, mlp    >>layers-impl
+       >>decomp   QR, symmetric eigen, SVD,        >>decomp-impl
+                  Lanczos
+       >>layers   parameters, linear, norm, mlp,   >>layers-impl
+                  product, quadratic, modifier
        >>operator tn_cp: fold, split, eigen        >>operator-impl
        >>optim    AdamW, SGD, schedules            >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
@@ -255,7 +257,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 1
+#define TN_BACKEND_ABI 2
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
@@ -416,7 +418,7 @@ TN_API tn_status  tn_backward(tn_ctx *ctx, tn_tensor *loss);
 TN_API tn_status  tn_watch(tn_tensor *t);
 
 /* ======================================================================
-   >>decomp   QR, symmetric eigen, SVD
+   >>decomp   QR, symmetric eigen, SVD, Lanczos
    Computed on the host in double from a copy of the matrix, whatever its dtype and strides; the results
    are owned tensors of the context's dtype. On failure all results are NULL and the status says why:
    TN_ERR_SHAPE, TN_ERR_NONFINITE (the matrix holds NaN or infinity), TN_ERR_CONVERGENCE, TN_ERR_MEMORY.

@@ -2,12 +2,14 @@
 # sh tools/setup.sh: installs what `make demo` and `make test` need on Debian or Ubuntu, as root or through sudo, and says what it
 # did. It asks nothing; when all is there it changes nothing and needs no network. On other systems it names what is missing.
 # --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
+# --bench: also whom `make bench` measures itself against, OpenBLAS and PyTorch (about 700 MB).
 set -eu
-check=''
+check='' bench=''
 for option; do
     case $option in
     --check) check=yes ;;
-    *) echo "setup: $option is unknown; there is --check" >&2; exit 2 ;;
+    --bench) bench=yes ;;
+    *) echo "setup: $option is unknown; there are --check and --bench" >&2; exit 2 ;;
     esac
 done
 cd "$(dirname "$0")/.."
@@ -36,6 +38,7 @@ look() {
     need "stb_image_write.h"   libstb-dev        test -f "${STB:-/usr/include/stb}/stb_image_write.h"
     need "gunzip"              gzip              gunzip --version
     if [ "$check" ]; then look_for_check; fi
+    if [ "$bench" ]; then look_for_bench; fi
 }
 look_for_check() {
     need "32 bits"             "gcc-i686-linux-gnu libc6-dev-i386-cross"    m32
@@ -48,6 +51,11 @@ look_for_check() {
     need "thread sanitizer"    gcc               runs "sh tests/fixed.sh" gcc -fsanitize=thread -x c
     need "pkg-config"          pkg-config        pkg-config --version
     need "cmake"               cmake             cmake --version
+    need "BLAS and LAPACK"     libopenblas-dev   builds gcc -x c -Wl,--no-as-needed -lopenblas
+}
+look_for_bench() {
+    need "OpenBLAS on OpenMP"  libopenblas0-openmp sh -c 'ls /usr/lib/*/openblas-openmp/libopenblas.so.0'
+    need "PyTorch"             python3-torch     "${PYTHON:-/usr/bin/python3}" -c 'import torch'
 }
 m32() { builds i686-linux-gnu-gcc -x c -include math.h -static || builds gcc -m32 -x c -include math.h -static; }
 # clang++ uses the newest gcc folder it finds, whether that has C++ headers or not.
