@@ -388,9 +388,10 @@ TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
 /* rows of a table.   table [v,d]  ids I32 [..] -> [..,d]   an id outside [0,v) gives zeros and an error at sync */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
-/* x / rms(x) * gain.   gain [c] or NULL.   Zhang & Sennrich 2019 */
+/* x / sqrt(mean x^2 + eps) * gain.   gain [c] or NULL; eps >= 0, and with 0 a row of zeros gives NaN.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
-/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL.   Ba, Kiros & Hinton 2016 */
+/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL; eps >= 0, and with 0 a row of
+   equal numbers gives NaN.   Ba, Kiros & Hinton 2016 */
 TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
 /* Act only while recording; else they return x. */
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal            */
@@ -491,7 +492,7 @@ TN_API void      tn_svd_destroy(tn_svd_result *r);
 /* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- */
 
 /* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the search. */
-typedef tn_status (*tn_product_fn)(void *user, int64_t count, const double *x, double *y);
+typedef tn_status (*tn_matvec_fn)(void *user, int64_t count, const double *x, double *y);
 
 typedef enum tn_lanczos_end {
     TN_LANCZOS_MAGNITUDE = 0,    /* largest |value| first    */
@@ -506,8 +507,9 @@ typedef struct tn_lanczos_desc {
                                     finer than the product's own rounding                                             */
     int64_t  block;              /* vectors in one product; 0: 1, which wants the fewest. More pay where a product
                                     of several costs hardly more than one                                             */
-    int64_t  basis;              /* vectors held, of n doubles each; 0: 2 top + 40 blocks, at most n                  */
-    int64_t  products;           /* as many vectors are multiplied at most; 0: 300 times the basis                    */
+    int64_t  basis;              /* vectors held, of n doubles each: top + 2 blocks, or all n, at least; 0: 2 top + 40
+                                    blocks, at most n                                                                 */
+    int64_t  products;           /* no restart after so many multiplied vectors; 0: 300 times the basis               */
     uint64_t seed;               /* of the start: the same seed, the same bits                                        */
     bool     measure;
 } tn_lanczos_desc;
@@ -527,7 +529,7 @@ typedef struct tn_lanczos_result {
    looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not.
    Values that are crowded when measured by |A|, as the smallest of a positive matrix often are, come slowly: give such
    a search a larger basis, or the products of the inverse. */
-TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc);
+TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
 
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
@@ -699,7 +701,7 @@ TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_te
 
 /* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself -----------------------------------------------
    What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
-   formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began. Weights start normal with 1/n^2, which
+   formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began, but for weight decay. Weights start normal with 1/n^2, which
    gives outputs of variance 1. */
 typedef struct tn_quadratic_desc {
     int64_t in, out;            /* required                                                        */
@@ -3077,7 +3079,16 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     }
     g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
     g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
-    tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, g);
+    do {                                                    /* as deep as the tiles: rounding errors grow with the length of a sum */
+        TNI_T(gemm) slab = *g;
+        slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
+        tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
+        g->a += slab.k * g->a_col;
+        g->b += slab.k * g->b_row;
+        g->k -= slab.k;
+        g->beta = 1;
+        g->bias = NULL;
+    } while (g->k > 0);
 }
 
 /* ---- gemm as a whole ------------------------------------------------------------------ */
@@ -4002,7 +4013,7 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     tni_pass      p;
     float        *dw = c->n_out > 1 ? TNI_OUT(1) : NULL;
     const float  *part = (const float *)(void *)cpu->blocks;
-    if ((uint64_t)C > cpu->block_bytes / ((uint64_t)most * sizeof *dw)) return tni_reference_run(cpu, c);
+    if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return tni_reference_run(cpu, c);
     p.cpu = cpu;
     p.call = c;
     parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(rmsnorm_backward_task));
@@ -4104,7 +4115,7 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     const int64_t most = 16, C = c->in[0].shape[1];
     int64_t       parts, i, q, which;
     tni_pass      p;
-    if ((uint64_t)C > cpu->block_bytes / ((uint64_t)most * 2 * sizeof(float))) return tni_reference_run(cpu, c);
+    if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return tni_reference_run(cpu, c);
     p.cpu = cpu;
     p.call = c;
     parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
@@ -6231,6 +6242,20 @@ static tn_status tni_backward_check(tn_ctx *ctx, const tn_tensor *loss)
     return TN_OK;
 }
 
+static void tni_add_number(tn_tensor *t, double value)
+{
+    tn_ctx    *ctx = t->ctx;
+    tn_tensor *number = tn_full(ctx, 0, NULL, value);
+    tn_call    c;
+    if (!number) return;
+    c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&number, 1, &t);
+    c.in[0].rank = t->rank;                                 /* its strides are zero already */
+    memcpy(c.in[0].shape, t->shape, sizeof t->shape);
+    c.f[0] = 1;
+    c.accumulate = true;
+    tni_run(ctx, &c);
+}
+
 tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
 {
     const tni_node *n;
@@ -6239,8 +6264,8 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     if (!ctx) return TN_ERR_ARG;
     ctx->recording = false;
     g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
-    if (g) tni_fill(g, 1);
-    if (g) loss->flags |= TNI_SEED;
+    if (g && add) tni_add_number(g, 1);                     /* a parameter, to which an earlier pass has added */
+    else if (g && tni_fill(g, 1) == TN_OK && !(loss->flags & TNI_PARAM)) loss->flags |= TNI_SEED;
     for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
         if (!n->out->grad) continue;
         n->backward(ctx, n);
@@ -7372,12 +7397,19 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
     tni_run(ctx, &c);
 }
 
+static bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
+{
+    if (eps >= 0 && eps < HUGE_VAL) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, but must be zero or positive", op, eps);
+    return false;
+}
+
 tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
 {
     tn_tensor *y, *r;
     tn_call    c;
     tni_node  *n;
-    if (!(x = tni_contiguous(ctx, x, "rmsnorm", "x"))) return NULL;
+    if (!(x = tni_contiguous(ctx, x, "rmsnorm", "x")) || !tni_is_eps(ctx, eps, "rmsnorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "rmsnorm", "gain"))) return NULL;
     if (x->rank < 1 || (gain && (gain->rank != 1 || gain->shape[0] != x->shape[x->rank - 1]))) {
         tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: x is %s and gain is %s", TNI_SHAPE(x), gain ? TNI_SHAPE(gain) : "absent");
@@ -7500,7 +7532,7 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     tn_tensor *y, *r;
     tn_call    c;
     tni_node  *n;
-    if (!(x = tni_contiguous(ctx, x, "layernorm", "x"))) return NULL;
+    if (!(x = tni_contiguous(ctx, x, "layernorm", "x")) || !tni_is_eps(ctx, eps, "layernorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "layernorm", "gain"))) return NULL;
     if (bias && !(bias = tni_contiguous(ctx, bias, "layernorm", "bias"))) return NULL;
     if (x->rank < 1) {
@@ -7577,10 +7609,10 @@ static void TNI_T(chain)(const tn_call *c)
     for (b = 0; b < c->in[0].shape[0]; b++, y += dd + 1) {
         double log_norm = 0;
         for (j = 0; j < n; j++, m += dd) {
-            TNI_REAL *to = p ? p + (b * n + j) * dd : work + j % 2 * dd, *from = p ? to - dd : work + (j + 1) % 2 * dd;
+            TNI_REAL *to = p ? p + (b * n + j) * dd : work + j % 2 * dd;
             double    norm;
             if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
-            else TNI_T(chain_product)(from, false, m, false, to, d);
+            else TNI_T(chain_product)(p ? to - dd : work + (j + 1) % 2 * dd, false, m, false, to, d);
             norm = TNI_T(chain_normalise)(to, dd);
             if (v) v[b * n + j] = (TNI_REAL)norm;
             log_norm += log(norm);
@@ -8888,7 +8920,7 @@ typedef struct tni_lanczos_job {
     tn_lanczos_end end;
     double         tol;
     uint64_t       seed;
-    tn_product_fn  fn;
+    tn_matvec_fn  fn;
     void          *user;
     int64_t        used, last, next;                     /* rows of V; of its last block; of Q, which stands below V */
     int64_t        products, draws;
@@ -9075,15 +9107,15 @@ static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
 /* `anew`: with a random block instead of Q. */
 static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
 {
-    int64_t i, j, m = l->used;
+    int64_t i, j, m = l->used, next = anew ? tni_min(l->block, l->n - keep) : l->next;
     tni_lanczos_rotate(l, keep);
     for (i = 0; i < keep; i++) {
         memset(l->h + i * l->room, 0, sizeof *l->h * (size_t)keep);
         l->h[i * l->room + i] = l->theta[i];
     }
-    for (j = 0; j < l->next; j++)
+    for (j = 0; j < next; j++)
         for (i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
-    memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(l->next * l->n));
+    if (!anew) memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(next * l->n));
     l->used = keep;
     if (anew) tni_lanczos_draw_block(l);
 }
@@ -9243,7 +9275,11 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     double   *q = work, *r = q + m * n, *left = r + n * n, *y = left + n * n, *rest = y + n * n, scale;
     tni_mat   rm = tni_rows(r, n), lm = tni_rows(left, n), ym = tni_rows(y, n);
     int64_t   i, j, rank;
-    tn_status status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest);
+    tn_status status;
+#ifdef TN_USE_BLAS
+    if (n > 0 && m <= TNI_LAPACK_MOST && n <= TNI_LAPACK_MOST) return tni_lapack_svd(m, n, a, u, s, vt, work);
+#endif
+    status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest);
     if (status != TN_OK || n == 0) return status;
     scale = tni_unit_scale(tni_largest(n, n, rm));
     tni_scale_by(n * n, scale, r);
@@ -9482,6 +9518,7 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->pool = tni_ctx_pool(ctx);
     l->simd = ctx->desc.simd;
     if (n < 0 || n > INT32_MAX) return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
+    if ((unsigned)d->end > TN_LANCZOS_SMALLEST) return tni_fail(ctx, TN_ERR_ARG, "lanczos: end %d is none", (int)d->end);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
     if (d->block < 0 || d->basis < 0 || d->products < 0 || !(d->tol >= 0) || !(d->tol < 1))
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, and tol must be below one",
@@ -9531,7 +9568,7 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
     return tni_lanczos_measure(ctx, l, &out->residual);
 }
 
-tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_product_fn fn, void *user, const tn_lanczos_desc *desc)
+tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc)
 {
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
@@ -9969,8 +10006,9 @@ static tn_init tni_init_bias(tn_init of_weights)
 static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, int64_t a, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
-    if (a > 0 && b > 0) return TN_OK;
-    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be at least 1", layer, name ? name : "", (long long)a, (long long)b);
+    if (a > 0 && b > 0 && a < INT32_MAX && b < INT32_MAX) return TN_OK;      /* so products of two, and one more, fit 64 bits */
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be from 1 to 2^31 - 2", layer, name ? name : "",
+                    (long long)a, (long long)b);
 }
 
 /* A layer is made whole or not at all: what a failed one has added since `before` goes again. */
@@ -10049,6 +10087,7 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
     if ((unsigned)desc->kind > TN_NORM_LAYER) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
     bias = desc->kind == TN_NORM_LAYER && !desc->no_bias;
+    if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
     if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
@@ -10145,7 +10184,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 static tn_status tni_projection_check(tn_ctx *ctx, const char *kind, const char *name, int64_t in, int64_t hidden, int64_t *out, bool none, bool bias)
 {
     if (*out == 0) *out = none ? hidden : in;
-    if (*out < 0 || (none && *out != hidden))
+    if (*out < 0 || *out >= INT32_MAX || (none && *out != hidden))
         return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", kind, name, (long long)*out, (long long)hidden, none ? ", but without a projection they are the same" : "");
     if (none && bias) return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", kind, name);
     return TN_OK;
@@ -10253,7 +10292,8 @@ static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier
     tn_status s = tni_layer_extents(ps, "modifier", name, d->in, d->hidden);
     if (s != TN_OK) return s;
     if (!name) name = "";
-    if (d->rank < 0 || !(d->step >= 0 && d->step < HUGE_VAL)) return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g", name, (long long)d->rank, d->step);
+    if (d->rank < 0 || d->rank >= INT32_MAX || !(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g; a step is 0 or from 1e-30 to 1e30", name, (long long)d->rank, d->step);
     if ((unsigned)d->penalty > TN_PENALTY_L2) return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
     return tni_projection_check(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
 }
@@ -15175,7 +15215,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_ALIVE
 #undef TNI_BF16
 #undef TNI_BLOCKS
-#undef TNI_BLOCK_WIDE
+#undef TNI_BLOCK_MOST
 #undef TNI_DIGITS
 #undef TNI_FORMAT_EDGE
 #undef TNI_ISA512

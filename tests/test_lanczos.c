@@ -91,7 +91,7 @@ static int by_key(const void *a, const void *b)
 typedef struct worsts { double values, residual, orthonormal; } worsts;
 
 /* Order, signs, and the three errors, relative to the largest of `all` [n], the values that A has. */
-static void check_result(const tn_lanczos_result *r, int64_t n, int64_t top, tn_lanczos_end end, const double *all, tn_product_fn fn, void *user, worsts *w)
+static void check_result(const tn_lanczos_result *r, int64_t n, int64_t top, tn_lanczos_end end, const double *all, tn_matvec_fn fn, void *user, worsts *w)
 {
     double *values = read_all(r->values), *vectors = read_all(r->vectors), *right = doubles(n), *y = doubles(n), size = 0;
     CHECK(r->values->rank == 1 && r->values->shape[0] == top);

@@ -215,5 +215,165 @@ TEST(arena_grows_with_measure)
     tn_ctx_destroy(ctx);
 }
 
+/* A diagonal matrix as its products. */
+static tn_status times_diagonal(void *user, int64_t count, const double *x, double *y)
+{
+    const double *d = (const double *)user;
+    int64_t       n = (int64_t)d[0], i, j;
+    for (i = 0; i < count; i++)
+        for (j = 0; j < n; j++) y[i * n + j] = d[1 + j] * x[i * n + j];
+    return TN_OK;
+}
+
+/* Where the space ends with a short block and the pairs stand at once, the new random block is longer than the last one was: what H
+   held of that one was taken for an asymmetry. */
+TEST(lanczos_begins_anew_after_a_short_block)
+{
+    static const int64_t size[][2] = {{85, 2}, {125, 3}, {165, 4}, {166, 4}, {30, 4}, {31, 8}};
+    size_t k;
+    for (k = 0; k < sizeof size / sizeof *size; k++) {
+        tn_ctx          *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
+        tn_lanczos_desc  desc;
+        tn_lanczos_result r;
+        double           d[200], value[3];
+        int64_t          n = size[k][0], i;
+        memset(&desc, 0, sizeof desc);
+        d[0] = (double)n;
+        for (i = 0; i < n; i++) d[1 + i] = pow(0.6, (double)i);
+        desc.top = 3;
+        desc.block = size[k][1];
+        if (n < 80) desc.basis = n - 1;
+        CHECK_STATUS(tn_lanczos(ctx, &r, n, times_diagonal, d, &desc), TN_OK);
+        CHECK_CTX(ctx);
+        if (r.status == TN_OK && CHECK_STATUS(tn_read(r.values, TN_F64, value, 3), TN_OK))
+            for (i = 0; i < 3; i++) CHECK_NEAR(value[i], d[1 + i], 1e-12);
+        tn_lanczos_destroy(&r);
+        desc.end = (tn_lanczos_end)7;
+        CHECK_STATUS(tn_lanczos(ctx, &r, n, times_diagonal, d, &desc), TN_ERR_ARG);
+        CHECK_ERROR(ctx, TN_ERR_ARG, "lanczos: end 7 is none");
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* Many threads have more scratch memory, which once decided which kernel ran. */
+TEST(wide_norms_have_the_same_bits)
+{
+    static const int64_t dim[] = {60000, 100000};
+    static const int     threads[] = {1, 12, 16, 40};
+    int k, t, i, j;
+    for (k = 0; k < 2; k++) {
+        float *first = NULL;
+        for (t = 0; t < 4; t++) {
+            tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, threads[t]);
+            tn_params *ps = tn_params_create(ctx);
+            tn_param  *gain = vector(ps, "gain", dim[k], TN_INIT_ONE);
+            int64_t    shape[2];
+            float     *v = (float *)malloc(sizeof *v * (size_t)dim[k]);
+            tn_tensor *x, *y;
+            shape[0] = 5; shape[1] = dim[k];
+            x = tn_normal(ctx, 2, shape, 0, 1);
+            tn_record(ctx);
+            y = k == 0 ? tn_layernorm(ctx, x, gain->value, NULL, 1e-5) : tn_rmsnorm(ctx, x, gain->value, 1e-5);
+            CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, x))), TN_OK);
+            CHECK_STATUS(tn_read(gain->value->grad, TN_F32, v, dim[k]), TN_OK);
+            for (i = j = 0; first && i < (int)dim[k]; i++) j += v[i] != first[i];
+            CHECK_INT(j, 0);
+            if (first) free(v);
+            else first = v;
+            tn_ctx_destroy(ctx);
+        }
+        free(first);
+    }
+}
+
+/* Products of few rows kept one sum over all of a long depth: a thousand times the error of four rows. */
+TEST(long_sums_of_few_rows)
+{
+    enum { K = 400000 };
+    static const int64_t rows[] = {1, 2, 3, 4, 9};
+    int level, turned, k;
+    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++)
+        for (turned = 0; turned < 2; turned++)
+            for (k = 0; k < 5; k++) {
+                tn_ctx    *ctx = ctx_of(TN_F32, (tn_simd)level, 1), *exact = ctx_of(TN_F64, TN_SIMD_BEST, 1);
+                int64_t    a_shape[2], b_shape[2], i, n = rows[k] * 20;
+                double     want[180], got[180], worst = 0, largest = 0;
+                float     *v = (float *)malloc(sizeof *v * 20 * K);
+                tn_tensor *a, *b, *a64, *b64;
+                a_shape[0] = rows[k]; a_shape[1] = K;
+                b_shape[0] = turned ? 20 : K; b_shape[1] = turned ? K : 20;
+                a = tn_uniform(ctx, 2, a_shape, 0, 1);
+                b = tn_uniform(ctx, 2, b_shape, 0, 1);
+                a64 = tn_tensor_new(exact, TN_REAL, 2, a_shape);
+                b64 = tn_tensor_new(exact, TN_REAL, 2, b_shape);
+                tn_read(a, TN_F32, v, rows[k] * K);
+                tn_write(a64, TN_F32, v, rows[k] * K);
+                tn_read(b, TN_F32, v, 20 * K);
+                tn_write(b64, TN_F32, v, 20 * K);
+                if (turned) { b = tn_transpose(b, 0, 1); b64 = tn_transpose(b64, 0, 1); }
+                CHECK_STATUS(tn_read(tn_matmul(ctx, a, b), TN_F64, got, n), TN_OK);
+                CHECK_STATUS(tn_read(tn_matmul(exact, a64, b64), TN_F64, want, n), TN_OK);
+                for (i = 0; i < n; i++) {
+                    worst = fmax(worst, fabs(got[i] - want[i]));
+                    largest = fmax(largest, fabs(want[i]));
+                }
+                CHECK_NEAR(worst / largest, 0, 2e-6);
+                free(v);
+                tn_ctx_destroy(ctx);
+                tn_ctx_destroy(exact);
+            }
+}
+
+/* A loss that is itself a parameter: two passes add up. */
+TEST(parameter_as_loss)
+{
+    tn_ctx    *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
+    tn_params *ps = tn_params_create(ctx);
+    tn_param  *p = vector(ps, "p", 1, TN_INIT_ONE);
+    int        pass;
+    for (pass = 0; pass < 2; pass++) {
+        tn_record(ctx);
+        CHECK(tn_scale(ctx, p->value, 2) != NULL);              /* something must be on the tape */
+        CHECK_STATUS(tn_backward(ctx, p->value), TN_OK);
+    }
+    CHECK(tn_item(p->value->grad) == 2);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(senseless_descs)
+{
+    tn_ctx        *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_params     *ps = tn_params_create(ctx);
+    tn_product_desc product;
+    tn_product     p;
+    tn_quadratic_desc quadratic;
+    tn_quadratic   q;
+    tn_modifier_desc modifier;
+    tn_modifier    m;
+    tn_norm_desc   norm;
+    tn_norm        r;
+    memset(&product, 0, sizeof product);
+    memset(&quadratic, 0, sizeof quadratic);
+    memset(&modifier, 0, sizeof modifier);
+    memset(&norm, 0, sizeof norm);
+    product.in = INT64_MAX; product.hidden = product.out = 2; product.augmented = true;
+    CHECK_STATUS(tn_product_init(ps, "p", &p, &product), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product p: extents 9223372036854775807 and 2, but both must be from 1 to 2^31 - 2");
+    quadratic.in = (int64_t)1 << 32; quadratic.out = 1;
+    CHECK_STATUS(tn_quadratic_init(ps, "q", &q, &quadratic), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "quadratic q: extents 4294967296 and 1");
+    modifier.in = modifier.hidden = modifier.out = 2; modifier.step = 1e-40;
+    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &modifier), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "modifier m: rank 0, step ");
+    norm.dim = 3; norm.eps = -10;
+    CHECK_STATUS(tn_norm_init(ps, "n", &r, &norm), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "norm: eps is -10, but must be zero or positive");
+    CHECK(tn_layernorm(ctx, tn_full(ctx, 1, &norm.dim, 1), NULL, NULL, (double)NAN) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "layernorm: eps is nan");
+    CHECK_INT(tn_params_count(ps), 0);
+    tn_ctx_destroy(ctx);
+}
+
 TEST_MAIN(sum_of_a_slice, clips_a_huge_gradient, bad_label_updates_nothing, late_parameter_starts_gently, stale_intermediate_is_no_leaf,
-          taped_input_is_not_overwritten, constant_is_not_an_input, bf16_is_rounded_once, arena_grows_with_measure)
+          taped_input_is_not_overwritten, constant_is_not_an_input, bf16_is_rounded_once, arena_grows_with_measure,
+          lanczos_begins_anew_after_a_short_block, wide_norms_have_the_same_bits, long_sums_of_few_rows, parameter_as_loss, senseless_descs)
