@@ -152,12 +152,14 @@ static void pick_top(const tn_eigen *e, measure *m)
     for (c = 0; c < CLASSES; c++) {
         int64_t got[2] = {0, 0};
         for (i = c * e->count; i < (c + 1) * e->count; i++) {
-            int64_t negative = values[i] < 0, tile = c * SHOWN + negative * TOP + got[negative];
+            int64_t negative = values[i] < 0, tile = c * SHOWN + negative * TOP + got[negative], j;
+            double  sum = 0;                            /* v and -v are the same: more red than blue */
             if (got[negative] == TOP || values[i] == 0) continue;
             got[negative]++;
             found++;
             m->value[tile] = values[i];
-            memcpy(m->vector + tile * PIXELS, vectors + i * PIXELS, sizeof *vectors * PIXELS);
+            for (j = 0; j < PIXELS; j++) sum += vectors[i * PIXELS + j];
+            for (j = 0; j < PIXELS; j++) m->vector[tile * PIXELS + j] = sum < 0 ? -vectors[i * PIXELS + j] : vectors[i * PIXELS + j];
             m->smoothness += morans_i(vectors + i * PIXELS);
         }
     }
@@ -216,12 +218,13 @@ static double found_again(const measure *a, const measure *b)
 
 static double likeness(const measure *a, const measure *b) { return (found_again(a, b) + found_again(b, a)) / 2; }
 
+/* Of at least two networks: the mean over all pairs. */
 static double likeness_of_all(const measure *m, int64_t count)
 {
     double  sum = 0;
     int64_t i, j;
     for (i = 0; i < count; i++) for (j = 0; j < i; j++) sum += likeness(&m[i], &m[j]);
-    return count > 1 ? sum / (double)(count * (count - 1) / 2) : NAN;
+    return sum / (double)(count * (count - 1) / 2);
 }
 
 /* Mean and standard error of the mean (NaN for one value) of the number at `offset` in each of the measures. */
@@ -250,10 +253,17 @@ static void put(average a, double times, int digits, int width)
     printf(" %*s", width, text);
 }
 
+static void put_likeness(const measure *m, int64_t count)
+{
+    if (count > 1) printf(" %10.3f", likeness_of_all(m, count));
+    else printf(" %10s", "-");
+}
+
 /* ---- training ---------------------------------------------------------------------- */
 
 /* `before` gets the same network's measure at its first step, or is NULL. */
-static measure trained(tn_ctx *ctx, const options *o, int kind, int64_t width, int64_t seed, double pixel_std, const image_set *set, const image_set *test, measure *before)
+static measure trained(tn_ctx *ctx, const options *o, int kind, int64_t width, int64_t seed, double pixel_std,
+                       const image_set *set, const image_set *test, measure *before)
 {
     network net;
     char    label[64];
@@ -272,17 +282,23 @@ static measure trained(tn_ctx *ctx, const options *o, int kind, int64_t width, i
     return m;
 }
 
-/* Over all pixels of all images. */
-static double standard_deviation(const image_set *set)
+/* The standard deviation over all pixels of all images; *norm: the mean length of an image. */
+static double standard_deviation(const image_set *set, double *norm)
 {
-    int64_t i, n = set->count * PIXELS;
+    int64_t i, j, n = set->count * PIXELS;
     float  *v = malloc(sizeof *v * (size_t)n);
     double  sum = 0, squares = 0;
     if (!v) stop("no memory for the images");
     tn_read(set->images, TN_F32, v, n);
-    for (i = 0; i < n; i++) {
-        sum += (double)v[i];
-        squares += (double)v[i] * (double)v[i];
+    *norm = 0;
+    for (i = 0; i < n; i += PIXELS) {
+        double own = 0;
+        for (j = i; j < i + PIXELS; j++) {
+            sum += (double)v[j];
+            own += (double)v[j] * (double)v[j];
+        }
+        squares += own;
+        *norm += sqrt(own) / (double)set->count;
     }
     free(v);
     return sqrt(squares / (double)n - sum / (double)n * (sum / (double)n));
@@ -409,8 +425,8 @@ static void draw_spectra(tn_ctx *ctx, const measure *const *at, const options *o
     for (k = 0; k <= KINDS; k++)
         series[k] = (tn_series){ .name = names[k], .y = at[k]->falling[space], .count = at[k]->count[space] < WIDTH ? at[k]->count[space] : WIDTH };
     save_image(ctx, tn_image_plot(ctx, series, KINDS + 1, &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
-        .y_title = "|eigenvalue| / the largest", .caption = "means over classes", .log_y = true, .y_low = 1e-4, .y_high = 1.2, .width = 680, .scale = 2 }),
-        o->out, space ? "spectra_pixels" : "spectra_embedding");
+        .y_title = "|eigenvalue| / the largest", .caption = "means over classes", .log_y = true, .y_low = 1e-4, .y_high = 1.2,
+        .width = 680, .scale = 2 }), o->out, space ? "spectra_pixels" : "spectra_embedding");
 }
 
 /* A row per class; before training and for each regularisation the most positive and the most negative eigenvector. */
@@ -462,7 +478,7 @@ int main(int argc, char **argv)
     const char *const *names = names_of(o.data);
     const measure *at[KINDS + 1];
     char      why[256];
-    double    start = now(), pixel_std, headline, widths;
+    double    start = now(), pixel_std, image_norm, headline, widths;
     tn_ctx   *ctx;
     image_set set, test;
     int64_t   c, s, w;
@@ -472,16 +488,16 @@ int main(int argc, char **argv)
     if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
-    pixel_std = standard_deviation(&set);
+    pixel_std = standard_deviation(&set, &image_norm);
     if (o.quick) printf("--quick: one seed, three epochs, two widths unless told otherwise. Its figures show that the program runs, no more.\n");
     printf("%s: AdamW, %lld epochs of batches of %lld, learning rate %g falling as half a cosine, %d thread%s\n", o.data, (long long)o.epochs,
            (long long)o.batch, o.lr, tn_ctx_threads(ctx), tn_ctx_threads(ctx) == 1 ? "" : "s");
-    printf("weight decay %g; input noise of standard deviation %g, %g of the pixels' own %.4f\n\n", o.weight_decay, o.noise * pixel_std, o.noise, pixel_std);
+    printf("weight decay %g; input noise of standard deviation %g, %g of the pixels' own %.4f\n\n", o.weight_decay,
+           o.noise * pixel_std, o.noise, pixel_std);
 
     for (s = 0; s < o.seeds; s++)
         for (k = 0; k < KINDS; k++) {
             run_of[k][s] = trained(ctx, &o, k, WIDTH, s + 1, pixel_std, &set, &test, k ? NULL : &before[s]);
-            if (k == 0) tn_cp_destroy(before[s].pixels), before[s].pixels = NULL;
         }
     headline = now();
     for (w = 0; w < o.widths; w++)
@@ -495,39 +511,44 @@ int main(int argc, char **argv)
     put(AVERAGE(before, o.seeds, rank_hidden), 1, 1, 26);
     put(AVERAGE(before, o.seeds, rank_pixels), 1, 1, 18);
     put(AVERAGE(before, o.seeds, smoothness), 1, 3, 18);
-    printf(" %10.3f\n", likeness_of_all(before, o.seeds));
+    put_likeness(before, o.seeds);
     for (k = 0; k < KINDS; k++) {
         bool known = !strcmp(o.data, "fashion");
-        printf("%-16s", kind_name[k]);
+        printf("\n%-16s", kind_name[k]);
         put(AVERAGE(run_of[k], o.seeds, accuracy), 100, 2, known ? 17 : 24);
         if (known) printf(" (%.1f)", 100 * published[k][0]);
         put(AVERAGE(run_of[k], o.seeds, rank_hidden), 1, 1, known ? 21 : 26);
         if (known) printf(" (%2.0f)", published[k][1]);
         put(AVERAGE(run_of[k], o.seeds, rank_pixels), 1, 1, 18);
         put(AVERAGE(run_of[k], o.seeds, smoothness), 1, 3, 18);
-        printf(" %10.3f\n", likeness_of_all(run_of[k], o.seeds));
+        put_likeness(run_of[k], o.seeds);
     }
+    printf("\n");
     if (o.widths) {
-        printf("\n(b) widths, weight decay and noise together, %lld seed%s; the last column against the last width\n", (long long)o.width_seeds, o.width_seeds == 1 ? "" : "s");
-        printf("%-8s %18s %18s %18s %18s %10s %10s\n", "h", "accuracy, %", "rank in embedding", "rank in pixels", "smoothness", "likeness", "to last");
+        printf("\n(b) widths, weight decay and noise together, %lld seed%s; the last column against the last width\n",
+               (long long)o.width_seeds, o.width_seeds == 1 ? "" : "s");
+        printf("%-8s %18s %18s %18s %18s %10s %10s\n", "h", "accuracy, %", "rank in embedding", "rank in pixels", "smoothness",
+               "likeness", "to last");
         for (w = 0; w < o.widths; w++) {
             printf("%-8lld", (long long)o.width[w]);
             put(AVERAGE(wide[w], o.width_seeds, accuracy), 100, 2, 18);
             put(AVERAGE(wide[w], o.width_seeds, rank_hidden), 1, 1, 18);
             put(AVERAGE(wide[w], o.width_seeds, rank_pixels), 1, 1, 18);
             put(AVERAGE(wide[w], o.width_seeds, smoothness), 1, 3, 18);
-            printf(" %10.3f %10.3f\n", likeness_of_all(wide[w], o.width_seeds), likeness(&wide[w][0], &wide[o.widths - 1][0]));
+            put_likeness(wide[w], o.width_seeds);
+            printf(" %10.3f\n", likeness(&wide[w][0], &wide[o.widths - 1][0]));
         }
     }
 
     for (k = 0; k < KINDS; k++)
         result[k] = try_masks(ctx, run_of[k][0].pixels, &test, o.mask_norm, run_of[k][0].accuracy, masks + k * CLASSES * PIXELS);
-    printf("\n(c) masks of norm %g, seed 1: accuracy in %% under the mask [share of images then called by the class's name], and\n"
-           "    under the mask's pixels in random order (mean of %d)\n%-16s", o.mask_norm, CONTROLS, "mask towards");
+    printf("\n(c) masks of norm %g (an image has %.1f), seed 1: accuracy in %% under the mask [share of images then called by the class's\n"
+           "    name], and under the mask's pixels in random order (mean of %d)\n%-16s", o.mask_norm, image_norm, CONTROLS, "mask towards");
     for (k = 0; k < KINDS; k++) printf(" %24s", kind_name[k]);
     for (c = 0; c < CLASSES; c++) {
         printf("\n%-16s", names[c]);
-        for (k = 0; k < KINDS; k++) printf("    %5.1f [%5.1f]    %5.1f", 100 * result[k].eigen[c], 100 * result[k].called[c], 100 * result[k].shuffled[c]);
+        for (k = 0; k < KINDS; k++)
+            printf("    %5.1f [%5.1f]    %5.1f", 100 * result[k].eigen[c], 100 * result[k].called[c], 100 * result[k].shuffled[c]);
     }
     printf("\n%-16s", "white noise");
     for (k = 0; k < KINDS; k++) printf(" %24.1f", 100 * result[k].random);
