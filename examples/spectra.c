@@ -14,6 +14,10 @@
                      and the same sign of the other, mean over both directions
    (a) no regularisation, weight decay, input noise: several seeds. (b) widths, trained with both. (c) masks: the top
    eigenvectors of one class against the rest, added to every test image.
+   What was published does not say how long was trained, nor how strong the regularisation was. The defaults here were
+   fitted to it with seed 1: the steps to the first row's accuracy, weight decay to its row's rank, noise to between what its
+   row's accuracy asks for (1.15) and its rank (1.45). So these do not agree by themselves; that one setting fits all does.
+   15 to 20 minutes on two idle cores are more than it takes.
 
    sh examples/get_data.sh fashion
    cc -O2 -fopenmp -I. examples/spectra.c -o spectra -lm && ./spectra
@@ -62,7 +66,7 @@ static void read_widths(options *o, const char *text)
 
 static options read_options(int argc, char **argv)
 {
-    options o = {"fashion", "out", 5, {30, 100, 300, 1000}, 4, 1, 20, 2048, 0, 1e-3, 1, 0.5, 2, false};
+    options o = {"fashion", "out", 5, {30, 100, 300, 1000}, 4, 1, 15, 256, 0, 1e-3, 0.8, 1.2, 2, false};
     int     i;
     for (i = 1; i < argc; i++) if (!strcmp(argv[i], "--quick")) {
         o.quick = true;
