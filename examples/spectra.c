@@ -545,6 +545,7 @@ int main(int argc, char **argv)
         }
     }
 
+    fflush(stdout);                                     /* the masks take a while */
     for (k = 0; k < KINDS; k++)
         result[k] = try_masks(ctx, run_of[k][0].pixels, &test, o.mask_norm, run_of[k][0].accuracy, masks + k * CLASSES * PIXELS);
     printf("\n(c) masks of norm %g (an image has %.1f), seed 1: accuracy in %% under the mask [share of images then called by the class's\n"
