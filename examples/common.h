@@ -202,6 +202,7 @@ typedef struct training {
     void      (*before_step)(void *model, double done);  /* share of all steps, in [0,1]; or NULL */
     const char *label;              /* before each line, or NULL                           */
     const char *rescue;             /* a folder for the parameters if a step fails, or NULL */
+    bool        brief;              /* test and print after the last epoch only            */
     history    *history;            /* or NULL                                             */
 } training;
 
@@ -283,6 +284,7 @@ static inline double train(tn_ctx *ctx, const training *t)
                 progress(step, steps, loss_sum / (double)seen, right / (double)seen, rate, (double)((steps - step) * t->batch) / (rate + 1));
             }
         }
+        if (t->brief && epoch + 1 < t->epochs) continue;
         accuracy = accuracy_of(ctx, t->logits, t->model, t->test);
         if (t->history) {
             t->history->epoch[epoch] = (double)(epoch + 1);
