@@ -1197,6 +1197,8 @@ static bool tni_mul_size(size_t a, size_t b, size_t *out)
 /* The bytes of a x b things. Extents have 64 bits where a size has 32, too. */
 static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 {
+    *bytes = 0;
+    if (a == 0 || b == 0) return true;
     if (a < 0 || b < 0 || a > PTRDIFF_MAX || b > PTRDIFF_MAX) return false;
     return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }

@@ -13,6 +13,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#ifdef _WIN32
+#include <direct.h>
+#define mkdir(path, mode) _mkdir(path)
+#endif
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
 #endif
