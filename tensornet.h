@@ -1198,8 +1198,9 @@ static bool tni_mul_size(size_t a, size_t b, size_t *out)
 static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 {
     *bytes = 0;
+    if (a < 0 || b < 0) return false;
     if (a == 0 || b == 0) return true;
-    if (a < 0 || b < 0 || a > PTRDIFF_MAX || b > PTRDIFF_MAX) return false;
+    if (a > PTRDIFF_MAX || b > PTRDIFF_MAX) return false;
     return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
