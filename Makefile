@@ -70,7 +70,9 @@ fuzz:
 BENCH     = gemm pieces step operator
 PYTHON    = /usr/bin/python3
 BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
-BENCH_ENV = LD_LIBRARY_PATH="$(BLAS):$$LD_LIBRARY_PATH" ATEN_CPU_CAPABILITY=avx512 BENCH_TORCH="exec $(PYTHON) tools/bench/torch_peer.py"
+# PyTorch makes new tensors in each run: its allocator is told to keep their memory, as ours does. Idle threads sleep, on both sides.
+TORCH_ENV = MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 ATEN_CPU_CAPABILITY=avx512
+BENCH_ENV = $(if $(BLAS),LD_LIBRARY_PATH="$(BLAS)") OMP_WAIT_POLICY=passive BENCH_TORCH="exec env $(TORCH_ENV) $(PYTHON) tools/bench/torch_peer.py"
 
 bench: build/bench/bench
 	@$(BENCH_ENV) $< $(BENCH)
@@ -86,15 +88,15 @@ PREFIX  = /usr/local
 DESTDIR =
 INSTALL = install -m 644
 VERSION = $(shell awk '/^.define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $$3; dot = "." }' tensornet.h)
-FILL    = sed 's|@VERSION@|$(VERSION)|; s|@PREFIX@|$(PREFIX)|'
+FILL    = sed 's|@VERSION@|$(VERSION)|; s|@PREFIX@|$(subst &,\&,$(PREFIX))|'
 TREE    = $(DESTDIR)$(PREFIX)
 
 install:
-	mkdir -p "$(TREE)/include" "$(TREE)/share/pkgconfig" "$(TREE)/share/cmake/tensornet"
+	install -d -m 755 "$(TREE)/include" "$(TREE)/share/pkgconfig" "$(TREE)/share/cmake/tensornet"
 	$(INSTALL) tensornet.h "$(TREE)/include/tensornet.h"
-	$(FILL) tools/install/tensornet.pc.in > "$(TREE)/share/pkgconfig/tensornet.pc"
-	$(FILL) tools/install/tensornetConfig.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfig.cmake"
-	$(FILL) tools/install/tensornetConfigVersion.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfigVersion.cmake"
+	umask 022 && $(FILL) tools/install/tensornet.pc.in > "$(TREE)/share/pkgconfig/tensornet.pc"
+	umask 022 && $(FILL) tools/install/tensornetConfig.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfig.cmake"
+	umask 022 && $(FILL) tools/install/tensornetConfigVersion.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfigVersion.cmake"
 
 uninstall:
 	rm -f "$(TREE)/include/tensornet.h" "$(TREE)/share/pkgconfig/tensornet.pc"

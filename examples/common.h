@@ -6,6 +6,7 @@
 #define EXAMPLES_COMMON_H
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

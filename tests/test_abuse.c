@@ -102,7 +102,7 @@ TEST(a_double_that_does_not_fit_a_float)
     size_t        n = npy_of(file, fits, 6);
     tn_tensor    *t = tn_npy_read(ctx, tn_from_memory(file, n));
     REQUIRE(t && tn_read(t, TN_F64, v, 6) == TN_OK);
-    CHECK(v[0] == 3.4028234663852886e38 && v[1] == -v[0] && v[2] == HUGE_VAL && v[3] == -HUGE_VAL && v[4] != v[4] && v[5] == 0);
+    CHECK(v[0] == (double)3.4028234663852886e38 && v[1] == -v[0] && v[2] == HUGE_VAL && v[3] == -HUGE_VAL && v[4] != v[4] && v[5] == 0);
     for (int i = 0; i < 4; i++) {
         double two[2] = {1, 0};
         two[1] = beyond[i];

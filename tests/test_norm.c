@@ -189,7 +189,7 @@ TEST(the_layer)
     CHECK_STATUS(tn_norm_init(ps, "ln", &norm, &d), TN_OK);
     REQUIRE(norm.gain && norm.bias);
     CHECK(tn_params_find(ps, "ln.gain")->value == norm.gain && tn_params_find(ps, "ln.bias")->value == norm.bias);
-    CHECK(tn_item(tn_sum(ctx, norm.gain)) == 6 && tn_item(tn_sum(ctx, norm.bias)) == 0 && norm.desc.eps == 1e-5);
+    CHECK(tn_item(tn_sum(ctx, norm.gain)) == 6 && tn_item(tn_sum(ctx, norm.bias)) == 0 && norm.desc.eps == (double)1e-5);
     CHECK(tn_params_find(ps, "ln.gain")->decay_scale == 0 && tn_params_find(ps, "ln.bias")->decay_scale == 0);
     d.no_bias = true;
     CHECK_STATUS(tn_norm_init(ps, "no bias", &norm, &d), TN_OK);

@@ -2050,7 +2050,7 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
     world         w[4];
     int           worlds = 3;
     const tn_backend *sealed = NULL;
-#ifdef SEALED
+#if SEALED
     worlds = 4;
     sealed = sealed_cpu();
 #endif

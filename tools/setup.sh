@@ -37,6 +37,8 @@ look() {
     need "sanitizers of clang" libclang-rt-dev   builds clang -fsanitize=address,undefined -x c
     need "stb_image_write.h"   libstb-dev        test -f "${STB:-/usr/include/stb}/stb_image_write.h"
     need "gunzip"              gzip              gunzip --version
+    need "pkg-config"          pkg-config        pkg-config --version
+    need "cmake"               cmake             cmake --version
     if [ "$check" ]; then look_for_check; fi
     if [ "$bench" ]; then look_for_bench; fi
 }
@@ -49,8 +51,6 @@ look_for_check() {
     need "gcc for Windows"     gcc-mingw-w64-x86-64 runs "test -s" x86_64-w64-mingw32-gcc -x c -include math.h
     need "wine"                wine64            runs "sh tests/wine.sh" x86_64-w64-mingw32-gcc -x c -static
     need "thread sanitizer"    gcc               runs "sh tests/fixed.sh" gcc -fsanitize=thread -x c
-    need "pkg-config"          pkg-config        pkg-config --version
-    need "cmake"               cmake             cmake --version
     need "BLAS and LAPACK"     libopenblas-dev   builds gcc -x c -Wl,--no-as-needed -lopenblas
 }
 look_for_bench() {

@@ -3,6 +3,7 @@
    make && build/examples/embed/predict     or   cc -O2 -I. examples/embed/predict.c -o predict -lm && ./predict
    See train.c for where weights.h comes from, and predict.cpp for the same in C++. */
 #include <stdio.h>
+#include <string.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 #include "digits.h"

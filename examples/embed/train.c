@@ -11,6 +11,7 @@
    make weights   or   cc -O2 -I. examples/embed/train.c -o train -lm && ./train digits.safetensors
                        cc examples/embed/bytes.c -o bytes && ./bytes digits.safetensors weights > examples/embed/weights.h */
 #include <stdio.h>
+#include <string.h>
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 #include "digits.h"
