@@ -1149,7 +1149,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 
 #ifdef __FAST_MATH__
 #ifndef TN_ALLOW_FAST_MATH
-#error "tensornet.h promises equal bits on every run and sees NaN: no -ffast-math, or define TN_ALLOW_FAST_MATH"
+#error "tensornet.h promises equal bits and sees NaN: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
 #endif
 #endif
 
@@ -4019,6 +4019,18 @@ TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
     }
 }
 
+/* to[C] += the sum of the tasks' shares, which lie `stride` apart. */
+TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int64_t stride, int64_t C)
+{
+    int64_t i, q;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V sum = TNI_SET(0.0f);
+        for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * stride + i, k);
+        TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
+    }
+}
+
 /* One row: dx, and its share of dw. */
 TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
 {
@@ -4060,20 +4072,14 @@ TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
 TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts, i, q;
+    int64_t       parts;
     tni_pass      p;
     float        *dw = c->n_out > 1 ? TNI_OUT(1) : NULL;
-    const float  *part = (const float *)(void *)cpu->blocks;
     if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return tni_reference_run(cpu, c);
     p.cpu = cpu;
     p.call = c;
     parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(rmsnorm_backward_task));
-    for (i = 0; dw && i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V sum = TNI_SET(0.0f);
-        for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * C + i, k);
-        TNI_STORE(dw + i, TNI_LOAD(dw + i, k) + sum, k);
-    }
+    if (dw) TNI_T(add_parts)(dw, (const float *)(void *)cpu->blocks, parts, C, C);
     return TN_OK;
 }
 
@@ -4164,7 +4170,7 @@ TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker
 TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts, i, q, which;
+    int64_t       parts, which;
     tni_pass      p;
     if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return tni_reference_run(cpu, c);
     p.cpu = cpu;
@@ -4172,13 +4178,7 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
     for (which = 0; which < 2; which++) {
         const float *part = (const float *)(void *)cpu->blocks + which * C;
-        float       *to = TNI_OUT(1 + which);
-        for (i = 0; to && i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V sum = TNI_SET(0.0f);
-            for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * 2 * C + i, k);
-            TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
-        }
+        if (TNI_OUT(1 + which)) TNI_T(add_parts)(TNI_OUT(1 + which), part, parts, 2 * C, C);
     }
     return TN_OK;
 }
@@ -8224,12 +8224,6 @@ static void tni_swap(int64_t n, double *x, double *y)
     for (i = 0; i < n; i++) { double t = x[i]; x[i] = y[i]; y[i] = t; }
 }
 
-static void tni_scale_by(int64_t n, double alpha, double *x)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) x[i] *= alpha;
-}
-
 static tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
 static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
@@ -8996,7 +8990,7 @@ static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
     h->by->scale(n * n, scale, a);
     s = tni_eigh_scaled(h, n, a, values, vectors, work);
     if (s != TN_OK) return s;
-    tni_scale_by(n, 1 / scale, values);
+    h->by->scale(n, 1 / scale, values);
     tni_eigh_sort(n, values, vectors, work);
     for (i = 0; vectors && i < n; i++)
         if (tni_points_down(n, vectors + i * n, 1)) h->by->scale(n, -1, vectors + i * n);
@@ -9363,7 +9357,7 @@ static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *
     int64_t i, rank = 0;
     for (i = 0; i < n; i++) s[i] = sqrt(h->by->dot(n, y + i * n, y + i * n));
     tni_sort_rows(n, s, tni_before_descending, n, y, left);
-    for (rank = 0; rank < n && s[rank] > TNI_EPS * s[0]; rank++) tni_scale_by(n, 1 / s[rank], y + rank * n);
+    for (rank = 0; rank < n && s[rank] > TNI_EPS * s[0]; rank++) h->by->scale(n, 1 / s[rank], y + rank * n);
     for (i = rank; i < n; i++) s[i] = 0;
     memset(y + rank * n, 0, (size_t)((n - rank) * n) * sizeof *y);
     return rank;
@@ -9393,14 +9387,14 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest);
     if (status != TN_OK || n == 0) return status;
     scale = tni_unit_scale(tni_largest(n, n, rm));
-    tni_scale_by(n * n, scale, r);
+    h->by->scale(n * n, scale, r);
     h->by->gemm(h, n, n, n, 1, rm, tni_turned(rm), 0, ym);
     if ((status = tni_eigh(h, n, y, s, left, rest)) != TN_OK) return status;
     for (i = 0; i < n / 2; i++) tni_swap(n, left + i * n, left + (n - 1 - i) * n);      /* the largest first */
     h->by->gemm(h, n, n, n, 1, lm, rm, 0, ym);
     if ((status = tni_jacobi(h, n, y, left, s)) != TN_OK) return status;
     rank = tni_svd_lengths(h, n, y, left, s);
-    tni_scale_by(n, 1 / scale, s);
+    h->by->scale(n, 1 / scale, s);
     tni_svd_polish(h, n, left, r, rest);
     h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the others */
@@ -10140,6 +10134,27 @@ static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char 
                     layer, name ? name : "", (long long)a, (long long)b);
 }
 
+/* What mlp, product and modifier layers ask of their output side; `out` gets its default. */
+static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
+                                      int64_t *out, bool none, bool bias)
+{
+    if (!name) name = "";
+    if (*out == 0) *out = none ? hidden : in;
+    if (*out < 0 || *out >= INT32_MAX || (none && *out != hidden))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", layer, name, (long long)*out,
+                        (long long)hidden, none ? ", but without a projection they are the same" : "");
+    if (!none || !bias) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", layer, name);
+}
+
+/* In an augmented layer the last columns of the matrices are its biases. */
+static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
+{
+    if (!augmented || !biased) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, bias and out_bias contradict it",
+                    layer, name ? name : "");
+}
+
 /* A layer is made whole or not at all: what a failed one has added since `before` goes again. */
 static tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
 {
@@ -10254,19 +10269,12 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     if (s != TN_OK) return s;
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
-    if (d->out == 0) d->out = d->no_projection ? d->hidden : d->in;
-    if (d->out < 0 || (d->no_projection && d->out != d->hidden))
-        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: out is %lld and hidden is %lld%s", name, (long long)d->out,
-                        (long long)d->hidden, d->no_projection ? ", but without a projection they are the same" : "");
+    s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
+    if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
         return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in,
                         (long long)d->out);
-    if (d->no_projection && d->out_bias)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: out_bias belongs to the projection, no_projection contradicts it", name);
-    if (d->augmented && (d->bias || d->out_bias))
-        return tni_fail(ctx, TN_ERR_ARG,
-                        "mlp %s: augmented holds the biases in the matrices, bias and out_bias contradict it", name);
-    return TN_OK;
+    return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
 }
 
 tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_mlp_desc *desc)
@@ -10319,20 +10327,6 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 
 /* ---- product -------------------------------------------------------------------- */
 
-/* What product and modifier layers ask of their output side; `out` gets its default. */
-static tn_status tni_projection_check(tn_ctx *ctx, const char *kind, const char *name, int64_t in, int64_t hidden,
-                                      int64_t *out, bool none, bool bias)
-{
-    if (*out == 0) *out = none ? hidden : in;
-    if (*out < 0 || *out >= INT32_MAX || (none && *out != hidden))
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", kind, name, (long long)*out,
-                        (long long)hidden, none ? ", but without a projection they are the same" : "");
-    if (none && bias)
-        return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", kind,
-                        name);
-    return TN_OK;
-}
-
 tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
 {
     int64_t         shape[3], before = tn_params_count(ps);
@@ -10349,12 +10343,9 @@ tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, co
     if (d.order < 1)
         return tni_fail(ctx, TN_ERR_ARG, "product %s: order %lld, but it must be at least 1", name ? name : "",
                         (long long)d.order);
-    if ((s = tni_projection_check(ctx, "product", name ? name : "", d.in, d.hidden, &d.out, d.no_projection,
-                                  d.out_bias)) != TN_OK) return s;
-    if (d.augmented && (d.bias || d.out_bias))
-        return tni_fail(ctx, TN_ERR_ARG,
-                        "product %s: augmented holds the biases in the matrices, bias and out_bias contradict it",
-                        name ? name : "");
+    s = tni_layer_projection(ctx, "product", name, d.in, d.hidden, &d.out, d.no_projection, d.out_bias);
+    if (s == TN_OK) s = tni_layer_augmented(ctx, "product", name, d.augmented, d.bias || d.out_bias);
+    if (s != TN_OK) return s;
     layer->desc = d;
     in = tni_init_or(d.init, TN_INIT_NORMAL, d.in + d.augmented);
     out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden + d.augmented);
@@ -10448,17 +10439,16 @@ static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier
                         (long long)d->rank, d->step);
     if ((unsigned)d->penalty > TN_PENALTY_L2)
         return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
-    return tni_projection_check(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
+    return tni_layer_projection(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
 }
 
 /* W, or A and B. */
 static bool tni_modifier_init_w(tn_params *ps, const char *name, tn_modifier *m, tn_init init)
 {
     const tn_modifier_desc *d = &m->desc;
-    if (d->rank == 0)
-        return (m->w = tni_layer_matrix(ps, name, "w", d->hidden, d->in,
-                                        tni_init_or(d->init_w, TN_INIT_ZERO, d->in))) != NULL;
-    m->wa = tni_layer_matrix(ps, name, "wa", d->hidden, d->rank, tni_init_or(d->init_w, TN_INIT_ZERO, d->rank));
+    const tn_init           zero = tni_init_or(d->init_w, TN_INIT_ZERO, d->rank > 0 ? d->rank : d->in);
+    if (d->rank == 0) return (m->w = tni_layer_matrix(ps, name, "w", d->hidden, d->in, zero)) != NULL;
+    m->wa = tni_layer_matrix(ps, name, "wa", d->hidden, d->rank, zero);
     if (m->wa) m->wb = tni_layer_matrix(ps, name, "wb", d->rank, d->in, init);
     return m->wb != NULL;
 }
@@ -11406,7 +11396,7 @@ static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, doub
                        tni_rows(to, j->n));
     else memcpy(to, z, sizeof *to * (size_t)(j->count * j->n));
     for (i = 0; i < j->count; i++)
-        if (tni_points_down(j->n, to + i * j->n, 1)) tni_scale_by(j->n, -1, to + i * j->n);
+        if (tni_points_down(j->n, to + i * j->n, 1)) host->by->scale(j->n, -1, to + i * j->n);
 }
 
 static void tni_eigen_task(void *arg, int64_t task, int worker)
