@@ -194,6 +194,7 @@ TN_API tn_status   tn_ctx_sync(tn_ctx *ctx);
 TN_API void        tn_ctx_reset(tn_ctx *ctx);
 /* The random stream starts again from this seed. */
 TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);
+/* What it holds and how it computes. Strings are constants of the program, never freed. */
 TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);
 TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);
@@ -202,8 +203,8 @@ TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);
 TN_API const char *tn_status_name(tn_status s);
 TN_API const char *tn_version(void);
 
-/* A mark inside the arena: what was made after it goes at its release, what was made before stays.
-   Not while recording. */
+/* A mark inside the arena: what was made after it goes at its release, what was made before stays. TN_ERR_ARG while
+   recording, and for a mark from before the last reset. */
 typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;
 TN_API tn_mark     tn_arena_mark(tn_ctx *ctx);
 TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
@@ -341,7 +342,8 @@ TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t c
 TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);
 TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error */
 
-/* Views: no bytes move. Arena headers over the same data. */
+/* Views: no bytes move. Arena headers over the same data. A negative axis counts from the last, here and in all that
+   takes one. tn_slice takes [start,stop), 0 <= start <= stop <= extent. */
 TN_API tn_tensor *tn_slice(tn_tensor *t, int axis, int64_t start, int64_t stop);
 TN_API tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, int64_t step); /* step < 0 too */
 TN_API tn_tensor *tn_transpose(tn_tensor *t, int axis_a, int axis_b);
@@ -542,7 +544,9 @@ TN_API double    tn_effective_rank(const double *values, int64_t n);
 /* ======================================================================
    >>layers   parameters by name, and the layers that own them
    A layer's init makes its parameters in a tn_params under "name.w" and fills the struct; forward
-   reads the struct. Gradients come from the ops.
+   reads the struct. Gradients come from the ops. Tensors in the struct belong to the tn_params. An init
+   that fails adds no parameter and leaves the struct zeroed: TN_ERR_SHAPE for extents below 1 or of
+   2^31 - 1 and more, TN_ERR_ARG for a desc that contradicts itself or a name that is taken.
    ====================================================================== */
 
 typedef struct tn_param {
@@ -568,11 +572,12 @@ typedef enum tn_init_rule {
    width of a uniform). fan_in, fan_out: 0 takes them from the last two extents. */
 typedef struct tn_init { tn_init_rule rule; double std; int64_t fan_in, fan_out; } tn_init;
 
+/* A set of parameters, empty. It owns them, and lives until tn_params_destroy or the end of the context; NULL on error. */
 TN_API tn_params *tn_params_create(tn_ctx *ctx);
 TN_API void       tn_params_destroy(tn_params *params);
 TN_API tn_ctx    *tn_params_ctx(const tn_params *params);
 TN_API int64_t    tn_params_count(const tn_params *params);
-TN_API int64_t    tn_params_elements(const tn_params *params);
+TN_API int64_t    tn_params_elements(const tn_params *params);              /* numbers in all of them together */
 TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* in the order of their making  */
 TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* NULL when there is none       */
 /* A parameter of the context's dtype. The name is copied and must be new. NULL on error. */
@@ -645,7 +650,7 @@ typedef struct tn_norm {
     tn_tensor *bias;            /* [dim], zeros at first; NULL in RMSNorm            */
 } tn_norm;
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
-TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);
+TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
 /* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) -------------
    One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear). */
@@ -848,7 +853,7 @@ TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
 /* ---- spectra and the space they belong to ----------------------------------- */
 typedef struct tn_spectrum {
-    int64_t    outputs, count;
+    int64_t    outputs, count;              /* matrices, values of each                                               */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
     tn_tensor *norm;                        /* [outputs] |Q_o|_F, the root of the sum of all l^2, known or not        */
     tn_tensor *rank_low, *rank_high;        /* [outputs] between these lies (sum |l|)^2 / sum l^2 of all l            */
@@ -858,17 +863,23 @@ typedef struct tn_spectrum {
    zero), and its effective rank: rank_low = rank_high where all are there. Some leave an interval: what is missing of the
    norm's square, the norm being known from the factors, is shared by values no larger than the last. Order 2 only.
    The numbers belong to the space of the operator's inputs: tn_cp_from_stack without the embedding gives the
-   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not. */
+   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not.
+   Owned tensors: tn_spectrum_destroy. On failure all are NULL; errors are those of tn_cp_eigen_all.
+   Spectra of bilinear layers, and how few values of each count: Pearce et al. 2024; docs/math.md 10 */
 TN_API tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out);
 TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
-/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in] (of [x;1] where the operator has the constant one). Its
-   interaction matrices S^1/2 Q S^1/2 have the same eigenvalues in all coordinates, and what the data hardly reach
-   counts little. `constant` is clear, as no element of z is the one. TN_ERR_ARG where S is not positive semidefinite. */
+/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in], the second moment of the inputs (of [x;1] where the
+   operator has the constant one). Its interaction matrices S^1/2 Q S^1/2 have the eigenvalues of S Q: what x^T Q x
+   does on inputs of that moment. They are the same in all coordinates, their sum is the mean of x^T Q x, and what
+   the data hardly reach counts little. Any order, all inputs of equal length. `constant` is clear, as no element of
+   z is the one. TN_ERR_SHAPE where s is of another size, TN_ERR_ARG where it is not positive semidefinite,
+   TN_ERR_NONFINITE. docs/math.md 12 */
 TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
 
 /* ---- comparing ----------------------------------------------------------- */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
-   Orders 1 and 2, equal input lengths. O(h h' n), no tensor is formed. */
+   Orders 1 and 2. O(h h' n), no tensor is formed. Operators of one context: TN_ERR_ARG; with the same order, input
+   lengths and `constant`: TN_ERR_SHAPE. So do all below. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
 /* The cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
 TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
@@ -890,6 +901,7 @@ typedef struct tn_schedule {
     int64_t          warmup, total;
     double           floor;
 } tn_schedule;
+/* Step 0 is the first. A NULL schedule gives 1. */
 TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);
 
 typedef enum tn_optim_kind {
@@ -910,7 +922,8 @@ typedef struct tn_optim_desc {
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
-/* Of these parameters, also those added later. When they are destroyed a step is an error (TN_ERR_ARG). */
+/* Of these parameters, also those added later. When they are destroyed a step is an error (TN_ERR_ARG). A NULL desc
+   means AdamW with all defaults. Lives until tn_optim_destroy or the end of the context; NULL on error. */
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
 /* One update from the gradients, which are zero afterwards. While the context holds an error nothing is updated, nor
@@ -1044,7 +1057,9 @@ typedef struct tn_image {
     uint8_t *pixels;                /* [height,width,3]: sRGB bytes, top row first */
 } tn_image;
 
-/* A white picture. It lives until tn_image_destroy or the end of the context; NULL is fine. */
+/* A white picture. It, and every figure below, lives until tn_image_destroy (NULL is fine) or the end of the context.
+   All that give one give NULL on error: TN_ERR_SHAPE for sizes that fit no memory, TN_ERR_ARG for a desc that
+   contradicts itself. */
 TN_API tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height);
 TN_API void      tn_image_destroy(tn_image *image);
 /* PNG goes through stb_image_write, when the file with the implementation includes it before tensornet.h;
@@ -1131,6 +1146,7 @@ typedef struct tn_plot_desc {
     int     scale;                  /* 0: 1                                                           */
 } tn_plot_desc;
 
+/* series [count] in one pair of axes, the first undermost. A NULL desc means all defaults. */
 TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc);
 
 #ifdef __cplusplus
