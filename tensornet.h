@@ -56,7 +56,7 @@
        TN_ASSERT(condition)      default: nothing
        TN_NO_STDIO               no paths and no stdio; memory and callbacks remain
        TN_NO_THREADS             no OpenMP even where it is compiled in
-       TN_USE_BLAS               large products, eigh and SVD by BLAS and LAPACK (link them); equal bits are its own affair then
+       TN_USE_BLAS               large products, eigh and SVD by BLAS and LAPACK (link them); equal bits are their affair
        TN_DEBUG                  the dead tensors of a reset arena are told from live ones, their numbers are NaN
        TN_ALLOW_FAST_MATH        compile under -ffast-math all the same: what is said of bits and NaN then fails
 
@@ -127,12 +127,12 @@ typedef enum tn_dtype {
 
 typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
-/* How the cpu backend multiplies large F32 matrices. The others split each number into bfloat16 parts and sum products of parts in
-   F32. They run where the processor has a unit that gains by it: AMX-BF16 for all, AVX512_BF16 for TN_GEMM_BF16 alone; elsewhere
-   they are F32, which is at least as exact, and the log says so once. F64 contexts and small shapes ignore the setting. Errors:
-   Frobenius norm of the difference over that of the product, for numbers drawn evenly from [-1,1), measured at depth 1000.
-   Infinities, NaN and numbers of 2^48 and more are multiplied as in F32. Parts and products of parts below 2^-126 count as zero: an
-   error of at most that much each. */
+/* How the cpu backend multiplies large F32 matrices. The others split each number into bfloat16 parts and sum products
+   of parts in F32. They run where the processor has a unit that gains by it: AMX-BF16 for all, AVX512_BF16 for
+   TN_GEMM_BF16 alone; elsewhere they are F32, which is at least as exact, and the log says so once. F64 contexts and
+   small shapes ignore the setting. Errors: Frobenius norm of the difference over that of the product, for numbers drawn
+   evenly from [-1,1), measured at depth 1000. Infinities, NaN and numbers of 2^48 and more are multiplied as in F32.
+   Parts and products of parts below 2^-126 count as zero: an error of at most that much each. */
 typedef enum tn_gemm_precision {
     TN_GEMM_F32 = 0,     /* 4e-7                                                        */
     TN_GEMM_BF16,        /* 2e-3: one part                                              */
@@ -194,6 +194,7 @@ TN_API tn_status   tn_ctx_sync(tn_ctx *ctx);
 TN_API void        tn_ctx_reset(tn_ctx *ctx);
 /* The random stream starts again from this seed. */
 TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);
+/* What it holds and how it computes. Strings are constants of the program, never freed. */
 TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);
 TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);
@@ -202,8 +203,8 @@ TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);
 TN_API const char *tn_status_name(tn_status s);
 TN_API const char *tn_version(void);
 
-/* A mark inside the arena: what was made after it goes at its release, what was made before stays.
-   Not while recording. */
+/* A mark inside the arena: what was made after it goes at its release, what was made before stays. TN_ERR_ARG while
+   recording, and for a mark from before the last reset. */
 typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;
 TN_API tn_mark     tn_arena_mark(tn_ctx *ctx);
 TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
@@ -341,7 +342,8 @@ TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t c
 TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);
 TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error */
 
-/* Views: no bytes move. Arena headers over the same data. */
+/* Views: no bytes move. Arena headers over the same data. A negative axis counts from the last, here and in all that
+   takes one. tn_slice takes [start,stop), 0 <= start <= stop <= extent. */
 TN_API tn_tensor *tn_slice(tn_tensor *t, int axis, int64_t start, int64_t stop);
 TN_API tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, int64_t step); /* step < 0 too */
 TN_API tn_tensor *tn_transpose(tn_tensor *t, int axis_a, int axis_b);
@@ -388,17 +390,19 @@ TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
 /* rows of a table.   table [v,d]  ids I32 [..] -> [..,d]   an id outside [0,v) gives zeros and an error at sync */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
-/* x / sqrt(mean x^2 + eps) * gain.   gain [c] or NULL; eps >= 0, and with 0 a row of zeros gives NaN.   Zhang & Sennrich 2019 */
+/* x / sqrt(mean x^2 + eps) * gain.   gain [c] or NULL; eps >= 0, and with 0 a row of zeros gives NaN.
+   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
-/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL; eps >= 0, and with 0 a row of
-   equal numbers gives NaN.   Ba, Kiros & Hinton 2016 */
+/* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL; eps >= 0, and with 0
+   a row of equal numbers gives NaN.   Ba, Kiros & Hinton 2016 */
 TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
 /* Act only while recording; else they return x. */
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal            */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /* inverted: kept / (1-p)      */
-/* The product of a chain of matrices, m [b,n,d,d], n >= 1, with its scale apart, so that long chains neither overflow nor vanish:
-   M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   y [b,d,d] of Frobenius norm 1; log_norm [b], or NULL if not wanted.
-   Where the product is zero y is zero, log_norm -inf and the gradient zero. Matrix product states: Stoudenmire & Schwab 2016 */
+/* The product of a chain of matrices, m [b,n,d,d], n >= 1, with its scale apart, so that long chains neither overflow
+   nor vanish: M[b,0] M[b,1] ... M[b,n-1] = exp(log_norm[b]) y[b].   y [b,d,d] of Frobenius norm 1; log_norm [b], or NULL
+   if not wanted. Where the product is zero y is zero, log_norm -inf and the gradient zero.
+   Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
@@ -491,7 +495,8 @@ TN_API void      tn_svd_destroy(tn_svd_result *r);
 
 /* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- */
 
-/* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the search. */
+/* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the
+   search. */
 typedef tn_status (*tn_matvec_fn)(void *user, int64_t count, const double *x, double *y);
 
 typedef enum tn_lanczos_end {
@@ -529,7 +534,8 @@ typedef struct tn_lanczos_result {
    looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not.
    Values that are crowded when measured by |A|, as the smallest of a positive matrix often are, come slowly: give such
    a search a larger basis, or the products of the inverse. */
-TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc);
+TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user,
+                            const tn_lanczos_desc *desc);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
 
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
@@ -538,7 +544,9 @@ TN_API double    tn_effective_rank(const double *values, int64_t n);
 /* ======================================================================
    >>layers   parameters by name, and the layers that own them
    A layer's init makes its parameters in a tn_params under "name.w" and fills the struct; forward
-   reads the struct. Gradients come from the ops.
+   reads the struct. Gradients come from the ops. Tensors in the struct belong to the tn_params. An init
+   that fails adds no parameter and leaves the struct zeroed: TN_ERR_SHAPE for extents below 1 or of
+   2^31 - 1 and more, TN_ERR_ARG for a desc that contradicts itself or a name that is taken.
    ====================================================================== */
 
 typedef struct tn_param {
@@ -564,11 +572,12 @@ typedef enum tn_init_rule {
    width of a uniform). fan_in, fan_out: 0 takes them from the last two extents. */
 typedef struct tn_init { tn_init_rule rule; double std; int64_t fan_in, fan_out; } tn_init;
 
+/* A set of parameters, empty. It owns them, and lives until tn_params_destroy or the end of the context; NULL on error. */
 TN_API tn_params *tn_params_create(tn_ctx *ctx);
 TN_API void       tn_params_destroy(tn_params *params);
 TN_API tn_ctx    *tn_params_ctx(const tn_params *params);
 TN_API int64_t    tn_params_count(const tn_params *params);
-TN_API int64_t    tn_params_elements(const tn_params *params);
+TN_API int64_t    tn_params_elements(const tn_params *params);              /* numbers in all of them together */
 TN_API tn_param  *tn_params_at(tn_params *params, int64_t i);              /* in the order of their making  */
 TN_API tn_param  *tn_params_find(tn_params *params, const char *name);     /* NULL when there is none       */
 /* A parameter of the context's dtype. The name is copied and must be new. NULL on error. */
@@ -590,7 +599,8 @@ TN_API tn_status  tn_params_tie(tn_params *params, const char *name, const char 
    another dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
 TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
 /* In a copied struct of layers, of `bytes` bytes: every pointer to the value of a parameter of `from` becomes the one to
-   the parameter of the same name in `to`. Returns how many there were; nothing is changed and -1 returned where `to` lacks one.
+   the parameter of the same name in `to`. Returns how many there were; nothing is changed and -1 returned where `to`
+   lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
 
@@ -640,7 +650,7 @@ typedef struct tn_norm {
     tn_tensor *bias;            /* [dim], zeros at first; NULL in RMSNorm            */
 } tn_norm;
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
-TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);
+TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
 /* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) -------------
    One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear). */
@@ -701,8 +711,8 @@ TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_te
 
 /* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself -----------------------------------------------
    What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
-   formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began, but for weight decay. Weights start normal with 1/n^2, which
-   gives outputs of variance 1. */
+   formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began, but for weight decay. Weights start
+   normal with 1/n^2, which gives outputs of variance 1. */
 typedef struct tn_quadratic_desc {
     int64_t in, out;            /* required                                                        */
     bool    bias;               /* the layer works on [x;1]: T has a linear and a constant part    */
@@ -837,12 +847,13 @@ TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
 TN_API void      tn_eigen_destroy(tn_eigen *e);
 /* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2 */
 TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant);
-/* The same from an operator's own pairs. k = 0 is the zero operator here, where a count of 0 above means all. Order 2 only. */
+/* The same from an operator's own pairs. k = 0 is the zero operator here, where a count of 0 above means all.
+   Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
 /* ---- spectra and the space they belong to ----------------------------------- */
 typedef struct tn_spectrum {
-    int64_t    outputs, count;
+    int64_t    outputs, count;              /* matrices, values of each                                               */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
     tn_tensor *norm;                        /* [outputs] |Q_o|_F, the root of the sum of all l^2, known or not        */
     tn_tensor *rank_low, *rank_high;        /* [outputs] between these lies (sum |l|)^2 / sum l^2 of all l            */
@@ -852,17 +863,23 @@ typedef struct tn_spectrum {
    zero), and its effective rank: rank_low = rank_high where all are there. Some leave an interval: what is missing of the
    norm's square, the norm being known from the factors, is shared by values no larger than the last. Order 2 only.
    The numbers belong to the space of the operator's inputs: tn_cp_from_stack without the embedding gives the
-   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not. */
+   hidden space, where they depend on the choice of coordinates, with it the input space, where they do not.
+   Owned tensors: tn_spectrum_destroy. On failure all are NULL; errors are those of tn_cp_eigen_all.
+   Spectra of bilinear layers, and how few values of each count: Pearce et al. 2024; docs/math.md 10 */
 TN_API tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out);
 TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
-/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in] (of [x;1] where the operator has the constant one). Its
-   interaction matrices S^1/2 Q S^1/2 have the same eigenvalues in all coordinates, and what the data hardly reach
-   counts little. `constant` is clear, as no element of z is the one. TN_ERR_ARG where S is not positive semidefinite. */
+/* The data metric: z -> cp(S^1/2 z), S = E[x x^T] [in,in], the second moment of the inputs (of [x;1] where the
+   operator has the constant one). Its interaction matrices S^1/2 Q S^1/2 have the eigenvalues of S Q: what x^T Q x
+   does on inputs of that moment. They are the same in all coordinates, their sum is the mean of x^T Q x, and what
+   the data hardly reach counts little. Any order, all inputs of equal length. `constant` is clear, as no element of
+   z is the one. TN_ERR_SHAPE where s is of another size, TN_ERR_ARG where it is not positive semidefinite,
+   TN_ERR_NONFINITE. docs/math.md 12 */
 TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
 
 /* ---- comparing ----------------------------------------------------------- */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
-   Orders 1 and 2, equal input lengths. O(h h' n), no tensor is formed. */
+   Orders 1 and 2. O(h h' n), no tensor is formed. Operators of one context: TN_ERR_ARG; with the same order, input
+   lengths and `constant`: TN_ERR_SHAPE. So do all below. */
 TN_API tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b);
 /* The cosines of all pairs, G[o,o'] / (|S_o| |S'_o'|); NaN where an output is zero: [out_a,out_b]. */
 TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
@@ -884,6 +901,7 @@ typedef struct tn_schedule {
     int64_t          warmup, total;
     double           floor;
 } tn_schedule;
+/* Step 0 is the first. A NULL schedule gives 1. */
 TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);
 
 typedef enum tn_optim_kind {
@@ -904,7 +922,8 @@ typedef struct tn_optim_desc {
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
-/* Of these parameters, also those added later. When they are destroyed a step is an error (TN_ERR_ARG). */
+/* Of these parameters, also those added later. When they are destroyed a step is an error (TN_ERR_ARG). A NULL desc
+   means AdamW with all defaults. Lives until tn_optim_destroy or the end of the context; NULL on error. */
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
 /* One update from the gradients, which are zero afterwards. While the context holds an error nothing is updated, nor
@@ -988,7 +1007,8 @@ typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;
 typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of metadata */
 
 /* Tensors are written in their own dtype, wide ones first, so that all are aligned. Names differ from each other. */
-TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count,
+                                      const tn_note *notes, int64_t note_count);
 
 /* The parameters of a model, by name. Reading sets all of them or none (unless a device fails halfway): each must be in
    the file with its shape. */
@@ -1037,7 +1057,9 @@ typedef struct tn_image {
     uint8_t *pixels;                /* [height,width,3]: sRGB bytes, top row first */
 } tn_image;
 
-/* A white picture. It lives until tn_image_destroy or the end of the context; NULL is fine. */
+/* A white picture. It, and every figure below, lives until tn_image_destroy (NULL is fine) or the end of the context.
+   All that give one give NULL on error: TN_ERR_SHAPE for sizes that fit no memory, TN_ERR_ARG for a desc that
+   contradicts itself. */
 TN_API tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height);
 TN_API void      tn_image_destroy(tn_image *image);
 /* PNG goes through stb_image_write, when the file with the implementation includes it before tensornet.h;
@@ -1074,7 +1096,8 @@ typedef struct tn_matrix_desc {
 } tn_matrix_desc;
 
 /* values [rows,columns], row-major */
-TN_API tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_matrix_desc *desc);
+TN_API tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns,
+                                 const tn_matrix_desc *desc);
 TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* rank 0, 1, 2 */
 
 /* ---- a grid of matrices ---------------------------------------------------- */
@@ -1092,7 +1115,8 @@ typedef struct tn_tiles_desc {
 } tn_tiles_desc;
 
 /* values [count,height,width] */
-TN_API tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width, const tn_tiles_desc *desc);
+TN_API tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
+                                const tn_tiles_desc *desc);
 TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* rank 3 */
 
 /* ---- curves and spectra ------------------------------------------------------ */
@@ -1122,6 +1146,7 @@ typedef struct tn_plot_desc {
     int     scale;                  /* 0: 1                                                           */
 } tn_plot_desc;
 
+/* series [count] in one pair of axes, the first undermost. A NULL desc means all defaults. */
 TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc);
 
 #ifdef __cplusplus
@@ -1140,7 +1165,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 
 #ifdef __FAST_MATH__
 #ifndef TN_ALLOW_FAST_MATH
-#error "tensornet.h promises the same bits on every run and sees NaN: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
+#error "tensornet.h promises equal bits and sees NaN: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
 #endif
 #endif
 
@@ -1879,7 +1904,8 @@ static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t 
 #else
 #define TNI_NEON 0
 #endif
-#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2     /* the x87 mixes with no vector */
+/* The x87 mixes with no vector. */
+#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
 #else
 #define TNI_PLAIN_BYTES 0               /* none: one number at a time */
@@ -2122,7 +2148,7 @@ static void tni_copy_task(void *arg, int64_t task, int worker)
 }
 
 /* Where the lines of x run across those of y: squares, turned in a buffer, so that each cache line is met once. */
-typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;   /* y's lines, x's step in them */
+typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;  /* y's lines, x's step there */
 
 static void tni_turn_task(void *arg, int64_t task, int worker)
 {
@@ -2137,9 +2163,11 @@ static void tni_turn_task(void *arg, int64_t task, int worker)
         for (k = 0; k < p->length; k += n) {
             n = tni_min(TNI_CPU_STRIP, p->length - k);
             for (r = 0; r < n; r++)
-                tni_copy_line(square + r * size, TNI_CPU_STRIP, (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
+                tni_copy_line(square + r * size, TNI_CPU_STRIP,
+                              (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
             for (r = 0; r < rows; r++)
-                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1, square + r * TNI_CPU_STRIP * size, 1, n, size);
+                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1,
+                              square + r * TNI_CPU_STRIP * size, 1, n, size);
         }
     }
 }
@@ -2203,7 +2231,8 @@ typedef struct tni_host {               /* who computes, with which threads, and
 
 struct tni_algebra {
     /* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. */
-    void   (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta, tni_mat c);
+    void   (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta,
+                   tni_mat c);
     double (*dot)(int64_t n, const double *x, const double *y);
     void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x              */
     void   (*scale)(int64_t n, double alpha, double *x);
@@ -2227,21 +2256,25 @@ struct tni_algebra {
 #ifdef __cplusplus
 extern "C" {
 #endif
-extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha, const float *a,
-                   const int *lda, const float *b, const int *ldb, const float *beta, float *c, const int *ldc, size_t, size_t);
-extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha, const double *a,
-                   const int *lda, const double *b, const int *ldb, const double *beta, double *c, const int *ldc, size_t, size_t);
+extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
+                   const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
+                   const int *ldc, size_t, size_t);
+extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha,
+                   const double *a, const int *lda, const double *b, const int *ldb, const double *beta, double *c,
+                   const int *ldc, size_t, size_t);
 extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
                     const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
-extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u, const int *ldu,
-                    double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info, size_t);
+extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
+                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info,
+                    size_t);
 #ifdef __cplusplus
 }
 #endif
 #define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
 #define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
 
-/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed? 0: neither. */
+/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
+   0: neither. */
 static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
 {
     const bool by_columns = row == 1 && col >= rows;
@@ -2250,9 +2283,11 @@ static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, 
     return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
 }
 
-/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does not pay. */
-static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row, int64_t a_col,
-                          const void *b, int64_t b_row, int64_t b_col, double beta, void *c, int64_t c_row, int64_t c_col)
+/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
+   not pay. */
+static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
+                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
+                          int64_t c_row, int64_t c_col)
 {
     int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
     char  ta, tb;
@@ -2263,9 +2298,11 @@ static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
     tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
     if (!ta || !tb) return false;
     if (dtype == TN_F64)
-        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda, &beta, (double *)c, &ldc, 1, 1);
+        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
+               &beta, (double *)c, &ldc, 1, 1);
     else
-        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda, &beta32, (float *)c, &ldc, 1, 1);
+        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda,
+               &beta32, (float *)c, &ldc, 1, 1);
     return true;
 }
 #endif
@@ -2531,7 +2568,8 @@ typedef struct TNI_T(gemm) {
     tn_task_fn      few;                               /* the task, where C has few rows */
 } TNI_T(gemm);
 
-/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written to c. */
+/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written
+   to c. */
 typedef struct TNI_T(tile) {
     const TNI_REAL *a, *b, *from;
     TNI_REAL       *c;
@@ -2541,7 +2579,8 @@ typedef struct TNI_T(tile) {
 
 static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
 
-/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is padded.) */
+/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is
+   padded.) */
 #if TNI_LEVEL == 2
 #define TNI_LAST(t)                ((t)->last)
 #define TNI_LOAD_SOME(p, k)        TNI_MM(maskz_loadu)(TNI_SOME(k), p)
@@ -2655,7 +2694,8 @@ TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
 TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride)
 {
 #if TNI_NEON && TNI_BITS == 32
-    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride), r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
+    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride);
+    float32x4_t r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
     float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
     vst1q_f32(dst, vzip1q_f32(a0, a1));
     vst1q_f32(dst + width, vzip2q_f32(a0, a1));
@@ -2666,7 +2706,8 @@ TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, 
     vst1q_f64(dst, vzip1q_f64(r0, r1));
     vst1q_f64(dst + width, vzip2q_f64(r0, r1));
 #elif TNI_BITS == 32
-    __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride), r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
+    __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride);
+    __m128 r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
     _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
     _mm_storeu_ps(dst, r0);
     _mm_storeu_ps(dst + width, r1);
@@ -2681,7 +2722,8 @@ TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, 
 #endif
 
 /* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
-TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes, int64_t depth)
+TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
+                           int64_t depth)
 {
     int64_t d = 0;
     int     lane = 0, k;
@@ -2715,7 +2757,8 @@ TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_
             end = tni_min(start + 64, depth);
             for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
                 const TNI_REAL *from = src + lane * stride;
-                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS) TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
+                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS)
+                    TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
                 for (; d < end; d++)
                     for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
             }
@@ -2735,7 +2778,10 @@ enum {
 };
 
 /* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Ten: slower.) */
-TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g) { return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group)); }
+TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g)
+{
+    return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group));
+}
 
 TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
 {
@@ -2744,7 +2790,8 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
     int64_t         d, i;
     if (g->a_row == 1 && end - row == TNI_T(gemm_group) * TNI_MR) {
         for (d = 0; d < g->depth; d++, from += g->a_col, to += TNI_MR)
-            for (i = 0; i < TNI_T(gemm_group); i++) memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
+            for (i = 0; i < TNI_T(gemm_group); i++)
+                memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
         return;
     }
     for (; row < end; row += TNI_MR, from += TNI_MR * g->a_row, to += TNI_MR * g->depth)
@@ -2755,7 +2802,8 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
 TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 {
     const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_group) * TNI_MR, at = (g->packed_b + task - in_a) * TNI_NR;
+    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_group) * TNI_MR;
+    const int64_t      at = (g->packed_b + task - in_a) * TNI_NR;
     (void)worker;
     if (task < in_a) TNI_T(gemm_pack_a)(g, task * rows, tni_min(g->rows, (task + 1) * rows));
     else TNI_T(panel)(g->panels_b + at * g->depth, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row,
@@ -2763,7 +2811,8 @@ TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
 }
 
 /* One vector of C = alpha sums + beta C + bias. */
-TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias, int k)
+TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias,
+                                   int k)
 {
     TNI_V v = TNI_LOAD(sums, TNI_W) * TNI_SET(alpha);
     if (beta != 0) v = TNI_FMA(TNI_SET(beta), TNI_LOAD(c, k), v);
@@ -2789,7 +2838,8 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
         TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
         for (q = 0; q < cols; q++, c += g->c_col)
             for (r = 0; r < rows; r += TNI_W)
-                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL, TNI_T(lanes)(rows - r));
+                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
+                                   TNI_T(lanes)(rows - r));
     } else
         for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
             for (q = 0; q < cols; q++) {
@@ -2870,16 +2920,19 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW, same_set = TNI_MR > 8 && g->rows > 8 && g->a_row * size % 4096 == 0;
+    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW;
+    const bool    same_set = TNI_MR > 8 && g->rows > 8 && g->a_row * size % 4096 == 0;
     const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
     const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
     g->panels_i = tni_ceil_div(g->rows, TNI_MR);
     g->panels_j = tni_ceil_div(g->cols, TNI_NR);
     g->packed_a = few_columns || shallow ? g->panels_i : 0;
-    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;   /* only whole vectors are read */
+    /* of a B that is not packed only whole vectors are read */
+    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
     g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
     tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
-    tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)), TNI_T(gemm_part), g);
+    tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)),
+                     TNI_T(gemm_part), g);
 }
 
 /* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
@@ -2966,7 +3019,8 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int6
 #define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
     TNI_DOTS(TNI_BEGIN)
     for (d = 0; d < whole; d += TNI_W) {
-        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W), y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
+        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W);
+        TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
         TNI_DOTS(TNI_WHOLE)
     }
     if (d < depth) {
@@ -3066,7 +3120,8 @@ TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
    want some depth: what they spend at its end grows with the rows, what packing B would cost does not. */
 TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t bytes)
 {
-    const bool deep = g->m == 1 || g->k >= 4 * TNI_W, fits = g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL);
+    const bool deep = g->m == 1 || g->k >= 4 * TNI_W;
+    const bool fits = g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL);
     if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
     if (g->b_row == 1 && g->m <= dots && deep && fits) return TNI_T(gemm_dots);
     return NULL;
@@ -3082,7 +3137,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     }
     g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
     g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
-    do {                                                    /* as deep as the tiles: rounding errors grow with the length of a sum */
+    do {                                            /* as deep as the tiles: rounding errors grow with the length of a sum */
         TNI_T(gemm) slab = *g;
         slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
         tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
@@ -3211,7 +3266,8 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     double         work;
     tni_pass       p;
     if (batch == 0 || m == 0 || c->out[0].shape[2] == 0) return TN_OK;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1] && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;
         batch = 1;
     }
@@ -3269,7 +3325,11 @@ TNI_INLINE void TNI_T(chain_4x2)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL 
         TNI_CHAIN_TWO(TNI_X)
 #undef TNI_X
     }
-#define TNI_X(r) { TNI_REAL *to = out + tni_min(i + r, d - 1) * d; TNI_STORE(to, x##r, TNI_W); TNI_STORE(to + TNI_W, y##r, lanes); }
+#define TNI_X(r) { \
+        TNI_REAL *to = out + tni_min(i + r, d - 1) * d; \
+        TNI_STORE(to, x##r, TNI_W); \
+        TNI_STORE(to + TNI_W, y##r, lanes); \
+    }
     TNI_CHAIN_TWO(TNI_X)
 #undef TNI_X
 }
@@ -3307,8 +3367,9 @@ TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
     return total;
 }
 
-/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most products of a
-   chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay zeros, an infinity makes NaN. */
+/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most
+   products of a chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay
+   zeros, an infinity makes NaN. */
 TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 {
     const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
@@ -3344,7 +3405,8 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
     const tn_call  *c = ((const tni_pass *)arg)->call;
     int64_t         j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data + task * n * dd;
-    TNI_REAL       *y = (TNI_REAL *)c->out[0].data + task * (dd + 1), *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data + task * (dd + 1), *p = (TNI_REAL *)c->out[1].data,
+                   *v = (TNI_REAL *)c->out[2].data;
     TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work, *from;
     double          log_norm = 0;
     (void)worker;
@@ -3373,7 +3435,8 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
 {
     const tn_call  *c = ((const tni_pass *)arg)->call;
     int64_t         i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d, first = task * n, last = first + n - 1;
-    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data, *v = (const TNI_REAL *)c->in[2].data;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
+                   *v = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
     TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd, *swap;
     double          scale = -log((double)v[last]);
@@ -3686,7 +3749,7 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
     case TN_ACT_ROUND:
         *slope = one;
         s = TNI_ABS(x);
-        s = TNI_PICK(s < TNI_SET(8388608.0f), s + TNI_SET(8388608.0f) - TNI_SET(8388608.0f), s);   /* 2^23: an odd ulp is 1 */
+        s = TNI_PICK(s < TNI_SET(8388608.0f), s + TNI_SET(8388608.0f) - TNI_SET(8388608.0f), s);  /* 2^23: odd ulps are 1 */
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     default:
         *slope = one;
@@ -3854,7 +3917,8 @@ TNI_FAST void TNI_T(mul_task)(void *arg, int64_t task, int worker)
         for (i = 0; i < n; i += TNI_W) {
             int    k = TNI_T(lanes)(n - i);
             float *y = TNI_OUT(0) + at[0] + i;
-            TNI_V  v = f0 * TNI_T(along)(TNI_IN(0) + at[1], l->step[1], i, k) * TNI_T(along)(TNI_IN(1) + at[2], l->step[2], i, k);
+            TNI_V  v = f0 * TNI_T(along)(TNI_IN(0) + at[1], l->step[1], i, k)
+                     * TNI_T(along)(TNI_IN(1) + at[2], l->step[2], i, k);
             if (add) v = v + TNI_LOAD(y, k);
             TNI_STORE(y, v, k);
         }
@@ -3864,7 +3928,8 @@ TNI_FAST void TNI_T(mul_task)(void *arg, int64_t task, int worker)
 TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_lines l = tni_lines_of(&c->out[0], &c->in[0], c->n_in > 1 ? &c->in[1] : NULL);
-    if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1)) return tni_reference_run(cpu, c);
+    if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1))
+        return tni_reference_run(cpu, c);
     return tni_line_pass_run(cpu, c, &l, c->kernel == TN_KERNEL_ADD ? TNI_T(add_task) : TNI_T(mul_task));
 }
 
@@ -3936,9 +4001,11 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
     if (l->rank == 0 && l->step[0] == 0) {
         int64_t parts = tni_pass_run(&p.pass, l->length, 1, TNI_CPU_PARTS, TNI_T(sum_all_task));
         TNI_T(sum_store)(c, 0, tni_parts_sum(cpu, parts));
-    } else if (l->rank == 1 && l->step[0] == 0 && l->strides[0][0] != 0) tni_pass_run(&p.pass, l->shape[0], l->length, INT64_MAX, TNI_T(sum_rows_task));
+    } else if (l->rank == 1 && l->step[0] == 0 && l->strides[0][0] != 0)
+        tni_pass_run(&p.pass, l->shape[0], l->length, INT64_MAX, TNI_T(sum_rows_task));
     else if (l->rank == 1 && l->strides[0][0] == 0 && l->step[0] == 1)
-        tni_pass_run(&p.pass, tni_ceil_div(l->length, 2 * TNI_W), 2 * TNI_W * l->shape[0], INT64_MAX, TNI_T(sum_columns_task));
+        tni_pass_run(&p.pass, tni_ceil_div(l->length, 2 * TNI_W), 2 * TNI_W * l->shape[0], INT64_MAX,
+                     TNI_T(sum_columns_task));
     else return tni_reference_run(cpu, c);
     return TN_OK;
 }
@@ -3968,6 +4035,18 @@ TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
             if (w) v = v * TNI_LOAD(w + i, k);
             TNI_STORE(y + i, v, k);
         }
+    }
+}
+
+/* to[C] += the sum of the tasks' shares, which lie `stride` apart. */
+TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int64_t stride, int64_t C)
+{
+    int64_t i, q;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V sum = TNI_SET(0.0f);
+        for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * stride + i, k);
+        TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
     }
 }
 
@@ -4012,20 +4091,14 @@ TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
 TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts, i, q;
+    int64_t       parts;
     tni_pass      p;
     float        *dw = c->n_out > 1 ? TNI_OUT(1) : NULL;
-    const float  *part = (const float *)(void *)cpu->blocks;
     if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return tni_reference_run(cpu, c);
     p.cpu = cpu;
     p.call = c;
     parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(rmsnorm_backward_task));
-    for (i = 0; dw && i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V sum = TNI_SET(0.0f);
-        for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * C + i, k);
-        TNI_STORE(dw + i, TNI_LOAD(dw + i, k) + sum, k);
-    }
+    if (dw) TNI_T(add_parts)(dw, (const float *)(void *)cpu->blocks, parts, C, C);
     return TN_OK;
 }
 
@@ -4116,7 +4189,7 @@ TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker
 TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts, i, q, which;
+    int64_t       parts, which;
     tni_pass      p;
     if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return tni_reference_run(cpu, c);
     p.cpu = cpu;
@@ -4124,13 +4197,7 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
     for (which = 0; which < 2; which++) {
         const float *part = (const float *)(void *)cpu->blocks + which * C;
-        float       *to = TNI_OUT(1 + which);
-        for (i = 0; to && i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V sum = TNI_SET(0.0f);
-            for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * 2 * C + i, k);
-            TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
-        }
+        if (TNI_OUT(1 + which)) TNI_T(add_parts)(TNI_OUT(1 + which), part, parts, 2 * C, C);
     }
     return TN_OK;
 }
@@ -4390,8 +4457,10 @@ TNI_FAST void TNI_T(adamw_task)(void *arg, int64_t task, int worker)
     const float *s = TNI_IN(0);
     float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = TNI_OUT(2), *v = TNI_OUT(3);
     const double b1 = c->f[0], b2 = c->f[1], t = (double)s[TNI_STEP] - c->f[5], rate = (double)s[TNI_LR] * c->f[4];
-    const TNI_V  keep1 = TNI_SET((float)b1), take1 = TNI_SET((float)(1 - b1)), unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
-    const TNI_V  keep2 = TNI_SET((float)b2), take2 = TNI_SET((float)(1 - b2)), unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
+    const TNI_V  keep1 = TNI_SET((float)b1), take1 = TNI_SET((float)(1 - b1));
+    const TNI_V  keep2 = TNI_SET((float)b2), take2 = TNI_SET((float)(1 - b2));
+    const TNI_V  unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
+    const TNI_V  unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
     const TNI_V  eps = TNI_SET((float)c->f[2]), decay = TNI_SET((float)c->f[3]), down = TNI_SET((float)-rate);
     const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
     int64_t      i;
@@ -4415,7 +4484,8 @@ TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
     const float *s = TNI_IN(0);
     float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = c->n_out > 2 ? TNI_OUT(2) : NULL;
     const bool   nesterov = c->f[1] != 0;
-    const TNI_V  mu = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]), down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
+    const TNI_V  mu = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
+    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
     const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
     int64_t      i;
     if (s[TNI_SKIP] != 0) { memset(g + begin, 0, sizeof *g * (size_t)(end - begin)); return; }
@@ -4513,8 +4583,9 @@ TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, do
 
 /* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
 #define TNI_FOUR(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi, const TNI_V *wi,
-                                     const TNI_V *xi, const double *v, const double *w, const double *x, double *y, TNI_V *sums)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi,
+                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
+                                     double *y, TNI_V *sums)
 {
     double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
     TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
@@ -4533,8 +4604,8 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 
 /* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
    of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
-                             const double *x, double *y)
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
+                             const double *w, const double *x, double *y)
 {
     int64_t i, j, r, c, begin;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
@@ -4556,7 +4627,8 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double 
 #undef TNI_STEP
         j = i + 4;
         begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
-        if (j < begin) TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+        if (j < begin)
+            TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
         for (j = begin; j + TNI_W <= n; j += TNI_W)
             TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
         if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
@@ -4745,16 +4817,18 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
 /* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
-   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a float's 24.
-   Products of parts are exact in F32, and those of the same or a lower order than the first part left out are summed:
+   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
+   float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
+   are summed:
        1 part    a0 b0
        2 parts   a0 b0 + a0 b1 + a1 b0
        3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
-   A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part: of A [row]
-   [depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make 32 x 32 sums.
+   A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part:
+   of A [row][depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make
+   32 x 32 sums.
 
-   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all others no
-   product of parts or sum of such can overflow, so that splitting never makes a NaN.
+   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all
+   others no product of parts or sum of such can overflow, so that splitting never makes a NaN.
    Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
 #if TNI_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define TNI_BF16 1
@@ -4848,7 +4922,8 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
                                     | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ));
             for (p = 0; p < parts; p++) {
                 __m512 x0 = tni_bf16_round(x), y0 = tni_bf16_round(y);
-                _mm512_storeu_si512(dst + p * 1024 + q * 64, _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
+                _mm512_storeu_si512(dst + p * 1024 + q * 64,
+                                    _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
                 x = _mm512_sub_ps(x, x0);
                 y = _mm512_sub_ps(y, y0);
             }
@@ -4866,10 +4941,12 @@ static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
     const int64_t              in_a = 2 * tni_ceil_div(g->rows, 32), s = task < in_a ? task : task - in_a;
     (void)worker;
     if (task < in_a)
-        w->wild_a[s] = tni_bf16_pack(w->a + s * w->strip, w->cpu->gemm_parts, g->a + (g->i0 + 16 * s) * g->a_row + g->k0 * g->a_col,
+        w->wild_a[s] = tni_bf16_pack(w->a + s * w->strip, w->cpu->gemm_parts,
+                                     g->a + (g->i0 + 16 * s) * g->a_row + g->k0 * g->a_col,
                                      g->a_row, g->a_col, tni_min(16, g->rows - 16 * s), g->depth, true);
     else
-        w->wild_b[s] = tni_bf16_pack(w->b + s * w->strip, w->cpu->gemm_parts, g->b + (g->j0 + 16 * s) * g->b_col + g->k0 * g->b_row,
+        w->wild_b[s] = tni_bf16_pack(w->b + s * w->strip, w->cpu->gemm_parts,
+                                     g->b + (g->j0 + 16 * s) * g->b_col + g->k0 * g->b_row,
                                      g->b_col, g->b_row, tni_min(16, g->cols - 16 * s), g->depth, false);
 }
 
@@ -4967,9 +5044,11 @@ TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a
 }
 
 /* sums[rows,cols] in F32, from the operands themselves */
-TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols, float *sums)
+TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                                     float *sums)
 {
-    const float *a = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col, *b = g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    const float *a = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+    const float *b = g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
     int64_t      i, j, d;
     memset(sums, 0, sizeof *sums * 32 * 32);
     for (i = 0; i < rows; i++)
@@ -4985,7 +5064,8 @@ static void tni_bf16_part_task(void *arg, int64_t task, int worker)
     const tni_f32_gemm_avx512 *g = &w->g;
     const int64_t parts_j = tni_ceil_div(g->cols, 32 * TNI_BF16_SIDE), blocks = tni_ceil_div(g->depth, 32);
     const int64_t row0 = task / parts_j * 32 * TNI_BF16_SIDE, col0 = task % parts_j * 32 * TNI_BF16_SIDE;
-    const int64_t row_end = tni_min(row0 + 32 * TNI_BF16_SIDE, g->rows), col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
+    const int64_t row_end = tni_min(row0 + 32 * TNI_BF16_SIDE, g->rows);
+    const int64_t col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
     const bool    tiles = w->cpu->gemm_products == tni_bf16_tiles;
     float         sums[32 * 32];
     int64_t       row, col;
@@ -4994,7 +5074,8 @@ static void tni_bf16_part_task(void *arg, int64_t task, int worker)
     for (col = col0; col < col_end; col += 32)
         for (row = row0; row < row_end; row += 32) {
             const int64_t i = row / 16, j = col / 16, rows = tni_min(32, g->rows - row), cols = tni_min(32, g->cols - col);
-            if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1]) tni_bf16_wild(g, row, col, rows, cols, sums);
+            if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1])
+                tni_bf16_wild(g, row, col, rows, cols, sums);
             else w->cpu->gemm_products(w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
             tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
         }
@@ -5017,7 +5098,8 @@ static void tni_bf16_one(tni_bf16 *w)
             for (g->i0 = 0; g->i0 < g->m; g->i0 += most) {
                 const int64_t a = tni_ceil_div(g->rows = tni_min(most, g->m - g->i0), 32), b = tni_ceil_div(g->cols, 32);
                 tni_parallel_for(&w->cpu->pool, 2 * (a + b), tni_bf16_pack_task, w);
-                tni_parallel_for(&w->cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE), tni_bf16_part_task, w);
+                tni_parallel_for(&w->cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE),
+                                 tni_bf16_part_task, w);
             }
         }
     }
@@ -5035,7 +5117,8 @@ static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     const int64_t m = c->out[0].shape[1];
     int64_t       batch = c->out[0].shape[0], rows = m, i;
     tni_bf16      w;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1] && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;                                  /* rows of one matrix, as in gemm_run */
         batch = tni_min(batch, 1);
     }
@@ -5056,7 +5139,7 @@ static bool tni_bf16_has_tiles(void)
 #if defined(__linux__) && !defined(__ILP32__)
     unsigned a, b, c, d;
     long     result;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false;     /* AMX-BF16, AMX-TILE */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false; /* AMX-BF16, AMX-TILE */
     __asm__ volatile("syscall" : "=a"(result) : "0"(158L), "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
     return result == 0;                                 /* arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA) */
 #else
@@ -5081,7 +5164,8 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
         else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
     }
 #endif
-    if (!cpu->gemm_products) tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
+    if (!cpu->gemm_products)
+        tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
 }
 
 /* ---- the two host backends ------------------------------------------------------------------------------------------ */
@@ -5235,7 +5319,8 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     int       i, n = 0;
     tn_status s = TN_OK;
     if (!ctx->fallback_said[call->kernel])
-        tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel), ctx->backend->name);
+        tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel),
+                ctx->backend->name);
     ctx->fallback_said[call->kernel] = true;
     for (i = 0; i < call->n_in && s == TN_OK; i++, n++) s = tni_host_operand(ctx, &host.in[i], &p[n], &bytes[n]);
     for (i = 0; i < call->n_out && s == TN_OK; i++, n++) s = tni_host_operand(ctx, &host.out[i], &p[n], &bytes[n]);
@@ -5410,7 +5495,9 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
     ctx->backend->upload(ctx->state, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
-    return tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the norm of the gradient is not finite; the update was skipped, parameters are as before", (int)f[3]);
+    return tni_fail(ctx, TN_ERR_NONFINITE,
+                    "step %d: the norm of the gradient is not finite; the update was skipped, parameters are as before",
+                    (int)f[3]);
 }
 
 /* ======================================================================
@@ -5469,7 +5556,8 @@ static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
             return false;
         }
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype), tni_shape_of(rank, shape).s);
+    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype),
+             tni_shape_of(rank, shape).s);
     return false;
 }
 
@@ -5702,7 +5790,8 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
         size_t b = m.head_block;
         bool   kept = false;
         if (b < heads->blocks) kept = (char *)t >= heads->block[b].p && (char *)t < heads->block[b].p + m.head_used;
-        while (!kept && b-- > 0) kept = (char *)t >= heads->block[b].p && (char *)t < heads->block[b].p + heads->block[b].bytes;
+        while (!kept && b-- > 0)
+            kept = (char *)t >= heads->block[b].p && (char *)t < heads->block[b].p + heads->block[b].bytes;
         if (kept) break;
     }
     tni_bury(ctx, t);
@@ -5770,7 +5859,8 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
     n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
         || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
-        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] of axis %d of %s", (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t));
+        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] of axis %d of %s", (long long)start, (long long)stop,
+                 (long long)step, axis, TNI_SHAPE(t));
         return NULL;
     }
     v = tni_view_of(t);
@@ -5903,7 +5993,8 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
 }
 
 /* Converts n elements. Integers take whole numbers in their range only; `first` is where these stand in all. */
-static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first, const char *op)
+static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first,
+                            const char *op)
 {
     int64_t i;
     if (to == TN_F64 && from == TN_F32) {                    /* the usual two, without a choice for each element */
@@ -6340,7 +6431,8 @@ static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == ctx->desc.dtype) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tni_dtype_name(t->dtype), tni_dtype_name(ctx->desc.dtype));
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tni_dtype_name(t->dtype),
+             tni_dtype_name(ctx->desc.dtype));
     return false;
 }
 
@@ -6443,7 +6535,8 @@ static void TNI_T(copy)(const tn_call *c)
     int64_t  i;
     for (more = tni_walk_begin(&w, x, y, NULL); more; more = tni_walk_next(&w))
         for (i = 0; i < w.inner; i++)
-            tni_store(y->data, y->dtype, w.offset[1] + i * w.step[1], tni_load(x->data, x->dtype, w.offset[0] + i * w.step[0]));
+            tni_store(y->data, y->dtype, w.offset[1] + i * w.step[1],
+                      tni_load(x->data, x->dtype, w.offset[0] + i * w.step[0]));
 }
 
 static void TNI_T(fill)(const tn_call *c)
@@ -7009,7 +7102,8 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
     if (x->rank < 1 || k < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, but its last extent must be a multiple of k = %lld, at least 1", TNI_SHAPE(x), (long long)k);
+        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, but its last extent must be a multiple of k = %lld, at least 1",
+                 TNI_SHAPE(x), (long long)k);
         return NULL;
     }
     memcpy(shape, x->shape, sizeof shape);
@@ -7145,7 +7239,8 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     tn_view    va, vb, vc;
     if (!tni_is_real(ctx, a, "matmul", "a") || !tni_is_real(ctx, b, "matmul", "b")) return NULL;
     if (a->rank < 2 || b->rank < 2 || a->shape[a->rank - 1] != b->shape[b->rank - 2]
-        || (a->rank > 2 && b->rank > 2 && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0))) {
+        || (a->rank > 2 && b->rank > 2
+            && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0))) {
         tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s", TNI_SHAPE(a), TNI_SHAPE(b));
         return NULL;
     }
@@ -7175,7 +7270,9 @@ static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
     g = tni_grad(x, &add);
     if (g) tni_gemm(ctx, dy, tni_one_matrix(tni_view(w)), NULL, tni_one_matrix(tni_rows_view(g)), 1, add ? 1 : 0);
     g = tni_grad(w, &add);
-    if (g) tni_gemm(ctx, tni_transposed_view(dy), tni_one_matrix(tni_rows_view(x)), NULL, tni_one_matrix(tni_view(g)), 1, add ? 1 : 0);
+    if (g)
+        tni_gemm(ctx, tni_transposed_view(dy), tni_one_matrix(tni_rows_view(x)), NULL, tni_one_matrix(tni_view(g)), 1,
+                 add ? 1 : 0);
     g = bias ? tni_grad(bias, &add) : NULL;
     if (g) {
         tn_call c = tni_call(TN_KERNEL_SUM, 0, NULL, 0, NULL);
@@ -7454,7 +7551,8 @@ static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
 
 static void TNI_T(layernorm)(const tn_call *c)
 {
-    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data, *b = (const TNI_REAL *)c->in[2].data;
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data,
+                   *b = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *r = (TNI_REAL *)c->out[1].data;
     int64_t         n, j, R = c->out[0].shape[0], C = c->out[0].shape[1];
     for (n = 0; n < R; n++, x += C, y += C) {
@@ -7462,7 +7560,8 @@ static void TNI_T(layernorm)(const tn_call *c)
         for (j = 0; j < C; j++) squares += ((double)x[j] - mean - rest) * ((double)x[j] - mean - rest);
         scale = 1 / sqrt(squares / (double)C + c->f[0]);
         r[n] = (TNI_REAL)scale;
-        for (j = 0; j < C; j++) y[j] = (TNI_REAL)(((double)x[j] - mean - rest) * scale * (w ? (double)w[j] : 1) + (b ? (double)b[j] : 0));
+        for (j = 0; j < C; j++)
+            y[j] = (TNI_REAL)(((double)x[j] - mean - rest) * scale * (w ? (double)w[j] : 1) + (b ? (double)b[j] : 0));
     }
 }
 
@@ -7516,7 +7615,7 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     c.accumulate = add;
     memcpy(c.out, all, sizeof all);
     if (!apart) tni_run(ctx, &c);
-    for (k = 0; apart && k < 3; k++) {           /* gain or bias are a part of x, or one tensor: no kernel writes one place twice */
+    for (k = 0; apart && k < 3; k++) {   /* gain or bias are a part of x, or one tensor: no kernel writes one place twice */
         if (!g[k]) continue;
         for (j = 0; j < 3; j++) c.out[j].data = j == k ? all[k].data : NULL;
         tni_run(ctx, &c);
@@ -7542,7 +7641,8 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
         tni_fail(ctx, TN_ERR_SHAPE, "layernorm: x has rank 0, there is no last axis");
         return NULL;
     }
-    if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias")) return NULL;
+    if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias"))
+        return NULL;
     y = tni_like(ctx, x);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
@@ -7564,9 +7664,11 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
    P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
    dM_j = e^(l + g) P_(j-1)^T G_j      l = log of what P_(j-1) was divided by, g = that of G_j
    G_(n-1) = (dy - <y,dy> y + ds y),  g = -s;   G_(j-1) = G_j M_j^T / its norm
-   saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can. l + g is carried as one number: -log v_(n-1) at first. */
+   saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can.
+   l + g is carried as one number: -log v_(n-1) at first. */
 
-/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could overflow. */
+/* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could
+   overflow. */
 static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 {
     double  most = 0, sum = 0, norm;
@@ -7627,7 +7729,8 @@ static void TNI_T(chain)(const tn_call *c)
 
 static void TNI_T(chain_backward)(const tn_call *c)
 {
-    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data, *v = (const TNI_REAL *)c->in[2].data;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
+                   *v = (const TNI_REAL *)c->in[2].data;
     const TNI_REAL *dout = (const TNI_REAL *)c->in[3].data;
     TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data;
     int64_t         b, i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
@@ -7689,7 +7792,9 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     }
     d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
-    if (ctx->recording && tni_wants_grad(m) && (!(p = tni_like(ctx, m)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1])))) return NULL;
+    if (ctx->recording && tni_wants_grad(m)
+        && (!(p = tni_like(ctx, m)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
+        return NULL;
     c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
     c.n_out = 4;
     c.out[1] = tni_view(p);
@@ -7829,7 +7934,8 @@ static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, cons
     bool fits = z->rank >= 1 && labels->rank == z->rank - 1
              && memcmp(z->shape, labels->shape, sizeof *z->shape * (size_t)labels->rank) == 0;
     if (!fits) tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s but labels are %s", op, TNI_SHAPE(z), TNI_SHAPE(labels));
-    else if (tn_tensor_count(z) == 0) tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s, there is nothing to average", op, TNI_SHAPE(z));
+    else if (tn_tensor_count(z) == 0)
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: logits are %s, there is nothing to average", op, TNI_SHAPE(z));
     else return true;
     return false;
 }
@@ -7840,7 +7946,8 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     tn_call    c;
     tni_node  *n;
     bool       wanted;
-    if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels")) return NULL;
+    if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels"))
+        return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     wanted = ctx->recording && tni_wants_grad(z);
@@ -7954,12 +8061,14 @@ static void TNI_T(step_begin)(const tn_call *c)
 static void TNI_T(adamw)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
-    TNI_REAL *p = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data, *v = (TNI_REAL *)c->out[3].data;
+    TNI_REAL *p = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data,
+             *v = (TNI_REAL *)c->out[3].data;
     int64_t   i, n = c->out[0].shape[0];
     double    b1 = c->f[0], b2 = c->f[1], eps = c->f[2], lr = (double)s[TNI_LR] * c->f[4], t = (double)s[TNI_STEP] - c->f[5];
     double    c1 = 1 / (1 - pow(b1, t)), c2 = 1 / (1 - pow(b2, t));
     for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
-        double d = (double)g[i] * (double)s[TNI_FACTOR], mi = b1 * (double)m[i] + (1 - b1) * d, vi = b2 * (double)v[i] + (1 - b2) * d * d;
+        double d = (double)g[i] * (double)s[TNI_FACTOR];
+        double mi = b1 * (double)m[i] + (1 - b1) * d, vi = b2 * (double)v[i] + (1 - b2) * d * d;
         m[i] = (TNI_REAL)mi;
         v[i] = (TNI_REAL)vi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi * c1 / (sqrt(vi * c2) + eps)));
@@ -8008,7 +8117,8 @@ static tn_view tni_half_view(tn_view x, int which)               /* columns [0,h
     return x;
 }
 
-static tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out, int64_t i0, bool add)
+static tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out,
+                               int64_t i0, bool add)
 {
     tn_call c = tni_call(kernel, 0, NULL, 0, NULL);
     c.in[c.n_in++] = *a;
@@ -8049,7 +8159,8 @@ static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 {
     const tn_view *dy = &call->in[1];
     tn_tensor     *copy, *gate, *product;
-    tn_view        right = tni_half_view(call->in[0], 1), da = tni_half_view(call->out[0], 0), db = tni_half_view(call->out[0], 1);
+    tn_view        right = tni_half_view(call->in[0], 1), da = tni_half_view(call->out[0], 0),
+                   db = tni_half_view(call->out[0], 1);
     tn_view        v, flat_x, flat_dy, flat_out;
     tn_status      s = tni_compose_gate(ctx, &call->in[0], call->i[0], &copy, &gate);
     if (s != TN_OK) return s;
@@ -8132,12 +8243,6 @@ static void tni_swap(int64_t n, double *x, double *y)
     for (i = 0; i < n; i++) { double t = x[i]; x[i] = y[i]; y[i] = t; }
 }
 
-static void tni_scale_by(int64_t n, double alpha, double *x)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) x[i] *= alpha;
-}
-
 static tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
 static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
 static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
@@ -8179,7 +8284,8 @@ static double tni_max_f64(double a, double b) { return b > a ? b : a; }
 static bool tni_before_descending(double a, double b) { return a > b; }
 static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
-static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, double), int64_t cols, double *rows, double *more_rows)
+static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, double), int64_t cols, double *rows,
+                          double *more_rows)
 {
     int64_t i, j, first;
     for (i = 0; i < n; i++) {
@@ -8248,8 +8354,8 @@ static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v,
 static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
 /* C[m,n] = (I - V T V^T) C, or with the transposed of it; V is [m,w]. V^T C is stored the way C is. */
-static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed, tni_mat c,
-                        double *work)
+static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed,
+                        tni_mat c, double *work)
 {
     double *gram = work, *t = gram + w * w, *vt = t + w * w, *product = vt + w * m;
     tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
@@ -8287,8 +8393,8 @@ static void tni_qr_form(const tni_host *h, int64_t m, int64_t k, double *at, con
     for (i = 0; i < m; i++)
         for (j = 0; j < k; j++) q.p[i * q.row + j * q.col] = i == j;
     for (first = (k - 1) / TNI_BLOCK * TNI_BLOCK; first >= 0; first -= TNI_BLOCK)
-        tni_reflect(h, m - first, k - first, tni_min(TNI_BLOCK, k - first), tni_mat_of(at + first * m + first, 1, m), tau + first, false,
-                    tni_from(q, first, first), work);
+        tni_reflect(h, m - first, k - first, tni_min(TNI_BLOCK, k - first), tni_mat_of(at + first * m + first, 1, m),
+                    tau + first, false, tni_from(q, first, first), work);
 }
 
 /* R's diagonal becomes positive: row i of R and column i of Q change their sign. R returns to A's scale. */
@@ -8353,7 +8459,8 @@ static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *
 }
 
 /* The part that is left, from row `first` on. Row k ends as the reflector v_k, in columns k+1.., after zeros. */
-static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau, double *ws)
+static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64_t first, double *d, double *e, double *tau,
+                                  double *ws)
 {
     double *v = NULL, *w = ws, *next = ws + n;
     int64_t k;
@@ -8378,8 +8485,8 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
 }
 
 /* Rows first .. first+w-1; ws gets [V;W;V], where V and W have a row for each reflection. */
-static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e, double *tau,
-                                  double *ws)
+static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64_t first, int64_t w, double *d, double *e,
+                                  double *tau, double *ws)
 {
     double *vs = ws, *partners = ws + w * n, coefficient[2 * TNI_BLOCK];
     int64_t k;
@@ -8587,7 +8694,8 @@ static void tni_merge_root(const tni_merge *m, int64_t j)
     for (step = 0; step < TNI_ROOT_STEPS; step++) {
         tni_sums psi = by->poles(next_pole, m->d, m->z, origin, tau);
         tni_sums phi = by->poles(above, m->d + next_pole, m->z + next_pole, origin, tau);
-        double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope, left = (m->d[j] - origin) - tau, next;
+        double   value = 1 / m->rho + psi.value + phi.value, slope = psi.slope + phi.slope;
+        double   left = (m->d[j] - origin) - tau, next;
         if (fabs(value) <= TNI_EPS * (8 * (phi.value - psi.value) + 1 / m->rho + fabs(tau) * slope)) break;
         if (value < 0) low = tau;
         else high = tau;
@@ -8665,7 +8773,8 @@ static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *
     for (run = 1; run < n; run *= 2) {
         for (i = 0; i < n; i += 2 * run) {
             int64_t middle = tni_min(i + run, n), end = tni_min(i + 2 * run, n), l = i, r = middle;
-            for (k = i; k < end; k++) spare[k] = l < middle && (r >= end || x[order[l]] <= x[order[r]]) ? order[l++] : order[r++];
+            for (k = i; k < end; k++)
+                spare[k] = l < middle && (r >= end || x[order[l]] <= x[order[r]]) ? order[l++] : order[r++];
         }
         memcpy(order, spare, (size_t)n * sizeof *order);
     }
@@ -8675,8 +8784,8 @@ static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *
 typedef enum tni_support { TNI_FIRST, TNI_BOTH, TNI_SECOND, TNI_DONE, TNI_SUPPORTS } tni_support;
 
 /* Deflation: finds rows that are done, and leaves those that are not, in ascending order, in `left`. z: rows of Z. */
-static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, double *d, double *u, double rho, const int64_t *order,
-                                 int64_t *support, int64_t *left)
+static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, double *d, double *u, double rho,
+                                 const int64_t *order, int64_t *support, int64_t *left)
 {
     const double nothing = 8 * v->nothing;
     int64_t      i, k = 0, held = -1;
@@ -8702,13 +8811,15 @@ static int64_t tni_merge_deflate(const tni_divide *v, int64_t n, double *z, doub
 
 /* Rows of Z, by where they are not zero, to `packed`: the first n1 columns of FIRST and BOTH, the other columns
    of BOTH and SECOND, then all of DONE, whose values follow those of the others. */
-static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const double *z, const int64_t *member, const int64_t *count,
-                           const double *d, double *values)
+static void tni_merge_pack(const tni_divide *v, int64_t n, int64_t n1, const double *z, const int64_t *member,
+                           const int64_t *count, const double *d, double *values)
 {
     int64_t i, k = count[TNI_FIRST] + count[TNI_BOTH] + count[TNI_SECOND];
     double *to = v->packed;
-    for (i = 0; i < count[TNI_FIRST] + count[TNI_BOTH]; i++, to += n1) memcpy(to, z + member[i] * v->stride, (size_t)n1 * sizeof *to);
-    for (i = count[TNI_FIRST]; i < k; i++, to += n - n1) memcpy(to, z + member[i] * v->stride + n1, (size_t)(n - n1) * sizeof *to);
+    for (i = 0; i < count[TNI_FIRST] + count[TNI_BOTH]; i++, to += n1)
+        memcpy(to, z + member[i] * v->stride, (size_t)n1 * sizeof *to);
+    for (i = count[TNI_FIRST]; i < k; i++, to += n - n1)
+        memcpy(to, z + member[i] * v->stride + n1, (size_t)(n - n1) * sizeof *to);
     for (i = k; i < n; i++, to += n) {
         memcpy(to, z + member[i] * v->stride, (size_t)n * sizeof *to);
         values[i] = d[member[i]];
@@ -8723,7 +8834,8 @@ static void tni_merge_join(const tni_divide *v, int64_t n, int64_t n1, double *z
     int64_t k = up + count[TNI_SECOND];
     double *lower = v->packed + up * n1, *done = lower + down * n2;
     h->by->gemm(h, k, n1, up, 1, tni_rows(v->turn, k), tni_rows(v->packed, n1), 0, tni_rows(z, v->stride));
-    h->by->gemm(h, k, n2, down, 1, tni_rows(v->turn + count[TNI_FIRST], k), tni_rows(lower, n2), 0, tni_rows(z + n1, v->stride));
+    h->by->gemm(h, k, n2, down, 1, tni_rows(v->turn + count[TNI_FIRST], k), tni_rows(lower, n2), 0,
+                tni_rows(z + n1, v->stride));
     for (i = k; i < n; i++, done += n) memcpy(z + i * v->stride, done, (size_t)n * sizeof *done);
 }
 
@@ -8796,7 +8908,8 @@ static int64_t tni_eigh_block(int64_t n) { return n < 512 ? TNI_BLOCK : TNI_BLOC
 
 static int64_t tni_eigh_work(int64_t n)
 {
-    int64_t work = 2 * n + tni_max(tni_divide_work(n), tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n))));
+    int64_t reduce = tni_max(tni_tridiagonal_work(n), tni_reflect_work(n, n, tni_eigh_block(n)));
+    int64_t work = 2 * n + tni_max(tni_divide_work(n), reduce);
 #ifdef TN_USE_BLAS
     work = tni_max(work, 2 * n * n + 11 * n + 4);            /* numbers and, behind them, integers */
 #endif
@@ -8842,8 +8955,8 @@ static void tni_eigh_back(const tni_host *h, int64_t n, double *a, const double 
 {
     int64_t first, block = tni_eigh_block(n);
     for (first = (n - 2) / block * block; first >= 0; first -= block)
-        tni_reflect(h, n - first - 1, n, tni_min(block, n - 1 - first), tni_mat_of(a + first * n + first + 1, 1, n), tau + first, false,
-                    tni_mat_of(z + first + 1, 1, n), work);
+        tni_reflect(h, n - first - 1, n, tni_min(block, n - 1 - first), tni_mat_of(a + first * n + first + 1, 1, n),
+                    tau + first, false, tni_mat_of(z + first + 1, 1, n), work);
 }
 
 /* Ascending: one walk along each cycle of the order, so that a row moves once. */
@@ -8896,7 +9009,7 @@ static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
     h->by->scale(n * n, scale, a);
     s = tni_eigh_scaled(h, n, a, values, vectors, work);
     if (s != TN_OK) return s;
-    tni_scale_by(n, 1 / scale, values);
+    h->by->scale(n, 1 / scale, values);
     tni_eigh_sort(n, values, vectors, work);
     for (i = 0; vectors && i < n; i++)
         if (tni_points_down(n, vectors + i * n, 1)) h->by->scale(n, -1, vectors + i * n);
@@ -8937,7 +9050,8 @@ static int64_t tni_lanczos_work(const tni_lanczos_job *l)
 {
     int64_t all = l->room + l->block;
     return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
-         + l->block * (l->block + 1) + l->room * TNI_LANCZOS_STRIP + tni_eigh_work(l->room) + tni_host_work(tni_max(l->n, all));
+         + l->block * (l->block + 1) + l->room * TNI_LANCZOS_STRIP + tni_eigh_work(l->room)
+         + tni_host_work(tni_max(l->n, all));
 }
 
 static void tni_lanczos_lay(tni_lanczos_job *l, double *work)
@@ -8952,7 +9066,10 @@ static void tni_lanczos_lay(tni_lanczos_job *l, double *work)
     l->host = tni_host_of(l->simd, l->pool, tni_max(l->n, all), l->rest + tni_eigh_work(l->room));
 }
 
-static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const double *y) { return l->host.by->dot(l->n, x, y); }
+static double tni_lanczos_dot(const tni_lanczos_job *l, const double *x, const double *y)
+{
+    return l->host.by->dot(l->n, x, y);
+}
 static double tni_lanczos_length(const tni_lanczos_job *l, const double *x) { return sqrt(tni_lanczos_dot(l, x, x)); }
 
 /* x loses what lies along rows from .. to - 1 of V. */
@@ -9018,7 +9135,8 @@ static void tni_lanczos_project(tni_lanczos_job *l)
     }
     for (j = 0; j < w; j++)
         for (i = 0; i < l->used + j + 1; i++) {
-            double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i, value = l->sum[i * w + j];
+            double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i;
+            double  value = l->sum[i * w + j];
             double  mirror = i < l->used ? *row : l->sum[(l->used + j) * w + i - l->used];
             l->skew = tni_max_f64(l->skew, fabs(value - mirror));
             *column = *row = i < l->used ? value : 0.5 * (value + mirror);
@@ -9074,7 +9192,8 @@ static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
     for (i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
     if ((s = tni_eigh(&l->host, m, l->copy, l->theta, l->s, l->rest)) != TN_OK) return s;
     if (l->end != TN_LANCZOS_SMALLEST)
-        tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s, NULL);
+        tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s,
+                      NULL);
     for (i = 0; i < m; i++) l->norm = tni_max_f64(l->norm, fabs(l->theta[i]));
     return TN_OK;
 }
@@ -9102,7 +9221,8 @@ static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
     int64_t at, i, n = l->n;
     for (at = 0; at < n; at += TNI_LANCZOS_STRIP) {
         int64_t w = tni_min(TNI_LANCZOS_STRIP, n - at);
-        l->host.by->gemm(&l->host, keep, w, l->used, 1, tni_rows(l->s, l->used), tni_rows(l->v + at, n), 0, tni_rows(l->strip, w));
+        l->host.by->gemm(&l->host, keep, w, l->used, 1, tni_rows(l->s, l->used), tni_rows(l->v + at, n), 0,
+                         tni_rows(l->strip, w));
         for (i = 0; i < keep; i++) memcpy(l->v + i * n + at, l->strip + i * w, sizeof *l->v * (size_t)w);
     }
 }
@@ -9256,7 +9376,7 @@ static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *
     int64_t i, rank = 0;
     for (i = 0; i < n; i++) s[i] = sqrt(h->by->dot(n, y + i * n, y + i * n));
     tni_sort_rows(n, s, tni_before_descending, n, y, left);
-    for (rank = 0; rank < n && s[rank] > TNI_EPS * s[0]; rank++) tni_scale_by(n, 1 / s[rank], y + rank * n);
+    for (rank = 0; rank < n && s[rank] > TNI_EPS * s[0]; rank++) h->by->scale(n, 1 / s[rank], y + rank * n);
     for (i = rank; i < n; i++) s[i] = 0;
     memset(y + rank * n, 0, (size_t)((n - rank) * n) * sizeof *y);
     return rank;
@@ -9273,7 +9393,8 @@ static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *p
 }
 
 /* u[m,n], s[n], vt[n,n] of a[m,n], m >= n */
-static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt,
+                              double *work)
 {
     double   *q = work, *r = q + m * n, *left = r + n * n, *y = left + n * n, *rest = y + n * n, scale;
     tni_mat   rm = tni_rows(r, n), lm = tni_rows(left, n), ym = tni_rows(y, n);
@@ -9285,14 +9406,14 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest);
     if (status != TN_OK || n == 0) return status;
     scale = tni_unit_scale(tni_largest(n, n, rm));
-    tni_scale_by(n * n, scale, r);
+    h->by->scale(n * n, scale, r);
     h->by->gemm(h, n, n, n, 1, rm, tni_turned(rm), 0, ym);
     if ((status = tni_eigh(h, n, y, s, left, rest)) != TN_OK) return status;
     for (i = 0; i < n / 2; i++) tni_swap(n, left + i * n, left + (n - 1 - i) * n);      /* the largest first */
     h->by->gemm(h, n, n, n, 1, lm, rm, 0, ym);
     if ((status = tni_jacobi(h, n, y, left, s)) != TN_OK) return status;
     rank = tni_svd_lengths(h, n, y, left, s);
-    tni_scale_by(n, 1 / scale, s);
+    h->by->scale(n, 1 / scale, s);
     tni_svd_polish(h, n, left, r, rest);
     h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the others */
@@ -9322,11 +9443,13 @@ static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
    A copy in double is read, decomposed, and what was asked for is written. `room` is one allocation. */
 
-/* Workspaces are small multiples of m n, m^2 or n^2 of the smaller, and m + n: under these bounds their sizes do not wrap. */
+/* Workspaces are small multiples of m n, m^2 or n^2 of the smaller, and m + n: under these bounds their sizes do not
+   wrap. */
 static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix of %lld x %lld, but extents must be below 2^31", op, (long long)m, (long long)n);
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: a matrix of %lld x %lld, but extents must be below 2^31", op, (long long)m,
+             (long long)n);
     return false;
 }
 
@@ -9400,7 +9523,8 @@ static void tni_symmetrise(int64_t n, double *a)
 }
 
 /* The three below: read, decompose, write, and measure if asked. */
-static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top, double *room)
+static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc, int64_t top,
+                                 double *room)
 {
     int64_t   n = a->shape[0];
     double   *vectors = tni_aligned(room), *values = vectors + n * n, *matrix = values + n, *work = matrix + n * n;
@@ -9437,7 +9561,8 @@ static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
     return TN_OK;
 }
 
-static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, int64_t top, double *room)
+static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, int64_t top,
+                                double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i;
     double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k;
@@ -9466,7 +9591,8 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
     if (!desc) desc = &usual;
     if ((out->status = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return out->status;
     n = a->shape[0];
-    if (n != a->shape[1]) return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
+    if (n != a->shape[1])
+        return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
     if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return out->status = TN_ERR_ARG;
     size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
     if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
@@ -9520,11 +9646,13 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     memset(l, 0, sizeof *l);
     l->pool = tni_ctx_pool(ctx);
     l->simd = ctx->desc.simd;
-    if (n < 0 || n > INT32_MAX) return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
+    if (n < 0 || n > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: a matrix of size %lld, but it must be below 2^31", (long long)n);
     if ((unsigned)d->end > TN_LANCZOS_SMALLEST) return tni_fail(ctx, TN_ERR_ARG, "lanczos: end %d is none", (int)d->end);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
     if (d->block < 0 || d->basis < 0 || d->products < 0 || !(d->tol >= 0) || !(d->tol < 1))
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, and tol must be below one",
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: block %lld, basis %lld, products %lld, tol %g: none may be negative, "
+                        "and tol must be below one",
                         (long long)d->block, (long long)d->basis, (long long)d->products, d->tol);
     l->n = n;
     l->end = d->end;
@@ -9534,10 +9662,11 @@ static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
     l->limit = d->products > 0 ? d->products : 300 * l->room;
     if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
-        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room, (long long)n);
+        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: no memory for a basis of %lld vectors of %lld", (long long)l->room,
+                        (long long)n);
     if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "lanczos: a basis of %lld for %lld pairs and blocks of %lld: it must be %lld at least", (long long)l->room,
-                    (long long)l->top, (long long)l->block, (long long)(l->top + 2 * l->block));
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: a basis of %lld for %lld pairs and blocks of %lld: it must be %lld at least",
+                    (long long)l->room, (long long)l->top, (long long)l->block, (long long)(l->top + 2 * l->block));
 }
 
 /* |A v - l v| / |A| of the results as they are stored: y is A v. */
@@ -9562,8 +9691,12 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
     tn_status s = tni_lanczos(l);
     out->residual = l->residual;
     out->products = l->products;
-    if (s == TN_ERR_CONVERGENCE) return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, not %g", (long long)l->products, l->residual, l->tol);
-    if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm) return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x . A y and y . A x differ by %g of |A|", l->skew / l->norm);
+    if (s == TN_ERR_CONVERGENCE)
+        return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, not %g", (long long)l->products,
+                        l->residual, l->tol);
+    if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm)
+        return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x . A y and y . A x differ by %g of |A|",
+                        l->skew / l->norm);
     if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product holds NaN or infinity");
     if (s != TN_OK) return tni_fail(ctx, s, "lanczos: the product failed: %s", tn_status_name(s));
     if ((s = tni_decomp_write(ctx, &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
@@ -9571,7 +9704,8 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
     return tni_lanczos_measure(ctx, l, &out->residual);
 }
 
-tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc)
+tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user,
+                     const tn_lanczos_desc *desc)
 {
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
@@ -9860,7 +9994,8 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
     size_t     length;
     if (!ctx) return TN_ERR_ARG;
     if (!name || !name[0]) return tni_fail(ctx, TN_ERR_ARG, "params: a parameter needs a name");
-    if (!p) return tni_fail(ctx, TN_ERR_ARG, "params: %s cannot be tied to %s, which is no parameter", name, of ? of : "NULL");
+    if (!p)
+        return tni_fail(ctx, TN_ERR_ARG, "params: %s cannot be tied to %s, which is no parameter", name, of ? of : "NULL");
     if (tn_params_find(ps, name)) return tni_fail(ctx, TN_ERR_ARG, "params: there is a parameter %s already", name);
     length = strlen(name) + 1;
     a = (tni_alias *)tni_alloc(ctx, sizeof *a + length, "parameter");
@@ -9881,7 +10016,8 @@ static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
     if (to->ctx == from->ctx) return tni_copy(to, from);
     if (!(v = tni_alloc_f64(to->ctx, n, 1, "clone"))) return TN_ERR_MEMORY;
     s = tn_read(from, TN_F64, v, n);
-    s = s == TN_OK ? tn_write(to, TN_F64, v, n) : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
+    s = s == TN_OK ? tn_write(to, TN_F64, v, n)
+                   : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
     tni_free_f64(to->ctx, v, n, 1);
     return s;
 }
@@ -9929,7 +10065,8 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
         {
             tn_param *p = tn_params_find(to, from->item[i]->name);
             if (!p || !tni_same_shape(p->value, t)) {
-                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: parameter %s %s has no like", from->item[i]->name, TNI_SHAPE(t));
+                tni_fail(to->owned.ctx, TN_ERR_ARG, "rebind: parameter %s %s has no like", from->item[i]->name,
+                         TNI_SHAPE(t));
                 return -1;
             }
             if (write) memcpy(at, &p->value, sizeof p->value);
@@ -9958,12 +10095,14 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
     memset(&want, 0, sizeof want);
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
-    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s %s is tied to %s, which is %s", name, TNI_SHAPE(&want), p->name, TNI_SHAPE(p->value));
+    tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s %s is tied to %s, which is %s", name, TNI_SHAPE(&want), p->name,
+             TNI_SHAPE(p->value));
     return NULL;
 }
 
 /* "name.part" as a parameter of a layer; biases and gains take no weight decay. */
-static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape, tn_init init, bool decays)
+static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
+                                  tn_init init, bool decays)
 {
     char      full[256];
     tn_param *p;
@@ -10009,9 +10148,30 @@ static tn_init tni_init_bias(tn_init of_weights)
 static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, int64_t a, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
-    if (a > 0 && b > 0 && a < INT32_MAX && b < INT32_MAX) return TN_OK;      /* so products of two, and one more, fit 64 bits */
-    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be from 1 to 2^31 - 2", layer, name ? name : "",
-                    (long long)a, (long long)b);
+    if (a > 0 && b > 0 && a < INT32_MAX && b < INT32_MAX) return TN_OK;   /* so products of two, and one more, fit 64 bits */
+    return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be from 1 to 2^31 - 2",
+                    layer, name ? name : "", (long long)a, (long long)b);
+}
+
+/* What mlp, product and modifier layers ask of their output side; `out` gets its default. */
+static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
+                                      int64_t *out, bool none, bool bias)
+{
+    if (!name) name = "";
+    if (*out == 0) *out = none ? hidden : in;
+    if (*out < 0 || *out >= INT32_MAX || (none && *out != hidden))
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", layer, name, (long long)*out,
+                        (long long)hidden, none ? ", but without a projection they are the same" : "");
+    if (!none || !bias) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", layer, name);
+}
+
+/* In an augmented layer the last columns of the matrices are its biases. */
+static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
+{
+    if (!augmented || !biased) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, bias and out_bias contradict it",
+                    layer, name ? name : "");
 }
 
 /* A layer is made whole or not at all: what a failed one has added since `before` goes again. */
@@ -10039,7 +10199,9 @@ tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, cons
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "linear", name, desc->in, desc->out)) != TN_OK) return s;
-    if (desc->augmented && desc->no_bias) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear %s: augmented holds the bias in W, no_bias contradicts it", name ? name : "");
+    if (desc->augmented && desc->no_bias)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear %s: augmented holds the bias in W, no_bias contradicts it",
+                        name ? name : "");
     bias = !desc->no_bias && !desc->augmented;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
@@ -10088,7 +10250,8 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
     if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
-    if ((unsigned)desc->kind > TN_NORM_LAYER) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
+    if ((unsigned)desc->kind > TN_NORM_LAYER)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
     bias = desc->kind == TN_NORM_LAYER && !desc->no_bias;
     if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
     layer->desc = *desc;
@@ -10103,7 +10266,8 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 {
     if (!tni_layer_given(ctx, layer, "norm")) return NULL;
-    return layer->desc.kind == TN_NORM_LAYER ? tn_layernorm(ctx, x, layer->gain, layer->bias, layer->desc.eps) : tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps);
+    return layer->desc.kind == TN_NORM_LAYER ? tn_layernorm(ctx, x, layer->gain, layer->bias, layer->desc.eps)
+                                             : tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps);
 }
 
 /* ---- mlp ------------------------------------------------------------------------ */
@@ -10124,14 +10288,12 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     if (s != TN_OK) return s;
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
-    if (d->out == 0) d->out = d->no_projection ? d->hidden : d->in;
-    if (d->out < 0 || (d->no_projection && d->out != d->hidden))
-        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: out is %lld and hidden is %lld%s", name, (long long)d->out, (long long)d->hidden, d->no_projection ? ", but without a projection they are the same" : "");
+    s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
+    if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
-        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in, (long long)d->out);
-    if (d->no_projection && d->out_bias) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: out_bias belongs to the projection, no_projection contradicts it", name);
-    if (d->augmented && (d->bias || d->out_bias)) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: augmented holds the biases in the matrices, bias and out_bias contradict it", name);
-    return TN_OK;
+        return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in,
+                        (long long)d->out);
+    return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
 }
 
 tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_mlp_desc *desc)
@@ -10172,7 +10334,8 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     if (!w || (layer->b && !b)) return NULL;
     y = tn_affine(ctx, x, w, b);
     if (!y) return NULL;
-    y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act) : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
+    y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act)
+                                : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
     if (y && layer->p) {
         if (d->augmented) y = tn_append_one(ctx, y);
         y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
@@ -10182,16 +10345,6 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 }
 
 /* ---- product -------------------------------------------------------------------- */
-
-/* What product and modifier layers ask of their output side; `out` gets its default. */
-static tn_status tni_projection_check(tn_ctx *ctx, const char *kind, const char *name, int64_t in, int64_t hidden, int64_t *out, bool none, bool bias)
-{
-    if (*out == 0) *out = none ? hidden : in;
-    if (*out < 0 || *out >= INT32_MAX || (none && *out != hidden))
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s %s: out is %lld and hidden is %lld%s", kind, name, (long long)*out, (long long)hidden, none ? ", but without a projection they are the same" : "");
-    if (none && bias) return tni_fail(ctx, TN_ERR_ARG, "%s %s: out_bias belongs to the projection, no_projection contradicts it", kind, name);
-    return TN_OK;
-}
 
 tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
 {
@@ -10206,9 +10359,12 @@ tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, co
     d = *desc;
     if (d.order == 0) d.order = 2;
     if ((s = tni_layer_extents(ps, "product", name, d.in, d.hidden)) != TN_OK) return s;
-    if (d.order < 1) return tni_fail(ctx, TN_ERR_ARG, "product %s: order %lld, but it must be at least 1", name ? name : "", (long long)d.order);
-    if ((s = tni_projection_check(ctx, "product", name ? name : "", d.in, d.hidden, &d.out, d.no_projection, d.out_bias)) != TN_OK) return s;
-    if (d.augmented && (d.bias || d.out_bias)) return tni_fail(ctx, TN_ERR_ARG, "product %s: augmented holds the biases in the matrices, bias and out_bias contradict it", name ? name : "");
+    if (d.order < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "product %s: order %lld, but it must be at least 1", name ? name : "",
+                        (long long)d.order);
+    s = tni_layer_projection(ctx, "product", name, d.in, d.hidden, &d.out, d.no_projection, d.out_bias);
+    if (s == TN_OK) s = tni_layer_augmented(ctx, "product", name, d.augmented, d.bias || d.out_bias);
+    if (s != TN_OK) return s;
     layer->desc = d;
     in = tni_init_or(d.init, TN_INIT_NORMAL, d.in + d.augmented);
     out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden + d.augmented);
@@ -10252,7 +10408,9 @@ tn_status tn_quadratic_init(tn_params *ps, const char *name, tn_quadratic *layer
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "quadratic", name, desc->in, desc->out)) != TN_OK) return s;
-    if (desc->augmented && desc->bias) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: augmented holds the bias already, bias contradicts it", name ? name : "");
+    if (desc->augmented && desc->bias)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic %s: augmented holds the bias already, bias contradicts it",
+                        name ? name : "");
     layer->desc = *desc;
     shape[0] = desc->out;
     shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
@@ -10296,17 +10454,20 @@ static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier
     if (s != TN_OK) return s;
     if (!name) name = "";
     if (d->rank < 0 || d->rank >= INT32_MAX || !(d->step == 0 || (d->step >= 1e-30 && d->step <= 1e30)))
-        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g; a step is 0 or from 1e-30 to 1e30", name, (long long)d->rank, d->step);
-    if ((unsigned)d->penalty > TN_PENALTY_L2) return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
-    return tni_projection_check(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: rank %lld, step %g; a step is 0 or from 1e-30 to 1e30", name,
+                        (long long)d->rank, d->step);
+    if ((unsigned)d->penalty > TN_PENALTY_L2)
+        return tni_fail(ctx, TN_ERR_ARG, "modifier %s: %d is no penalty", name, (int)d->penalty);
+    return tni_layer_projection(ctx, "modifier", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
 }
 
 /* W, or A and B. */
 static bool tni_modifier_init_w(tn_params *ps, const char *name, tn_modifier *m, tn_init init)
 {
     const tn_modifier_desc *d = &m->desc;
-    if (d->rank == 0) return (m->w = tni_layer_matrix(ps, name, "w", d->hidden, d->in, tni_init_or(d->init_w, TN_INIT_ZERO, d->in))) != NULL;
-    m->wa = tni_layer_matrix(ps, name, "wa", d->hidden, d->rank, tni_init_or(d->init_w, TN_INIT_ZERO, d->rank));
+    const tn_init           zero = tni_init_or(d->init_w, TN_INIT_ZERO, d->rank > 0 ? d->rank : d->in);
+    if (d->rank == 0) return (m->w = tni_layer_matrix(ps, name, "w", d->hidden, d->in, zero)) != NULL;
+    m->wa = tni_layer_matrix(ps, name, "wa", d->hidden, d->rank, zero);
     if (m->wa) m->wb = tni_layer_matrix(ps, name, "wb", d->rank, d->in, init);
     return m->wb != NULL;
 }
@@ -10329,7 +10490,7 @@ tn_status tn_modifier_init(tn_params *ps, const char *name, tn_modifier *layer, 
     if (whole && d.bias) whole = (layer->c = tni_layer_vector(ps, name, "c", d.hidden, tni_init_bias(in))) != NULL;
     if (whole && !d.no_projection) whole = (layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden, out)) != NULL;
     if (whole && d.out_bias) whole = (layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out))) != NULL;
-    if (whole) whole = tni_modifier_init_w(ps, name, layer, in);         /* last: one seed gives the same V and P for any W */
+    if (whole) whole = tni_modifier_init_w(ps, name, layer, in);    /* last: one seed gives the same V and P for any W */
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 
@@ -10528,7 +10689,9 @@ static bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, but must have 2", op, cp->order);
-    else if (cp->in[0] != cp->in[1]) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld and %lld elements, but must have as many", op, (long long)cp->in[0], (long long)cp->in[1]);
+    else if (cp->in[0] != cp->in[1])
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld and %lld elements, but must have as many", op,
+                 (long long)cp->in[0], (long long)cp->in[1]);
     else return true;
     return false;
 }
@@ -10539,7 +10702,8 @@ static bool tni_cp_one_input(const tn_cp *cp, const char *op)
     if (!cp) return false;
     for (k = 1; k < cp->order; k++)
         if (cp->in[k] != cp->in[0]) {
-            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: inputs 0 and %d have %lld and %lld elements, but must have as many", op, k, (long long)cp->in[0], (long long)cp->in[k]);
+            tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: inputs 0 and %d have %lld and %lld elements, but must have as many", op, k,
+                     (long long)cp->in[0], (long long)cp->in[k]);
             return false;
         }
     return true;
@@ -10569,7 +10733,8 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, b
     for (k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "cp: p is %s but factor %d is %s%s", TNI_SHAPE(p), k, TNI_SHAPE(f[k]), constant ? ", whose last column is the constant's" : "");
+            tni_fail(ctx, TN_ERR_SHAPE, "cp: p is %s but factor %d is %s%s", TNI_SHAPE(p), k, TNI_SHAPE(f[k]),
+                     constant ? ", whose last column is the constant's" : "");
             return NULL;
         }
         in[k] = f[k]->shape[1];
@@ -10602,7 +10767,8 @@ static tn_status tni_cp_put_bias(tn_cp *cp, int64_t term, tn_view b)
 {
     tn_status s = tni_put_copy(cp->ctx, tni_block_of(cp->p, 0, cp->out, term, 1), b);
     int       k;
-    for (k = 0; k < cp->order && s == TN_OK; k++) s = tni_put_value(cp->ctx, tni_block_of(cp->f[k], term, 1, cp->in[k] - 1, 1), 1);
+    for (k = 0; k < cp->order && s == TN_OK; k++)
+        s = tni_put_value(cp->ctx, tni_block_of(cp->f[k], term, 1, cp->in[k] - 1, 1), 1);
     return s;
 }
 
@@ -10641,7 +10807,8 @@ static tn_cp *tni_cp_from_encoders(const tn_product *m)
     for (k = 0; k < d->order; k++) in[k] = d->in + (m->b || d->augmented);
     cp = tni_cp_make(ctx, (int)d->order, d->out, d->hidden, in, m->b || d->augmented);
     if (!cp) return NULL;
-    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden)) : tni_put_identity(ctx, tni_view(cp->p));
+    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden))
+             : tni_put_identity(ctx, tni_view(cp->p));
     for (k = 0; k < d->order && s == TN_OK; k++) {
         tn_view w = tni_slice_view(m->w, k);
         s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
@@ -10662,7 +10829,8 @@ tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
     tn_cp     *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is", tn_mlp_kind_name(m->desc.kind));
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is",
+                 tn_mlp_kind_name(m->desc.kind));
         return NULL;
     }
     memset(&two, 0, sizeof two);
@@ -10684,7 +10852,9 @@ tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *m)
 {
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_product", "layer")) return NULL;
     if (m->desc.order <= TN_CP_MAX_ORDER) return tni_cp_from_encoders(m);
-    tni_fail(ctx, TN_ERR_ARG, "cp_from_product: the layer has %lld encoders, but an operator has at most %d (TN_CP_MAX_ORDER)", (long long)m->desc.order, TN_CP_MAX_ORDER);
+    tni_fail(ctx, TN_ERR_ARG,
+             "cp_from_product: the layer has %lld encoders, but an operator has at most %d (TN_CP_MAX_ORDER)",
+             (long long)m->desc.order, TN_CP_MAX_ORDER);
     return NULL;
 }
 
@@ -10701,7 +10871,8 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
     h = d->hidden;
     n = d->in;
     if (d->step > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: W x is rounded to multiples of %g, and what is rounded is no tensor", d->step);
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: W x is rounded to multiples of %g, and what is rounded is no tensor",
+                 d->step);
         return NULL;
     }
     in[0] = in[1] = n + 1;
@@ -10726,16 +10897,20 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant)
     tn_status s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
     if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t), constant ? ", whose last row and column are the constant's" : "");
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t),
+                 constant ? ", whose last row and column are the constant's" : "");
         return NULL;
     }
     out = t->shape[0];
     n = in[0] = t->shape[1];
     in[1] = t->shape[2];
-    if (!tni_mul_size((size_t)out, (size_t)n, &numbers) || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
-        || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes) || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, as factors %lld x %lld terms of %lld numbers: more than max_bytes = %zu", TNI_SHAPE(t),
-                 (long long)out, (long long)n, (long long)(out + n + in[1]), ctx->desc.max_bytes);
+    if (!tni_mul_size((size_t)out, (size_t)n, &numbers)
+        || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
+        || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes)
+        || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
+        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, as factors %lld x %lld terms of %lld numbers: "
+                 "more than max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
+                 ctx->desc.max_bytes);
         return NULL;
     }
     terms = out * n;
@@ -10777,7 +10952,9 @@ tn_status tn_product_from_cp(tn_params *ps, const char *name, tn_product *layer,
     s = tni_copy(layer->p, cp->p);
     for (k = 0; k < cp->order && s == TN_OK; k++) {
         s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
-        if (s == TN_OK && d.bias) s = tni_put_copy(ctx, tni_transposed_view(tni_block_of(layer->b, k, 1, 0, cp->terms)), tni_block_of(cp->f[k], 0, cp->terms, n, 1));
+        if (s == TN_OK && d.bias)
+            s = tni_put_copy(ctx, tni_transposed_view(tni_block_of(layer->b, k, 1, 0, cp->terms)),
+                             tni_block_of(cp->f[k], 0, cp->terms, n, 1));
     }
     return tni_layer_done(ps, before, s == TN_OK, layer, sizeof *layer);
 }
@@ -10789,9 +10966,11 @@ tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, tn_quadratic *la
     tn_quadratic_desc d;
     tn_tensor        *t;
     tn_status         s;
-    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    if (!layer || !cp)
+        return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
-    if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp")) return tn_ctx_status(ctx);
+    if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp"))
+        return tn_ctx_status(ctx);
     memset(&d, 0, sizeof d);
     d.in = cp->in[0] - cp->constant;
     d.out = cp->out;
@@ -10874,7 +11053,8 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b)
     int       k;
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
     if (u->shape[1] != cp->out) {
-        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, but the operator gives %lld outputs", TNI_SHAPE(u), (long long)cp->out);
+        tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, but the operator gives %lld outputs", TNI_SHAPE(u),
+                 (long long)cp->out);
         return NULL;
     }
     if (b && !tni_is_vector(cp->ctx, b, u->shape[0], "fold_out", "b")) return NULL;
@@ -10918,8 +11098,10 @@ tn_cp *tn_cp_symmetrise(const tn_cp *cp)
     for (half = 0; half < 2 && s == TN_OK; half++) {
         int64_t at = half * cp->terms;
         s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_view(cp->p), 0.5);
-        if (s == TN_OK) s = tni_put_copy(cp->ctx, tni_block_of(to->f[0], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[half]));
-        if (s == TN_OK) s = tni_put_copy(cp->ctx, tni_block_of(to->f[1], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[1 - half]));
+        if (s == TN_OK)
+            s = tni_put_copy(cp->ctx, tni_block_of(to->f[0], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[half]));
+        if (s == TN_OK)
+            s = tni_put_copy(cp->ctx, tni_block_of(to->f[1], at, cp->terms, 0, cp->in[0]), tni_view(cp->f[1 - half]));
     }
     return tni_cp_done(to, s);
 }
@@ -10946,13 +11128,16 @@ static tn_cp *tni_cp_quadratic(const tn_cp *cp)
     in[0] = in[1] = n;
     f[0] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
     f[1] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    read = f[0] && f[1] && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK && tn_read(cp->f[1], TN_F64, f[1], cp->terms * cp->in[0]) == TN_OK;
+    read = f[0] && f[1] && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
+           && tn_read(cp->f[1], TN_F64, f[1], cp->terms * cp->in[0]) == TN_OK;
     for (pass = 0; read && pass < 2; pass++) {               /* count, then copy */
         if (pass == 1 && !(to = tni_cp_make(cp->ctx, 2, cp->out, kept, in, false))) break;
         for (kept = 0, h = 0; h < cp->terms && s == TN_OK; h++) {
             if (tni_zero_row(f[0] + h * cp->in[0], n) || tni_zero_row(f[1] + h * cp->in[0], n)) continue;
-            if (pass == 1) s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, kept, 1), tni_block_of(cp->p, 0, cp->out, h, 1));
-            for (k = 0; pass == 1 && k < 2 && s == TN_OK; k++) s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], kept, 1, 0, n), tni_block_of(cp->f[k], h, 1, 0, n));
+            if (pass == 1)
+                s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, kept, 1), tni_block_of(cp->p, 0, cp->out, h, 1));
+            for (k = 0; pass == 1 && k < 2 && s == TN_OK; k++)
+                s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], kept, 1, 0, n), tni_block_of(cp->f[k], h, 1, 0, n));
             kept++;
         }
     }
@@ -10969,8 +11154,10 @@ static tn_tensor *tni_cp_linear_part(const tn_cp *cp)
     tn_status  s;
     if (!l || !cp->constant) return l;
     d = tn_tensor_2d(ctx, TN_REAL, h, n);
-    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, 0, n), tni_block_of(cp->f[1], 0, h, n, 1), false) : TN_ERR_MEMORY;
-    if (s == TN_OK) s = tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
+    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, 0, n), tni_block_of(cp->f[1], 0, h, n, 1), false)
+          : TN_ERR_MEMORY;
+    if (s == TN_OK)
+        s = tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(l), tni_view(cp->p), tni_view(d), 1, 0);
     if (s == TN_OK) return l;
     tn_tensor_destroy(l);
@@ -10985,7 +11172,8 @@ static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
     tn_status  s;
     if (!c || !cp->constant) return c;
     d = tn_tensor_2d(ctx, TN_REAL, h, 1);
-    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, n, 1), tni_block_of(cp->f[1], 0, h, n, 1), false) : TN_ERR_MEMORY;
+    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, n, 1), tni_block_of(cp->f[1], 0, h, n, 1), false)
+          : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_column_view(c), tni_view(cp->p), tni_view(d), 1, 0);
     if (s == TN_OK) return c;
     tn_tensor_destroy(c);
@@ -11032,7 +11220,8 @@ tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u)
     if (s) to = tni_cp_make(cp->ctx, cp->order - 1, cp->out, cp->terms, in, cp->constant);
     if (to) {
         status = tni_put_matmul(cp->ctx, tni_view(s), tni_view(cp->f[slot]), tni_column_view(u), 1, 0);
-        if (status == TN_OK) status = tni_put_product(cp->ctx, tni_view(to->p), tni_view(cp->p), tni_transposed_view(tni_view(s)), false);
+        if (status == TN_OK)
+            status = tni_put_product(cp->ctx, tni_view(to->p), tni_view(cp->p), tni_transposed_view(tni_view(s)), false);
         for (k = 0, at = 0; k < cp->order && status == TN_OK; k++)
             if (k != slot) status = tni_copy(to->f[at++], cp->f[k]);
         to = tni_cp_done(to, status);
@@ -11056,8 +11245,10 @@ static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t
         slice.data = (char *)slice.data + o * rows * columns * (int64_t)tni_dtype_size(slice.dtype);
         slice.shape[0] = rows; slice.shape[1] = columns;
         slice.strides[0] = columns; slice.strides[1] = 1;
-        s = tni_put_product(ctx, tni_view(scaled), tni_view(k), tni_transposed_view(tni_block_of(cp->p, o, 1, 0, cp->terms)), false);
-        if (s == TN_OK) s = tni_put_matmul(ctx, slice, tni_transposed_view(tni_view(scaled)), tni_view(cp->f[cp->order - 1]), 1, 0);
+        s = tni_put_product(ctx, tni_view(scaled), tni_view(k), tni_transposed_view(tni_block_of(cp->p, o, 1, 0, cp->terms)),
+                            false);
+        if (s == TN_OK)
+            s = tni_put_matmul(ctx, slice, tni_transposed_view(tni_view(scaled)), tni_view(cp->f[cp->order - 1]), 1, 0);
     }
     return s;
 }
@@ -11170,7 +11361,8 @@ tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
     for (k = 0; k < cp->order; k++) {
         tn_tensor *input = x[k], *e;
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
-        if (cp->constant && input->rank > 0 && input->shape[input->rank - 1] == cp->in[k] - 1) input = tn_append_one(ctx, input);
+        if (cp->constant && input->rank > 0 && input->shape[input->rank - 1] == cp->in[k] - 1)
+            input = tn_append_one(ctx, input);
         e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
         h = k == 0 || !e ? e : tn_mul(ctx, h, e);
         if (!h) return NULL;
@@ -11204,7 +11396,10 @@ typedef struct tni_eigen_job {
     tn_simd  simd;
 } tni_eigen_job;
 
-static int64_t tni_eigen_extent(const tni_eigen_job *j) { return tni_max(tni_max(j->n, 2 * j->h), tni_max(j->count, j->out)); }
+static int64_t tni_eigen_extent(const tni_eigen_job *j)
+{
+    return tni_max(tni_max(j->n, 2 * j->h), tni_max(j->count, j->out));
+}
 
 static int64_t tni_eigen_work(const tni_eigen_job *j)
 {
@@ -11215,10 +11410,12 @@ static int64_t tni_eigen_work(const tni_eigen_job *j)
 static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
     int64_t i;
-    if (j->q) host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0, tni_rows(to, j->n));
+    if (j->q)
+        host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0,
+                       tni_rows(to, j->n));
     else memcpy(to, z, sizeof *to * (size_t)(j->count * j->n));
     for (i = 0; i < j->count; i++)
-        if (tni_points_down(j->n, to + i * j->n, 1)) tni_scale_by(j->n, -1, to + i * j->n);
+        if (tni_points_down(j->n, to + i * j->n, 1)) host->by->scale(j->n, -1, to + i * j->n);
 }
 
 static void tni_eigen_task(void *arg, int64_t task, int worker)
@@ -11247,14 +11444,16 @@ static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *
     tni_host  host;
     tn_status s = TN_ERR_MEMORY;
     if (!j->q) {
-        for (i = 0; i < h; i++) for (k = 0; k < n; k++) { j->left[k * h + i] = f[0][i * n + k]; j->right[k * h + i] = f[1][i * n + k]; }
+        for (i = 0; i < h; i++)
+            for (k = 0; k < n; k++) { j->left[k * h + i] = f[0][i * n + k]; j->right[k * h + i] = f[1][i * n + k]; }
         return TN_OK;
     }
     m = tni_alloc_f64(ctx, n, columns, "eigen");
     r = tni_alloc_f64(ctx, columns, columns, "eigen");
     scratch = tni_alloc_f64(ctx, work, 1, "eigen");
     if (m && r && scratch) {
-        for (i = 0; i < h; i++) for (k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
+        for (i = 0; i < h; i++)
+            for (k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
         host = tni_decomp_host(ctx, tni_max(n, columns), scratch + tni_qr_work(n, columns));
         s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
         for (i = 0; i < j->r; i++) {
@@ -11337,8 +11536,10 @@ static tn_status tni_eigen_by_factors(tni_eigen_product *p)
         s = tni_put_matmul(p->ctx, tni_block_of(p->z, 0, 1, 0, 2 * rows), tni_view(p->x), tni_transposed_view(m), 0.5, 0);
         for (k = 0; k < 2 && s == TN_OK; k++)
             s = tni_put_product(p->ctx, tni_every_second(tni_block_of(p->swapped, 0, 1, k, 2 * rows)),
-                                tni_every_second(tni_block_of(p->z, 0, 1, 1 - k, 2 * rows)), tni_block_of(p->d, 0, 1, at, rows), false);
-        if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(p->y), tni_block_of(p->swapped, 0, 1, 0, 2 * rows), m, 1, at > 0 ? 1 : 0);
+                                tni_every_second(tni_block_of(p->z, 0, 1, 1 - k, 2 * rows)),
+                                tni_block_of(p->d, 0, 1, at, rows), false);
+        if (s == TN_OK)
+            s = tni_put_matmul(p->ctx, tni_view(p->y), tni_block_of(p->swapped, 0, 1, 0, 2 * rows), m, 1, at > 0 ? 1 : 0);
     }
     return s;
 }
@@ -11350,7 +11551,9 @@ static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, 
     tn_status s = TN_OK;
     for (i = 0; i < count && s == TN_OK; i++) {
         s = tn_write(p->x, TN_F64, x + i * p->n, p->n);
-        if (s == TN_OK) s = p->formed ? tni_put_matmul(p->ctx, tni_view(p->y), tni_view(p->x), tni_view(p->m), 1, 0) : tni_eigen_by_factors(p);
+        if (s == TN_OK)
+            s = p->formed ? tni_put_matmul(p->ctx, tni_view(p->y), tni_view(p->x), tni_view(p->m), 1, 0)
+                          : tni_eigen_by_factors(p);
         if (s == TN_OK) s = tn_read(p->y, TN_F64, y + i * p->n, p->n);
     }
     return s;
@@ -11369,8 +11572,11 @@ static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
     for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
         int64_t rows = tni_min(p->chunk, p->h - at);
         tn_view v = tni_block_of(f[1], 0, rows, 0, p->n), w = tni_block_of(scaled, 0, rows, 0, p->n);
-        for (k = 0; k < 2 && s == TN_OK; k++) s = tni_put_copy(p->ctx, tni_block_of(f[k], 0, rows, 0, p->n), tni_block_of(cp->f[k], at, rows, 0, p->n));
-        if (s == TN_OK) s = tni_put_product(p->ctx, w, tni_block_of(f[0], 0, rows, 0, p->n), tni_transposed_view(tni_block_of(p->d, 0, 1, at, rows)), false);
+        for (k = 0; k < 2 && s == TN_OK; k++)
+            s = tni_put_copy(p->ctx, tni_block_of(f[k], 0, rows, 0, p->n), tni_block_of(cp->f[k], at, rows, 0, p->n));
+        if (s == TN_OK)
+            s = tni_put_product(p->ctx, w, tni_block_of(f[0], 0, rows, 0, p->n),
+                                tni_transposed_view(tni_block_of(p->d, 0, 1, at, rows)), false);
         if (s == TN_OK) s = tni_put_matmul(p->ctx, tni_view(g), tni_transposed_view(w), v, 1, 1);
     }
     if (s == TN_OK) s = tni_put_symmetric(p->ctx, p->m, g);
@@ -11436,7 +11642,8 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
         tni_lanczos_lay(&job, room);
         job.fn = tni_eigen_multiply;
         job.user = product;
-        job.host.by->gemm(&job.host, 1, h, cp->out, 1, tni_rows((double *)u + o * cp->out, cp->out), tni_rows(p, h), 0, tni_rows(d, h));
+        job.host.by->gemm(&job.host, 1, h, cp->out, 1, tni_rows((double *)u + o * cp->out, cp->out), tni_rows(p, h), 0,
+                          tni_rows(d, h));
         s = tn_write(product->d, TN_F64, d, h);
         if (s == TN_OK && product->formed) s = tni_eigen_form(product, cp);
         if (s != TN_OK) break;
@@ -11448,7 +11655,8 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
     return s;
 }
 
-static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values, const double *vectors)
+static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values,
+                                 const double *vectors)
 {
     int64_t shape[3];
     shape[0] = outputs; shape[1] = count; shape[2] = n;
@@ -11460,12 +11668,14 @@ static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int6
     return tn_ctx_status(ctx);
 }
 
-static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t outputs, int64_t count, bool formed, tn_eigen *e)
+static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t outputs, int64_t count, bool formed,
+                                   tn_eigen *e)
 {
     tn_ctx           *ctx = cp->ctx;
     int64_t           n = cp->in[0], h = cp->terms;
     double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
-    double           *values = tni_alloc_f64(ctx, outputs, count, "eigen"), *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
+    double           *values = tni_alloc_f64(ctx, outputs, count, "eigen");
+    double           *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
     tni_eigen_product product;
     tn_status         s = tni_eigen_product_begin(&product, cp, formed);
     if (s == TN_OK && !(p && d && values && vectors)) s = TN_ERR_MEMORY;
@@ -11526,7 +11736,8 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.work = tni_alloc_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
     if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q)) s = tni_eigen_run(ctx, &j, cp);
+    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q))
+        s = tni_eigen_run(ctx, &j, cp);
     tni_eigen_say(ctx, s);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
     tni_free_f64(ctx, j.left, j.r, j.h);
@@ -11550,7 +11761,8 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
     most = tni_min(cp->in[0], 2 * cp->terms);
     if (count >= 0 && count <= most) return TN_OK;
-    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count, (long long)most);
+    return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count,
+                    (long long)most);
 }
 
 tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *e)
@@ -11597,7 +11809,8 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant
     int64_t   in[2], o;
     tn_cp    *cp;
     tn_status s = TN_OK;
-    if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors")) return NULL;
+    if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
+        return NULL;
     if (k < 0 || k > e->count) {
         tni_fail(ctx, TN_ERR_ARG, "from_eigen: %lld of %lld pairs", (long long)k, (long long)e->count);
         return NULL;
@@ -11677,7 +11890,8 @@ static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_view(t[PK]), tni_view(t[P]), tni_view(t[K]), 0.5, 0);
     if (s == TN_OK) s = tn_read(t[P], TN_F64, p, out * h);
     if (s == TN_OK) s = tn_read(t[PK], TN_F64, pk, out * h);
-    for (o = 0; o < out && s == TN_OK; o++) squares[o] = tni_max_f64(0, tni_algebra_of(ctx->desc.simd)->dot(h, p + o * h, pk + o * h));
+    for (o = 0; o < out && s == TN_OK; o++)
+        squares[o] = tni_max_f64(0, tni_algebra_of(ctx->desc.simd)->dot(h, p + o * h, pk + o * h));
     for (k = 0; k < COUNT; k++) tn_tensor_destroy(t[k]);
     tni_free_f64(ctx, p, out, h);
     tni_free_f64(ctx, pk, out, h);
@@ -11687,7 +11901,8 @@ static tn_status tni_square_norms_gram(const tn_cp *cp, double *squares)
 /* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known. What is left of the
    sum of squares, E, is that of all - count values of at most c = |last|:  E/c <= their sum <= sqrt((all - count) E),
    (all - count) c. `slack`: what rounding may have done to E. */
-static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low, double *high)
+static void tni_rank_interval(const double *values, int64_t count, int64_t all, double square, double slack, double *low,
+                              double *high)
 {
     double  sum = 0, rest = square, c = count > 0 ? fabs(values[count - 1]) : HUGE_VAL, left = (double)(all - count), more;
     int64_t i;
@@ -11715,7 +11930,8 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectr
     double   *norm = numbers, *low = norm + cp->out, *high = low + cp->out;
     double    slack = ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13;
     tn_status s = tn_read(e->values, TN_F64, values, cp->out * k);
-    if (s == TN_OK && k < all) s = (double)cp->out * (double)n > 3 * (double)h ? tni_square_norms_gram(cp, norm) : tni_square_norms_dense(cp, norm);
+    if (s == TN_OK && k < all)
+        s = (double)cp->out * (double)n > 3 * (double)h ? tni_square_norms_gram(cp, norm) : tni_square_norms_dense(cp, norm);
     for (o = 0; o < cp->out && s == TN_OK; o++) {
         for (i = 0; i < k && k == all; i++) norm[o] += values[o * k + i] * values[o * k + i];
         tni_rank_interval(values + o * k, k, all, norm[o], slack, low + o, high + o);
@@ -11771,7 +11987,8 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
-        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has the eigenvalues %g to %g, but E[x x^T] has none below zero", l[0], l[n - 1]);
+        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has the eigenvalues %g to %g, but E[x x^T] has none below zero",
+                          l[0], l[n - 1]);
     for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
     if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
     *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
@@ -11793,7 +12010,8 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
     ctx = cp->ctx;
     if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, but the operator takes %lld inputs%s", TNI_SHAPE(s), (long long)cp->in[0], cp->constant ? ", the one included" : "");
+        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, but the operator takes %lld inputs%s", TNI_SHAPE(s),
+                 (long long)cp->in[0], cp->constant ? ", the one included" : "");
         return NULL;
     }
     scope = tni_scope_begin(ctx);
@@ -11803,7 +12021,8 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
     if (half && status == TN_OK) to = tni_cp_make(ctx, cp->order, cp->out, cp->terms, cp->in, false);
     if (to) {
         status = tni_copy(to->p, cp->p);
-        for (k = 0; k < cp->order && status == TN_OK; k++) status = tni_put_matmul(ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(half), 1, 0);
+        for (k = 0; k < cp->order && status == TN_OK; k++)
+            status = tni_put_matmul(ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(half), 1, 0);
         to = tni_cp_done(to, status);
     }
     tni_scope_end(ctx, scope);
@@ -11828,9 +12047,12 @@ static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
     else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators belong to two contexts", op);
-    else if (a->order > 2 || b->order != a->order) tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, but both must have 1, or both 2", op, a->order, b->order);
+    else if (a->order > 2 || b->order != a->order)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, but both must have 1, or both 2", op,
+                 a->order, b->order);
     else if (a->in[0] != b->in[0] || a->in[a->order - 1] != a->in[0] || b->in[b->order - 1] != a->in[0])
-        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators take %lld and %lld inputs", op, (long long)a->in[0], (long long)b->in[0]);
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators take %lld and %lld inputs", op, (long long)a->in[0],
+                 (long long)b->in[0]);
     else if (a->constant != b->constant)
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the last input of one operator is the constant one, of the other it is not", op);
     else return true;
@@ -11878,7 +12100,8 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     if (s == TN_OK) s = tni_cp_norms(a, na);
     if (s == TN_OK) s = tni_cp_norms(b, nb);
     for (i = 0; i < a->out && s == TN_OK; i++)
-        for (j = 0; j < b->out; j++) g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / na[i] / nb[j] : (double)NAN;
+        for (j = 0; j < b->out; j++)
+            g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / na[i] / nb[j] : (double)NAN;
     if (s == TN_OK) s = tn_write(gram, TN_F64, g, a->out * b->out);
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free_f64(a->ctx, na, a->out, 1);
@@ -11896,7 +12119,9 @@ tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
     if (!inner) return TN_ERR_ARG;
     *inner = (double)NAN;
     if (!tni_cp_comparable(a, b, "inner")) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
-    if (a->out != b->out) return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators give %lld and %lld outputs", (long long)a->out, (long long)b->out);
+    if (a->out != b->out)
+        return tni_fail(a->ctx, TN_ERR_SHAPE, "inner: the operators give %lld and %lld outputs", (long long)a->out,
+                        (long long)b->out);
     scope = tni_scope_begin(a->ctx);
     k = tni_cp_term_gram(a, b);
     k = k ? tn_mul(a->ctx, k, tn_matmul(a->ctx, tn_transpose(a->p, 0, 1), b->p)) : NULL;
@@ -11960,7 +12185,10 @@ static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
     tn_param *p = tn_params_at(o->of.params, f[1]);
-    if (p) tni_fail(ctx, TN_ERR_NONFINITE, "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3], p->name);
+    if (p)
+        tni_fail(ctx, TN_ERR_NONFINITE,
+                 "step %d: the gradient of %s is not finite; the update was skipped, parameters are as before", (int)f[3],
+                 p->name);
     return p != NULL;
 }
 
@@ -11985,9 +12213,12 @@ void tn_optim_destroy(tn_optim *o) { if (o) tni_optim_destroy(&o->owned); }
 
 static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 {
-    if ((unsigned)s->kind > TN_SCHEDULE_LINEAR) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind of schedule", (int)s->kind);
-    if (s->warmup >= 0 && s->floor >= 0 && s->floor <= 1 && (s->kind == TN_SCHEDULE_CONSTANT || s->total > s->warmup)) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "optim: a schedule with warmup %lld, total %lld, floor %g", (long long)s->warmup, (long long)s->total, s->floor);
+    if ((unsigned)s->kind > TN_SCHEDULE_LINEAR)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind of schedule", (int)s->kind);
+    if (s->warmup >= 0 && s->floor >= 0 && s->floor <= 1 && (s->kind == TN_SCHEDULE_CONSTANT || s->total > s->warmup))
+        return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: a schedule with warmup %lld, total %lld, floor %g", (long long)s->warmup,
+                    (long long)s->total, s->floor);
 }
 
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
@@ -11997,10 +12228,12 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!(d->lr > 0 && d->lr < HUGE_VAL) || !(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1) || !(d->eps > 0))
+    if (!(d->lr > 0 && d->lr < HUGE_VAL) || !(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1)
+        || !(d->eps > 0))
         return tni_fail(ctx, TN_ERR_ARG, "optim: lr %g, beta1 %g, beta2 %g, eps %g", d->lr, d->beta1, d->beta2, d->eps);
     if (!(d->weight_decay >= 0) || !(d->momentum >= 0 && d->momentum < 1) || !(d->clip_norm >= 0))
-        return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum, d->clip_norm);
+        return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum,
+                        d->clip_norm);
     return tni_schedule_check(ctx, &d->schedule);
 }
 
@@ -12353,7 +12586,8 @@ static void tni_writer_fail(tni_writer *w, tn_status status, const char *what, c
 {
     if (w->status != TN_OK) return;
     w->status = status;
-    tni_fail(w->ctx, status, "%s: byte %llu: %s%s%s", w->name.s, (unsigned long long)w->at, what, *reason ? ": " : "", reason);
+    tni_fail(w->ctx, status, "%s: byte %llu: %s%s%s", w->name.s, (unsigned long long)w->at, what, *reason ? ": " : "",
+             reason);
 }
 
 #ifndef TN_NO_STDIO
@@ -12409,14 +12643,15 @@ static void tni_writer_open_path(tni_writer *w)
         w->stream = fopen(path, "wb");
     }
     if (w->stream) return;
-    tni_writer_fail(w, TN_ERR_FILE, w->temporary ? "its .tmp could not be made" : "could not be opened", tni_reason("no reason given"));
+    tni_writer_fail(w, TN_ERR_FILE, w->temporary ? "its .tmp could not be made" : "could not be opened",
+                    tni_reason("no reason given"));
 }
 
 static bool tni_replace(const char *from, const char *to)
 {
 #ifdef _WIN32
-    return MoveFileExA(from, to, 1) != 0;       /* MOVEFILE_REPLACE_EXISTING. rename replaces nothing there, and removing the old
-                                                   file first could lose both */
+    /* 1: MOVEFILE_REPLACE_EXISTING. rename replaces nothing there, and removing the old file first could lose both. */
+    return MoveFileExA(from, to, 1) != 0;
 #else
     return rename(from, to) == 0;
 #endif
@@ -12425,8 +12660,10 @@ static bool tni_replace(const char *from, const char *to)
 static void tni_writer_close_path(tni_writer *w)
 {
     errno = 0;
-    if (w->stream && fflush((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
-    if (w->stream && fclose((FILE *)w->stream) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
+    if (w->stream && fflush((FILE *)w->stream) != 0)
+        tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
+    if (w->stream && fclose((FILE *)w->stream) != 0)
+        tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
     if (w->temporary && w->status == TN_OK && !tni_replace(w->temporary, w->sink.path))
         tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("a folder, read-only, or open in a program"));
     if (w->temporary && w->stream && w->status != TN_OK) remove(w->temporary);
@@ -12453,7 +12690,10 @@ tn_sink tn_to_path(const char *path)
     return s;
 }
 #else
-static void tni_writer_open_path(tni_writer *w) { tni_writer_fail(w, TN_ERR_FILE, "TN_NO_STDIO was defined", "there are no paths"); }
+static void tni_writer_open_path(tni_writer *w)
+{
+    tni_writer_fail(w, TN_ERR_FILE, "TN_NO_STDIO was defined", "there are no paths");
+}
 static void tni_writer_close_path(tni_writer *w) { (void)w; }
 static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void)w; (void)src; return bytes == 0; }
 #endif
@@ -12480,7 +12720,8 @@ static void tni_put(tni_writer *w, const void *src, size_t bytes)
     if (w->sink.store) {
         if (!w->sink.store(w->sink.user, src, bytes)) tni_writer_fail(w, TN_ERR_FILE, "could not be written", "");
     } else if (!w->sink.path) tni_memory_put(w, src, bytes);
-    else if (!tni_stream_put(w, src, bytes)) tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
+    else if (!tni_stream_put(w, src, bytes))
+        tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
     w->at += bytes;
 }
 
@@ -12587,8 +12828,8 @@ static bool tni_number_is_host(tni_number n, tn_dtype dtype)
     return n.kind == kind && n.bits == 8 * tni_dtype_size(dtype) && n.big_endian == tni_host_is_big_endian();
 }
 
-/* Does the value v of a file have a place in dtype? A double holds every integer of 53 bits and rounds no integer into the range
-   of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
+/* Does the value v of a file have a place in dtype? A double holds every integer of 53 bits and rounds no integer into
+   the range of I32. From 2^128 - 2^103 on a finite number would be rounded to an infinite float. */
 static bool tni_number_fits(tni_number from, double v, tn_dtype dtype)
 {
     if (from.kind == TNI_BOOL && v > 1) return false;
@@ -12645,8 +12886,8 @@ static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
 }
 
 /* An owned tensor from numbers at `at`: I32 for integers without scale, else the context's dtype. */
-static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank, const int64_t *shape,
-                                 tn_tensor **out)
+static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank,
+                                 const int64_t *shape, tn_tensor **out)
 {
     tn_dtype   dtype = scale == 0 && !tni_number_is_float(from) ? TN_I32 : TN_REAL;
     tn_tensor *t = tn_tensor_create(r->ctx, dtype, rank, shape);
@@ -12677,7 +12918,8 @@ static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 static tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
 {
     unsigned long long wants = n, has = r->bytes, may = most;
-    if (n > r->bytes - at) return tni_reader_fail(r, TN_ERR_FORMAT, at, "header of %llu bytes, but the file has %llu", wants, has);
+    if (n > r->bytes - at)
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "header of %llu bytes, but the file has %llu", wants, has);
     if (n > most) return tni_reader_fail(r, TN_ERR_FORMAT, at, "header of %llu bytes, but %llu are the most", wants, may);
     return TN_OK;
 }
@@ -12690,8 +12932,8 @@ static tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, 
     if (!tni_count_extents(rank, shape, &count) || !tni_mul_size(count, n.bits / 8, &bytes))
         return tni_reader_fail(r, TN_ERR_FORMAT, at, "shape %s does not fit the address space", tni_shape_of(rank, shape).s);
     if (bytes == rest) return TN_OK;
-    return tni_reader_fail(r, TN_ERR_FORMAT, at, "shape %s takes %zu bytes, but %llu follow", tni_shape_of(rank, shape).s, bytes,
-                           (unsigned long long)rest);
+    return tni_reader_fail(r, TN_ERR_FORMAT, at, "shape %s takes %zu bytes, but %llu follow", tni_shape_of(rank, shape).s,
+                           bytes, (unsigned long long)rest);
 }
 
 /* One chunk of host elements as the file has them, little-endian. */
@@ -12716,7 +12958,8 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
     if (!host) w->status = TN_ERR_MEMORY;
     for (done = 0; done < count && w->status == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
-        if (ctx->backend->download(ctx->state, host, (const char *)t->data + (size_t)done * size, (size_t)n * size) != TN_OK) {
+        if (ctx->backend->download(ctx->state, host, (const char *)t->data + (size_t)done * size,
+                                   (size_t)n * size) != TN_OK) {
             tni_writer_fail(w, TN_ERR_BACKEND, "download failed", ctx->backend->name);
             break;
         }
@@ -12820,7 +13063,8 @@ static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
         if (tuple) tni_scan_take(s, 'L');
         comma = tni_scan_take(s, ',');
     }
-    if (tuple ? *rank == 1 && !comma : comma) return tni_scan_fail(s, tuple ? "a tuple of one needs a comma" : "a comma before ']'");
+    if (tuple ? *rank == 1 && !comma : comma)
+        return tni_scan_fail(s, tuple ? "a tuple of one needs a comma" : "a comma before ']'");
     return true;
 }
 
@@ -12873,7 +13117,8 @@ static bool tni_scan_escape(tni_scan *s, uint32_t *out)
     if (!tni_scan_hex4(s, out)) return false;
     if (*out == 0) return tni_scan_fail(s, "a zero character");
     if (*out < 0xD800 || *out > 0xDFFF) return true;
-    if (*out > 0xDBFF || s->bytes - s->at < 6 || memcmp(s->text + s->at, "\\u", 2) != 0) return tni_scan_fail(s, "half a surrogate pair");
+    if (*out > 0xDBFF || s->bytes - s->at < 6 || memcmp(s->text + s->at, "\\u", 2) != 0)
+        return tni_scan_fail(s, "half a surrogate pair");
     s->at += 2;
     if (!tni_scan_hex4(s, &low)) return false;
     if (low < 0xDC00 || low > 0xDFFF) return tni_scan_fail(s, "half a surrogate pair");
@@ -13009,8 +13254,10 @@ static const char *tni_twice(const void *const *p, size_t n)
 
 static const struct { const char *name; tni_number number; } tni_safetensors_dtype[] = {
     {"F64", {TNI_FLOAT, 64, false}},    {"F32", {TNI_FLOAT, 32, false}},    {"F16", {TNI_FLOAT, 16, false}},
-    {"I64", {TNI_SIGNED, 64, false}},   {"I32", {TNI_SIGNED, 32, false}},   {"I16", {TNI_SIGNED, 16, false}},   {"I8", {TNI_SIGNED, 8, false}},
-    {"U64", {TNI_UNSIGNED, 64, false}}, {"U32", {TNI_UNSIGNED, 32, false}}, {"U16", {TNI_UNSIGNED, 16, false}}, {"U8", {TNI_UNSIGNED, 8, false}},
+    {"I64", {TNI_SIGNED, 64, false}},   {"I32", {TNI_SIGNED, 32, false}},   {"I16", {TNI_SIGNED, 16, false}},
+    {"I8", {TNI_SIGNED, 8, false}},
+    {"U64", {TNI_UNSIGNED, 64, false}}, {"U32", {TNI_UNSIGNED, 32, false}}, {"U16", {TNI_UNSIGNED, 16, false}},
+    {"U8", {TNI_UNSIGNED, 8, false}},
     {"BF16", {TNI_BFLOAT, 16, false}},  {"BOOL", {TNI_BOOL, 8, false}},     {"C64", {TNI_OTHER, 64, false}},
     {"F8_E4M3", {TNI_OTHER, 8, false}}, {"F8_E5M2", {TNI_OTHER, 8, false}}, {"F8_E8M0", {TNI_OTHER, 8, false}},
     {"F8_E4M3FNUZ", {TNI_OTHER, 8, false}}, {"F8_E5M2FNUZ", {TNI_OTHER, 8, false}},
@@ -13053,7 +13300,8 @@ static void tni_safetensors_destroy(tni_owned *owned)
 
 static tn_status tni_entry_fail(const tn_safetensors *f, const char *name, const char *reason)
 {
-    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(name - f->header), "tensor %s: %s", tni_quote(name).s, reason);
+    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(name - f->header), "tensor %s: %s", tni_quote(name).s,
+                           reason);
 }
 
 /* Is the span as long as the shape and the dtype say? */
@@ -13095,7 +13343,8 @@ static bool tni_parse_tensor(tni_scan *s, tn_safetensors_entry *e)
         if (k == 3) return tni_scan_fail(s, "a key that is not dtype, shape or data_offsets");
         if (seen >> k & 1) return tni_scan_fail(s, "a key for the second time");
         seen |= 1u << k;
-        if (!(k == 0 ? tni_scan_string(s, &e->dtype) : k == 1 ? tni_scan_shape(s, false, &e->rank, e->shape) : tni_parse_offsets(s, e)))
+        if (!(k == 0 ? tni_scan_string(s, &e->dtype)
+              : k == 1 ? tni_scan_shape(s, false, &e->rank, e->shape) : tni_parse_offsets(s, e)))
             return false;
     } while (tni_scan_take(s, ','));
     if (!tni_scan_expect(s, '}')) return false;
@@ -13172,7 +13421,8 @@ static tn_status tni_safetensors_sort(tn_safetensors *f)
     twice = tni_twice(f->by_name, f->entries.count);
     if (!twice) twice = tni_twice(f->notes_by_name, f->notes.count);
     if (!twice) return TN_OK;
-    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(twice - f->header), "%s is there twice", tni_quote(twice).s);
+    return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(twice - f->header), "%s is there twice",
+                           tni_quote(twice).s);
 }
 
 /* Each tensor begins where the one before ends, and the last one ends with the file. */
@@ -13255,7 +13505,8 @@ const char *tn_safetensors_metadata(const tn_safetensors *f, const char *key)
 static const tn_safetensors_entry *tni_safetensors_want(tn_safetensors *f, const char *name)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, name);
-    if (f && !e) tni_fail(f->file.ctx, TN_ERR_ARG, "%s: it has no tensor %s", f->file.name.s, name ? tni_quote(name).s : "NULL");
+    if (f && !e)
+        tni_fail(f->file.ctx, TN_ERR_ARG, "%s: it has no tensor %s", f->file.name.s, name ? tni_quote(name).s : "NULL");
     return e;
 }
 
@@ -13265,8 +13516,8 @@ static tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_en
     *out = NULL;
     if (tni_safetensors_number(e->dtype, &n) && n.kind != TNI_OTHER)
         return tni_read_tensor(&f->file, e->offset, n, 0, e->rank, e->shape, out);
-    return tni_reader_fail(&f->file, TN_ERR_DTYPE, e->offset, "tensor %s: dtype %s is read as raw bytes only", tni_quote(e->name).s,
-                           e->dtype);
+    return tni_reader_fail(&f->file, TN_ERR_DTYPE, e->offset, "tensor %s: dtype %s is read as raw bytes only",
+                           tni_quote(e->name).s, e->dtype);
 }
 
 tn_tensor *tn_safetensors_read(tn_safetensors *f, const char *name)
@@ -13351,7 +13602,8 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
 /* Wide dtypes first, so that every tensor is aligned; else as the caller has them. */
 static bool tni_by_width(const void *a, const void *b)
 {
-    size_t x = tni_dtype_size(((const tn_named *)a)->tensor->dtype), y = tni_dtype_size(((const tn_named *)b)->tensor->dtype);
+    size_t x = tni_dtype_size(((const tn_named *)a)->tensor->dtype);
+    size_t y = tni_dtype_size(((const tn_named *)b)->tensor->dtype);
     return x != y ? x > y : a < b;
 }
 
@@ -13393,7 +13645,8 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
         return false;
     }
     for (i = 0; i < note_count; i++)
-        if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value")) return false;
+        if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value"))
+            return false;
     return tni_unique(ctx, tensors, (size_t)n, sizeof *tensors) && tni_unique(ctx, notes, (size_t)note_count, sizeof *notes);
 }
 
@@ -13416,7 +13669,8 @@ static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n
     return TN_OK;
 }
 
-tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes, int64_t note_count)
+tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+                               int64_t note_count)
 {
     const void **order;
     char        *text = NULL;
@@ -13452,9 +13706,11 @@ static tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
     tni_number       n;
     if (!e) return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s %s is not in the file", f->file.name.s, name.s, TNI_SHAPE(t));
     if (e->rank != t->rank || memcmp(e->shape, t->shape, (size_t)e->rank * sizeof *e->shape) != 0)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s: parameter %s is %s, but the file has %s", f->file.name.s, name.s, TNI_SHAPE(t), TNI_SHAPE(e));
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: parameter %s is %s, but the file has %s", f->file.name.s, name.s,
+                        TNI_SHAPE(t), TNI_SHAPE(e));
     if (!tni_safetensors_number(e->dtype, &n) || !tni_number_is_float(n))
-        return tni_fail(ctx, TN_ERR_DTYPE, "%s: parameter %s: the file's %s is no float that can be read", f->file.name.s, name.s, e->dtype);
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: parameter %s: the file's %s is no float that can be read", f->file.name.s,
+                        name.s, e->dtype);
     return TN_OK;
 }
 
@@ -13468,7 +13724,8 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
         const tn_param *p = tn_params_find(params, e->name);
         if (p && strcmp(p->name, e->name) == 0) continue;        /* a tied parameter has one name in a file: its first */
-        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter", f->file.name.s, tni_quote(e->name).s, TNI_SHAPE(e));
+        return tni_fail(f->file.ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter", f->file.name.s, tni_quote(e->name).s,
+                        TNI_SHAPE(e));
     }
     return TN_OK;
 }
@@ -13603,7 +13860,8 @@ static bool tni_parse_descr(tni_scan *s, tni_npy *a)
     }
     if (!tni_scan_python(s, &descr)) return false;
     if (tni_npy_number(descr, &a->number)) return true;
-    s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + (uint64_t)(descr - s->text), "dtype %s is not read", tni_quote(descr).s);
+    s->status = tni_reader_fail(s->file, TN_ERR_DTYPE, s->start + (uint64_t)(descr - s->text), "dtype %s is not read",
+                                tni_quote(descr).s);
     return false;
 }
 
@@ -13625,7 +13883,8 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
         if (k == 3) return tni_scan_fail(s, "a key that is not descr, fortran_order or shape");
         if (seen >> k & 1) return tni_scan_fail(s, "a key for the second time");
         seen |= 1u << k;
-        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->rank, a->shape))) return false;
+        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->rank, a->shape)))
+            return false;
         if (!tni_scan_take(s, ',')) {
             if (!tni_scan_expect(s, '}')) return false;
             break;
@@ -13644,7 +13903,8 @@ static tn_status tni_npy_prefix(const tni_reader *r, uint64_t *at, size_t *bytes
     uint64_t  n;
     tn_status s = tni_reader_get(r, 0, head, 8);
     if (s != TN_OK) return s;
-    if (memcmp(head, "\x93NUMPY", 6) != 0) return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no npy file: it does not begin with \\x93NUMPY");
+    if (memcmp(head, "\x93NUMPY", 6) != 0)
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no npy file: it does not begin with \\x93NUMPY");
     if (head[6] < 1 || head[6] > 3 || head[7] != 0)
         return tni_reader_fail(r, TN_ERR_FORMAT, 6, "npy version %d.%d is unknown", (int)head[6], (int)head[7]);
     width = head[6] == 1 ? 2 : 4;
@@ -13771,8 +14031,10 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
     int       i;
     if (s != TN_OK) return s;
     if (head[0] == 0x1F && head[1] == 0x8B) return tni_reader_fail(r, TN_ERR_FORMAT, 0, "it is compressed: gunzip it first");
-    if (head[0] != 0 || head[1] != 0) return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no idx file: it does not begin with two zeros");
-    if (!tni_idx_number(head[2], number)) return tni_reader_fail(r, TN_ERR_FORMAT, 2, "idx type %d is unknown", (int)head[2]);
+    if (head[0] != 0 || head[1] != 0)
+        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "no idx file: it does not begin with two zeros");
+    if (!tni_idx_number(head[2], number))
+        return tni_reader_fail(r, TN_ERR_FORMAT, 2, "idx type %d is unknown", (int)head[2]);
     if (head[3] > TN_MAX_RANK) return tni_reader_fail(r, TN_ERR_FORMAT, 3, "%d axes, but 8 are the most", (int)head[3]);
     *rank = head[3];
     if ((s = tni_reader_get(r, 4, head + 4, 4 * (size_t)head[3])) != TN_OK) return s;
@@ -13797,8 +14059,8 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
 /* ---- paths ----------------------------------------------------------------------- */
 
 #ifndef TN_NO_STDIO
-tn_status  tn_params_load(tn_params *params, const char *path) { return tn_params_read(params, tn_from_path(path), TN_MATCH_ALL); }
-tn_status  tn_params_save(tn_params *params, const char *path) { return tn_params_write(params, tn_to_path(path), NULL, 0); }
+tn_status  tn_params_load(tn_params *ps, const char *path) { return tn_params_read(ps, tn_from_path(path), TN_MATCH_ALL); }
+tn_status  tn_params_save(tn_params *ps, const char *path) { return tn_params_write(ps, tn_to_path(path), NULL, 0); }
 tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path) { return tn_npy_read(ctx, tn_from_path(path)); }
 tn_status  tn_npy_save(const tn_tensor *t, const char *path) { return tn_npy_write(t, tn_to_path(path)); }
 tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_idx_read(ctx, tn_from_path(path), scale); }
@@ -13832,7 +14094,8 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     size_t       bytes;
     if (!ctx) return NULL;
     if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are none or do not fit a size", (long long)width, (long long)height);
+        tni_fail(ctx, TN_ERR_SHAPE, "image: %lld x %lld pixels are none or do not fit a size", (long long)width,
+                 (long long)height);
         return NULL;
     }
     p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
@@ -13859,14 +14122,17 @@ void tn_image_destroy(tn_image *image)
    Maps are few points in Oklab, a space where equal distances look equal, with a smooth curve through
    them. Lightness falls evenly from white, and both arms of the diverging map have the same.
    Ottosson 2020 (Oklab), Catmull & Rom 1974 (the curve). */
-enum { TNI_WHITE = 0xFFFFFF, TNI_TEXT_INK = 0x262626, TNI_LINE_INK = 0x4A4A4A, TNI_GRID_INK = 0xE4E4E4, TNI_NAN_INK = 0xA8A8A8 };
+enum { TNI_WHITE = 0xFFFFFF, TNI_TEXT_INK = 0x262626, TNI_LINE_INK = 0x4A4A4A, TNI_GRID_INK = 0xE4E4E4,
+       TNI_NAN_INK = 0xA8A8A8 };
 enum { TNI_KNOTS = 5 };
 
 typedef struct tni_lch { double lightness, chroma, hue; } tni_lch;
 
 static const tni_lch tni_red[TNI_KNOTS]  = {{1, 0, 0}, {.88, .072, 47}, {.72, .158, 38}, {.55, .188, 29}, {.38, .140, 22}};
-static const tni_lch tni_blue[TNI_KNOTS] = {{1, 0, 0}, {.88, .058, 242}, {.72, .115, 248}, {.55, .142, 256}, {.38, .125, 264}};
-static const tni_lch tni_sea[TNI_KNOTS]  = {{1, 0, 0}, {.86, .100, 135}, {.68, .105, 180}, {.48, .105, 240}, {.27, .095, 275}};
+static const tni_lch tni_blue[TNI_KNOTS] = {{1, 0, 0}, {.88, .058, 242}, {.72, .115, 248}, {.55, .142, 256},
+                                            {.38, .125, 264}};
+static const tni_lch tni_sea[TNI_KNOTS]  = {{1, 0, 0}, {.86, .100, 135}, {.68, .105, 180}, {.48, .105, 240},
+                                            {.27, .095, 275}};
 
 static void tni_lch_point(const tni_lch *map, int knot, double lab[3])
 {
@@ -13963,7 +14229,10 @@ static tn_image *tni_canvas_close(tni_canvas *c)
     return c->image;
 }
 
-static int64_t tni_pixel(double v, int64_t low, int64_t high) { return v > (double)low ? v < (double)high ? (int64_t)v : high : low; }
+static int64_t tni_pixel(double v, int64_t low, int64_t high)
+{
+    return v > (double)low ? v < (double)high ? (int64_t)v : high : low;
+}
 
 static void tni_cover_grow(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, int64_t y1)
 {
@@ -13977,7 +14246,8 @@ static void tni_cover_grow(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, in
 static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
-    int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1), bottom = tni_pixel(fmax(ay, by) + reach + 1, c->clip_y0, c->clip_y1);
+    int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
+            bottom = tni_pixel(fmax(ay, by) + reach + 1, c->clip_y0, c->clip_y1);
     for (int64_t y = top; y < bottom; y++) {
         double  py = (double)y + 0.5 - ay, t0 = 0, t1 = 1;      /* the part of the segment that is near this row */
         int64_t left, right;
@@ -14058,27 +14328,27 @@ static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
 #define TNI_GLYPH_STEP 0.54
 #define TNI_FONT_UNITS 20.0                                /* of a font's size */
 static const char *const tni_glyphs[] = {
-    "l", "iasai aeaf", "iasap esep", "hisee qsme cnsn ajqj", "gppPsisBsbpBmilQkqiQeieAeah iuic",                /* space ! " # $ */
-    "gfsKskpKmfmAmapAsfs ukZkzhZeuePephPkuk tsge", "gteenCodqDsisNsnpNnilAjahAeieQesk", "iasap",                 /* % & ' */
-    "ghuAqakAeha", "gauHqhkHeaa", "ggsgm armn anmr", "hakqk ioig", "hbfbeab", "gajij", "haeaf", "emtad",          /* ( ) * + , - . / */
-    "ihsOsolOeheAealAshs", "mbphshe", "iaoAshsOsooOmjjaeoe", "iapAshsNsnpNmhmOmoiOeheAeah emhm",                  /* 0 1 2 3 */
-    "hksaipi kske", "inscsblDnhnOnoiOeheAeah", "inqMsisAsajAeheOeojOnhnAnaj", "iasosfe",                           /* 4 5 6 7 */
-    "ihsNsnpNmhmBmbpBshs hmOmoiOeheAeaiAmhm", "ibgCegeOeonOshsAsanAjhjOjon", "haeaf anao", "hbfbeab bnbo",         /* 8 9 : ; */
-    "hopakof", "haiqi amqm", "hapokaf", "gapAsgsNsnpNnjmGkgi gegf",                                               /* < = > ? */
-    "gtcRbmbAbakAsmsZszlZgvgRgriro rkRomoHohkHgmgRgrk", "eaeksue diri", "iaeasjsPsppPljlQlqhQejeae aljl",          /* @ A B */
-    "gspRsksAsalAekeResh", "haeasisSsslSeieae", "ipsasaepe alnl", "hpsasae alml", "gspRsksAsalAekeTetitlll",       /* C D E F G */
-    "iasae ssse alsl", "iasae", "hmsmiMegeAeah", "hasae qsaj gmre", "gasaeoe", "iaeaslgwswe", "iaeassess",         /* H .. N */
-    "gksUsulUekeAealAsks", "gaeasjsQsqoQkjkak", "gksUsulUekeAealAsks mhtd", "haeasjsQsqoQkjkak ikre",              /* O P Q R */
-    "gppPsisBsbpBmilQkqiQeieAeah", "dasss jsje", "iasajAejeSesjss", "easkeus", "easgemsseys", "fasse ssae",        /* S .. X */
-    "easjk ssjkje", "hasqsaeqe", "gguauaaga", "eatmd", "gaugugaaa", "gaogsmo", "bacqc", "gasep",                  /* Y Z [ \ ] ^ _ ` */
-    "hbmBohoOooloe okgkAkahAegeMeoh", "gatae ajAoioPopjPeieAeaj", "fomMoioAoajAeieMeog",                          /* a b c */
-    "gptpe pjPohoAoajAehePepj", "fajpjPoioAoajAeieNeog", "ektEtepee aojo", "gpopePahaBabc pjPohoAoajAehePepj",     /* d e f g */
-    "iatae akAohoOookoe", "haoae aras", "geoedEaaa eres", "gatae noai fkoe", "iatae",                             /* h .. l */
-    "iaoae akAogoMomkme mkMosoYoykye", "iaoae akAohoOookoe", "fioQoqjQeieAeajAoio", "gaoaa ajAoioPopjPeieAeaj",     /* m n o p */
-    "gpopa pjPohoAoajAehePepj", "faoae akAoio", "fmmMohoBoblBkhjNinhNeheAeag", "eerehEeje aojo",                   /* q r s t */
-    "iaoaiAeheOeoi oooe", "daoheoo", "daogeloqewo", "eaooe ooae", "daohe ooheFaba", "gaonoaene",                  /* u .. z */
-    "giuEueremEkakEkegedEaia", "iauaa", "gauEueremEkikEkegedEaaa", "hajEnikMhql",                                 /* { | } ~ */
-    "hamqm iqii afqf", "haklk", "hanmh ahmn", "fatEtgqoe inae", "hakqk", "haeasosoeae"         /* +- middle dot x lambda minus box */
+    "l", "iasai aeaf", "iasap esep", "hisee qsme cnsn ajqj", "gppPsisBsbpBmilQkqiQeieAeah iuic",          /* space ! " # $ */
+    "gfsKskpKmfmAmapAsfs ukZkzhZeuePephPkuk tsge", "gteenCodqDsisNsnpNnilAjahAeieQesk", "iasap",                /* % & ' */
+    "ghuAqakAeha", "gauHqhkHeaa", "ggsgm armn anmr", "hakqk ioig", "hbfbeab", "gajij", "haeaf",           /* ( ) * + , - . */
+    "emtad", "ihsOsolOeheAealAshs", "mbphshe", "iaoAshsOsooOmjjaeoe", "iapAshsNsnpNmhmOmoiOeheAeah emhm",     /* / 0 1 2 3 */
+    "hksaipi kske", "inscsblDnhnOnoiOeheAeah", "inqMsisAsajAeheOeojOnhnAnaj", "iasosfe",                        /* 4 5 6 7 */
+    "ihsNsnpNmhmBmbpBshs hmOmoiOeheAeaiAmhm", "ibgCegeOeonOshsAsanAjhjOjon", "haeaf anao", "hbfbeab bnbo",      /* 8 9 : ; */
+    "hopakof", "haiqi amqm", "hapokaf", "gapAsgsNsnpNnjmGkgi gegf",                                             /* < = > ? */
+    "gtcRbmbAbakAsmsZszlZgvgRgriro rkRomoHohkHgmgRgrk", "eaeksue diri", "iaeasjsPsppPljlQlqhQejeae aljl",       /* @ A B */
+    "gspRsksAsalAekeResh", "haeasisSsslSeieae", "ipsasaepe alnl", "hpsasae alml", "gspRsksAsalAekeTetitlll",  /* C D E F G */
+    "iasae ssse alsl", "iasae", "hmsmiMegeAeah", "hasae qsaj gmre", "gasaeoe", "iaeaslgwswe", "iaeassess",      /* H .. N */
+    "gksUsulUekeAealAsks", "gaeasjsQsqoQkjkak", "gksUsulUekeAealAsks mhtd", "haeasjsQsqoQkjkak ikre",           /* O P Q R */
+    "gppPsisBsbpBmilQkqiQeieAeah", "dasss jsje", "iasajAejeSesjss", "easkeus", "easgemsseys", "fasse ssae",     /* S .. X */
+    "easjk ssjkje", "hasqsaeqe", "gguauaaga", "eatmd", "gaugugaaa", "gaogsmo", "bacqc", "gasep",        /* Y Z [ \ ] ^ _ ` */
+    "hbmBohoOooloe okgkAkahAegeMeoh", "gatae ajAoioPopjPeieAeaj", "fomMoioAoajAeieMeog",                        /* a b c */
+    "gptpe pjPohoAoajAehePepj", "fajpjPoioAoajAeieNeog", "ektEtepee aojo", "gpopePahaBabc pjPohoAoajAehePepj",  /* d e f g */
+    "iatae akAohoOookoe", "haoae aras", "geoedEaaa eres", "gatae noai fkoe", "iatae",                           /* h .. l */
+    "iaoae akAogoMomkme mkMosoYoykye", "iaoae akAohoOookoe", "fioQoqjQeieAeajAoio", "gaoaa ajAoioPopjPeieAeaj", /* m n o p */
+    "gpopa pjPohoAoajAehePepj", "faoae akAoio", "fmmMohoBoblBkhjNinhNeheAeag", "eerehEeje aojo",                /* q r s t */
+    "iaoaiAeheOeoi oooe", "daoheoo", "daogeloqewo", "eaooe ooae", "daohe ooheFaba", "gaonoaene",                /* u .. z */
+    "giuEueremEkakEkegedEaia", "iauaa", "gauEueremEkikEkegedEaaa", "hajEnikMhql",                               /* { | } ~ */
+    "hamqm iqii afqf", "haklk", "hanmh ahmn", "fatEtgqoe inae", "hakqk", "haeasosoeae" /* +- middle dot x lambda minus box */
 };
 
 static const char *tni_glyph(uint32_t code)
@@ -14098,7 +14368,8 @@ static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
     int      more = *s >= 0xF0 && *s < 0xF8 ? 3 : *s >= 0xE0 && *s < 0xF0 ? 2 : *s >= 0xC2 && *s < 0xE0 ? 1 : 0, k;
     uint32_t code = more ? *s & (0x3Fu >> more) : *s;
     *at += 1;
-    if (*s == '-' && *at < end && (before == 0 || (before < '0' && ((**at >= '0' && **at <= '9') || **at == '.')))) return 0x2212;
+    if (*s == '-' && *at < end && (before == 0 || (before < '0' && ((**at >= '0' && **at <= '9') || **at == '.'))))
+        return 0x2212;
     for (k = 1; k <= more && end - *at >= k && (s[k] & 0xC0) == 0x80; k++) code = code << 6 | (s[k] & 0x3Fu);
     if (more == 0 || k <= more) return *s < 128 ? *s : 0xFFFD;
     *at += more;
@@ -14189,7 +14460,8 @@ static void tni_pen_glyph(const tni_pen *pen, const char *glyph)
 }
 
 /* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. Turned text reads upwards. */
-static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align, bool turned)
+static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
+                           bool turned)
 {
     const char *end = s + bytes;
     uint32_t    code = 0;
@@ -14217,7 +14489,8 @@ enum { TNI_LINES = 6 };                                                    /* of
 static double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
 /* One line of text. What does not fit into `room` is set smaller, down to 3/4, then cut and ended with "...". */
-static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned, double room, uint32_t ink)
+static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
+                           double room, uint32_t ink)
 {
     double width = tni_label_width(s, size), dots, back;
     size_t bytes;
@@ -14392,7 +14665,8 @@ static bool tni_heat_plan(tn_ctx *ctx, tni_heat *h, int64_t rows, int64_t column
     size_t  bytes;
     memset(h, 0, sizeof *h);
     if (!tni_area_size(rows, columns, sizeof(double), &bytes)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "image: a matrix of %lld x %lld values does not fit a size", (long long)rows, (long long)columns);
+        tni_fail(ctx, TN_ERR_SHAPE, "image: a matrix of %lld x %lld values does not fit a size", (long long)rows,
+                 (long long)columns);
         return false;
     }
     h->rows = rows;
@@ -14472,7 +14746,8 @@ static void tni_shades_init(tni_shades *s, tn_colours colours, double low, doubl
 }
 
 /* The scale of `count` matrices: as asked for, or of the data and zero. */
-static void tni_shades_of(tni_shades *s, tn_colours colours, double low, double high, const tni_heat *h, const double *values, int64_t count)
+static void tni_shades_of(tni_shades *s, tn_colours colours, double low, double high, const tni_heat *h,
+                          const double *values, int64_t count)
 {
     if (low == 0 && high == 0 && h->down > 0)
         for (int64_t k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
@@ -14502,7 +14777,8 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
 }
 
 /* The value of each cell, where it has room. */
-static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
+static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
+                             int64_t y)
 {
     double size = tni_small * c->scale;
     if ((double)h->cell_h < size * 1.2 || (double)h->cell_w < size * 2) return;
@@ -14513,15 +14789,19 @@ static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades 
             char    number[32];
             tni_shade(s, v, rgb);
             tni_tick_text(number, v, 3, 0);
-            tni_draw_label(c, number, (double)(x + j * h->cell_w) + (double)h->cell_w / 2, (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35,
-                           size, 0.5, false, (double)h->cell_w - 4 * c->scale, rgb[0] * 3 + rgb[1] * 6 + rgb[2] < 1250 ? TNI_WHITE : TNI_TEXT_INK);
+            tni_draw_label(c, number, (double)(x + j * h->cell_w) + (double)h->cell_w / 2,
+                           (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35, size, 0.5, false,
+                           (double)h->cell_w - 4 * c->scale,
+                           rgb[0] * 3 + rgb[1] * 6 + rgb[2] < 1250 ? TNI_WHITE : TNI_TEXT_INK);
         }
 }
 
 /* ---- the colour bar: 14 wide, its numbers at the right ------------------------- */
-static const double tni_pad = 12, tni_tick_length = 4, tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64, tni_bar_most = 240;
+static const double tni_pad = 12, tni_tick_length = 4;
+static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64, tni_bar_most = 240;
 
-static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)      /* returns the width it needs */
+/* returns the width it needs */
+static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     tni_ruler_init(r, s->low, s->high, false, height / (36 * scale), false);
     return (tni_bar_gap + tni_bar_width + tni_tick_length + 4) * scale + tni_ruler_label_width(r, tni_small * scale);
@@ -14532,14 +14812,16 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
     double u = c->scale, right = x + tni_bar_width * u;
     for (int64_t row = (int64_t)y; row < (int64_t)(y + height); row++)
         for (int64_t column = (int64_t)x; column < (int64_t)right; column++)
-            tni_shade(s, s->high - (s->high - s->low) * (((double)row + 0.5 - y) / height), c->image->pixels + 3 * (row * c->image->width + column));
+            tni_shade(s, s->high - (s->high - s->low) * (((double)row + 0.5 - y) / height),
+                      c->image->pixels + 3 * (row * c->image->width + column));
     tni_draw_frame(c, x, y, right, y + height, u, TNI_LINE_INK);
     r->from = y + height;
     r->to = y;
     for (int k = 0; k < r->ticks; k++) {
         double at = floor(tni_ruler_pixel(r, r->at[k]) - u / 2 + 0.5);
         tni_draw_box(c, right + u, at, right + (tni_tick_length + 1) * u, at + u, TNI_LINE_INK);
-        tni_draw_label(c, r->label[k], right + (tni_tick_length + 4) * u, at + u / 2 + tni_small * u * 0.35, tni_small * u, 0, false, 1e6, TNI_TEXT_INK);
+        tni_draw_label(c, r->label[k], right + (tni_tick_length + 4) * u, at + u / 2 + tni_small * u * 0.35, tni_small * u,
+                       0, false, 1e6, TNI_TEXT_INK);
     }
 }
 
@@ -14550,7 +14832,8 @@ static const char *tni_desc_problem(int64_t cell, int64_t size, int scale, doubl
     if (size < 0 || size > 65536) return "size is not in 0..65536";
     if (scale < 0 || scale > 16) return "scale is not in 0..16";
     if (!(fabs(low) < TNI_HUGE && fabs(high) < TNI_HUGE)) return "low or high is not finite";
-    if ((low != 0 || high != 0) && !symmetric && !(high - low > 1e-9 * fmax(fabs(low), fabs(high)))) return "low is not below high";
+    if ((low != 0 || high != 0) && !symmetric && !(high - low > 1e-9 * fmax(fabs(low), fabs(high))))
+        return "low is not below high";
     return NULL;
 }
 
@@ -14591,7 +14874,8 @@ static void tni_side_init(tni_side *s, const char *const *names, int64_t count, 
         room = across ? tni_label_width(tni_side_label(s, count, number), size) + 18 * scale : 26 * scale;
         s->step = (int64_t)fmax(tni_round_step(room / spacing), 1);
     }
-    for (int64_t k = 0; k < s->count; k += s->step) s->widest = fmax(s->widest, tni_label_width(tni_side_label(s, k, number), size));
+    for (int64_t k = 0; k < s->count; k += s->step)
+        s->widest = fmax(s->widest, tni_label_width(tni_side_label(s, k, number), size));
     s->turned = across && names && s->widest + 6 * scale > spacing;
     s->widest = fmin(s->widest, s->room);
 }
@@ -14605,11 +14889,16 @@ static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, 
         double      at = ((double)k + 0.5) * s->spacing, edge = floor((across ? x : y) + at - u / 2 + 0.5);
         if (across) {
             tni_draw_box(c, edge, y + u, edge + u, y + (tni_tick_length + 1) * u, TNI_LINE_INK);
-            if (s->turned) tni_draw_label(c, label, x + at + size * 0.35, y + (tni_tick_length + 5) * u, size, 1, true, s->room, TNI_TEXT_INK);
-            else tni_draw_label(c, label, x + at, y + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false, s->room, TNI_TEXT_INK);
+            if (s->turned)
+                tni_draw_label(c, label, x + at + size * 0.35, y + (tni_tick_length + 5) * u, size, 1, true, s->room,
+                               TNI_TEXT_INK);
+            else
+                tni_draw_label(c, label, x + at, y + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false, s->room,
+                               TNI_TEXT_INK);
         } else {
             tni_draw_box(c, x - (tni_tick_length + 1) * u, edge, x - u, edge + u, TNI_LINE_INK);
-            tni_draw_label(c, label, x - (tni_tick_length + 4) * u, y + at + size * 0.35, size, 1, false, s->room, TNI_TEXT_INK);
+            tni_draw_label(c, label, x - (tni_tick_length + 4) * u, y + at + size * 0.35, size, 1, false, s->room,
+                           TNI_TEXT_INK);
         }
     }
 }
@@ -14623,7 +14912,8 @@ typedef struct tni_figure {
 
 static double tni_figure_text(tni_canvas *c, const tni_figure *f, const char *s, double y, double size)
 {
-    double middle = f->left + f->body_width / 2, pad = tni_pad * f->scale, room = 2 * (fmin(middle, f->width - middle) - pad);
+    double middle = f->left + f->body_width / 2, pad = tni_pad * f->scale,
+           room = 2 * (fmin(middle, f->width - middle) - pad);
     if (tni_label_width(s, size) > room) {
         middle = f->width / 2;
         room = f->width - 2 * pad;
@@ -14634,7 +14924,8 @@ static double tni_figure_text(tni_canvas *c, const tni_figure *f, const char *s,
 /* Adds title and caption to the margins, and width where they need it; opens the picture and writes both. */
 static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
 {
-    double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u)), more;
+    double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u)),
+           more;
     f->width = f->left + f->body_width + f->right;
     more = fmax(fmin(wish, 360 * u) + 2 * tni_pad * u - f->width, 0);
     f->left = floor(f->left + more / 2);
@@ -14656,7 +14947,8 @@ static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
 static double tni_axis_title_room(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
 
 /* The titles of both axes: centred below `bottom`, and at the left edge. */
-static void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom, double left)
+static void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
+                                 double left)
 {
     double u = c->scale, size = tni_medium * u, x = f->left + f->body_width / 2, y = f->top + f->body_height / 2;
     tni_draw_label(c, x_title, x, bottom - 3 * u, size, 0.5, false, 2 * fmin(x, f->width - x), TNI_TEXT_INK);
@@ -14674,9 +14966,11 @@ tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64
     tni_canvas     c;
     double         u, bar_height, left, below;
     int64_t        x, y;
+    const char    *problem;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (!tni_figure_ok(ctx, "image_matrix", tni_desc_problem(d.cell, d.size, d.scale, d.low, d.high, d.colours == TN_COLOURS_DIVERGING))) return NULL;
+    problem = tni_desc_problem(d.cell, d.size, d.scale, d.low, d.high, d.colours == TN_COLOURS_DIVERGING);
+    if (!tni_figure_ok(ctx, "image_matrix", problem)) return NULL;
     u = d.scale = (int)tni_max(d.scale, 1);
     if (!tni_heat_plan(ctx, &heat, rows, columns, d.cell, d.size ? d.size : 400, d.scale)) return NULL;
     if (!tni_figure_ok(ctx, "image_matrix", heat.down > 0 && !values ? "values is NULL" : NULL)) return NULL;
@@ -14691,8 +14985,10 @@ tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64
     bar_height = fmax((double)heat.height, tni_bar_least * u);
     f.body_width = (double)heat.width;
     f.body_height = d.no_bar ? (double)heat.height : bar_height;
-    left = f.left = ceil(tni_pad * u + tni_axis_title_room(d.y_title, u) + (d.no_ticks ? 2 * u : down.widest + (tni_tick_length + 4) * u));
-    below = tni_axis_title_room(d.x_title, u) + (d.no_ticks ? 2 * u : (across.turned ? across.widest : tni_small * u * 0.75) + (tni_tick_length + 5) * u);
+    left = f.left = ceil(tni_pad * u + tni_axis_title_room(d.y_title, u)
+                         + (d.no_ticks ? 2 * u : down.widest + (tni_tick_length + 4) * u));
+    below = tni_axis_title_room(d.x_title, u)
+          + (d.no_ticks ? 2 * u : (across.turned ? across.widest : tni_small * u * 0.75) + (tni_tick_length + 5) * u);
     f.bottom = fmax(below - (f.body_height - (double)heat.height) / 2, 2 * u);
     f.right = tni_pad * u + (d.no_bar ? 4 * u : tni_bar_init(&bar, &shades, bar_height, u));
     if (!tni_figure_open(&f, &c, ctx)) return NULL;
@@ -14701,7 +14997,9 @@ tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64
     y = (int64_t)(f.top + (f.body_height - (double)heat.height) / 2);
     tni_draw_heat(&c, &heat, &shades, values, x, y);
     if (d.numbers) tni_draw_numbers(&c, &heat, &shades, values, x, y);
-    if (heat.down == 0) tni_draw_label(&c, "empty", (double)x + f.body_width / 2, (double)y + (double)heat.height / 2, tni_small * u, 0.5, false, f.body_width, TNI_TEXT_INK);
+    if (heat.down == 0)
+        tni_draw_label(&c, "empty", (double)x + f.body_width / 2, (double)y + (double)heat.height / 2, tni_small * u, 0.5,
+                       false, f.body_width, TNI_TEXT_INK);
     if (!d.no_ticks) {
         tni_draw_side(&c, &across, (double)x, (double)(y + heat.height), true);
         tni_draw_side(&c, &down, (double)x, (double)y, false);
@@ -14725,7 +15023,8 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
 {
     if (count < 0 || d->rows < 0 || d->columns < 0) return "count, rows or columns is negative";
-    if (d->columns == 0) d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
+    if (d->columns == 0)
+        d->columns = d->rows > 0 ? count / d->rows + (count % d->rows != 0) : (int64_t)ceil(sqrt((double)count));
     d->columns = tni_max(d->columns, 1);
     if (d->rows == 0) d->rows = tni_max(count / d->columns + (count % d->columns != 0), 1);
     if (d->rows > TNI_SIDE_MAX || d->columns > TNI_SIDE_MAX) return "too many rows or columns";
@@ -14733,8 +15032,8 @@ static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
     return NULL;
 }
 
-static void tni_draw_tiles(tni_canvas *c, const tn_tiles_desc *d, const tni_heat *heat, const tni_shades *shared, const double *values, int64_t count,
-                           double left, double top, double step_x, double step_y)
+static void tni_draw_tiles(tni_canvas *c, const tn_tiles_desc *d, const tni_heat *heat, const tni_shades *shared,
+                           const double *values, int64_t count, double left, double top, double step_x, double step_y)
 {
     double u = c->scale, w = (double)heat->width, h = (double)heat->height;
     for (int64_t k = 0; k < count; k++) {
@@ -14743,15 +15042,20 @@ static void tni_draw_tiles(tni_canvas *c, const tn_tiles_desc *d, const tni_heat
         tni_shades    own;
         if (d->own_scales) tni_shades_of(&own, d->colours, d->low, d->high, heat, tile, 1);
         tni_draw_heat(c, heat, d->own_scales ? &own : shared, tile, (int64_t)x, (int64_t)y);
-        if (d->captions) tni_draw_label(c, d->captions[k], x + w / 2, y + h + 15 * u, tni_small * u, 0.5, false, step_x - 4 * u, TNI_TEXT_INK);
+        if (d->captions)
+            tni_draw_label(c, d->captions[k], x + w / 2, y + h + 15 * u, tni_small * u, 0.5, false, step_x - 4 * u,
+                           TNI_TEXT_INK);
     }
     for (int64_t k = 0; d->row_names && k < d->rows; k++)
-        tni_draw_label(c, d->row_names[k], left - 8 * u, top + (double)k * step_y + h / 2 + tni_medium * u * 0.35, tni_medium * u, 1, false, 130 * u, TNI_TEXT_INK);
+        tni_draw_label(c, d->row_names[k], left - 8 * u, top + (double)k * step_y + h / 2 + tni_medium * u * 0.35,
+                       tni_medium * u, 1, false, 130 * u, TNI_TEXT_INK);
     for (int64_t k = 0; d->column_names && k < d->columns; k++)
-        tni_draw_label(c, d->column_names[k], left + (double)k * step_x + w / 2, top - 7 * u, tni_medium * u, 0.5, false, step_x - 6 * u, TNI_TEXT_INK);
+        tni_draw_label(c, d->column_names[k], left + (double)k * step_x + w / 2, top - 7 * u, tni_medium * u, 0.5, false,
+                       step_x - 6 * u, TNI_TEXT_INK);
 }
 
-tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width, const tn_tiles_desc *desc)
+tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
+                         const tn_tiles_desc *desc)
 {
     tn_tiles_desc d;
     tni_heat      heat;
@@ -14761,14 +15065,17 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     tni_canvas    c;
     size_t        bytes;
     double        u, step_x, step_y, bar_height;
+    const char   *problem;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (!tni_figure_ok(ctx, "image_tiles", tni_desc_problem(d.cell, d.size, d.scale, d.low, d.high, d.colours == TN_COLOURS_DIVERGING))) return NULL;
+    problem = tni_desc_problem(d.cell, d.size, d.scale, d.low, d.high, d.colours == TN_COLOURS_DIVERGING);
+    if (!tni_figure_ok(ctx, "image_tiles", problem)) return NULL;
     if (!tni_figure_ok(ctx, "image_tiles", tni_tiles_problem(&d, count))) return NULL;
     u = d.scale = (int)tni_max(d.scale, 1);
     if (!tni_heat_plan(ctx, &heat, height, width, d.cell, d.size ? d.size : 84, d.scale)) return NULL;
-    if (!tni_figure_ok(ctx, "image_tiles", !tni_area_size(count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
-                       : bytes > 0 && !values ? "values is NULL" : NULL)) return NULL;
+    problem = !tni_area_size(count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
+            : bytes > 0 && !values ? "values is NULL" : NULL;
+    if (!tni_figure_ok(ctx, "image_tiles", problem)) return NULL;
     d.no_bar = d.no_bar || d.own_scales;
     tni_shades_of(&shades, d.colours, d.low, d.high, &heat, values, d.own_scales ? 0 : count);
 
@@ -14809,7 +15116,8 @@ static double *tni_image_values(tn_ctx *ctx, const tn_tensor *t, int low, int hi
 tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc)
 {
     double   *p = tni_image_values(ctx, t, 0, 2);
-    tn_image *image = p ? tn_image_matrix(ctx, p, t->rank > 1 ? t->shape[0] : 1, t->rank > 0 ? t->shape[t->rank - 1] : 1, desc) : NULL;
+    tn_image *image = NULL;
+    if (p) image = tn_image_matrix(ctx, p, t->rank > 1 ? t->shape[0] : 1, t->rank > 0 ? t->shape[t->rank - 1] : 1, desc);
     if (p) tni_free_f64(ctx, p, tn_tensor_count(t), 1);
     return image;
 }
@@ -14908,7 +15216,8 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
         *high += margin;
         return;
     }
-    if (p->bars > 0 && !across && p->lines <= TNI_LEGEND_INSIDE) top += fmin((double)p->lines * tni_legend_line * p->f.scale / p->f.body_height, 0.4);
+    if (p->bars > 0 && !across && p->lines <= TNI_LEGEND_INSIDE)
+        top += fmin((double)p->lines * tni_legend_line * p->f.scale / p->f.body_height, 0.4);
     margin = *high - *low;
     if (!(from_zero && *low == 0)) *low -= fmax(margin * (across ? 0.015 : 0.05), side);
     if (!(from_zero && *high == 0) || p->lines > 0) *high += fmax(margin * top, side);
@@ -14932,20 +15241,23 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
         double at = floor(tni_ruler_pixel(&p->x, p->x.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, at, y0, at + u, y1, TNI_GRID_INK);
         tni_draw_box(c, at, y1, at + u, y1 + tni_tick_length * u, TNI_LINE_INK);
-        tni_draw_label(c, p->x.label[k], at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false, 1e6, TNI_TEXT_INK);
+        tni_draw_label(c, p->x.label[k], at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false, 1e6,
+                       TNI_TEXT_INK);
     }
     for (int k = 0; k < p->y.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->y, p->y.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, x0, at, x1, at + u, p->upright && !p->d.log_y && p->y.at[k] == 0 ? TNI_LINE_INK : TNI_GRID_INK);
         tni_draw_box(c, x0 - tni_tick_length * u, at, x0, at + u, TNI_LINE_INK);
-        tni_draw_label(c, p->y.label[k], x0 - (tni_tick_length + 4) * u, at + u / 2 + size * 0.35, size, 1, false, 1e6, TNI_TEXT_INK);
+        tni_draw_label(c, p->y.label[k], x0 - (tni_tick_length + 4) * u, at + u / 2 + size * 0.35, size, 1, false, 1e6,
+                       TNI_TEXT_INK);
     }
     tni_draw_box(c, x0 - u, y0, x0, y1 + u, TNI_LINE_INK);
     tni_draw_box(c, x0 - u, y1, x1, y1 + u, TNI_LINE_INK);
 }
 
 /* A segment, or its dashes; `phase` is how far into the pattern the line has come. */
-static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, double by, double radius, bool dashed, double *phase)
+static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, double by, double radius, bool dashed,
+                           double *phase)
 {
     double length = hypot(bx - ax, by - ay), on = 6 * c->scale, period = 10 * c->scale, from = 0;
     if (!dashed || length > 1e5) {
@@ -15000,7 +15312,8 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
     for (int64_t i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
         if (s->kind == TN_SERIES_BARS)
-            tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width, fmax(y, zero));
+            tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width,
+                          fmax(y, zero));
         else {
             tni_cover_segment(&p->c, x, zero, x, y, fmin(0.7 * u, spacing / 3));
             if (spacing > 5 * u) tni_cover_segment(&p->c, x, y, x, y, 2.8 * u);
@@ -15093,7 +15406,8 @@ static void tni_draw_legend(tni_plot *p, double x0, double y0, double x1, double
         if (!s->name) continue;
         if (s->kind == TN_SERIES_LINE) tni_cover_line(c, x + 6 * u, y, x + 28 * u, y, 0.85 * u, tni_is_dashed(s, k), &phase);
         if (s->kind == TN_SERIES_BARS) tni_cover_box(c, x + 11 * u, y - 5 * u, x + 23 * u, y + 5 * u);
-        else if (s->kind != TN_SERIES_LINE || s->count <= TNI_FEW) tni_cover_segment(c, x + 17 * u, y, x + 17 * u, y, 2.8 * u);
+        else if (s->kind != TN_SERIES_LINE || s->count <= TNI_FEW)
+            tni_cover_segment(c, x + 17 * u, y, x + 17 * u, y, 2.8 * u);
         tni_paint(c, tni_series_ink(s, k), 1);
         tni_draw_label(c, s->name, x + 36 * u, y + size * 0.35, size, 0, false, p->legend_width - 40 * u, TNI_TEXT_INK);
         y += tni_legend_line * u;
@@ -15112,7 +15426,9 @@ static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *seri
         if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS) return "a series' colour is not in 0..7";
     }
     if (d->width < 0 || d->width > 65536 || d->height < 0 || d->height > 65536) return "width or height is not in 0..65536";
-    if ((d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0)) || (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0))) return "a logarithmic axis begins above zero";
+    if ((d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0))
+        || (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)))
+        return "a logarithmic axis begins above zero";
     return NULL;
 }
 
@@ -15125,11 +15441,13 @@ static void tni_plot_plan(tni_plot *p)
     f->caption = p->d.caption;
     f->top = f->title ? 0 : 6 * u;
     f->bottom = tni_axis_title_room(p->d.x_title, u) + (tni_tick_length + 5 + tni_small * 0.75) * u;
-    f->body_height = fmax((double)(p->d.height ? p->d.height : 360) * u - f->bottom - (2 * tni_pad + (f->title ? 27 : 6)) * u, 60 * u);
+    f->body_height = fmax((double)(p->d.height ? p->d.height : 360) * u - f->bottom
+                          - (2 * tni_pad + (f->title ? 27 : 6)) * u, 60 * u);
     f->right = (tni_pad + 10) * u;
     tni_legend_plan(p);
     tni_plot_ruler(p, &p->y, false, f->body_height / (44 * u));
-    f->left = ceil(tni_pad * u + tni_axis_title_room(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u) + (tni_tick_length + 5) * u);
+    f->left = ceil(tni_pad * u + tni_axis_title_room(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u)
+                   + (tni_tick_length + 5) * u);
     f->body_width = floor(fmax((double)(p->d.width ? p->d.width : 560) * u - f->left - f->right, 80 * u));
     if (p->lines <= TNI_LEGEND_INSIDE) p->legend_width = fmin(p->legend_width, f->body_width - 12 * u);
     tni_plot_ruler(p, &p->x, true, f->body_width / (70 * u));
@@ -15181,7 +15499,8 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
         return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_png: %lld x %lld pixels are more than stb_image_write takes",
                         (long long)image->width, (long long)image->height);
     tni_writer_open(&w, image->ctx, &sink);
-    if (w.status == TN_OK && !stbi_write_png_to_func(tni_png_piece, &w, (int)image->width, (int)image->height, 3, image->pixels, (int)image->width * 3))
+    if (w.status == TN_OK && !stbi_write_png_to_func(tni_png_piece, &w, (int)image->width, (int)image->height, 3,
+                                                     image->pixels, (int)image->width * 3))
         tni_writer_fail(&w, TN_ERR_MEMORY, "stb_image_write could not compress the picture", "");
     return tni_writer_close(&w);
 }
@@ -15190,7 +15509,8 @@ tn_status tn_image_write_png(const tn_image *image, tn_sink sink)
 {
     (void)sink;
     if (!tni_is_image(image)) return TN_ERR_ARG;
-    return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: built without stb_image_write.h; include it before the implementation, or write a PPM");
+    return tni_fail(image->ctx, TN_ERR_FILE, "image_write_png: built without stb_image_write.h; "
+                    "include it before the implementation, or write a PPM");
 }
 #endif
 
@@ -15200,7 +15520,8 @@ tn_status tn_image_write_ppm(const tn_image *image, tn_sink sink)
     char       head[64];
     if (!tni_is_image(image)) return TN_ERR_ARG;
     tni_writer_open(&w, image->ctx, &sink);
-    tni_put(&w, head, tni_print(head, sizeof head, "P6\n%lld %lld\n255\n", (long long)image->width, (long long)image->height));
+    tni_put(&w, head, tni_print(head, sizeof head, "P6\n%lld %lld\n255\n", (long long)image->width,
+                                (long long)image->height));
     tni_put(&w, image->pixels, (size_t)image->height * (size_t)image->width * 3);
     return tni_writer_close(&w);
 }
@@ -15243,8 +15564,8 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #endif /* TENSORNET_IMPLEMENTATION */
 
 /*
-   tensornet.h and the files around it may be used under either of the two licences below. Take the one that suits you; nobody
-   has to be told. The first asks you to keep its notice, the second asks for nothing.
+   tensornet.h and the files around it may be used under either of the two licences below. Take the one that suits you;
+   nobody has to be told. The first asks you to keep its notice, the second asks for nothing.
 
    ------------------------------------------------------------------------------
    Choice A: the MIT License

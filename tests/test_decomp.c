@@ -172,7 +172,7 @@ static void check_eigen(int64_t n, const double *a, eigen_errors *worst)
     for (int64_t i = 0; i < n; i++) raise_to(&worst->oracle, fabs(only[i] - e.values[i]) * scale / size);
     if (n <= 100) {
         memcpy(copy, a, (size_t)(n * n) * sizeof *a);
-        tni_scale_by(n * n, scale, copy);
+        tni_algebra_of(TN_SIMD_PLAIN)->scale(n * n, scale, copy);
         jacobi_oracle(n, copy, only);
         for (int64_t i = 0; i < n; i++) raise_to(&worst->oracle, fabs(only[i] - e.values[i] * scale) / size);
     }
@@ -398,7 +398,7 @@ TEST(qr_hard)
                         if (kind == 3) *x *= pow(10, -(double)j * 4);
                         if (kind == 4 && j > 3) *x = a[i * n + j % 3];
                     }
-                tni_scale_by(m * n, scales[c], a);
+                tni_algebra_of(TN_SIMD_PLAIN)->scale(m * n, scales[c], a);
                 check_qr(m, n, a, &residual, &orthogonal);
                 free(a);
             }
@@ -555,7 +555,7 @@ TEST(svd_hard)
                         if (kind == 6) *x = i == j ? pow(10, -(double)i) : 0;
                         if (kind == 7) *x = i == 3 && j == 5 ? -2 : 0;
                     }
-                tni_scale_by(m * n, scales[c], a);
+                tni_algebra_of(TN_SIMD_PLAIN)->scale(m * n, scales[c], a);
                 check_svd(m, n, a, &worst);
                 free(a);
             }

@@ -214,6 +214,8 @@ TEST(layers_refuse)
     d.kind = TN_MLP_BILINEAR;
     d.out = -2;
     REFUSES_MLP(TN_ERR_SHAPE, "out is -2");
+    d.out = INT32_MAX;
+    REFUSES_MLP(TN_ERR_SHAPE, "out is 2147483647");
     d.out = 5;
     d.residual = true;
     REFUSES_MLP(TN_ERR_SHAPE, "in is 4 but out is 5: no residual");
