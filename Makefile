@@ -70,9 +70,9 @@ fuzz:
 BENCH     = gemm pieces step operator
 PYTHON    = /usr/bin/python3
 BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
-# PyTorch makes new tensors in each run: its allocator is told to keep their memory, as ours does. Idle threads sleep, on both sides.
+# PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does.
 TORCH_ENV = MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456 ATEN_CPU_CAPABILITY=avx512
-BENCH_ENV = $(if $(BLAS),LD_LIBRARY_PATH="$(BLAS)") OMP_WAIT_POLICY=passive BENCH_TORCH="exec env $(TORCH_ENV) $(PYTHON) tools/bench/torch_peer.py"
+BENCH_ENV = $(if $(BLAS),LD_LIBRARY_PATH="$(BLAS)") BENCH_TORCH="exec env $(TORCH_ENV) $(PYTHON) tools/bench/torch_peer.py"
 
 bench: build/bench/bench
 	@$(BENCH_ENV) $< $(BENCH)

@@ -87,7 +87,7 @@ void bench_turns(bench_row *r, bench_side ours, bench_side peer)
         for (int k = 0; k < 2; k++) {
             int side = (i + k) % 2;
             if (side == 1 && !peer.run) continue;
-            usleep(3000);
+            usleep(20000);
             t[side] = side ? seconds_of(peer, peer_runs) : seconds_of(ours, our_runs);
         }
         r->ours = fmin(r->ours, t[0]);

@@ -58,7 +58,7 @@ static tn_view matrix(float *data, int rows, int columns, bool transposed)
     return v;
 }
 
-static double one_shape(gemm_shape s, int threads, void *state)
+static double one_shape(const char *what, gemm_shape s, int threads, void *state, double goal)
 {
     static const char *const op[] = {"NN", "NT", "TN", "TT"};
     size_t    m = (size_t)s.m, n = (size_t)s.n, k = (size_t)s.k;
@@ -72,12 +72,36 @@ static double one_shape(gemm_shape s, int threads, void *state)
     w.call.out[0] = matrix(w.c, s.m, s.n, false);
     w.call.f[0] = 1;
     *(void **)&w.peer = bench_openblas("cblas_sgemm", threads);
-    snprintf(row.name, sizeof row.name, "gemm %s", op[s.ta * 2 + s.tb]);
+    snprintf(row.name, sizeof row.name, "%s %s", what, op[s.ta * 2 + s.tb]);
     snprintf(row.shape, sizeof row.shape, "%dx%dx%d", s.m, s.n, s.k);
-    if (!is_tiny(s)) row.goal = 0.85;
+    row.goal = goal;
     bench_turns(&row, (bench_side){ run_ours, &w }, w.peer ? (bench_side){ run_peer, &w } : (bench_side){ NULL, NULL });
     free(w.a); free(w.b); free(w.c);
     return row.ratio;
+}
+
+/* ---- products of bfloat16 parts, beside OpenBLAS's of floats: the library says in its log where the processor gains nothing by them */
+
+static void no_unit(void *user, tn_log_level level, const char *message)
+{
+    (void)level; (void)message;
+    *(bool *)user = true;
+}
+
+static void bf16(tn_gemm_precision precision, const char *what, double goal)
+{
+    static const gemm_shape large[] = {{0,0,1024,1024,1024}, {0,0,2048,2048,2048}, {0,1,4096,2048,256}};
+    bool    none = false;
+    tn_desc desc = { .threads = 1, .gemm_precision = precision, .log = no_unit, .log_user = &none };
+    tn_ctx *ctx;
+    char    name[64];
+    double  sum = 0;
+    if (tn_ctx_create(&ctx, &desc, NULL) != TN_OK) exit(1);
+    if (none) printf("SKIP gemm %s: this processor has no unit that gains by it\n", what);
+    for (int i = 0; i < 3 && !none; i++) sum += log(one_shape(what, large[i], 1, bench_state(ctx), goal));
+    snprintf(name, sizeof name, "gemm_%s_vs_openblas_1t", what);
+    if (!none) bench_value(name, exp(sum / 3));
+    tn_ctx_destroy(ctx);
 }
 
 void bench_gemm(void)
@@ -89,7 +113,7 @@ void bench_gemm(void)
         void  *state = bench_state(bench_ctx(TN_F32, threads));
         double sum = 0, worst = HUGE_VAL;
         for (int i = 0; i < SHAPES; i++) {
-            double ratio = one_shape(shapes[i], threads, state);
+            double ratio = one_shape("gemm", shapes[i], threads, state, is_tiny(shapes[i]) ? 0 : 0.85);
             sum += log(ratio);
             if (!is_tiny(shapes[i])) worst = fmin(worst, ratio);
         }
@@ -100,4 +124,8 @@ void bench_gemm(void)
         snprintf(name, sizeof name, avx2 ? "gemm_avx2_worst_%dt" : "gemm_worst_%dt", threads);
         bench_value(name, worst);
     }
+    if (avx2) return;
+    bf16(TN_GEMM_BF16, "bf16", 0);
+    bf16(TN_GEMM_BF16X3, "bf16x3", 2.0);
+    bf16(TN_GEMM_BF16X6, "bf16x6", 1.3);
 }
