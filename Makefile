@@ -1,4 +1,4 @@
-# make         builds the examples           make test    everything that can be tested here, in under five minutes
+# make         builds the examples           make test    everything that can be tested here, in about eight minutes
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, operator: alone
