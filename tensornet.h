@@ -3720,7 +3720,7 @@ TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction
 TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
 {
     const TNI_V zero = TNI_SET(0.0f), one = TNI_SET(1.0f);
-    TNI_V s;
+    TNI_V s, t;
     switch (kind) {
     case TN_ACT_RELU:
         s = TNI_MAX(zero, x);
@@ -3749,7 +3749,8 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
     case TN_ACT_ROUND:
         *slope = one;
         s = TNI_ABS(x);
-        s = TNI_PICK(s < TNI_SET(8388608.0f), s + TNI_SET(8388608.0f) - TNI_SET(8388608.0f), s);  /* 2^23: odd ulps are 1 */
+        t = s + TNI_SET(8388608.0f);                        /* 2^23, where numbers are whole. Stored, as the x87 holds more digits */
+        s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     default:
         *slope = one;
