@@ -3749,7 +3749,7 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
     case TN_ACT_ROUND:
         *slope = one;
         s = TNI_ABS(x);
-        t = s + TNI_SET(8388608.0f);                        /* 2^23, where numbers are whole. Stored, as the x87 holds more digits */
+        t = s + TNI_SET(8388608.0f);        /* 2^23, where numbers are whole; stored, since the x87 holds more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
     default:
