@@ -7009,11 +7009,12 @@ static void TNI_T(glu_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static void tni_glu_backward(tn_ctx *ctx, const tni_node *n)
+/* dx of an op on rows whose kernel wants x, dy and the number that the node keeps. */
+static void tni_rows_backward(tn_ctx *ctx, const tni_node *n, tn_kernel kernel)
 {
     bool       add;
     tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_GLU_BACKWARD, 0, NULL, 0, NULL);
+    tn_call    c = tni_call(kernel, 0, NULL, 0, NULL);
     if (!g) return;
     c.in[c.n_in++] = tni_rows_view(n->in[0]);
     c.in[c.n_in++] = tni_rows_view(n->out->grad);
@@ -7022,6 +7023,8 @@ static void tni_glu_backward(tn_ctx *ctx, const tni_node *n)
     c.accumulate = add;
     tni_run(ctx, &c);
 }
+
+static void tni_glu_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backward(ctx, n, TN_KERNEL_GLU_BACKWARD); }
 
 tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
 {
@@ -7081,19 +7084,7 @@ static void TNI_T(prod_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static void tni_prod_backward(tn_ctx *ctx, const tni_node *n)
-{
-    bool       add;
-    tn_tensor *g = tni_grad(n->in[0], &add);
-    tn_call    c = tni_call(TN_KERNEL_PROD_BACKWARD, 0, NULL, 0, NULL);
-    if (!g) return;
-    c.in[c.n_in++] = tni_rows_view(n->in[0]);
-    c.in[c.n_in++] = tni_rows_view(n->out->grad);
-    c.out[c.n_out++] = tni_rows_view(g);
-    c.i[0] = n->i[0];
-    c.accumulate = add;
-    tni_run(ctx, &c);
-}
+static void tni_prod_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backward(ctx, n, TN_KERNEL_PROD_BACKWARD); }
 
 tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 {

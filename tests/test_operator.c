@@ -4,7 +4,7 @@
    Errors are Frobenius-relative; a sum of parts is held against the sum of the parts' magnitudes. */
 
 #include "sealed.h"
-#include "test.h"
+#include "world.h"
 
 /* ---- memory of one test --------------------------------------------------- */
 
@@ -21,37 +21,11 @@ static double *room(int64_t n)                                        /* n zeros
 
 static void tidy(void) { while (rooms_used > 0) free(rooms[--rooms_used]); }
 
-typedef struct world {
-    tn_ctx    *ctx;
-    tn_params *params;
-    uint64_t   seed;
-    test_heap  heap;
-} world;
-
-static bool open_on(world *w, tn_dtype dtype, uint64_t seed, int threads, const tn_backend *backend)
-{
-    tn_desc desc;
-    memset(w, 0, sizeof *w);
-    memset(&desc, 0, sizeof desc);
-    desc.dtype = dtype;
-    desc.seed = w->seed = seed;
-    desc.threads = threads;
-    desc.backend = backend;
-    desc.backend_required = true;
-    desc.allocator = test_heap_allocator(&w->heap);
-    if (!CHECK(tn_ctx_create(&w->ctx, &desc, NULL) == TN_OK)) return false;
-    w->params = tn_params_create(w->ctx);
-    return CHECK(w->params != NULL);
-}
-
 static bool open_world(world *w, tn_dtype dtype, uint64_t seed) { return open_on(w, dtype, seed, 1, NULL); }
 
-static void close_world(world *w)
+static void leave(world *w)
 {
-    CHECK_CTX(w->ctx);
-    tn_ctx_destroy(w->ctx);
-    CHECK_INT(w->heap.live, 0);
-    CHECK_INT(w->heap.blocks, 0);
+    close_world(w);
     tidy();
 }
 
@@ -319,7 +293,7 @@ static void layer_is_its_tensor_on(const tn_backend *backend, const char *name, 
                     layer_against_tensor(&w, flags, shapes[i], 6, &apply, &contract, &dense);
                     fresh(&w);
                 }
-            close_world(&w);
+            leave(&w);
         }
         snprintf(what[0], sizeof *what, "layer: apply%s", name);
         snprintf(what[1], sizeof *what, "layer: tensor contracted with the input%s", name);
@@ -363,7 +337,7 @@ TEST(batches_of_none_and_of_any_rank)
     WORST("apply on [2,3,5]", error_of(y, host(tn_mlp_forward(w.ctx, &m, x)), 18), 1e-12);
     x = tn_transpose(any_matrix(&w, 5, 7), 0, 1);
     WORST("apply on a strided view", error_of(tn_cp_apply(w.ctx, cp, x), host(tn_mlp_forward(w.ctx, &m, x)), 21), 1e-12);
-    close_world(&w);
+    leave(&w);
 }
 
 /* ---- dense ------------------------------------------------------------------------- */
@@ -396,7 +370,7 @@ TEST(dense_of_every_order)
         }
         report("dense, orders 1 to 4", both[d], worst);
         report("apply_each, orders 1 to 4", both[d], apply);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -455,7 +429,7 @@ TEST(symmetric_forms)
         report("interaction of a direction", both[d], direction);
         report("symmetrise leaves apply as it was", both[d], apply);
         report("dense of the symmetrised", both[d], twice);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -504,7 +478,7 @@ TEST(folding_in_and_out)
         }
         report("fold in", both[d], in);
         report("fold out", both[d], out);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -518,7 +492,7 @@ TEST(folding_out_does_not_fold_into_w_and_v)
     cp = cp_of(&w, 2, 2, 2, identity, identity, identity);
     folded = tn_cp_fold_out(cp, matrix(&w, 1, 2, one), NULL);
     CHECK_NEAR(tn_item(tn_cp_apply(w.ctx, folded, vector(&w, 2, one))), 2, 0);
-    close_world(&w);
+    leave(&w);
 }
 
 enum { EMBED = 1, UNEMBED = 2, LINEAR_BIAS = 4, STACKS = 8 };
@@ -568,7 +542,7 @@ TEST(stack_is_one_operator)
                     fresh(&w);
                 }
         report("stack", both[d], worst);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -596,7 +570,7 @@ TEST(operators_of_no_terms)
     CHECK(cosine != cosine);
     CHECK(tn_cp_residual(tn_cp_fold_out(cp, any_matrix(&w, 4, 3), NULL)) != NULL);
     CHECK(tn_cp_symmetrise(cp) != NULL);
-    close_world(&w);
+    leave(&w);
 }
 
 /* ---- residual, split --------------------------------------------------------------- */
@@ -643,7 +617,7 @@ TEST(residual_operator)
         }
         report("x + layer(x)", both[d], function);
         report("slices of B+", both[d], slices);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -712,7 +686,7 @@ TEST(split_into_quadratic_linear_constant)
             }
         report("split: parts sum to the whole", both[d], whole);
         report("split: linear and constant part", both[d], parts);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -739,7 +713,7 @@ TEST(split_gives_what_is_asked_for)
     for (int i = 0; i < 4; i++) CHECK(twice[i] == 4 * once[i]);
     CHECK_STATUS(tn_cp_split(q, NULL, &l, &c), TN_OK);                /* without a constant: zeros */
     CHECK(frobenius(host(l), 16) == 0 && frobenius(host(c), 4) == 0);
-    close_world(&w);
+    leave(&w);
 }
 
 /* ---- two inputs, one frozen ---------------------------------------------------------- */
@@ -785,7 +759,7 @@ TEST(on_two_inputs)
         report("b(u,v) is linear in each slot", both[d], linear);
         report("b(u,v) = b(v,u) when symmetrised", both[d], swap);
         report("steering identity", both[d], steering);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -829,7 +803,7 @@ TEST(freezing_each_slot)
         }
         report("freeze", both[d], worst);
         report("one frozen input of two is a matrix", both[d], frozen_matrix);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -898,7 +872,7 @@ TEST(eigenpairs)
         report("Q v = l v", both[d], residual);
         report("eigenvectors orthonormal", both[d], orthonormal);
         report("eigenvectors rebuild Q", both[d], rebuilt);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -934,7 +908,7 @@ TEST(small_problem_against_the_full_one)
     }
     WORST("small problem against the full one: values", values, 1e-12);
     WORST("small problem against the full one: vectors", vectors, 1e-12);
-    close_world(&w);
+    leave(&w);
 }
 
 /* sym(l r^T) has the eigenvalues (l.r +- |l||r|)/2 */
@@ -958,7 +932,7 @@ TEST(rank_one_neuron)
         fresh(&w);
     }
     WORST("eigenvalues of one neuron", worst, 1e-14);
-    close_world(&w);
+    leave(&w);
 }
 
 /* Equal encoders, equal neurons, an output of zeros, the smallest and largest of scales: the factors have no full rank,
@@ -1003,7 +977,7 @@ TEST(eigenpairs_of_the_degenerate)
     WORST("degenerate: Q v = l v", residual, 1e-12);
     WORST("degenerate: orthonormal", orthonormal, 1e-12);
     WORST("degenerate: rebuilt", rebuilt, 1e-12);
-    close_world(&w);
+    leave(&w);
 }
 
 static bool same_bits(const tn_tensor *a, const tn_tensor *b)
@@ -1034,7 +1008,7 @@ TEST(some_pairs_and_one_direction)
             tn_eigen_destroy(&one);
         }
     }
-    close_world(&w);
+    leave(&w);
 }
 
 /* Of a direction that is no output: the same as of the interaction matrix, by the solver for any matrix. */
@@ -1063,7 +1037,7 @@ TEST(pairs_of_a_direction)
         fresh(&w);
     }
     WORST("pairs of a direction", worst, 1e-12);
-    close_world(&w);
+    leave(&w);
 }
 
 /* Both branches, an output per task: the same bits for one, two and three threads, and twice. */
@@ -1088,7 +1062,7 @@ TEST(eigen_has_the_same_bits_for_any_threads)
             tn_eigen_destroy(&e);
         }
     }
-    for (int t = 0; t < 4; t++) close_world(&w[t]);
+    for (int t = 0; t < 4; t++) leave(&w[t]);
 }
 
 /* |S - S_k|^2 is the sum of the squares of the values that were left out, and k = all is the operator. */
@@ -1132,7 +1106,7 @@ TEST(truncation)
         }
         report("truncation's error is what was left out", both[d], lost);
         report("truncation to all pairs", both[d], all);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -1165,7 +1139,7 @@ TEST(gauge)
     CHECK(change > 0.1);
     WORST("gauge: eigenvalues in the input space", same, 1e-12);
     for (int i = 0; i < 4; i++) tn_eigen_destroy(&e[i]);
-    close_world(&w);
+    leave(&w);
 }
 
 TEST(effective_ranks)
@@ -1222,7 +1196,7 @@ TEST(comparisons_against_dense)
         report("inner product", both[d], inner);
         report("norm", both[d], norm);
         report("cosine", both[d], cosine);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -1258,7 +1232,7 @@ TEST(invariances)
             fresh(&w);
         }
         report("cosine under invariances", both[d], worst);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -1293,7 +1267,7 @@ TEST(even_and_homogeneous)
             fresh(&w);
         }
         report("J(x) x = 2 y", both[d], jacobian);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -1330,7 +1304,7 @@ TEST(operators_are_not_recorded)
         tn_tensor_destroy(m.w->grad);
         m.w->grad = NULL;
     }
-    close_world(&w);
+    leave(&w);
 }
 
 /* The arena holds after each call what it held before. */
@@ -1357,7 +1331,7 @@ TEST(operators_leave_the_arena)
     CHECK_STATUS(tn_cp_eigen_all(cp, 2, &pairs), TN_OK);
     after = tn_arena_mark(w.ctx);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
-    close_world(&w);
+    leave(&w);
 }
 
 /* ---- known numbers ---------------------------------------------------------------------- */
@@ -1386,7 +1360,7 @@ TEST(small_example)
     CHECK_STATUS(tn_cp_cosine(first, second, &cosine), TN_OK);
     CHECK_NEAR(cosine, .98941145, 5e-9);
     tn_eigen_destroy(&e);
-    close_world(&w);
+    leave(&w);
 }
 
 /* value = g + A a + B b + C a b, as the constant, linear and quadratic part of one operator on (a, b, 1) */
@@ -1408,7 +1382,7 @@ TEST(gates)
         y = host(tn_cp_apply(w.ctx, cp, matrix(&w, 4, 2, bits)));
         for (int k = 0; k < 4; k++) CHECK_NEAR(y[k], gate[i].truth >> k & 1, 0);
     }
-    close_world(&w);
+    leave(&w);
 }
 
 /* ((a r + b k + c) mod m - m/2) / 4 */
@@ -1465,7 +1439,7 @@ TEST(golden)
     CHECK_NEAR(norm, golden_norms_cosine[2], 1e-14);
     for (int64_t o = 0; o < 3; o++) CHECK_NEAR(tn_effective_rank(v + o * 10, 10), golden_effective_rank[o], 1e-12);
     tn_eigen_destroy(&e);
-    close_world(&w);
+    leave(&w);
 }
 
 /* ---- bad calls --------------------------------------------------------------------------- */
@@ -1497,8 +1471,8 @@ TEST(bad_factors)
     REFUSED(w.ctx, tn_cp_create(w.ctx, 3, p, f, false), TN_ERR_ARG, "factor is NULL");
     f[1] = tn_tensor_2d(w.ctx, TN_I32, 4, 5);
     REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, false), TN_ERR_DTYPE, "I32");
-    close_world(&other);
-    close_world(&w);
+    leave(&other);
+    leave(&w);
 }
 
 TEST(bad_layers)
@@ -1525,7 +1499,7 @@ TEST(bad_layers)
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, &m, &l), TN_ERR_SHAPE, "fold_out: u is [6,5], but the operator gives 4 outputs");
     memset(&l, 0, sizeof l);
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_ARG, "is NULL");
-    close_world(&w);
+    leave(&w);
 }
 
 TEST(bad_calls_of_an_operator)
@@ -1612,8 +1586,8 @@ TEST(bad_calls_of_an_operator)
     tn_cp_destroy(NULL);
     tn_eigen_destroy(NULL);
     tn_ctx_clear_error(w.ctx);
-    close_world(&other);
-    close_world(&w);
+    leave(&other);
+    leave(&w);
 }
 
 /* What goes wrong is said by the status of this call, whatever error the context holds already. */
@@ -1631,7 +1605,7 @@ TEST(status_is_of_this_call)
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
     tn_eigen_destroy(&e);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "output 9 of 3");
-    close_world(&w);
+    leave(&w);
 }
 
 /* NaN and infinity, in W, V and P, in either branch of the solver: an error and nothing made. */
@@ -1655,7 +1629,7 @@ TEST(eigen_of_what_is_not_finite)
                 tn_cp_destroy(cp);
                 fresh(&w);
             }
-    close_world(&w);
+    leave(&w);
 }
 
 TEST(dense_that_does_not_fit)
@@ -1816,7 +1790,7 @@ TEST(few_pairs_of_a_large_operator)
     tn_eigen_destroy(&few);
     tn_eigen_destroy(&again);
     tn_spectrum_destroy(&all);
-    close_world(&w);
+    leave(&w);
 }
 
 /* By products with the factors (2h < n). The encoders are the same h orthonormal rows, so that P holds the eigenvalues: clusters of
@@ -1851,7 +1825,7 @@ TEST(few_clustered_pairs_by_factors)
         rise(&worst, worst_residual(&w, cp, &e) / 2);
         report("clustered pairs by factors", both[d], worst);
         tn_eigen_destroy(&e);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -1899,7 +1873,7 @@ TEST(spectra_bound_the_effective_rank)
         }
         report("norms of interaction matrices", both[d], norms);
         report("effective ranks", both[d], ranks);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -1925,7 +1899,7 @@ TEST(norms_by_terms_and_by_matrices)
     WORST("norms by terms and by matrices", test_frobenius(host(b.norm), host(a.norm), 3), 1e-13);
     tn_spectrum_destroy(&a);
     tn_spectrum_destroy(&b);
-    close_world(&w);
+    leave(&w);
 }
 
 /* S^1/2 Q S^1/2, and: x -> M x, S -> M S M^T leaves its spectrum, as that of any space with its data, as it is. */
@@ -1973,7 +1947,7 @@ TEST(data_metric)
         }
         report("data metric: any coordinates", both[d], same);
         report("data metric: trace", both[d], dense);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -2006,7 +1980,7 @@ TEST(cosines_of_all_pairs)
         }
         report("cosines of all pairs", both[d], worst);
         report("cosines with oneself", both[d], one);
-        close_world(&w);
+        leave(&w);
     }
 }
 
@@ -2039,7 +2013,7 @@ TEST(bad_spectra_and_metrics)
     CHECK(host(s.norm)[0] == 0 && host(s.rank_low)[0] == 0 && host(s.rank_high)[0] == 0);
     tn_spectrum_destroy(&s);
     tn_spectrum_destroy(NULL);
-    close_world(&w);
+    leave(&w);
 }
 
 /* Both products, one to three threads, on the default backend; and on one whose memory cannot be touched. */
@@ -2070,7 +2044,7 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
             tn_eigen_destroy(&e);
         }
     }
-    for (int t = 0; t < worlds; t++) close_world(&w[t]);
+    for (int t = 0; t < worlds; t++) leave(&w[t]);
 }
 
 /* Vectors that came along with the values are not kept. */

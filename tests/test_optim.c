@@ -4,40 +4,9 @@
    counts: closing it checks that no error is left, and no byte. */
 
 #include "sealed.h"
-#include "test.h"
-
-typedef struct world {
-    tn_ctx    *ctx;
-    tn_params *params;
-    uint64_t   seed;
-    test_heap  heap;
-} world;
-
-static bool open_on(world *w, tn_dtype dtype, uint64_t seed, int threads, const tn_backend *backend)
-{
-    tn_desc desc;
-    memset(w, 0, sizeof *w);
-    memset(&desc, 0, sizeof desc);
-    desc.dtype = dtype;
-    desc.seed = w->seed = seed;
-    desc.threads = threads;
-    desc.backend = backend;
-    desc.backend_required = true;
-    desc.allocator = test_heap_allocator(&w->heap);
-    if (!CHECK(tn_ctx_create(&w->ctx, &desc, NULL) == TN_OK)) return false;
-    w->params = tn_params_create(w->ctx);
-    return CHECK(w->params != NULL);
-}
+#include "world.h"
 
 static bool open_world(world *w, tn_dtype dtype) { return open_on(w, dtype, 1, 1, NULL); }
-
-static void close_world(world *w)
-{
-    CHECK_CTX(w->ctx);
-    tn_ctx_destroy(w->ctx);
-    CHECK_INT(w->heap.live, 0);
-    CHECK_INT(w->heap.blocks, 0);
-}
 
 static const tn_dtype both[] = {TN_F64, TN_F32};
 
