@@ -23,7 +23,7 @@ PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
 OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
                $(CC) -fopenmp -include omp.h -x c - -o /dev/null >/dev/null 2>&1 && echo -fopenmp)
 
-build/examples/%: examples/%.c examples/common.h tensornet.h $(PNG_OBJECT)
+build/examples/%: examples/%.c $(wildcard examples/*.h) tensornet.h $(PNG_OBJECT)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -I. $(PNG_FLAGS) $< $(PNG_OBJECT) $(LDFLAGS) -o $@ -lm
 
