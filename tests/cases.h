@@ -493,6 +493,8 @@ static inline double plain_act(int64_t kind, double x)
     case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TN_ACT_ABS:     return x < 0 ? -x : x;
     case TN_ACT_ROUND:   return plain_round(x);
+    case TN_ACT_EXP:     return exp(x);
+    case TN_ACT_TANH:    return 1 - 2 / (1 + exp(2 * x));
     default:             return x;
     }
 }
@@ -1356,7 +1358,7 @@ static inline void want_modifier(setting *s)
 /* ---- the list --------------------------------------------------------------------------------------------------------------------------------- */
 
 #define CASE_ACTS(X) X("none", TN_ACT_NONE) X("relu", TN_ACT_RELU) X("relu2", TN_ACT_RELU2) X("gelu", TN_ACT_GELU) \
-                     X("swish", TN_ACT_SWISH) X("sigmoid", TN_ACT_SIGMOID)
+                     X("swish", TN_ACT_SWISH) X("sigmoid", TN_ACT_SIGMOID) X("exp", TN_ACT_EXP) X("tanh", TN_ACT_TANH)
 #define CASE_ACT(name, kind) {"activation " name, kind, 2e-6, true,  build_act, run_act, want_act},
 #define CASE_GLU(name, kind) {"glu " name,        kind, 1e-6, true,  build_glu, run_glu, want_glu},
 
