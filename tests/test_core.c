@@ -288,7 +288,7 @@ TEST(text)
     CHECK_STR(tn_status_name(TN_ERR_CONVERGENCE), "no convergence");
     CHECK_STR(tn_kernel_name(TN_KERNEL_COPY), "copy");
     CHECK_STR(tn_kernel_name(TN_KERNEL_TICK), "tick");
-    CHECK_STR(tn_kernel_name((tn_kernel)31), "?");
+    CHECK_STR(tn_kernel_name(TN_KERNEL_COUNT), "?");
     snprintf(s, sizeof s, "%d.%d.%d", TN_VERSION_MAJOR, TN_VERSION_MINOR, TN_VERSION_PATCH);
     CHECK_STR(tn_version(), s);
 }
