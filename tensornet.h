@@ -45,7 +45,7 @@
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   product, quadratic, modifier
        >>operator tn_cp: fold, split, eigen        >>operator-impl
-       >>optim    AdamW, SGD, schedules            >>optim-impl
+       >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>image    matrices, curves as pictures     >>image-impl
 
@@ -255,6 +255,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
     X(ADAMW,                  adamw)                  \
     X(SGD,                    sgd)                    \
+    X(MUON_BEGIN,             muon_begin)             /* f0 momentum, f1 Nesterov               */ \
+    X(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
     X(TICK,                   tick)                   /* i0 by how much                         */
 
 typedef enum tn_kernel {
@@ -617,6 +619,7 @@ typedef struct tn_param {
     bool        frozen;         /* gets no gradient and no update                           */
     double      lr_scale;       /* of the optimiser's learning rate: 1                      */
     double      decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
+    bool        adamw;          /* AdamW's also where the optimiser is TN_MUON: set by the init of embeddings and heads */
 } tn_param;
 
 /* Init rules; the scale in brackets. n: fan-in, m: fan-out. */
@@ -649,9 +652,12 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
 /* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
    standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
    A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). A group's
-   scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. */
+   scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. So decay is masked by
+   tn_params_group(params, "embed.", 1, 0), all of it off and then on again for "*.w" in two calls. What is given to
+   AdamW (adamw = true) is so for good, unless the program sets it back. */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern, bool frozen);
 TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
+TN_API int64_t    tn_params_adamw(tn_params *params, const char *pattern);
 /* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
    under it gets that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim]
    are both rows of one table; the shapes must be equal, the layer's init rule is not used). Both add to the one
@@ -1017,33 +1023,52 @@ TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);
    >>optim    update rules and schedules
    ====================================================================== */
 
-typedef enum tn_schedule_kind { TN_SCHEDULE_CONSTANT = 0, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR } tn_schedule_kind;
+typedef enum tn_schedule_kind {
+    TN_SCHEDULE_CONSTANT = 0, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR, TN_SCHEDULE_TRAPEZOID
+} tn_schedule_kind;
 
 /* The factor on the learning rate: up linearly over `warmup` steps, then constant, or down by half a cosine
-   (Loshchilov & Hutter 2017) or a line, reaching `floor` at step `total`. */
+   (Loshchilov & Hutter 2017) or a line, reaching `floor` at step `total`. The trapezoid stays constant until the last
+   `decay` steps before `total`, which go down in a line, or as 1 - sqrt (Haegele et al. 2024): a run can be prolonged from
+   a checkpoint of its constant part. */
 typedef struct tn_schedule {
     tn_schedule_kind kind;
     int64_t          warmup, total;
     double           floor;
+    int64_t          decay;             /* of the trapezoid, at most total - warmup; 0: a fifth of total, or what is left */
+    bool             one_minus_sqrt;    /* of the trapezoid: instead of the line                                         */
 } tn_schedule;
 /* Step 0 is the first. A NULL schedule gives 1. */
 TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);
 
 typedef enum tn_optim_kind {
     TN_ADAMW = 0,               /* Loshchilov & Hutter 2019 */
-    TN_SGD                      /* with momentum, if wanted */
+    TN_SGD,                     /* with momentum, if wanted */
+    TN_MUON                     /* matrices: the nearest half-orthogonal matrix to the momentum, Jordan et al. 2024; AdamW
+                                   for vectors and for parameters marked adamw (tn_params_adamw) */
 } tn_optim_kind;
+
+/* How long Muon's update of a matrix [rows,cols] is, whose singular values are about 1. */
+typedef enum tn_muon_scale {
+    TN_MUON_SHAPE = 0,          /* sqrt(max(1, rows/cols))      Jordan et al. 2024                                    */
+    TN_MUON_RMS                 /* 0.2 sqrt(max(rows, cols)): as long as AdamW's, which can lend its lr   Liu et al. 2025 */
+} tn_muon_scale;
 
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
-    double        lr;           /* 0: 1e-3 (AdamW), 1e-2 (SGD)                                     */
+    double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_RMS), 1e-2 (SGD), 2e-2 (Muon)           */
     double        beta1, beta2; /* 0: 0.9, 0.999                                                   */
     double        eps;          /* 0: 1e-8                                                         */
     double        weight_decay; /* decoupled: p -= lr wd p, times each parameter's decay_scale     */
-    double        momentum;     /* SGD                                                             */
-    bool          nesterov;
+    double        momentum;     /* SGD; Muon, 0: 0.95                                              */
+    bool          nesterov;     /* SGD; Muon's always is                                           */
     double        clip_norm;    /* gradients are scaled to this global norm where it is exceeded; 0: never */
-    tn_schedule   schedule;
+    tn_schedule   schedule;     /* of lr and adam_lr                                               */
+    double        adam_lr;      /* Muon: of what AdamW updates; 0: 3e-4, with TN_MUON_RMS lr       */
+    tn_muon_scale muon_scale;
+    int           newton_schulz;   /* Muon's steps, up to 20; 0: 5                                 */
+    int64_t       momentum_warmup; /* Muon's momentum goes up linearly over so many steps; 0: none */
+    double        momentum_start;  /* from here; 0: 0.85, or momentum if that is less              */
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
@@ -1051,12 +1076,21 @@ typedef struct tn_optim tn_optim;
    means AdamW with all defaults. Lives until tn_optim_destroy or the end of the context; NULL on error. */
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
-/* One update from the gradients, which are zero afterwards. While the context holds an error nothing is updated, nor
-   where a label or id was outside its table, nor where a gradient is not finite: the error (TN_ERR_DATA; or
-   TN_ERR_NONFINITE, with the step and the parameter's name) comes here on a host backend, at the next sync elsewhere. */
+/* One update from the gradients, of all backward passes since the last one: a batch that is too large for the memory is
+   taken in n parts, each with its loss divided by n, and gives the gradient of the whole, up to rounding:
+       for (i = 0; i < n; i++) {
+           tn_ctx_reset(ctx);
+           tn_record(ctx);
+           tn_backward(ctx, tn_scale(ctx, loss_of(part[i]), 1.0 / n));        mean losses, parts of equal size
+       }
+       tn_optim_step(optim);
+   The gradients are zero afterwards. While the context holds an error nothing is updated, nor where a label or id was
+   outside its table, nor where a gradient is not finite, in whichever part: the error (TN_ERR_DATA; or TN_ERR_NONFINITE,
+   with the step and the parameter's name) comes here on a host backend, at the next sync elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* taken so far, skipped ones included */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next step                    */
+TN_API double    tn_optim_momentum(const tn_optim *optim);        /* of the next step; 0 for AdamW       */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping   */
 
 /* ======================================================================
@@ -1147,6 +1181,20 @@ TN_API tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note 
 TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* TN_MATCH_ALL */
 TN_API tn_status tn_params_save(tn_params *params, const char *path);
 #endif
+
+/* ---- checkpoints: a run that goes on as if it had never stopped ------------
+   Written: the parameters under their names, so that tn_params_read takes them with TN_MATCH_IGNORE_EXTRA; what the
+   optimiser remembers of each under optim.m.NAME and optim.v.NAME, its counts under optim.scalars, the random clock under
+   optim.clock; steps, seed and desc as notes that begin with "tensornet.". The notes given are the caller's own: how far his
+   data was read, say; tn_safetensors_open and tn_safetensors_metadata bring them back. Write after a step: gradients that
+   wait for one are not in it.
+   Read: into an optimiser that the program has made as it made the first, over the same parameters, frozen and marked as
+   they were; then every later step has the bits that it would have had. All of it is set or nothing (unless a device fails
+   halfway); gradients become zero. TN_ERR_FORMAT: no checkpoint, or a damaged one. TN_ERR_ARG, TN_ERR_SHAPE: of another kind
+   of optimiser, or of another model. TN_ERR_DTYPE: of a context of another dtype. A desc that differs in its numbers (lr,
+   say) is used as it is, with a line of warning in the log for each; so are numbers that are not finite. */
+TN_API tn_status tn_checkpoint_write(tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 
 /* ---- npy: one NumPy array --------------------------------------------------
    Reads versions 1 to 3, f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
@@ -2169,6 +2217,9 @@ static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
     for (i = 0; i < parts; i++) sum += cpu->part[i];
     return sum;
 }
+
+/* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
+static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 
 /* ---- lines ------------------------------------------------------------------
    Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
@@ -4647,6 +4698,73 @@ TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
     }
 }
 
+/* One matrix of a batch, which begins at element c->i[0]: its momentum, what comes of it, the square of its norm. */
+TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0);
+    float       *x = TNI_OUT(0) + c->i[0], *g = TNI_OUT(1) + c->i[0], *m = TNI_OUT(2) + c->i[0];
+    const bool   nesterov = c->f[1] != 0;
+    const TNI_V  keep = TNI_SET((float)c->f[0]), take = TNI_SET((float)(1 - c->f[0]));
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    TNI_T(wide)  squares = TNI_T(wide_zero)();
+    int64_t      i;
+    for (i = begin; i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V d = take * (TNI_LOAD(g + i, k) * factor), mi = TNI_FMA(keep, TNI_LOAD(m + i, k), d);
+        TNI_STORE(m + i, mi, k);
+        if (nesterov) mi = TNI_FMA(keep, mi, d);
+        TNI_STORE(x + i, mi, k);
+        TNI_STORE(g + i, zero, k);
+        TNI_T(wide_add_product)(&squares, mi, mi);
+    }
+    p->cpu->part[task] = TNI_T(wide_sum)(&squares);
+}
+
+TNI_FAST void TNI_T(muon_scale_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    float      *x = TNI_OUT(0) + c->i[0];
+    const TNI_V factor = TNI_SET((float)c->f[2]);
+    int64_t     i;
+    for (i = begin; i < end; i += TNI_W) {
+        int k = TNI_T(lanes)(end - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * factor, k);
+    }
+}
+
+TNI_FAST tn_status TNI_T(muon_begin_run)(tni_cpu *cpu, const tn_call *call)
+{
+    tn_call       c = *call;
+    const int64_t batch = c.out[0].shape[0], n = c.out[0].shape[1];
+    int64_t       b;
+    tni_pass      p;
+    if (((const float *)c.in[0].data)[TNI_SKIP] != 0) return tni_reference_run(cpu, call);
+    p.cpu = cpu;
+    p.call = &c;
+    for (b = 0; b < batch; b++) {
+        c.i[0] = b * n;
+        c.f[2] = tni_muon_unit(tni_parts_sum(cpu, tni_pass_run(&p, n, 1, TNI_CPU_PARTS, TNI_T(muon_begin_task))));
+        tni_pass_run(&p, n, 1, INT64_MAX, TNI_T(muon_scale_task));
+    }
+    return TN_OK;
+}
+
+TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0), *x = TNI_IN(1);
+    float       *w = TNI_OUT(0);
+    const TNI_V  scale = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
+    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
+    int64_t      i;
+    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V wi = TNI_LOAD(w + i, k);
+        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, scale * TNI_LOAD(x + i, k)), wi), k);
+    }
+}
+
 /* Passes whose items all stand alone: what one item is, and the task. */
 TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
 {
@@ -4916,6 +5034,8 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
     case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
     case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
+    case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
+    case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
     case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
     case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
     case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
@@ -8980,6 +9100,40 @@ static void TNI_T(sgd)(const tn_call *c)
     memset(g, 0, sizeof *g * (size_t)n);
 }
 
+/* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
+   What comes next multiplies matrices, and they are not asked whether a step is skipped: then x is zero. */
+static void TNI_T(muon_begin)(const tn_call *c)
+{
+    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL *x = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data;
+    int64_t   b, i, n = c->out[0].shape[1];
+    double    mu = c->f[0];
+    for (b = 0; b < c->out[0].shape[0]; b++, x += n, g += n, m += n) {
+        double squares = 0;
+        for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
+            double d = (1 - mu) * ((double)g[i] * (double)s[TNI_FACTOR]), mi = mu * (double)m[i] + d;
+            m[i] = (TNI_REAL)mi;
+            if (c->f[1] != 0) mi = mu * mi + d;
+            x[i] = (TNI_REAL)mi;
+            squares += mi * mi;
+        }
+        if (s[TNI_SKIP] != 0) memset(x, 0, sizeof *x * (size_t)n);
+        for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] * tni_muon_unit(squares));
+        memset(g, 0, sizeof *g * (size_t)n);
+    }
+}
+
+/* p -= lr (wd p + scale x) */
+static void TNI_T(muon_end)(const tn_call *c)
+{
+    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *x = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL *p = (TNI_REAL *)c->out[0].data;
+    int64_t   i, n = c->out[0].shape[0];
+    double    lr = (double)s[TNI_LR] * c->f[4];
+    for (i = 0; s[TNI_SKIP] == 0 && i < n; i++)
+        p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + c->f[0] * (double)x[i]));
+}
+
 #ifdef TNI_ONCE
 /* ---- the reference backend's one entry ----------------------- >>reference */
 static tn_status tni_reference_run(void *state, const tn_call *c)
@@ -10873,6 +11027,17 @@ int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, dou
     return n;
 }
 
+int64_t tn_params_adamw(tn_params *ps, const char *pattern)
+{
+    int64_t i, n = 0;
+    for (i = 0; ps && pattern && i < ps->count; i++) {
+        if (!tni_name_fits(ps->item[i]->name, pattern)) continue;
+        ps->item[i]->adamw = true;
+        n++;
+    }
+    return n;
+}
+
 tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
 {
     tn_ctx    *ctx = tn_params_ctx(ps);
@@ -10918,6 +11083,7 @@ static bool tni_clone_param(tn_params *to, const tn_param *from)
     if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
     p->lr_scale = from->lr_scale;
     p->decay_scale = from->decay_scale;
+    p->adamw = from->adamw;
     p->frozen = from->frozen;
     if (p->frozen) p->value->flags &= ~(uint32_t)TNI_WANTS_GRAD;
     return true;
@@ -11010,6 +11176,13 @@ static tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *
     int64_t shape[2];
     shape[0] = n; shape[1] = m;
     return tni_layer_param(ps, name, part, 2, shape, init, true);
+}
+
+/* A matrix whose rows stand for ids, one by one: it is no map from one space to another, and not for Muon. */
+static void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
+{
+    int64_t i;
+    for (i = 0; w && i < ps->count; i++) if (ps->item[i]->value == w) ps->item[i]->adamw = true;
 }
 
 static tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
@@ -11117,6 +11290,7 @@ tn_status tn_embedding_init(tn_params *ps, const char *name, tn_embedding *layer
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_NORMAL, 1);
     layer->w = tni_layer_matrix(ps, name, "w", desc->count, desc->dim, init);
+    tni_layer_adamw(ps, layer->w);
     return tni_layer_done(ps, before, layer->w != NULL, layer, sizeof *layer);
 }
 
@@ -13403,6 +13577,11 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
    >>optim-impl
    ====================================================================== */
 
+static int64_t tni_schedule_decay(const tn_schedule *s)
+{
+    return s->decay > 0 ? s->decay : tni_min(s->total / 5, s->total - s->warmup);
+}
+
 double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
     double t;
@@ -13412,11 +13591,14 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     t = s->total > s->warmup ? (double)(step - s->warmup) / (double)(s->total - s->warmup) : 1;
     if (t > 1) t = 1;
     if (s->kind == TN_SCHEDULE_LINEAR) return 1 + (s->floor - 1) * t;
-    return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
+    if (s->kind == TN_SCHEDULE_COSINE) return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
+    t = tni_schedule_decay(s) > 0 ? 1 - (double)(s->total - step) / (double)tni_schedule_decay(s) : 0;
+    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
 
-/* What a rule remembers of a parameter: m and v, and the count of updates when they were made. */
-typedef struct tni_moments { tn_tensor *m[2]; double born; } tni_moments;
+/* What a rule remembers of a parameter: m and v, whose they are, and the count of updates when they were made. */
+typedef struct tni_moments { tn_tensor *m[2]; tn_optim_kind rule; double born; } tni_moments;
 
 struct tn_optim {
     tni_owned     owned;
@@ -13425,6 +13607,7 @@ struct tn_optim {
     tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
     int64_t       states;
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
+    tn_tensor    *work[4];      /* of Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     int64_t       steps;
 };
 
@@ -13440,17 +13623,24 @@ static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
     return p != NULL;
 }
 
+static void tni_optim_forget(tni_moments *m)
+{
+    int k;
+    for (k = 0; k < 2; k++) {
+        tn_tensor_destroy(m->m[k]);
+        m->m[k] = NULL;
+    }
+}
+
 static void tni_optim_destroy(tni_owned *owned)
 {
     tn_optim *o = (tn_optim *)(void *)owned;
     tn_ctx   *ctx = owned->ctx;
     int64_t   i;
     if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
-    for (i = 0; i < o->states; i++) {
-        tn_tensor_destroy(o->state[i].m[0]);
-        tn_tensor_destroy(o->state[i].m[1]);
-    }
+    for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
+    for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -13461,18 +13651,35 @@ void tn_optim_destroy(tn_optim *o) { if (o) tni_optim_destroy(&o->owned); }
 
 static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 {
-    if ((unsigned)s->kind > TN_SCHEDULE_LINEAR)
+    if ((unsigned)s->kind > TN_SCHEDULE_TRAPEZOID)
         return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind of schedule", (int)s->kind);
+    if (s->kind == TN_SCHEDULE_TRAPEZOID && (s->decay < 0 || s->warmup < 0 || s->decay > s->total - s->warmup))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: a trapezoid with warmup %lld, decay %lld, total %lld", (long long)s->warmup,
+                        (long long)s->decay, (long long)s->total);
     if (s->warmup >= 0 && s->floor >= 0 && s->floor <= 1 && (s->kind == TN_SCHEDULE_CONSTANT || s->total > s->warmup))
         return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "optim: a schedule with warmup %lld, total %lld, floor %g", (long long)s->warmup,
                     (long long)s->total, s->floor);
 }
 
+static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
+{
+    if (d->adam_lr == 0) d->adam_lr = d->muon_scale == TN_MUON_RMS ? d->lr : 3e-4;
+    if (d->momentum == 0) d->momentum = 0.95;
+    if (d->momentum_start == 0) d->momentum_start = d->momentum < 0.85 ? d->momentum : 0.85;
+    if (d->newton_schulz == 0) d->newton_schulz = 5;
+    if ((unsigned)d->muon_scale > TN_MUON_RMS || d->newton_schulz < 1 || d->newton_schulz > 20)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale %d, newton_schulz %d", (int)d->muon_scale, d->newton_schulz);
+    if (d->adam_lr > 0 && d->adam_lr < HUGE_VAL && d->momentum_warmup >= 0 && d->momentum_start >= 0
+        && d->momentum_start < 1) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: adam_lr %g, momentum_start %g, momentum_warmup %lld", d->adam_lr,
+                    d->momentum_start, (long long)d->momentum_warmup);
+}
+
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
-    if (d->kind != TN_ADAMW && d->kind != TN_SGD) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
-    if (d->lr == 0) d->lr = d->kind == TN_ADAMW ? 1e-3 : 1e-2;
+    if ((unsigned)d->kind > TN_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
+    if (d->lr == 0) d->lr = d->kind == TN_SGD ? 1e-2 : d->kind == TN_MUON && d->muon_scale == TN_MUON_SHAPE ? 2e-2 : 1e-3;
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
@@ -13482,6 +13689,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (!(d->weight_decay >= 0) || !(d->momentum >= 0 && d->momentum < 1) || !(d->clip_norm >= 0))
         return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum,
                         d->clip_norm);
+    if (d->kind == TN_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     return tni_schedule_check(ctx, &d->schedule);
 }
 
@@ -13526,13 +13734,30 @@ static tn_status tni_optim_grow(tn_optim *o)
     return TN_OK;
 }
 
+/* By which rule a parameter is updated. */
+static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
+{
+    return o->desc.kind == TN_MUON && (p->adamw || p->value->rank < 2) ? TN_ADAMW : o->desc.kind;
+}
+
+/* How many moments it has. */
+static int tni_optim_wants(const tn_optim *o, const tn_param *p)
+{
+    tn_optim_kind rule = tni_optim_rule(o, p);
+    return rule == TN_ADAMW ? 2 : rule == TN_MUON || o->desc.momentum > 0 ? 1 : 0;
+}
+
 /* The moments of parameter i, made zero at first: m and v for AdamW, m unless SGD goes without. Their bias
-   correction counts from here: a parameter that comes late, or thaws, starts as one of the first step does. */
+   correction counts from here: a parameter that comes late, or thaws, starts as one of the first step does. So does one
+   that has changed its rule. */
 static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
-    int       k, wanted = o->desc.kind == TN_ADAMW ? 2 : o->desc.momentum > 0 ? 1 : 0;
+    const tn_param *p = o->of.params->item[i];
+    int       k, wanted = tni_optim_wants(o, p);
     double    scalars[TNI_SCALARS];
     tn_status s;
+    if (o->state[i].rule != tni_optim_rule(o, p)) tni_optim_forget(&o->state[i]);
+    o->state[i].rule = tni_optim_rule(o, p);
     for (k = 0; k < wanted; k++) {
         tn_tensor **m = &o->state[i].m[k];
         if (*m) continue;
@@ -13575,14 +13800,132 @@ static tn_status tni_optim_begin(tn_optim *o)
     return tni_run(ctx, &c);
 }
 
-static tn_status tni_optim_update(tn_optim *o, int64_t i)
+/* ---- Muon ------------------------------------------------------------------------
+   Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x leaves U and
+   V, and takes each singular value s to a s + b s^3 + c s^5: five times, with coefficients that are steep at zero, and all
+   that were above 1/500 or so lie between 0.68 and 1.21. What the matrix moves by is then about U V^T, the nearest matrix
+   with orthonormal rows or columns. x has no more rows than columns, or is turned. The iteration: Bernstein & Newhouse 2024;
+   the coefficients, Nesterov's momentum as an average, its warm-up and the scale by shape: Jordan et al. 2024,
+   github.com/KellerJordan/Muon and /modded-nanogpt; the other scale: Liu et al. 2025, arXiv 2502.16982. */
+
+/* What of the workspace one parameter wants. */
+static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
+{
+    int64_t small = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
+    want[0] = want[1] = tn_tensor_count(t);
+    want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * small : 0;
+}
+
+static tn_status tni_muon_room(tn_optim *o)
+{
+    int64_t most[4] = {0, 0, 0, 0}, want[4], i;
+    int     k;
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        if (!tni_optim_updates(p) || tni_optim_rule(o, p) != TN_MUON) continue;
+        tni_muon_extents(p->value, want);
+        for (k = 0; k < 4; k++) most[k] = tni_max(most[k], want[k]);
+    }
+    for (k = 0; k < 4; k++) {
+        if (most[k] == 0 || (o->work[k] && tn_tensor_count(o->work[k]) >= most[k])) continue;
+        tn_tensor_destroy(o->work[k]);
+        o->work[k] = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &most[k]);
+        if (!o->work[k]) return TN_ERR_MEMORY;
+    }
+    return TN_OK;
+}
+
+/* Both lie in memory without holes, and alike. */
+static tn_status tni_muon_copy(tn_ctx *ctx, tn_view to, const tn_view *from)
+{
+    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    to.rank = 1;
+    to.shape[0] *= to.shape[1] * to.shape[2];
+    to.strides[0] = 1;
+    c.in[c.n_in++] = c.out[c.n_out++] = to;
+    c.in[0].data = from->data;
+    return tni_run(ctx, &c);
+}
+
+/* x <- a x + (b G + c G G) x with G = x x^T; the result is in y. */
+static tn_status tni_muon_polynomial(tn_ctx *ctx, const tn_view *x, const tn_view *y, const tn_view *gram,
+                                     const tn_view *poly)
+{
+    const double a = 3.4445, b = -4.7750, c = 2.0315;
+    tn_status s = tni_gemm(ctx, *x, tni_transposed_view(*x), NULL, *gram, 1, 0);
+    if (s == TN_OK) s = tni_muon_copy(ctx, *poly, gram);
+    if (s == TN_OK) s = tni_gemm(ctx, *gram, *gram, NULL, *poly, c, b);
+    if (s == TN_OK) s = tni_muon_copy(ctx, *y, x);
+    return s == TN_OK ? tni_gemm(ctx, *poly, *x, NULL, *y, 1, a) : s;
+}
+
+/* The same shape and strides in another tensor. */
+static tn_view tni_muon_view(tn_view like, const tn_tensor *in)
+{
+    like.data = in->data;
+    return like;
+}
+
+static tn_view tni_muon_square(const tn_view *x, const tn_tensor *in)
+{
+    tn_view v = tni_muon_view(*x, in);
+    v.shape[2] = v.strides[1] = v.shape[1];
+    v.strides[2] = 1;
+    v.strides[0] = v.shape[1] * v.shape[1];
+    return v;
+}
+
+static double tni_muon_scale(tn_muon_scale kind, double rows, double columns)
+{
+    double wide = rows > columns ? rows : columns;
+    return kind == TN_MUON_RMS ? 0.2 * sqrt(wide) : rows > columns ? sqrt(rows / columns) : 1;
+}
+
+static tn_status tni_muon_update(tn_optim *o, int64_t i)
+{
+    const tn_param *p = o->of.params->item[i];
+    tn_ctx         *ctx = o->owned.ctx;
+    tn_view         x = tni_batch_view(p->value), whole = x, y, gram, poly;
+    tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    int             k;
+    tn_status       s;
+    if (tn_tensor_count(p->value) == 0) return TN_OK;
+    whole.rank = 2;
+    whole.shape[1] *= whole.shape[2];
+    whole.strides[0] = whole.shape[1];
+    whole.strides[1] = 1;
+    c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
+    c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
+    c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
+    c.f[0] = tn_optim_momentum(o);
+    c.f[1] = 1;
+    s = tni_run(ctx, &c);
+    c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    c.f[0] = tni_muon_scale(o->desc.muon_scale, (double)x.shape[1], (double)x.shape[2]);
+    if (x.shape[1] > x.shape[2]) x = tni_transposed_view(x);
+    x = tni_muon_view(x, o->work[0]);
+    y = tni_muon_view(x, o->work[1]);
+    gram = tni_muon_square(&x, o->work[2]);
+    poly = tni_muon_square(&x, o->work[3]);
+    for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
+        s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
+    c.in[c.n_in++] = tni_flat_view(p->value);
+    c.in[1].data = k % 2 == 0 ? x.data : y.data;
+    c.out[c.n_out++] = tni_flat_view(p->value);
+    c.f[3] = o->desc.weight_decay * p->decay_scale;
+    c.f[4] = p->lr_scale;
+    return s == TN_OK ? tni_run(ctx, &c) : s;
+}
+
+/* ---- a step ------------------------------------------------------------------------ */
+
+static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
 {
     const tn_optim_desc *d = &o->desc;
     const tn_param      *p = o->of.params->item[i];
-    bool                 adamw = d->kind == TN_ADAMW;
+    bool                 adamw = tni_optim_rule(o, p) == TN_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
-    tn_status s;
     c.out[c.n_out++] = tni_flat_view(p->value);
     c.out[c.n_out++] = tni_flat_view(p->value->grad);
     for (k = 0; k < 2; k++)
@@ -13591,9 +13934,15 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
     c.f[3] = d->weight_decay * p->decay_scale;
-    c.f[4] = p->lr_scale;
+    c.f[4] = d->kind == TN_MUON ? p->lr_scale * (d->adam_lr / d->lr) : p->lr_scale;
     c.f[5] = o->state[i].born;
-    s = tni_run(o->owned.ctx, &c);
+    return tni_run(o->owned.ctx, &c);
+}
+
+static tn_status tni_optim_update(tn_optim *o, int64_t i)
+{
+    const tn_param *p = o->of.params->item[i];
+    tn_status       s = tni_optim_rule(o, p) == TN_MUON ? tni_muon_update(o, i) : tni_optim_elementwise(o, i);
     if (s == TN_OK) p->value->grad->flags |= TNI_ZEROED;
     return s;
 }
@@ -13606,6 +13955,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
+    if (s == TN_OK && o->desc.kind == TN_MUON) s = tni_muon_room(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     return s == TN_OK ? tni_optim_begin(o) : s;
@@ -13633,6 +13983,16 @@ tn_status tn_optim_step(tn_optim *o)
 
 int64_t tn_optim_steps(const tn_optim *o) { return o ? o->steps : 0; }
 double  tn_optim_lr(const tn_optim *o)    { return o ? o->desc.lr * tn_schedule_at(&o->desc.schedule, o->steps) : 0; }
+
+double tn_optim_momentum(const tn_optim *o)
+{
+    double start, t;
+    if (!o || o->desc.kind == TN_ADAMW) return 0;
+    if (o->desc.kind == TN_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
+    start = o->desc.momentum_start;
+    t = (double)o->steps / (double)o->desc.momentum_warmup;
+    return start + (o->desc.momentum - start) * t;
+}
 
 double tn_optim_grad_norm(const tn_optim *o)
 {
@@ -15044,6 +15404,440 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
     }
     s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
     tni_free(ctx, named, bytes);
+    return s;
+}
+
+/* ---- checkpoints -------------------------------------------------------------
+   A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
+   Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
+
+#define TNI_CHECKPOINT_FORMAT "1"
+
+static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
+static const char *const tni_moment_prefix[] = {"optim.m.", "optim.v."};
+
+typedef struct tni_optim_number { const char *name; double value; } tni_optim_number;
+enum { TNI_OPTIM_NUMBERS = 19 };
+
+static void tni_optim_numbers(const tn_optim_desc *d, tni_optim_number n[TNI_OPTIM_NUMBERS])
+{
+    int k = 0;
+#define TNI_NUMBER(field) n[k].name = "tensornet." #field; n[k++].value = (double)d->field;
+    TNI_NUMBER(lr) TNI_NUMBER(beta1) TNI_NUMBER(beta2) TNI_NUMBER(eps) TNI_NUMBER(weight_decay) TNI_NUMBER(momentum)
+    TNI_NUMBER(nesterov) TNI_NUMBER(clip_norm) TNI_NUMBER(schedule.kind) TNI_NUMBER(schedule.warmup)
+    TNI_NUMBER(schedule.total) TNI_NUMBER(schedule.floor) TNI_NUMBER(schedule.decay) TNI_NUMBER(schedule.one_minus_sqrt)
+    TNI_NUMBER(adam_lr) TNI_NUMBER(muon_scale) TNI_NUMBER(newton_schulz) TNI_NUMBER(momentum_warmup)
+    TNI_NUMBER(momentum_start)
+#undef TNI_NUMBER
+}
+
+/* Names and values of a file's header, one behind the other in one piece of memory. */
+typedef struct tni_names { char *text; size_t room, used; } tni_names;
+
+static const char *tni_names_write(tni_names *p, const char *first, const char *second)
+{
+    char *s = p->text + p->used;
+    p->used += tni_print(s, p->room - p->used, "%s%s", first, second) + 1;
+    return s;
+}
+
+static const char *tni_names_natural(tni_names *p, uint64_t n)
+{
+    char *s = p->text + p->used;
+    p->used += tni_print(s, p->room - p->used, "%llu", (unsigned long long)n) + 1;
+    return s;
+}
+
+/* As few digits as say exactly this number. */
+static void tni_exact_text(char number[32], double v)
+{
+    int    digits;
+    double back = v;
+    for (digits = 15; digits <= 17; digits++) {
+        int n = tni_format_double(number, v, digits);
+        if (tni_parse_double(number, (size_t)n, &back) == (size_t)n && memcmp(&back, &v, sizeof v) == 0) return;
+    }
+}
+
+static const char *tni_names_double(tni_names *p, double v)
+{
+    char number[32];
+    tni_exact_text(number, v);
+    return tni_names_write(p, number, "");
+}
+
+typedef struct tni_checkpoint {
+    tn_optim  *optim;
+    tni_names    names;
+    tn_named  *named;
+    tn_note   *notes;
+    int64_t    tensors, tensor_room, note_count, note_room;
+} tni_checkpoint;
+
+/* A parameter of such a name could not be told from the optimiser's own tensors. */
+static tn_status tni_checkpoint_usable(tn_optim *o)
+{
+    int64_t i;
+    if (!o) return TN_ERR_ARG;
+    if (!o->of.params) return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: the optimiser's parameters were destroyed");
+    for (i = 0; i < o->of.params->count; i++)
+        if (strncmp(o->of.params->item[i]->name, "optim.", 6) == 0)
+            return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: parameter %s: names that begin with optim. are its own",
+                            o->of.params->item[i]->name);
+    return tn_ctx_sync(o->owned.ctx);
+}
+
+static void tni_checkpoint_tensor(tni_checkpoint *c, const char *name, const tn_tensor *t)
+{
+    c->named[c->tensors].name = name;
+    c->named[c->tensors++].tensor = t;
+}
+
+static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *value)
+{
+    c->notes[c->note_count].key = key;
+    c->notes[c->note_count++].value = value;
+}
+
+static void tni_checkpoint_list(tni_checkpoint *c)
+{
+    tn_optim        *o = c->optim;
+    tn_ctx          *ctx = o->owned.ctx;
+    tni_optim_number n[TNI_OPTIM_NUMBERS];
+    int64_t          i;
+    int              k;
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        tni_checkpoint_tensor(c, p->name, p->value);
+        for (k = 0; i < o->states && k < 2; k++)
+            if (o->state[i].m[k])
+                tni_checkpoint_tensor(c, tni_names_write(&c->names, tni_moment_prefix[k], p->name), o->state[i].m[k]);
+        if (i < o->states && o->state[i].m[0] && o->state[i].born > 0)
+            tni_checkpoint_note(c, tni_names_write(&c->names, "tensornet.born.", p->name),
+                                tni_names_natural(&c->names, (uint64_t)o->state[i].born));
+    }
+    tni_checkpoint_tensor(c, "optim.scalars", o->scalars);
+    tni_checkpoint_tensor(c, "optim.clock", ctx->clock);
+    tni_checkpoint_note(c, "tensornet.checkpoint", TNI_CHECKPOINT_FORMAT);
+    tni_checkpoint_note(c, "tensornet.version", tn_version());
+    tni_checkpoint_note(c, "tensornet.optim", tni_optim_names[o->desc.kind]);
+    tni_checkpoint_note(c, "tensornet.steps", tni_names_natural(&c->names, (uint64_t)o->steps));
+    tni_checkpoint_note(c, "tensornet.seed", tni_names_natural(&c->names, ctx->desc.seed));
+    tni_checkpoint_note(c, "tensornet.calls", tni_names_natural(&c->names, (uint64_t)ctx->calls));
+    tni_optim_numbers(&o->desc, n);
+    for (k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
+}
+
+tn_status tn_checkpoint_write(tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+{
+    tn_ctx        *ctx = o ? o->owned.ctx : NULL;
+    tni_checkpoint c;
+    int64_t        i, n;
+    tn_status      s = tni_checkpoint_usable(o);
+    if (s != TN_OK) return s;
+    if (note_count < 0 || (note_count > 0 && !notes) || note_count > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s", (long long)note_count, notes ? "a place" : "NULL");
+    for (i = 0; i < note_count; i++)
+        if (notes[i].key && strncmp(notes[i].key, "tensornet.", 10) == 0)
+            return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: keys that begin with tensornet. are its own",
+                            tni_quote(notes[i].key).s);
+    n = o->of.params->count;
+    memset(&c, 0, sizeof c);
+    c.optim = o;
+    c.tensor_room = 3 * n + 2;
+    c.note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
+    c.names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
+    for (i = 0; i < n; i++) c.names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
+    c.named = (tn_named *)tni_alloc(ctx, (size_t)c.tensor_room * sizeof *c.named, "checkpoint");
+    c.notes = (tn_note *)tni_alloc(ctx, (size_t)c.note_room * sizeof *c.notes, "checkpoint");
+    c.names.text = (char *)tni_alloc(ctx, c.names.room, "checkpoint");
+    s = TN_ERR_MEMORY;
+    if (c.named && c.notes && c.names.text) {
+        tni_checkpoint_list(&c);
+        for (i = 0; i < note_count; i++) tni_checkpoint_note(&c, notes[i].key, notes[i].value);
+        s = tn_safetensors_write(ctx, sink, c.named, c.tensors, c.notes, c.note_count);
+    }
+    tni_free(ctx, c.named, (size_t)c.tensor_room * sizeof *c.named);
+    tni_free(ctx, c.notes, (size_t)c.note_room * sizeof *c.notes);
+    tni_free(ctx, c.names.text, c.names.room);
+    return s;
+}
+
+/* What was read, before any of it is used. */
+typedef struct tni_restored {
+    const tn_safetensors *file;
+    tn_optim   *optim;
+    int64_t     n;                       /* parameters                                 */
+    tn_tensor **value, **m[2];           /* [n] each; m NULL where the file has none   */
+    double     *born;                    /* [n]                                        */
+    tn_tensor  *scalars, *clock;
+    uint64_t    steps, seed, calls;
+    tni_names     names;                     /* for the name of one moment                 */
+} tni_restored;
+
+static const tn_safetensors_entry *tni_restored_moment(tni_restored *r, int k, const char *name)
+{
+    r->names.used = 0;
+    return tn_safetensors_find(r->file, tni_names_write(&r->names, tni_moment_prefix[k], name));
+}
+
+static tn_status tni_restored_natural(tni_restored *r, const char *key, uint64_t most, uint64_t *out)
+{
+    const char *text = tn_safetensors_metadata(r->file, key), *s;
+    uint64_t    n = 0;
+    bool        good = text && *text;
+    for (s = good ? text : ""; *s && good; s++) {
+        uint64_t digit = (uint64_t)(unsigned char)*s - '0';
+        good = digit <= 9 && n <= (most - digit) / 10;
+        n = n * 10 + digit;
+    }
+    *out = n;
+    if (good) return TN_OK;
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: note %s is %s, which is no number up to %llu",
+                    r->file->file.name.s, key, text ? tni_quote(text).s : "missing", (unsigned long long)most);
+}
+
+/* Is it a checkpoint of this format, of this kind of optimiser? Its notes. */
+static tn_status tni_restored_notes(tni_restored *r)
+{
+    const tn_safetensors *f = r->file;
+    const tn_optim_desc  *d = &r->optim->desc;
+    tn_ctx               *ctx = f->file.ctx;
+    const char *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
+    const char *kind = tn_safetensors_metadata(f, "tensornet.optim");
+    tni_optim_number      n[TNI_OPTIM_NUMBERS];
+    int                   k;
+    tn_status             s;
+    if (!format || !kind)
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: no checkpoint: it has no note tensornet.%s; weights are for tn_params_read",
+                        f->file.name.s, format ? "optim" : "checkpoint");
+    if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0)
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: a checkpoint of format %s, but this is format " TNI_CHECKPOINT_FORMAT,
+                        f->file.name.s, tni_quote(format).s);
+    if (strcmp(kind, tni_optim_names[d->kind]) != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: a checkpoint of the optimiser %s, but this one is %s", f->file.name.s,
+                        tni_quote(kind).s, tni_optim_names[d->kind]);
+    if ((s = tni_restored_natural(r, "tensornet.steps", INT64_MAX, &r->steps)) != TN_OK
+        || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
+        || (s = tni_restored_natural(r, "tensornet.calls", INT64_MAX, &r->calls)) != TN_OK) return s;
+    tni_optim_numbers(d, n);
+    for (k = 0; k < TNI_OPTIM_NUMBERS; k++) {
+        char        here[32];
+        const char *there = tn_safetensors_metadata(f, n[k].name);
+        tni_exact_text(here, n[k].value);
+        if (!there || strcmp(here, there) != 0)
+            tni_log(ctx, TN_LOG_WARN, "%s: %s was %s, here it is %s", f->file.name.s, n[k].name + 10,
+                    there ? tni_quote(there).s : "not said", here);
+    }
+    return TN_OK;
+}
+
+static tn_status tni_restored_shape(tni_restored *r, const tn_safetensors_entry *e, const char *name, const tn_tensor *like)
+{
+    tn_ctx *ctx = r->file->file.ctx;
+    if (!e) return tni_fail(ctx, TN_ERR_FORMAT, "%s: tensor %s is missing", r->file->file.name.s, name);
+    if (e->rank != like->rank || memcmp(e->shape, like->shape, (size_t)e->rank * sizeof *e->shape) != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, but %s is wanted", r->file->file.name.s,
+                        tni_quote(e->name).s, TNI_SHAPE(e), TNI_SHAPE(like));
+    if (strcmp(e->dtype, tni_dtype_name(like->dtype)) != 0)
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s is %s, but this context has %s; tn_params_read converts weights",
+                        r->file->file.name.s, tni_quote(e->name).s, e->dtype, tni_dtype_name(like->dtype));
+    return TN_OK;
+}
+
+/* The moments of parameter i: as many as its rule wants, or none where it was never updated. */
+static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entries)
+{
+    const tn_param *p = r->optim->of.params->item[i];
+    tn_ctx         *ctx = r->file->file.ctx;
+    int             k, wanted = tni_optim_wants(r->optim, p), have = 0;
+    uint64_t        born = 0;
+    tn_status       s = TN_OK;
+    for (k = 0; k < 2 && s == TN_OK; k++) {
+        const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
+        if (!e) continue;
+        have++;
+        if (k < wanted) s = tni_restored_shape(r, e, e->name, p->value);
+    }
+    if (s != TN_OK) return s;
+    *entries += have;
+    if (have != 0 && have != wanted)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s has %d moments in the file, but its rule here, %s, has %d",
+                        r->file->file.name.s, tni_quote(p->name).s, have, tni_optim_names[tni_optim_rule(r->optim, p)],
+                        wanted);
+    r->names.used = 0;
+    tni_names_write(&r->names, "tensornet.born.", p->name);
+    if (have > 0 && tn_safetensors_metadata(r->file, r->names.text))
+        s = tni_restored_natural(r, r->names.text, (uint64_t)1 << 53, &born);
+    r->born[i] = (double)born;
+    return s;
+}
+
+static bool tni_restored_knows(const tni_restored *r, const char *name)
+{
+    const char     *of = name;
+    const tn_param *p;
+    int             k;
+    if (strcmp(name, "optim.scalars") == 0 || strcmp(name, "optim.clock") == 0) return true;
+    for (k = 0; k < 2; k++) if (strncmp(name, tni_moment_prefix[k], 8) == 0) of = name + 8;
+    p = tn_params_find(r->optim->of.params, of);
+    return p && strcmp(p->name, of) == 0;           /* a tied parameter has one name in a file: its first */
+}
+
+/* All that the header tells. */
+static tn_status tni_restored_check(tni_restored *r)
+{
+    const tn_safetensors *f = r->file;
+    const tn_params      *ps = r->optim->of.params;
+    tn_ctx               *ctx = f->file.ctx;
+    int64_t               i, entries = r->n + 2;
+    tn_status             s = tni_restored_notes(r);
+    for (i = 0; i < r->n && s == TN_OK; i++) {
+        const tn_param *p = ps->item[i];
+        s = tni_param_check(f, p);
+        if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, p->name), p->name, p->value);
+        if (s == TN_OK) s = tni_restored_moments(r, i, &entries);
+    }
+    if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, "optim.scalars"), "optim.scalars", r->optim->scalars);
+    if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, "optim.clock"), "optim.clock", ctx->clock);
+    for (i = 0; s == TN_OK && tn_safetensors_count(f) > entries && i < tn_safetensors_count(f); i++) {
+        const tn_safetensors_entry *e = tn_safetensors_at(f, i);
+        if (!tni_restored_knows(r, e->name))
+            s = tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter here, and of none", f->file.name.s,
+                         tni_quote(e->name).s, TNI_SHAPE(e));
+    }
+    return s;
+}
+
+static bool tni_restored_finite(const void *host, tn_dtype dtype, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) if (!(fabs(tni_load(host, dtype, i)) < HUGE_VAL)) return false;
+    return true;
+}
+
+/* One tensor of the file, beside what it will replace. */
+static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out, size_t *widest)
+{
+    tn_status s = tni_entry_read(r->file, e, out);
+    if (s == TN_OK && (*out)->bytes > *widest) *widest = (*out)->bytes;
+    return s;
+}
+
+static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
+{
+    int64_t   i;
+    int       k;
+    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
+    for (i = 0; i < r->n && s == TN_OK; i++) {
+        const tn_param *p = r->optim->of.params->item[i];
+        s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i], widest);
+        for (k = 0; k < 2 && s == TN_OK; k++) {
+            const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
+            if (e) s = tni_restored_read(r, e, &r->m[k][i], widest);
+        }
+    }
+    return s == TN_OK ? tni_optim_grow(r->optim) : s;
+}
+
+/* Bytes go through `host`: no kernel asks for memory on the way. */
+static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tensor *from, const char *name, void *host)
+{
+    tn_ctx   *ctx = r->file->file.ctx;
+    tn_status s;
+    if (from->bytes == 0) return TN_OK;
+    s = ctx->backend->download(ctx->state, host, from->data, from->bytes);
+    if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
+        tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
+                tni_quote(name).s);
+    if (s == TN_OK) s = ctx->backend->upload(ctx->state, to->data, host, from->bytes);
+    return s == TN_OK ? s : tni_fail(ctx, s, "checkpoint: backend %s: a copy failed", ctx->backend->name);
+}
+
+static tn_status tni_restored_set(tni_restored *r, void *host)
+{
+    tn_optim *o = r->optim;
+    tn_ctx   *ctx = o->owned.ctx;
+    int64_t   i;
+    int       k;
+    tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
+    if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
+    for (i = 0; i < r->n && s == TN_OK; i++) {
+        const tn_param *p = o->of.params->item[i];
+        s = tni_restored_move(r, p->value, r->value[i], p->name, host);
+        tni_optim_forget(&o->state[i]);
+        for (k = 0; k < 2; k++) {
+            o->state[i].m[k] = r->m[k][i];
+            r->m[k][i] = NULL;
+        }
+        o->state[i].rule = tni_optim_rule(o, p);
+        o->state[i].born = r->born[i];
+    }
+    o->steps = (int64_t)r->steps;
+    ctx->desc.seed = r->seed;
+    ctx->calls = (int64_t)r->calls;
+    return s == TN_OK ? tn_params_zero_grad(o->of.params) : s;
+}
+
+static tn_status tni_restored_run(tni_restored *r)
+{
+    tn_ctx   *ctx = r->optim->owned.ctx;
+    size_t    widest = 0;
+    void     *host = NULL;
+    tn_status s = tni_restored_check(r);
+    if (s == TN_OK) s = tni_restored_read_all(r, &widest);
+    if (s == TN_OK && !(host = tni_alloc(ctx, widest, "checkpoint"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_restored_set(r, host);
+    tni_free(ctx, host, widest);
+    return s;
+}
+
+/* Lists for n parameters in one piece: values, m, v, born. */
+static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
+{
+    size_t  n = (size_t)o->of.params->count, i, longest = 0;
+    r->optim = o;
+    r->n = (int64_t)n;
+    *bytes = n * (sizeof(double) + 3 * sizeof(tn_tensor *));
+    *lists = tni_alloc(o->owned.ctx, *bytes, "checkpoint");
+    if (!*lists) return TN_ERR_MEMORY;
+    memset(*lists, 0, *bytes);
+    r->born = (double *)*lists;
+    r->value = (tn_tensor **)(void *)(r->born + n);
+    r->m[0] = r->value + n;
+    r->m[1] = r->value + 2 * n;
+    for (i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest) longest = strlen(o->of.params->item[i]->name);
+    r->names.room = longest + sizeof "tensornet.born.";
+    r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.room, "checkpoint");
+    return r->names.text ? TN_OK : TN_ERR_MEMORY;
+}
+
+tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
+{
+    tn_ctx         *ctx = o ? o->owned.ctx : NULL;
+    tn_safetensors *f = NULL;
+    tni_restored    r;
+    void           *lists = NULL;
+    size_t          bytes = 0;
+    int64_t         i;
+    tn_status       s = tni_checkpoint_usable(o);
+    if (s != TN_OK) return s;
+    memset(&r, 0, sizeof r);
+    s = tni_restored_of(&r, o, &lists, &bytes);
+    if (s == TN_OK) s = tni_safetensors_open(ctx, &source, &f);
+    r.file = f;
+    if (s == TN_OK) s = tni_restored_run(&r);
+    tn_safetensors_close(f);
+    tn_tensor_destroy(r.scalars);
+    tn_tensor_destroy(r.clock);
+    for (i = 0; lists && i < r.n; i++) {
+        tn_tensor_destroy(r.value[i]);
+        tn_tensor_destroy(r.m[0][i]);
+        tn_tensor_destroy(r.m[1][i]);
+    }
+    tni_free(ctx, lists, bytes);
+    tni_free(ctx, r.names.text, r.names.room);
     return s;
 }
 
