@@ -18910,7 +18910,7 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
    One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others mean.
    A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
 
-typedef struct tni_word { const char *word; int value; } tni_word;          /* ends with {NULL, 0} */
+typedef struct tni_spelling { const char *word; int value; } tni_spelling;          /* ends with {NULL, 0} */
 
 typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
 typedef struct tni_key {
@@ -18919,7 +18919,7 @@ typedef struct tni_key {
     bool            required;
     size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
     double          low, high;          /* what it may be */
-    const tni_word *words;
+    const tni_spelling *words;
 } tni_key;
 
 #define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
@@ -18929,30 +18929,30 @@ typedef struct tni_key {
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 
-static const tni_word tni_mlp_words[] = {
+static const tni_spelling tni_mlp_words[] = {
     {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
     {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
     {"swiglu", TN_MLP_SWIGLU}, {"gelu-tanh", TN_MLP_GELU_TANH}, {NULL, 0}
 };
-static const tni_word tni_attn_words[] = {
+static const tni_spelling tni_attn_words[] = {
     {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
     {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential-plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
 };
-static const tni_word tni_form_words[] = {
+static const tni_spelling tni_form_words[] = {
     {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
 };
-static const tni_word tni_row_words[] = {
+static const tni_spelling tni_row_words[] = {
     {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN}, {"sum", TN_ROW_SUM},
     {NULL, 0}
 };
-static const tni_word tni_position_words[] = {
+static const tni_spelling tni_position_words[] = {
     {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
 };
-static const tni_word tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
-static const tni_word tni_place_words[] = {
+static const tni_spelling tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_spelling tni_place_words[] = {
     {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
 };
-static const tni_word tni_init_words[] = {
+static const tni_spelling tni_init_words[] = {
     {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
     {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
 };
@@ -18978,12 +18978,12 @@ static const tni_key tni_config_keys[] = {
 };
 
 /* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
-static const tni_word tni_gpt2_acts[] = {
+static const tni_spelling tni_gpt2_acts[] = {
     {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
     {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
     {NULL, 0}
 };
-static const tni_word tni_llama_acts[] = {
+static const tni_spelling tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
     {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
 };
@@ -19179,7 +19179,7 @@ static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const t
 
 static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
 {
-    const tni_word *w;
+    const tni_spelling *w;
     char            must[160];
     size_t          used = 0;
     for (w = k->words; w->word; w++) {
@@ -19290,7 +19290,7 @@ static void tni_text_shortest(tni_text *t, double v)
 static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
 {
     const char     *at = (const char *)d + k->offset;
-    const tni_word *w;
+    const tni_spelling *w;
     int64_t         n;
     double          v;
     bool            yes;
