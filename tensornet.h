@@ -19004,11 +19004,11 @@ static const tni_key tni_llama_keys[] = {
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
 
-typedef enum tni_json_kind { TNI_JSON_STRING, TNI_JSON_NUMBER, TNI_JSON_TRUE, TNI_JSON_FALSE, TNI_JSON_NULL, TNI_JSON_NESTED }
-    tni_json_kind;
+typedef enum tni_config_kind { TNI_CONFIG_STRING, TNI_CONFIG_NUMBER, TNI_CONFIG_TRUE, TNI_CONFIG_FALSE, TNI_CONFIG_NULL, TNI_CONFIG_NESTED }
+    tni_config_kind;
 typedef struct tni_pair {
     const char   *key;                  /* first: sorted and searched by it */
-    tni_json_kind kind;
+    tni_config_kind kind;
     const char   *string;
     double        number;
     uint64_t      at;                   /* of the value, in the file */
@@ -19024,7 +19024,7 @@ typedef struct tni_config {
 #define TNI_CONFIG_MOST 1048576u
 
 /* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
-static bool tni_json_skip(tni_scan *s)
+static bool tni_config_skip(tni_scan *s)
 {
     int64_t     depth = 0;
     const char *string;
@@ -19044,7 +19044,7 @@ static bool tni_json_skip(tni_scan *s)
     return true;
 }
 
-static bool tni_json_number(tni_scan *s, double *out)
+static bool tni_config_number(tni_scan *s, double *out)
 {
     char   c = s->at < s->bytes ? s->text[s->at] : 0;
     size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
@@ -19053,30 +19053,30 @@ static bool tni_json_number(tni_scan *s, double *out)
     return true;
 }
 
-static bool tni_json_value(tni_scan *s, tni_pair *p)
+static bool tni_config_value(tni_scan *s, tni_pair *p)
 {
     tni_scan_space(s);
     p->at = s->start + s->at;
     if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
-    p->kind = TNI_JSON_STRING;
+    p->kind = TNI_CONFIG_STRING;
     if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
-    p->kind = TNI_JSON_NESTED;
-    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_json_skip(s);
-    p->kind = TNI_JSON_TRUE;
+    p->kind = TNI_CONFIG_NESTED;
+    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_config_skip(s);
+    p->kind = TNI_CONFIG_TRUE;
     if (tni_scan_word(s, "true")) return true;
-    p->kind = TNI_JSON_FALSE;
+    p->kind = TNI_CONFIG_FALSE;
     if (tni_scan_word(s, "false")) return true;
-    p->kind = TNI_JSON_NULL;
+    p->kind = TNI_CONFIG_NULL;
     if (tni_scan_word(s, "null")) return true;
-    p->kind = TNI_JSON_NUMBER;
-    return tni_json_number(s, &p->number);
+    p->kind = TNI_CONFIG_NUMBER;
+    return tni_config_number(s, &p->number);
 }
 
 static bool tni_config_pair(tni_scan *s, tni_config *c)
 {
     tni_pair *p = (tni_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
     if (!p) { s->status = TN_ERR_MEMORY; return false; }
-    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_json_value(s, p);
+    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_config_value(s, p);
 }
 
 static bool tni_config_parse(tni_scan *s, tni_config *c)
@@ -19153,10 +19153,10 @@ static tn_status tni_pair_fail(const tni_config *c, const tni_pair *p, const tni
 {
     char got[40];
     switch (p->kind) {
-    case TNI_JSON_NUMBER: tni_format_double(got, p->number, 15); break;
-    case TNI_JSON_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
-    default: tni_print(got, sizeof got, "%s", p->kind == TNI_JSON_TRUE ? "true" : p->kind == TNI_JSON_FALSE ? "false"
-                       : p->kind == TNI_JSON_NULL ? "null" : "a list or an object");
+    case TNI_CONFIG_NUMBER: tni_format_double(got, p->number, 15); break;
+    case TNI_CONFIG_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
+    default: tni_print(got, sizeof got, "%s", p->kind == TNI_CONFIG_TRUE ? "true" : p->kind == TNI_CONFIG_FALSE ? "false"
+                       : p->kind == TNI_CONFIG_NULL ? "null" : "a list or an object");
     }
     return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
 }
@@ -19166,7 +19166,7 @@ static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const t
     char       must[80];
     const bool integer = k->kind == TNI_KEY_INT;
     int64_t    n;
-    if (p->kind == TNI_JSON_NUMBER && p->number >= k->low && p->number <= k->high && (!integer || p->number == floor(p->number))) {
+    if (p->kind == TNI_CONFIG_NUMBER && p->number >= k->low && p->number <= k->high && (!integer || p->number == floor(p->number))) {
         n = integer ? (int64_t)p->number : 0;
         if (integer) memcpy(at, &n, sizeof n);
         else memcpy(at, &p->number, sizeof p->number);
@@ -19183,7 +19183,7 @@ static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni
     char            must[160];
     size_t          used = 0;
     for (w = k->words; w->word; w++) {
-        if (p->kind == TNI_JSON_STRING && strcmp(p->string, w->word) == 0) {
+        if (p->kind == TNI_CONFIG_STRING && strcmp(p->string, w->word) == 0) {
             tni_word_set(at, k->bytes, w->value);
             return TN_OK;
         }
@@ -19195,10 +19195,10 @@ static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni
 static tn_status tni_pair_take(const tni_config *c, const tni_pair *p, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
-    const bool yes = p->kind == TNI_JSON_TRUE;
+    const bool yes = p->kind == TNI_CONFIG_TRUE;
     if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
     if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
-    if (!yes && p->kind != TNI_JSON_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    if (!yes && p->kind != TNI_CONFIG_FALSE) return tni_pair_fail(c, p, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
         return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
@@ -19217,7 +19217,7 @@ static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_
             return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
         if (own && !k && strcmp(p->key, "model_type") != 0)
             return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
-        if (k && (own || p->kind != TNI_JSON_NULL)) s = tni_pair_take(c, p, k, d);
+        if (k && (own || p->kind != TNI_CONFIG_NULL)) s = tni_pair_take(c, p, k, d);
     }
     for (i = 0; i < n && s == TN_OK; i++)
         if (keys[i].required && !tni_config_find(c, keys[i].name))
@@ -19241,7 +19241,7 @@ static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
     s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
-    if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
+    if (s == TN_OK && scaling && scaling->kind != TNI_CONFIG_NULL)
         s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
@@ -19252,13 +19252,13 @@ static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
 static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
 {
     const tni_pair *type = tni_config_find(c, "model_type");
-    const char     *name = type && type->kind == TNI_JSON_STRING ? type->string : "";
+    const char     *name = type && type->kind == TNI_CONFIG_STRING ? type->string : "";
     memset(d, 0, sizeof *d);
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
     if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
     if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
     return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
-                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
+                           type->kind == TNI_CONFIG_STRING ? tni_quote(name).s : "no string");
 }
 
 tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
