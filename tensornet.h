@@ -47,6 +47,7 @@
        >>operator tn_cp: fold, split, eigen        >>operator-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
+       >>models   transformer, config.json, names  >>models-impl
        >>image    matrices, curves as pictures     >>image-impl
 
    MACROS, defined before the include; none of them changes a struct
@@ -243,6 +244,12 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
     X(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm); i0 first, i1 no rotation */ \
+    X(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
+    X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
+    X(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps */ \
+    X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
+    X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
@@ -365,7 +372,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
 typedef enum tn_act {
     TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID,
     TN_ACT_ABS,                 /* |x|; slope 0 at 0                                              */
-    TN_ACT_ROUND                /* to the nearest integer, ties to even; slope 1 (straight-through) */
+    TN_ACT_ROUND,               /* to the nearest integer, ties to even; slope 1 (straight-through) */
+    TN_ACT_EXP,                 /* e^x                                                            */
+    TN_ACT_TANH
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
@@ -406,6 +415,60 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /
    if not wanted. Where the product is zero y is zero, log_norm -inf and the gradient zero.
    Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
+/* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
+   by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
+   positions only. A NULL desc means all defaults.   Su et al. 2021 */
+typedef struct tn_rope_desc {
+    double  base;               /* 0: 10000                                                           */
+    int64_t first;              /* position of row 0                                                  */
+    bool    no_rotation;        /* only the norm                                                      */
+    bool    norm;               /* x[b,t,n,:] is first divided by its root mean square: QK-norm without a gain,
+                                   Henry et al. 2020                                                  */
+    double  eps;                /* of the norm, added to the mean square; 0: 1e-6                     */
+} tn_rope_desc;
+TN_API tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc);
+/* Attention: o_i = c_i sum_j P_ij v_j over the keys j that query i sees; s_ij = scale q_i.k_j is a score.
+     TN_ATTEND_SOFTMAX    P_i = softmax of s_i            Vaswani et al. 2017
+     TN_ATTEND_SQUARED    P_ij = s_ij^2
+     TN_ATTEND_BILINEAR   P_ij = s1_ij s2_ij, two sets of q and k: with c_i constant, a tensor of all its inputs
+   The last two have a linear form as well, whose time grows with T and not with T^2: with the row-wise products
+   phi(q) = q1 (x) q2 of d d numbers (squared: d(d+1)/2, by symmetry), P = scale^2 phi(q) phi(k)^T, so that what a query
+   needs of all keys before it is one state, sum_j phi(k_j) v_j^T.
+   No form holds a T x T matrix. Softmax takes scores of any size: the largest is subtracted first. A score of -inf weighs
+   nothing, a row of nothing else is a row without keys; a score of +inf or NaN makes the row NaN. */
+typedef enum tn_attend_kind { TN_ATTEND_SOFTMAX = 0, TN_ATTEND_SQUARED, TN_ATTEND_BILINEAR } tn_attend_kind;
+typedef enum tn_attend_form {
+    TN_ATTEND_AUTO = 0,         /* by a fixed rule of the extents; softmax and windows: quadratic         */
+    TN_ATTEND_QUADRATIC,
+    TN_ATTEND_LINEAR            /* squared and bilinear, without a window                                 */
+} tn_attend_form;
+/* c_i. n: how many keys query i sees. */
+typedef enum tn_row_scale {
+    TN_ROW_DEFAULT = 0,         /* softmax: TN_ROW_NONE, else TN_ROW_LENGTH                               */
+    TN_ROW_NONE,                /* 1                                                                      */
+    TN_ROW_LENGTH,              /* sqrt(T0 / max(n,T0)): keeps the layer a tensor, and its outputs small beyond T0 */
+    TN_ROW_MEAN,                /* 1/n                                                                    */
+    TN_ROW_SUM                  /* squared only: 1 / (eps + sum_j P_ij)                                   */
+} tn_row_scale;
+typedef struct tn_attend_desc {
+    tn_attend_kind kind;
+    tn_attend_form form;
+    bool           causal;      /* query i sees keys up to its own position, past + Tk - Tq + i of 0..past+Tk-1 */
+    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, not causal, < query's + w   */
+    double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
+    tn_row_scale   row;
+    int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
+    double         eps;         /* of TN_ROW_SUM; 0: 1e-6                                                 */
+    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a column of
+                                   ones), contiguous. What the keys of earlier calls left is read, then this call's are
+                                   added, without the scale. F = d d, feature a d + b is k1_a k2_b; squared: d(d+1)/2,
+                                   row by row a <= b, k_a k_b, times sqrt 2 where a < b. Not while recording; Tq <= Tk. */
+    int64_t        past;        /* how many keys `state` holds                                            */
+} tn_attend_desc;
+/* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
+   else 1. Any extents, 0 too, but d >= 1. The queries are the last ones: Tq < Tk continues a sequence. A query that sees
+   no key gives zeros. */
+TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc);
 /* mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
@@ -605,7 +668,8 @@ TN_API tn_status  tn_params_tie(tn_params *params, const char *name, const char 
    another dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
 TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
 /* In a copied struct of layers, of `bytes` bytes: every pointer to the value of a parameter of `from` becomes the one to
-   the parameter of the same name in `to`. Returns how many there were; nothing is changed and -1 returned where `to`
+   the parameter of the same name in `to`. A model's array of blocks, which `from` owns, is copied to one that `to` owns,
+   and the pointer to it follows. Returns how many parameters there were; nothing is changed and -1 returned where `to`
    lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
@@ -663,7 +727,8 @@ TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *
 typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* P ((W x + b) (x) (V x + c)) + p: a third-order tensor */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
-    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU           /* two: act(W x) (x) V x */
+    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) (x) V x */
+    TN_MLP_GELU_TANH            /* one: GELU's approximation by tanh, as GPT-2 has it; made of several passes */
 } tn_mlp_kind;
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
@@ -765,6 +830,69 @@ TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, tn_modif
 /* [..,in] -> [..,out]. *penalty (may be NULL) gets the penalty [], of W x before it is rounded, to be added to the loss:
    loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
+
+/* ---- attention: heads that read other positions ----------------------------------------------------------------
+   q, k and v are linear in x; tn_rope gives q and k their position, tn_attend their pattern, o adds the heads up.
+   Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
+   o_t = sum_s c (q1_t.k1_s)(q2_t.k2_s) v_s has degree 2 in x_t and 3 in the x_s.
+   Differential (Ye et al. 2024): (1 - lambda_init) norm((softmax1 - lambda softmax2) v) with an RMS-norm of each head and
+   lambda = exp(lq1.lk1) - exp(lq2.lk2) + lambda_init; the published norm's gain is left to o, which holds it exactly.
+   Plain differential: (softmax1 - lambda softmax2) v, lambda one number. */
+typedef enum tn_attention_kind {
+    TN_ATTENTION_SOFTMAX = 0, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL,
+    TN_ATTENTION_DIFFERENTIAL_PLAIN
+} tn_attention_kind;
+typedef struct tn_attention_desc {
+    int64_t dim, heads;         /* required                                                             */
+    int64_t out;                /* 0: dim                                                               */
+    int64_t d_qk, d_v;          /* of a head; 0: dim/heads, and d_qk of the differential kinds dim/(2 heads) */
+    tn_attention_kind kind;
+    tn_attend_form form;        /* of squared and bilinear                                              */
+    bool    not_causal;
+    int64_t window;             /* 0: none; see tn_attend_desc, for this and the next three             */
+    tn_row_scale row;
+    int64_t length;
+    double  scale;
+    bool    no_rope;            /* positions come from elsewhere, or there are none                     */
+    double  rope_base;          /* 0: 10000                                                             */
+    bool    qk_norm;            /* each q and k through an RMS-norm, before the rotation                */
+    bool    head_norm;          /* each head's output through an RMS-norm (differential: always)        */
+    double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
+    int64_t depth;              /* of the block in its model, from 0                                    */
+    bool    bias, out_bias;     /* of q, k and v; of o                                                  */
+    bool    mix_values;         /* v becomes m0 v + m1 values with learned m: value residual, Zhou et al. 2024 */
+    tn_init init;               /* of qk and v; 0: TN_INIT_UNIFORM                                      */
+    tn_init init_out;           /* of o; 0: TN_INIT_UNIFORM                                             */
+} tn_attention_desc;
+typedef struct tn_attention {
+    tn_attention_desc desc;     /* with out, d_qk, d_v and lambda_init in place                         */
+    tn_tensor *qk;              /* [2s,heads d_qk,dim] Q1, (Q2), K1, (K2): s = 2 for bilinear and differential, else 1 */
+    tn_tensor *v;               /* [heads d_v,dim]                                                      */
+    tn_tensor *o;               /* [out,heads d_v]                                                      */
+    tn_tensor *qkb, *vb, *ob;   /* NAME.qk_b [2s,heads d_qk], .v_b [heads d_v], .o_b [out]; or NULL     */
+    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at first; or NULL */
+    tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
+} tn_attention;
+TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer, const tn_attention_desc *desc);
+/* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
+   *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
+TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
+TN_API const char *tn_attention_kind_name(tn_attention_kind kind);
+
+/* What a causal layer remembers while it decodes: k and v of `length` positions, or the running state of the linear form,
+   whose size does not depend on the length, and which has no end. desc.form AUTO takes the smaller one; softmax,
+   differential and windows keep k and v. Freed by _destroy, or with the context; the layer may go before. NULL on error. */
+typedef struct tn_attention_cache tn_attention_cache;
+TN_API tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length);
+TN_API void       tn_attention_cache_destroy(tn_attention_cache *cache);
+TN_API void       tn_attention_cache_reset(tn_attention_cache *cache);              /* nothing is past any more */
+TN_API int64_t    tn_attention_cache_past(const tn_attention_cache *cache);         /* positions so far         */
+TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);        /* of its tensors           */
+/* x [batch,T,dim], the next T positions, one or a whole prompt -> [batch,T,out], what _forward over everything so far would
+   give for them; *values are of these T positions. Not while recording. On error the cache is as before, but for a
+   state that was being read: that one wants a reset first, and says so. */
+TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
+                                      tn_tensor **values);
 
 /* ======================================================================
    >>operator a layer's whole computation as one object
@@ -1089,6 +1217,185 @@ TN_API tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale);
 #ifndef TN_NO_STDIO
 TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
 #endif
+
+/* ======================================================================
+   >>models   transformers: blocks of attention and MLP, from one desc
+       x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   docs/guide.md the keys of config.json.
+   ====================================================================== */
+
+typedef enum tn_positions {
+    TN_POSITIONS_ROPE = 0,      /* queries and keys are turned. Su et al. 2021                   */
+    TN_POSITIONS_LEARNED,       /* a table of `context` rows is added to the embedding           */
+    TN_POSITIONS_NONE
+} tn_positions;
+
+typedef enum tn_norm_place {
+    TN_NORM_PRE = 0,            /* x + f(norm(x)), and one norm before the unembedding           */
+    TN_NORM_POST,               /* norm(x + f(x))                                                */
+    TN_NORM_SANDWICH            /* x + norm(f(norm(x))), and one norm before the unembedding. Ding et al. 2021 */
+} tn_norm_place;
+
+#define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): what 2 layers branches add then has the variance of one */
+
+typedef struct tn_transformer_desc {
+    int64_t vocab, layers, dim, heads; /* required                                                              */
+    int64_t context;            /* required: tokens it is trained on; a limit with learned positions only       */
+    /* the MLP */
+    tn_mlp_kind mlp;
+    int64_t order;              /* encoders of TN_MLP_BILINEAR (a tn_product); 0: 2                             */
+    int64_t hidden;             /* 0: 4 dim with one encoder; with k of them 8 dim/(k+1), which are as many
+                                   parameters, rounded to the nearest multiple of 8                             */
+    bool    mlp_bias, mlp_out_bias;
+    bool    no_projection;      /* of the MLP: hidden is dim                                                    */
+    /* attention: as in tn_attention_desc */
+    tn_attention_kind attention;
+    tn_attend_form    form;
+    int64_t d_qk, d_v;
+    int64_t window;
+    bool    not_causal;
+    bool    qk_norm, head_norm;
+    tn_row_scale row;
+    int64_t row_length;         /* 0: context                                                                   */
+    double  score_scale, lambda_init;
+    bool    attn_bias, attn_out_bias;
+    tn_positions positions;
+    double  rope_base;          /* 0: 10000                                                                     */
+    /* norms */
+    tn_norm_kind  norm;
+    tn_norm_place place;
+    bool    no_norm;            /* no norms at all (but those inside attention)                                 */
+    bool    no_gain, no_norm_bias;
+    bool    embed_norm;         /* another one after the embedding                                              */
+    double  norm_eps;           /* 0: 1e-5                                                                      */
+    /* the residual stream */
+    double  attn_scale, mlp_scale; /* factors of what a branch adds; 0: 1; or TN_SCALE_DEPTH                    */
+    bool    x0_residual;        /* a block begins with x = l0 x + l1 x0, x0 the embedding, l learned from (1,0)  */
+    bool    value_residual;     /* v = m0 v + m1 (v of the first block), m learned; both as in modded-nanoGPT   */
+    /* the end */
+    bool    tied;               /* U = E                                                                        */
+    double  softcap;            /* logits c tanh(z/c); 0: z                                                     */
+    /* How it starts. 0: GPT-2's rule (Radford et al. 2019): normal, std 0.02; matrices that write to the residual stream
+       0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in, embeddings are normal, std 1. */
+    tn_init_rule init;
+    double  init_std;           /* replaces the rule's scale                                                    */
+    double  embed_std;          /* of embedding and positions; 0: as above                                      */
+    bool    zero_out;           /* matrices that write to the residual stream are 0                             */
+    bool    zero_head;          /* U is 0                                                                       */
+} tn_transformer_desc;
+
+typedef struct tn_transformer_block {
+    tn_norm      norm1, norm2;          /* of attention, of the MLP      NAME.blocks.0.norm1.gain                */
+    tn_norm      norm1_out, norm2_out;  /* of a sandwich                 NAME.blocks.0.norm1_out.gain            */
+    tn_attention attn;                  /*                               NAME.blocks.0.attn.qk                   */
+    tn_mlp       mlp;                   /*                               NAME.blocks.0.mlp.w                     */
+    tn_product   product;               /* instead of mlp with an order  NAME.blocks.0.mlp.w                     */
+    tn_tensor   *lambdas;               /* [2] or NULL                   NAME.blocks.0.lambdas                   */
+} tn_transformer_block;
+
+/* To copy one to a clone of its parameters: tn_params_rebind. */
+typedef struct tn_transformer {
+    tn_transformer_desc   desc;         /* with its defaults filled in                                           */
+    tn_embedding          embed;        /* [vocab,dim]                   NAME.embed.w                            */
+    tn_tensor            *position;     /* [context,dim] or NULL         NAME.position.w                         */
+    tn_norm               embed_norm, norm; /*                           NAME.embed_norm.gain, NAME.norm.gain    */
+    tn_linear             head;         /* [vocab,dim]                   NAME.head.w, tied: another name of embed.w */
+    tn_transformer_block *blocks;       /* [layers], owned by the tn_params                                      */
+} tn_transformer;
+
+/* Parameters go to `params` under "NAME." (NULL or "": no prefix). What does not fit is TN_ERR_SHAPE or TN_ERR_ARG. */
+TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, tn_transformer *model,
+                                      const tn_transformer_desc *desc);
+/* ids I32 [B,T] -> logits [B,T,vocab]; an id outside the vocabulary is an error at the next sync. */
+TN_API tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+/* ids [B,T] -> what the unembedding reads, [B,T,dim]; and from there to logits. forward is one after the other. */
+TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
+/* The mean cross-entropy [] of targets I32 [B,T], in nats a token. */
+TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
+
+/* What decoding remembers of `batch` texts, up to `length` tokens each. Causal models only. Owned: freed by _destroy or with
+   the context. */
+typedef struct tn_transformer_cache tn_transformer_cache;
+TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *model, int64_t batch,
+                                                         int64_t length);
+TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
+TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
+TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+/* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
+   over the whole. Not while recording. After a failed call the cache wants a reset. */
+TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
+                                        tn_transformer_cache *cache);
+
+/* Draws an id from softmax(logits/temperature) over the top_k largest (0: all; of equals the first), and of these the
+   fewest that hold top_p of the mass together (0 or 1: all; Holtzman et al. 2020). temperature 0: the largest, the first of
+   equals. u in [0,1) is the caller's random number: equal u, equal id. -1 where n < 1, a number is out of its range, a
+   logit is NaN or +inf, or all are -inf. No memory is asked for. */
+TN_API int64_t    tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u);
+
+/* What a desc costs, without a model. A multiply-add is two flops; norms, RoPE, activations and adds are not counted.
+   Numbers are per token, the mean over a text of T; all 0 where the desc is none (tn_transformer_check says why). */
+typedef struct tn_transformer_cost {
+    int64_t params;             /* numbers to learn, tied ones once                                            */
+    int64_t table;              /* of them: embedding and positions, which are looked up, not multiplied by    */
+    double  weights;            /* flops of products with weights, the unembedding included                    */
+    double  scores;             /* flops of queries with keys and of patterns with values: in the quadratic
+                                   form, but for desc.form TN_ATTEND_LINEAR, where states are read and added to */
+    double  forward, training;  /* weights + scores; three times that: a backward pass takes two more          */
+} tn_transformer_cost;
+TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
+TN_API int64_t    tn_transformer_params(const tn_transformer_desc *desc);              /* .params  */
+TN_API double     tn_transformer_flops(const tn_transformer_desc *desc, int64_t T);    /* .forward */
+/* The desc with its defaults in *out (may be NULL, and may be desc), or what is wrong with it. */
+TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
+
+/* ---- names -----------------------------------------------------------------
+       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu-tanh
+       gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without: softmax
+       TinyStories-2-512           2 layers, dim 512
+   The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,
+   context 1024, hidden 4 dim, a bias on the MLP's output, RMSNorm without gain, also after the embedding and on queries
+   and keys, x0 and value residuals, soft-cap 30, output projections from 0, PyTorch's init. The second follow
+   github.com/tdooms/bilinear-decomposition: vocabulary 4096, context 256, bilinear of hidden 4 dim, heads of 64, RMSNorm
+   without gain (eps 1e-8), attention times 1/sqrt(2 layers), PyTorch's init. */
+TN_API tn_status  tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc);
+/* A TinyStories name where the desc is exactly what that says, else the gpt2 name of its shape, which tells no more than
+   what stands in it. Returns the length it would need without the final zero, as snprintf does; -1 if the desc is none. */
+TN_API int64_t    tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes);
+
+/* ---- config.json ------------------------------------------------------------
+   Written with every key of docs/guide.md, defaults filled in. Read: these keys, the required ones there, none unknown, none
+   twice, all in range; or, where "model_type" is "gpt2" or "llama", Hugging Face's, of which the ones that change what
+   is computed are understood or refused, and others ignored. On error *desc stays as it was. */
+TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
+TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source);
+
+/* ---- weights of others -------------------------------------------------------
+   A line of a map says where a part of a parameter stands in a file. Matrices are [out,in] here; rows of a vector are its
+   numbers. {l} is a block's number; a line without it holds once. */
+typedef enum tn_head_rows {
+    TN_HEAD_ROWS = 0,           /* as they are                                                                  */
+    TN_HEAD_ROWS_SWAPPED,       /* the halves of each head change places: RoPE that turns the other way         */
+    TN_HEAD_ROWS_PAIRS          /* rows 2k and 2k+1 of a head become k and k + d/2: RoPE that turns neighbours  */
+} tn_head_rows;
+typedef struct tn_name_map {
+    const char  *file;          /* "transformer.h.{l}.attn.c_attn.weight|h.{l}.attn.c_attn.weight": the first there is */
+    const char  *param;         /* "blocks.{l}.attn.qk"                                                         */
+    bool         transpose;     /* the file has [in,out]                                                        */
+    int          file_part, file_parts; /* of so many equal runs of rows in the file, this one; 0, 0: all       */
+    int          part, parts;   /* the same of the parameter                                                    */
+    bool         kv;            /* rows of heads, of which the file may have fewer: each is repeated (grouped queries) */
+    tn_head_rows rows;
+} tn_name_map;
+TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* Hugging Face's GPT-2: Conv1D's [in,out], c_attn */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* and its Llama                                   */
+/* Reads a safetensors file through a map. All of the model's parameters are set, or none (unless a device fails halfway):
+   a parameter that nothing in the map and the file gives, a shape that does not fit, and a tensor of the map that the
+   file has but the model lacks (a bias, say) are errors. Other tensors in the file are left alone, which the log says. */
+TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
+                                             const tn_name_map *map, int64_t lines);
 
 /* ======================================================================
    >>image    matrices and curves as pixels
@@ -3694,6 +4001,19 @@ TNI_INLINE TNI_V TNI_T(sigmoid)(TNI_V x)
     return TNI_SET(1.0f) / (TNI_SET(1.0f) + TNI_T(exp)(TNI_SET(0.0f) - x));
 }
 
+/* By e^(-2|x|), but where that is near 1 by a polynomial. */
+TNI_INLINE TNI_V TNI_T(tanh)(TNI_V x)
+{
+    const TNI_V one = TNI_SET(1.0f);
+    TNI_V a = TNI_ABS(x), z = a * a, e = TNI_T(exp)(TNI_SET(-2.0f) * a), p;
+    p = TNI_FMA(TNI_SET(-0.00610494567f), z, TNI_SET(0.0210036393f));
+    p = TNI_FMA(p, z, TNI_SET(-0.0538524985f));
+    p = TNI_FMA(p, z, TNI_SET(0.133327827f));
+    p = TNI_FMA(p, z, TNI_SET(-0.333333284f));
+    a = TNI_PICK(a < TNI_SET(0.625f), TNI_FMA(p * z, a, a), (one - e) / (one + e));
+    return TNI_T(real)(TNI_T(bits)(a) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
+}
+
 /* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
 TNI_INLINE TNI_V TNI_T(normal_cdf)(TNI_V x, TNI_V *density)
 {
@@ -3803,6 +4123,12 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         t = s + TNI_SET(8388608.0f);        /* 2^23, where numbers are whole; stored, since the x87 holds more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
+    case TN_ACT_EXP:
+        return *slope = TNI_T(exp)(x);
+    case TN_ACT_TANH:
+        s = TNI_T(tanh)(x);
+        *slope = (one - s) * (one + s);
+        return s;
     default:
         *slope = one;
         return x;
@@ -6310,8 +6636,8 @@ struct tni_node {
     tni_node       *before;
     tni_backward_fn backward;
     tn_tensor      *out, *in[3], *saved[2];
-    int64_t         i[2];
-    double          f[2];
+    int64_t         i[4];
+    double          f[4];
 };
 
 /* Would the backward pass notice if t changed? */
@@ -7011,6 +7337,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
    abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
+   exp e^x   tanh: tanh' = 1 - tanh^2
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 static double tni_act_value(int64_t kind, double x)
@@ -7023,6 +7350,8 @@ static double tni_act_value(int64_t kind, double x)
     case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TN_ACT_ABS:     return fabs(x);
     case TN_ACT_ROUND:   return rint(x);
+    case TN_ACT_EXP:     return exp(x);
+    case TN_ACT_TANH:    return tanh(x);
     default:             return x;
     }
 }
@@ -7037,6 +7366,8 @@ static double tni_act_slope(int64_t kind, double x)
     case TN_ACT_SWISH:   return s + x * s * (1 - s);
     case TN_ACT_SIGMOID: return s * (1 - s);
     case TN_ACT_ABS:     return x > 0 ? 1 : x < 0 ? -1 : x;      /* x: 0, or NaN */
+    case TN_ACT_EXP:     return exp(x);
+    case TN_ACT_TANH:    return (1 - tanh(x)) * (1 + tanh(x));
     default:             return 1;
     }
 }
@@ -7078,7 +7409,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
-    if ((unsigned)kind <= TN_ACT_ROUND) return true;
+    if ((unsigned)kind <= TN_ACT_TANH) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: %d is no activation", op, (int)kind);
     return false;
 }
@@ -7922,6 +8253,752 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (y) { y->rank = 3; memcpy(y->shape, shape, sizeof shape); y->strides[1] = d; y->strides[2] = 1; }
     if (log_norm && *log_norm) (*log_norm)->rank = 1;
     return y;
+}
+#endif
+
+/* ---- rope --------------------------------------------------- >>op-rope
+   y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
+   R_t turns (x_k, x_(k+h)), k < h = d/2, by (first + t) base^(-2k/d)
+   dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy         R^T turns back
+   Su et al. 2021 */
+
+/* The row of heads n of [B,T,n,d]: the last axis has stride 1. */
+static TNI_REAL *TNI_T(row)(const tn_view *x, int64_t b, int64_t t, int64_t n)
+{
+    return (TNI_REAL *)x->data + b * x->strides[0] + t * x->strides[1] + n * x->strides[2];
+}
+
+#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+/* Cosine and sine of the angle of pair k in row t; 1 and 0 for what stays. */
+static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosine, double *sine)
+{
+    const int64_t d = c->in[0].shape[3];
+    double angle = c->i[1] || k >= d / 2 ? 0 : (double)(c->i[0] + t) * pow(c->f[0], -2 * (double)k / (double)d);
+    *cosine = cos(angle);
+    *sine = sin(angle);
+}
+#endif
+
+/* 1/|x| */
+static double TNI_T(rope_norm)(const tn_call *c, const TNI_REAL *x, int64_t d)
+{
+    double  squares = 0;
+    int64_t k;
+    if (c->f[1] < 0) return 1;
+    for (k = 0; k < d; k++) squares += (double)x[k] * (double)x[k];
+    return 1 / sqrt(squares / (double)d + c->f[1]);
+}
+
+static void TNI_T(rope)(const tn_call *c)
+{
+    const tn_view *X = &c->in[0];
+    int64_t b, t, n, k, d = X->shape[3], h = d / 2;
+    for (b = 0; b < X->shape[0]; b++)
+        for (t = 0; t < X->shape[1]; t++)
+            for (n = 0; n < X->shape[2]; n++) {
+                const TNI_REAL *x = TNI_T(row)(X, b, t, n);
+                TNI_REAL       *y = TNI_T(row)(&c->out[0], b, t, n);
+                double norm = TNI_T(rope_norm)(c, x, d), cosine, sine;
+                for (k = 0; k < h; k++) {
+                    tni_rope_angle(c, t, k, &cosine, &sine);
+                    y[k] = (TNI_REAL)(norm * ((double)x[k] * cosine - (double)x[k + h] * sine));
+                    y[k + h] = (TNI_REAL)(norm * ((double)x[k + h] * cosine + (double)x[k] * sine));
+                }
+                if (d % 2) y[d - 1] = (TNI_REAL)(norm * (double)x[d - 1]);
+            }
+}
+
+/* Element k of R_t^T dy. */
+static double TNI_T(rope_back)(const tn_call *c, const TNI_REAL *dy, int64_t t, int64_t k)
+{
+    const int64_t d = c->in[0].shape[3], h = d / 2;
+    double cosine, sine;
+    tni_rope_angle(c, t, k < 2 * h ? k % h : k, &cosine, &sine);
+    if (k >= 2 * h) return (double)dy[k];
+    return (double)dy[k] * cosine + (k < h ? (double)dy[k + h] : -(double)dy[k - h]) * sine;
+}
+
+static void TNI_T(rope_backward)(const tn_call *c)
+{
+    const tn_view *X = &c->in[0];
+    int64_t b, t, n, k, d = X->shape[3];
+    for (b = 0; b < X->shape[0]; b++)
+        for (t = 0; t < X->shape[1]; t++)
+            for (n = 0; n < X->shape[2]; n++) {
+                const TNI_REAL *x = TNI_T(row)(X, b, t, n), *dy = TNI_T(row)(&c->in[1], b, t, n);
+                TNI_REAL       *dx = TNI_T(row)(&c->out[0], b, t, n);
+                double norm = TNI_T(rope_norm)(c, x, d), dot = 0;
+                for (k = 0; k < d && c->f[1] >= 0; k++) dot += TNI_T(rope_back)(c, dy, t, k) * (double)x[k];
+                for (k = 0; k < d; k++) {
+                    double v = norm * (TNI_T(rope_back)(c, dy, t, k) - (double)x[k] * norm * norm * dot / (double)d);
+                    dx[k] = (TNI_REAL)(c->accumulate ? (double)dx[k] + v : v);
+                }
+            }
+}
+
+#ifdef TNI_ONCE
+/* A real operand [B,T,n,d] whose last axis has stride 1, copied (and that recorded) where it has not. */
+static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+{
+    if (!tni_is_real(ctx, t, op, what)) return NULL;
+    if (t->rank != 4) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must have four axes: batch, position, head, dimension", op, what,
+                 TNI_SHAPE(t));
+        return NULL;
+    }
+    return t->strides[3] == 1 || t->shape[3] <= 1 ? t : tn_copy(ctx, t);
+}
+
+/* The numbers of a call, for the node and from it. */
+static void tni_node_keep(tni_node *n, const tn_call *c)
+{
+    memcpy(n->i, c->i, sizeof n->i);
+    memcpy(n->f, c->f, sizeof n->f);
+}
+
+static void tni_node_give(const tni_node *n, tn_call *c)
+{
+    memcpy(c->i, n->i, sizeof n->i);
+    memcpy(c->f, n->f, sizeof n->f);
+}
+
+static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_view(n->in[0]);
+    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_node_give(n, &c);
+    tni_run_grad(ctx, &c, n->in[0]);
+}
+
+tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
+{
+    tn_rope_desc d;
+    tn_tensor   *y;
+    tn_call      c;
+    tni_node    *n;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
+    if (d.base == 0) d.base = 10000;
+    if (d.eps == 0) d.eps = 1e-6;
+    if (!(d.base > 0 && d.base < HUGE_VAL)) {
+        tni_fail(ctx, TN_ERR_ARG, "rope: the base is %g, but must be positive", d.base);
+        return NULL;
+    }
+    if (d.no_rotation && !d.norm) return x;
+    if (!(y = tni_like(ctx, x))) return NULL;
+    c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
+    c.f[0] = d.base;
+    c.f[1] = d.norm ? d.eps : -1;
+    c.i[0] = d.first;
+    c.i[1] = d.no_rotation;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_rope_backward, y, x, NULL, NULL);
+    if (n) tni_node_keep(n, &c);
+    return y;
+}
+#endif
+
+/* ---- attention, quadratic ------------------------------------ >>op-attention
+   o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys that query i sees
+   softmax: P_ij = exp(s_ij - l_i), l_i = log sum_j exp s_ij;   bilinear: P = s1 s2;   squared: the same with both sets equal
+   With u_i = c_i do_i, and w_i = -do_i.o_i (softmax), -c_i do_i.o_i (row sum, c_i = 1/(eps + sum_j P_ij)), else 0:
+   dP_ij = u_i.v_j + w_i      dv_j += sum_i P_ij u_i
+   softmax: ds_ij = P_ij dP_ij     else: ds1_ij = s2_ij dP_ij, ds2_ij = s1_ij dP_ij
+   dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
+   saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
+#ifndef TNI_ONCE
+/* The keys [low,high) of this call that query i sees, and how many there are with the past. */
+typedef struct tni_seen { int64_t low, high, n; } tni_seen;
+
+static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
+{
+    const int64_t Tk = c->in[1].shape[1], own = Tk - c->in[0].shape[1] + i, window = c->i[2];
+    tni_seen s;
+    s.low = window > 0 ? tni_max(own - window + 1, 0) : 0;
+    s.high = c->i[1] ? own + 1 : window > 0 ? tni_min(own + window, Tk) : Tk;
+    s.high = tni_max(s.high, s.low);
+    s.n = s.high - s.low + c->i[3];
+    return s;
+}
+
+/* c_i, where it depends on the number of keys alone */
+static double tni_attend_row_scale(const tn_call *c, int64_t n)
+{
+    switch ((int)c->f[2]) {
+    case TN_ROW_LENGTH: return sqrt(c->f[1] / fmax((double)n, c->f[1]));
+    case TN_ROW_MEAN:   return n > 0 ? 1 / (double)n : 0;
+    default:            return 1;
+    }
+}
+
+static bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SUM; }
+#endif
+
+/* Both scores of query i and key j; with one set of q and k they are the same. */
+static void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
+{
+    const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
+    int64_t set, a;
+    for (set = 0; set < sets; set++) {
+        const TNI_REAL *q = TNI_T(row)(&c->in[0], b, i, h + set * H), *k = TNI_T(row)(&c->in[1], b, j, h + set * H);
+        s[set] = 0;
+        for (a = 0; a < d; a++) s[set] += (double)q[a] * (double)k[a];
+        s[set] *= c->f[0];
+    }
+    if (sets == 1) s[1] = s[0];
+}
+
+static double TNI_T(attend_largest)(const tn_call *c, int64_t b, int64_t h, int64_t i, tni_seen seen)
+{
+    double  s[2], most = -HUGE_VAL;
+    int64_t j;
+    for (j = seen.low; j < seen.high; j++) {
+        TNI_T(attend_scores)(c, b, h, i, j, s);
+        if (!(s[0] <= most)) most = s[0];                  /* keeps a NaN, until the next number; exp finds it again */
+    }
+    return most;
+}
+
+static void TNI_T(attention)(const tn_call *c)
+{
+    const tn_view *O = &c->out[0];
+    const bool     softmax = c->i[0] == TN_ATTEND_SOFTMAX;
+    TNI_REAL      *stat = (TNI_REAL *)c->out[1].data;
+    double        *sum = (double *)c->out[2].data;                                                  /* [dv] */
+    int64_t        b, h, i, j, e, B = O->shape[0], T = O->shape[1], H = O->shape[2], dv = O->shape[3];
+    for (b = 0; b < B; b++)
+        for (h = 0; h < H; h++)
+            for (i = 0; i < T; i++) {
+                const tni_seen seen = tni_attend_seen(c, i);
+                double    most = softmax ? TNI_T(attend_largest)(c, b, h, i, seen) : 0, total = 0, scale;
+                TNI_REAL *o = TNI_T(row)(O, b, i, h);
+                bool      none = seen.n == 0 || most == -HUGE_VAL;
+                for (e = 0; e < dv; e++) sum[e] = 0;
+                for (j = seen.low; j < seen.high && !none; j++) {
+                    const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
+                    double s[2], p;
+                    TNI_T(attend_scores)(c, b, h, i, j, s);
+                    p = softmax ? exp(s[0] - most) : s[0] * s[1];
+                    total += p;
+                    for (e = 0; e < dv; e++) sum[e] += p * (double)v[e];
+                }
+                if (tni_attend_sums(c)) total += c->f[3];
+                scale = tni_attend_row_scale(c, seen.n) / (softmax || tni_attend_sums(c) ? total : 1);
+                for (e = 0; e < dv; e++) o[e] = (TNI_REAL)(none ? 0 : scale * sum[e]);
+                if (stat) stat[(b * H + h) * T + i] = (TNI_REAL)(softmax ? most + log(total) : total);
+            }
+}
+
+/* u_i and, behind it, w_i. */
+static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
+{
+    const TNI_REAL *dout = TNI_T(row)(&c->in[5], b, i, h);
+    const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
+    const bool      sums = tni_attend_sums(c);
+    double  scale = tni_attend_row_scale(c, tni_attend_seen(c, i).n), dot = 0;
+    int64_t e;
+    if (sums) scale = 1 / (double)((const TNI_REAL *)c->in[4].data)[(b * H + h) * T + i];
+    for (e = 0; e < dv; e++) u[e] = scale * (double)dout[e];
+    if (c->i[0] == TN_ATTEND_SOFTMAX || sums) {
+        const TNI_REAL *o = TNI_T(row)(&c->in[3], b, i, h);
+        for (e = 0; e < dv; e++) dot += (double)dout[e] * (double)o[e];
+    }
+    u[dv] = -dot * (sums ? scale : 1);
+}
+
+/* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
+static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double ds[2])
+{
+    const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
+    const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
+    double  s[2], dp = u[dv], p;
+    int64_t e;
+    for (e = 0; e < dv; e++) dp += u[e] * (double)v[e];
+    TNI_T(attend_scores)(c, b, h, i, j, s);
+    if (c->i[0] == TN_ATTEND_SOFTMAX) {
+        double whole = (double)((const TNI_REAL *)c->in[4].data)[(b * H + h) * T + i];
+        p = whole == -HUGE_VAL ? 0 : exp(s[0] - whole);
+        ds[0] = c->f[0] * p * dp;
+        ds[1] = 0;
+        return p;
+    }
+    ds[0] = c->f[0] * s[1] * dp;
+    ds[1] = c->f[0] * s[0] * dp;
+    return s[0] * s[1];
+}
+
+/* sum [2,d] += ds (x) row x of both sets */
+static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2], double *sum)
+{
+    const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
+    int64_t set, a;
+    for (set = 0; set < 2; set++) {
+        const TNI_REAL *from = TNI_T(row)(x, b, t, h + set * other);
+        for (a = 0; a < d; a++) sum[set * d + a] += ds[set] * (double)from[a];
+    }
+}
+
+/* Row t of the gradient of q or k += sum [2,d]. */
+static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
+{
+    const int64_t H = c->in[2].shape[2], d = dx->shape[3], two = c->i[0] == TN_ATTEND_BILINEAR;
+    int64_t set, a;
+    if (!dx->data) return;
+    for (set = 0; set <= two; set++) {
+        TNI_REAL *to = TNI_T(row)(dx, b, t, h + set * H);
+        for (a = 0; a < d; a++) to[a] = (TNI_REAL)((double)to[a] + sum[set * d + a] + (two ? 0 : sum[d + a]));
+    }
+}
+
+/* Row j of dv += sum [dv]. */
+static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64_t j, const double *sum)
+{
+    TNI_REAL *to = TNI_T(row)(dv, b, j, h);
+    int64_t   e;
+    for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
+}
+
+/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); the other is NULL. */
+static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq, double *dk)
+{
+    const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
+    double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
+    int64_t e;
+    if (dq) TNI_T(attend_add)(c, &c->in[1], b, h, j, ds, dq);
+    if (!dk) return;
+    TNI_T(attend_add)(c, &c->in[0], b, h, i, ds, dk);
+    for (e = 0; e < dv; e++) dk[2 * d + e] += p * u[e];
+}
+
+static void TNI_T(attention_backward)(const tn_call *c)
+{
+    const tn_view *Q = &c->in[0], *V = &c->in[2];
+    int64_t  b, h, i, j, a, d = Q->shape[3], dv = V->shape[3];
+    double  *u = (double *)c->out[3].data, *sum = u + dv + 1;                           /* [dv+1], [2 d + dv + 1] */
+    for (b = 0; b < V->shape[0]; b++)
+        for (h = 0; h < V->shape[2]; h++) {
+            for (i = 0; i < Q->shape[1]; i++) {
+                const tni_seen seen = tni_attend_seen(c, i);
+                for (a = 0; a < 2 * d; a++) sum[a] = 0;
+                TNI_T(attend_upstream)(c, b, h, i, u);
+                for (j = seen.low; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
+                TNI_T(attend_store)(c, &c->out[0], b, h, i, sum);
+            }
+            for (j = 0; j < V->shape[1]; j++) {
+                for (a = 0; a < 2 * d + dv; a++) sum[a] = 0;
+                for (i = 0; i < Q->shape[1]; i++) {
+                    const tni_seen seen = tni_attend_seen(c, i);
+                    if (j < seen.low || j >= seen.high) continue;
+                    TNI_T(attend_upstream)(c, b, h, i, u);
+                    TNI_T(attend_pair)(c, b, h, i, j, u, NULL, sum);
+                }
+                TNI_T(attend_store)(c, &c->out[1], b, h, j, sum);
+                TNI_T(attend_store_v)(&c->out[2], b, h, j, sum + 2 * d);
+            }
+        }
+}
+
+/* ---- attention, linear --------------------------------------- >>op-attention_linear
+   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times sqrt 2 off
+   the diagonal). Queries go in chunks. What a chunk's first query has before it is in the state S = sum_j phi(k_j) v_j^T,
+   o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above).
+   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T:  dphi(q_i) = f0^2 S u'_i
+   and a sweep backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:  dphi(k_j) = G v'_j,  dv_j += G^T phi(k_j)
+   dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
+#ifndef TNI_ONCE
+enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
+
+static int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
+
+/* Keys before this one are in the state when query i's chunk begins with i. */
+static int64_t tni_attend_before(const tn_call *c, int64_t i)
+{
+    const int64_t Tq = c->in[0].shape[1], Tk = c->in[1].shape[1];
+    return c->i[1] ? tni_max(Tk - Tq + i, 0) : Tk;
+}
+#endif
+
+/* One row of q or k as the state sees it. */
+typedef struct TNI_T(features) { const TNI_REAL *x1, *x2; int64_t d, squared; } TNI_T(features);
+
+static TNI_T(features) TNI_T(features_of)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t)
+{
+    TNI_T(features) f;
+    f.squared = c->i[0] == TN_ATTEND_SQUARED;
+    f.d = x->shape[3];
+    f.x1 = TNI_T(row)(x, b, t, h);
+    f.x2 = f.squared ? f.x1 : TNI_T(row)(x, b, t, h + c->in[2].shape[2]);
+    return f;
+}
+
+/* S [F,n] += factor phi(x) u^T,   u [n] */
+static void TNI_T(state_add)(TNI_T(features) f, double factor, const double *u, int64_t n, double *S)
+{
+    int64_t a, b, e;
+    for (a = 0; a < f.d; a++)
+        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+            double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? sqrt(2.0) : 1);
+            for (e = 0; e < n; e++) S[e] += phi * u[e];
+        }
+}
+
+/* y [n] += factor S^T phi(x) */
+static void TNI_T(state_read)(TNI_T(features) f, double factor, const double *S, int64_t n, double *y)
+{
+    int64_t a, b, e;
+    for (a = 0; a < f.d; a++)
+        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+            double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? sqrt(2.0) : 1);
+            for (e = 0; e < n; e++) y[e] += phi * S[e];
+        }
+}
+
+/* dx [2,d] += the gradient of factor phi(x)^T S u */
+static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S, const double *u, int64_t n, double *dx)
+{
+    int64_t a, b, e;
+    for (a = 0; a < f.d; a++)
+        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+            double dphi = 0;
+            for (e = 0; e < n; e++) dphi += S[e] * u[e];
+            dphi *= factor * (f.squared && a < b ? sqrt(2.0) : 1);
+            dx[a] += dphi * (double)f.x2[b];
+            dx[f.d + b] += dphi * (double)f.x1[a];
+        }
+}
+
+/* v' of key j: its values, then a one. */
+static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t j, double *v)
+{
+    const TNI_REAL *from = TNI_T(row)(&c->in[2], b, j, h);
+    int64_t e, dv = c->in[2].shape[3];
+    for (e = 0; e < dv; e++) v[e] = (double)from[e];
+    v[dv] = 1;
+}
+
+static void TNI_T(attention_linear)(const tn_call *c)
+{
+    const tn_view *O = &c->out[0];
+    TNI_REAL      *stat = (TNI_REAL *)c->out[1].data, *state = (TNI_REAL *)c->out[2].data;
+    const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]), Tk = c->in[1].shape[1];
+    const int64_t  T = O->shape[1], H = O->shape[2], dv = O->shape[3], n = dv + tni_attend_sums(c);
+    double        *S = (double *)c->out[3].data, *sum = S + F * n, *v = sum + dv + 1;   /* [F,n], [n], [dv+1] */
+    int64_t        b, h, i, j, e;
+    for (b = 0; b < O->shape[0]; b++)
+        for (h = 0; h < H; h++) {
+            int64_t first = 0, added = 0;
+            for (e = 0; e < F * n; e++) S[e] = state ? (double)state[(b * H + h) * F * n + e] : 0;
+            for (i = 0; i <= T; i++) {                      /* at T: what the state has yet to take in */
+                const tni_seen seen = tni_attend_seen(c, i);
+                TNI_REAL *o;
+                double    scale;
+                if (i % TNI_ATTEND_CHUNK == 0 || i == T) {
+                    first = i == T ? Tk : tni_attend_before(c, i);
+                    for (; added < first; added++) {
+                        TNI_T(attend_values)(c, b, h, added, v);
+                        TNI_T(state_add)(TNI_T(features_of)(c, &c->in[1], b, h, added), 1, v, n, S);
+                    }
+                }
+                if (i == T) break;
+                for (e = 0; e < n; e++) sum[e] = 0;
+                TNI_T(state_read)(TNI_T(features_of)(c, &c->in[0], b, h, i), c->f[0] * c->f[0], S, n, sum);
+                for (j = first; j < seen.high; j++) {
+                    double s[2];
+                    TNI_T(attend_scores)(c, b, h, i, j, s);
+                    TNI_T(attend_values)(c, b, h, j, v);
+                    for (e = 0; e < n; e++) sum[e] += s[0] * s[1] * v[e];
+                }
+                scale = tni_attend_sums(c) ? 1 / (sum[dv] + c->f[3]) : tni_attend_row_scale(c, seen.n);
+                o = TNI_T(row)(O, b, i, h);
+                for (e = 0; e < dv; e++) o[e] = (TNI_REAL)(scale * sum[e]);
+                if (stat) stat[(b * H + h) * T + i] = (TNI_REAL)(sum[dv] + c->f[3]);
+            }
+            for (e = 0; state && e < F * n; e++) state[(b * H + h) * F * n + e] = (TNI_REAL)S[e];
+        }
+}
+
+/* dq: S takes in the keys, and each query takes what it holds. */
+static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double *S, double *work)
+{
+    const tn_view *Q = &c->in[0], *K = &c->in[1];
+    const int64_t  d = Q->shape[3], dv = c->in[2].shape[3], n = dv + 1, F = tni_attend_features(c->i[0], d);
+    double        *u = work, *v = u + n, *sum = v + n;
+    int64_t        i, j, a, first = 0, added = 0;
+    for (a = 0; a < F * n; a++) S[a] = 0;
+    for (i = 0; i < Q->shape[1]; i++) {
+        const tni_seen seen = tni_attend_seen(c, i);
+        if (i % TNI_ATTEND_CHUNK == 0)
+            for (first = tni_attend_before(c, i); added < first; added++) {
+                TNI_T(attend_values)(c, b, h, added, v);
+                TNI_T(state_add)(TNI_T(features_of)(c, K, b, h, added), 1, v, n, S);
+            }
+        for (a = 0; a < 2 * d; a++) sum[a] = 0;
+        TNI_T(attend_upstream)(c, b, h, i, u);
+        TNI_T(state_slope)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], S, u, n, sum);
+        for (j = first; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
+        TNI_T(attend_store)(c, &c->out[0], b, h, i, sum);
+    }
+}
+
+/* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
+static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin, int64_t end,
+                                  const double *G, double *work)
+{
+    const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
+    double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
+    int64_t       i, j, a;
+    for (j = from; j < to; j++) {
+        TNI_T(features) f = TNI_T(features_of)(c, &c->in[1], b, h, j);
+        for (a = 0; a < 2 * d + n; a++) sum[a] = 0;
+        TNI_T(attend_values)(c, b, h, j, v);
+        TNI_T(state_slope)(f, 1, G, v, n, sum);
+        TNI_T(state_read)(f, 1, G, n, sum + 2 * d);
+        for (i = begin; i < end; i++) {
+            if (tni_attend_seen(c, i).high <= j) continue;
+            TNI_T(attend_upstream)(c, b, h, i, u);
+            TNI_T(attend_pair)(c, b, h, i, j, u, NULL, sum);
+        }
+        TNI_T(attend_store)(c, &c->out[1], b, h, j, sum);
+        TNI_T(attend_store_v)(&c->out[2], b, h, j, sum + 2 * d);
+    }
+}
+
+/* dk and dv: from the last chunk to the first, G takes in the queries. */
+static void TNI_T(linear_keys)(const tn_call *c, int64_t b, int64_t h, double *G, double *work)
+{
+    const tn_view *Q = &c->in[0];
+    const int64_t  d = Q->shape[3], n = c->in[2].shape[3] + 1, F = tni_attend_features(c->i[0], d), T = Q->shape[1];
+    int64_t        begin, end, i, to = c->in[1].shape[1];
+    for (i = 0; i < F * n; i++) G[i] = 0;
+    for (end = T; end > 0; end = begin) {
+        begin = (end - 1) / TNI_ATTEND_CHUNK * TNI_ATTEND_CHUNK;
+        TNI_T(linear_keys_of)(c, b, h, tni_attend_before(c, begin), to, begin, end, G, work);
+        to = tni_attend_before(c, begin);
+        for (i = begin; i < end; i++) {
+            TNI_T(attend_upstream)(c, b, h, i, work);
+            TNI_T(state_add)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], work, n, G);
+        }
+    }
+    TNI_T(linear_keys_of)(c, b, h, 0, to, 0, 0, G, work);
+}
+
+static void TNI_T(attention_linear_backward)(const tn_call *c)
+{
+    const tn_view *V = &c->in[2];
+    const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]);
+    double        *S = (double *)c->out[3].data, *work = S + F * (V->shape[3] + 1);
+    int64_t        b, h;
+    for (b = 0; b < V->shape[0]; b++)
+        for (h = 0; h < V->shape[2]; h++) {
+            if (c->out[0].data) TNI_T(linear_queries)(c, b, h, S, work);
+            if (c->out[1].data || c->out[2].data) TNI_T(linear_keys)(c, b, h, S, work);
+        }
+}
+
+#ifdef TNI_ONCE
+/* Elements of the workspace of a call, the largest that any kernel for it wants. The reference: doubles. */
+static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
+{
+    const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
+    const bool    linear = c->kernel == TN_KERNEL_ATTENTION_LINEAR || c->kernel == TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
+    int64_t       reference = 2 * d + 3 * n + (linear ? tni_attend_features(c->i[0], d) * n : 0);
+    return reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
+}
+
+/* The last output of a call: its workspace. */
+static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
+{
+    tn_tensor *work = tn_tensor_1d(ctx, TN_REAL, tni_attention_work(ctx, c));
+    if (!work) return ctx->status;
+    c->out[c->n_out++] = tni_view(work);
+    return tni_run(ctx, c);
+}
+
+/* Do two gradients [B,T,n,d] share no number? Sure only of different tensors, and of neighbouring heads of one. */
+static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
+{
+    const int64_t size = (int64_t)tni_dtype_size(a->dtype);
+    int64_t       a0 = 0, b0, a1, b1, all;
+    if (tni_root(a) != tni_root(b)) return true;
+    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1] || a->strides[2] < 0 || b->strides[2] < 0) return false;
+    b0 = ((const char *)b->data - (const char *)a->data) / size;
+    a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
+    b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
+    all = tni_max(a1, b1) - tni_min(a0, b0);                                              /* of one position */
+    return (a1 <= b0 || b1 <= a0) && all <= a->strides[1]
+           && (tni_max(a->shape[1], b->shape[1]) - 1) * a->strides[1] + all <= a->strides[0];
+}
+
+/* Kernels add to three places at once: where two may be one, each has its own, which is added afterwards. */
+static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
+    tn_tensor *grad[3], *to[3];
+    int        i, j;
+    for (i = 0; i < 3; i++) c.in[c.n_in++] = tni_view(n->in[i]);
+    c.in[c.n_in++] = tni_view(n->saved[0] ? n->out : NULL);
+    c.in[c.n_in++] = tni_view(n->saved[0]);
+    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_node_give(n, &c);
+    c.i[3] = 0;                                             /* nothing is past while recording */
+    for (i = 0; i < 3; i++) {
+        to[i] = grad[i] = tni_grad_to_add(n->in[i]);
+        for (j = 0; j < i; j++) {
+            if (!grad[i] || !grad[j] || tni_heads_apart(grad[i], grad[j])) continue;
+            to[i] = tni_like(ctx, grad[i]);
+            if (!to[i] || tni_fill(to[i], 0) != TN_OK) return;
+            break;
+        }
+        c.out[c.n_out++] = tni_view(to[i]);
+    }
+    if (tni_attention_run(ctx, &c) != TN_OK) return;
+    for (i = 0; i < 3; i++) {
+        tn_call add = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        if (to[i] == grad[i]) continue;
+        add.in[add.n_in++] = tni_view(to[i]);
+        add.out[add.n_out++] = tni_view(grad[i]);
+        add.f[0] = 1;
+        add.accumulate = true;
+        tni_run(ctx, &add);
+    }
+}
+
+/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs 2 F dv for a key and for a query, a
+   pair s d + dv (s sets); constants as measured, see docs/internals.md. */
+static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, int64_t d, int64_t dv, int64_t window,
+                                 tn_row_scale row)
+{
+    const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
+    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (row == TN_ROW_SUM);
+    const double pairs = (double)Tq * ((double)Tk - (double)tni_min(Tq, Tk) / 2);
+    if (kind == TN_ATTEND_SOFTMAX || window > 0) return false;
+    return F * values * ((double)Tq + (double)Tk) < pairs * (sets * (double)d + (double)dv);
+}
+
+/* The numbers of a desc: in range, and the defaults in place. */
+static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
+{
+    if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind, (int)a->form,
+                 (int)a->row);
+    else if (a->window < 0 || a->length < 0 || a->past < 0)
+        tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
+                 (long long)a->length, (long long)a->past);
+    else if (!(fabs(a->scale) < HUGE_VAL))
+        tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
+    else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
+        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the bilinear "
+                                  "pattern has signs");
+    else if (tni_is_eps(ctx, a->eps, "attend")) {
+        if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
+        if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
+        if (a->length == 0) a->length = 512;
+        if (a->eps == 0) a->eps = 1e-6;
+        return true;
+    }
+    return false;
+}
+
+static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+{
+    const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
+    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1] && q->shape[3] == k->shape[3]
+        && q->shape[3] >= 1 && v->shape[2] <= INT64_MAX / 2 && q->shape[2] == sets * v->shape[2] && k->shape[2] == q->shape[2])
+        return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], d >= 1",
+             TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), sets == 2 ? "2 " : "", sets == 2 ? "2 " : "");
+    return false;
+}
+
+/* Can there be a linear form, if that is what is asked for? */
+static bool tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
+{
+    if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
+        tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
+    else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit", (long long)d,
+                 (long long)d, (long long)dv);
+    else return true;
+    return false;
+}
+
+/* The linear form, or the quadratic one; false where the desc contradicts itself. */
+static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+{
+    const int64_t d = q->shape[3], dv = v->shape[3];
+    if (a->form == TN_ATTEND_AUTO)
+        a->form = a->state || tni_attend_is_linear(a->kind, q->shape[1], k->shape[1], d, dv, a->window, a->row)
+                  ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
+    if (!tni_attend_possible(ctx, a, d, dv)) return false;
+    if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
+        tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
+    else if (a->past > 0 && !a->state)
+        tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past, but there is no state that holds them", (long long)a->past);
+    else return true;
+    return false;
+}
+
+static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+{
+    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
+    const tn_tensor *s = a->state;
+    if (!s) return true;
+    if (!tni_is_real(ctx, s, "attend", "state")) return false;
+    if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
+        || !tn_tensor_contiguous(s))
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, but must be [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
+                 (long long)v->shape[0], (long long)v->shape[2], (long long)F, (long long)n);
+    else if (q->shape[1] > k->shape[1])
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: %lld queries, but only %lld keys: with a state some would stand in the past",
+                 (long long)q->shape[1], (long long)k->shape[1]);
+    else if (ctx->recording)
+        tni_fail(ctx, TN_ERR_ARG, "attend: a state cannot be used while recording");
+    else return true;
+    return false;
+}
+
+tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc)
+{
+    tn_attend_desc a;
+    tn_tensor     *o, *stat = NULL;
+    tni_node      *n;
+    tn_call        c;
+    int64_t        shape[4];
+    bool           linear;
+    memset(&a, 0, sizeof a);
+    if (desc) a = *desc;
+    if (!(q = tni_heads(ctx, q, "attend", "q")) || !(k = tni_heads(ctx, k, "attend", "k"))
+        || !(v = tni_heads(ctx, v, "attend", "v")) || !tni_attend_numbers(ctx, &a, q->shape[3])
+        || !tni_attend_shapes(ctx, a.kind, q, k, v) || !tni_attend_form(ctx, &a, q, k, v)) return NULL;
+    linear = a.form == TN_ATTEND_LINEAR;
+    if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
+    shape[0] = q->shape[0]; shape[1] = q->shape[1]; shape[2] = v->shape[2]; shape[3] = v->shape[3];
+    if (!(o = tn_tensor_new(ctx, TN_REAL, 4, shape))) return NULL;
+    if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SUM)
+        && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
+    c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
+    c.in[c.n_in++] = tni_view(q);
+    c.in[c.n_in++] = tni_view(k);
+    c.in[c.n_in++] = tni_view(v);
+    c.out[c.n_out++] = tni_view(stat);
+    if (linear) c.out[c.n_out++] = tni_view(a.state);
+    c.i[0] = a.kind;
+    c.i[1] = a.causal;
+    c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* nobody is further away */
+    c.i[3] = a.past;
+    c.f[0] = a.scale;
+    c.f[1] = (double)a.length;
+    c.f[2] = (double)a.row;
+    c.f[3] = a.eps;
+    if (tni_attention_run(ctx, &c) != TN_OK) return NULL;
+    if ((n = tni_note(ctx, tni_attention_backward, o, q, k, v)) != NULL) {
+        n->saved[0] = stat;
+        tni_node_keep(n, &c);
+        n->i[3] = linear ? TN_KERNEL_ATTENTION_LINEAR_BACKWARD : TN_KERNEL_ATTENTION_BACKWARD;
+    }
+    return o;
 }
 #endif
 
@@ -9907,6 +10984,10 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- named parameters ------------------------------------------------------ */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
+/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to. */
+typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;   /* they stand behind it */
+#define TNI_LAYERS_HEAD ((sizeof(tni_layers) + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN)
+
 /* Who must be told when parameters go: an optimiser. */
 typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_watcher;
 
@@ -9915,10 +10996,30 @@ struct tn_params {
     tn_param   **item;
     int64_t      count, room;
     tni_alias   *aliases;
+    tni_layers  *layers;
     tni_watcher *watchers;
 };
 
 static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
+static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
+
+/* The names that were tied since `before` go. */
+static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
+{
+    while (ps->aliases != before) {
+        tni_alias *a = ps->aliases;
+        ps->aliases = a->next;
+        tni_free(ps->owned.ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
+    }
+}
+
+/* The newest array of layers goes. */
+static void tni_layers_drop(tn_params *ps)
+{
+    tni_layers *l = ps->layers;
+    ps->layers = l->next;
+    tni_free(ps->owned.ctx, l, TNI_LAYERS_HEAD + l->bytes);
+}
 
 static void tni_param_free(tn_ctx *ctx, tn_param *p)
 {
@@ -9934,11 +11035,8 @@ static void tni_params_destroy(tni_owned *o)
     int64_t    i;
     for (; ps->watchers; ps->watchers = ps->watchers->next) ps->watchers->params = NULL;
     for (i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
-    while (ps->aliases) {
-        tni_alias *a = ps->aliases;
-        ps->aliases = a->next;
-        tni_free(ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
-    }
+    tni_aliases_drop(ps, NULL);
+    while (ps->layers) tni_layers_drop(ps);
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
     tni_disown(o);
     tni_free(ctx, ps, sizeof *ps);
@@ -10210,13 +11308,60 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     return NULL;
 }
 
+/* n bytes of zeros for a model's layers. */
+static void *tni_layers_add(tn_params *ps, size_t bytes)
+{
+    tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
+    if (!l) return NULL;
+    memset(l, 0, TNI_LAYERS_HEAD + bytes);
+    l->bytes = bytes;
+    l->next = ps->layers;
+    ps->layers = l;
+    return tni_layers_data(l);
+}
+
+static tni_layers *tni_layers_at(const tn_params *ps, const void *data)
+{
+    tni_layers *l = ps->layers;
+    while (l && tni_layers_data(l) != data) l = l->next;
+    return l;
+}
+
+static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write);
+
+/* The pointer to an array of layers of `from`. The look makes the copy, complete; the write has but to find it. */
+static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layers *of, char *at, bool write)
+{
+    tni_layers *l = to->layers;
+    void       *data;
+    int64_t     n;
+    if (write) {
+        while (l->copy_of != tni_layers_data(of)) l = l->next;
+        data = tni_layers_data(l);
+        memcpy(at, &data, sizeof data);
+        return 0;
+    }
+    if (!(data = tni_layers_add(to, of->bytes))) return -1;
+    memcpy(data, tni_layers_data(of), of->bytes);
+    to->layers->copy_of = tni_layers_data(of);
+    n = tni_rebind(to, from, (char *)data, of->bytes, false);
+    return n < 0 ? n : tni_rebind(to, from, (char *)data, of->bytes, true);
+}
+
 /* In the struct pointers stand at multiples of their size, wherever the fields are. Looks first, then writes. */
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
 {
-    int64_t i, n = 0;
+    int64_t i, n = 0, inside;
     for (; bytes >= sizeof(tn_tensor *); at += sizeof(tn_tensor *), bytes -= sizeof(tn_tensor *)) {
-        tn_tensor *t;
+        tn_tensor  *t;
+        tni_layers *layers;
         memcpy(&t, at, sizeof t);
+        if (t && (layers = tni_layers_at(from, t)) != NULL) {
+            inside = tni_rebind_layers(to, from, layers, at, write);
+            if (inside < 0) return -1;
+            n += inside;
+            continue;
+        }
         for (i = 0; t && i < from->count && from->item[i]->value != t; i++) {}
         if (!t || i == from->count) continue;
         n++;
@@ -10235,13 +11380,16 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
 
 int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
 {
-    int64_t n;
+    const tni_layers *before = to ? to->layers : NULL;
+    int64_t           n;
     if (!to || !from || !layers) {
         tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
         return -1;
     }
     n = tni_rebind(to, from, (char *)layers, bytes, false);
-    return n < 0 ? n : tni_rebind(to, from, (char *)layers, bytes, true);
+    if (n >= 0) tni_rebind(to, from, (char *)layers, bytes, true);
+    else while (to->layers != before) tni_layers_drop(to);
+    return n;
 }
 
 /* What tn_params_tie has promised to a layer: rules and scales are those of the parameter's first layer. */
@@ -10440,7 +11588,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = {
     {"bilinear", 2, TN_ACT_NONE}, {"relu", 1, TN_ACT_RELU}, {"relu2", 1, TN_ACT_RELU2}, {"gelu", 1, TN_ACT_GELU},
     {"swish", 1, TN_ACT_SWISH}, {"glu", 2, TN_ACT_SIGMOID}, {"reglu", 2, TN_ACT_RELU}, {"geglu", 2, TN_ACT_GELU},
-    {"swiglu", 2, TN_ACT_SWISH}
+    {"swiglu", 2, TN_ACT_SWISH}, {"gelu-tanh", 1, TN_ACT_NONE}
 };
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
@@ -10487,6 +11635,15 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_m
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 
+/* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, where (1 + tanh z) / 2 is the sigmoid of 2 z. Hendrycks & Gimpel 2016 */
+static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
+{
+    const double c = 1.5957691216057308;                    /* 2 sqrt(2/pi) */
+    tn_tensor   *cube = tn_mul(ctx, tn_mul(ctx, x, x), x);
+    tn_tensor   *z = tn_add(ctx, tn_scale(ctx, x, c), tn_scale(ctx, cube, 0.044715 * c));
+    return tn_mul(ctx, x, tn_activation(ctx, z, TN_ACT_SIGMOID));
+}
+
 /* Both encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x]. */
 tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 {
@@ -10501,7 +11658,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     y = tn_affine(ctx, x, w, b);
     if (!y) return NULL;
     y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act)
-                                : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
+        : d->kind == TN_MLP_GELU_TANH ? tni_gelu_tanh(ctx, y) : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
     if (y && layer->p) {
         if (d->augmented) y = tn_append_one(ctx, y);
         y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
@@ -10685,6 +11842,367 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
     z = z && v ? tn_mul(ctx, z, v) : NULL;
     v = z ? tn_add(ctx, v, z) : NULL;
     return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
+}
+
+/* ---- attention --------------------------------------------------------------------- */
+static const struct { const char *name; tn_attend_kind attend; int sets; bool differential; } tni_attention_kinds[] = {
+    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false}, {"bilinear", TN_ATTEND_BILINEAR, 2, false},
+    {"differential", TN_ATTEND_SOFTMAX, 2, true}, {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
+};
+#define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
+
+const char *tn_attention_kind_name(tn_attention_kind k)
+{
+    return (unsigned)k < TNI_ATTENTION_KINDS ? tni_attention_kinds[k].name : "?";
+}
+
+/* What tn_attend is asked for. */
+static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
+{
+    tn_attend_desc a;
+    memset(&a, 0, sizeof a);
+    a.kind = tni_attention_kinds[d->kind].attend;
+    a.form = d->form;
+    a.causal = !d->not_causal;
+    a.window = d->window;
+    a.scale = d->scale;
+    a.row = d->row;
+    a.length = d->length;
+    return a;
+}
+
+/* The extents of a head: a whole share of dim where the desc does not say. */
+static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads, int64_t sets,
+                                     int64_t *d)
+{
+    if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
+    if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a multiple "
+                    "of %lld", name, what, (long long)*d, (long long)dim, (long long)heads, (long long)(heads * sets));
+}
+
+static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attention_desc *d)
+{
+    tn_ctx        *ctx = tn_params_ctx(ps);
+    tn_attend_desc a;
+    bool           differential;
+    tn_status      s = tni_layer_extents(ps, "attention", name, d->dim, d->heads);
+    if (s != TN_OK) return s;
+    if (!name) name = "";
+    if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: %d is no kind", name, (int)d->kind);
+    differential = tni_attention_kinds[d->kind].differential;
+    s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
+    if (s == TN_OK) s = tni_attention_share(ctx, name, "d_v", d->dim, d->heads, 1, &d->d_v);
+    if (s == TN_OK) s = tni_layer_projection(ctx, "attention", name, d->dim, d->heads * d->d_v, &d->out, false, d->out_bias);
+    if (s != TN_OK) return s;
+    a = tni_attention_attend(d);
+    if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return ctx->status;
+    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or lambda_init "
+                        "%g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+    if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
+    return TN_OK;
+}
+
+/* The small parameters, which start as one number: where they are tied to others they keep theirs. */
+static tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
+{
+    const int64_t before = tn_params_count(ps);
+    tn_init       zero;
+    tn_tensor    *t;
+    memset(&zero, 0, sizeof zero);
+    t = tni_layer_vector(ps, name, part, n, zero);
+    return t && (tn_params_count(ps) == before || tni_fill(t, value) == TN_OK) ? t : NULL;
+}
+
+static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *layer)
+{
+    const tn_attention_desc *d = &layer->desc;
+    int64_t shape[2];
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = 0.1;
+    shape[0] = 4; shape[1] = d->d_qk;
+    layer->lambda = d->kind == TN_ATTENTION_DIFFERENTIAL ? tni_layer_param(ps, name, "lambda", 2, shape, init, false)
+                                                         : tni_attention_constant(ps, name, "lambda", 1, d->lambda_init);
+    return layer->lambda != NULL;
+}
+
+tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer, const tn_attention_desc *desc)
+{
+    int64_t           shape[3], before = tn_params_count(ps), width;
+    tn_init           in, out;
+    tn_attention_desc d;
+    tn_status         s;
+    bool              whole;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_attention_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    width = d.heads * d.d_v;
+    in = tni_init_or(d.init, TN_INIT_UNIFORM, d.dim);
+    out = tni_init_or(d.init_out, TN_INIT_UNIFORM, width);
+    shape[0] = 2 * tni_attention_kinds[d.kind].sets;
+    shape[1] = d.heads * d.d_qk;
+    shape[2] = d.dim;
+    whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
+    if (whole) whole = (layer->v = tni_layer_matrix(ps, name, "v", width, d.dim, in)) != NULL;
+    if (whole) whole = (layer->o = tni_layer_matrix(ps, name, "o", d.out, width, out)) != NULL;
+    if (whole && d.bias) whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL;
+    if (whole && d.bias) whole = (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
+    if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
+    if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
+    if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+/* [B,T,heads d] as [B,T,heads,d] */
+static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
+{
+    int64_t shape[4];
+    if (!t) return NULL;
+    shape[0] = t->shape[0]; shape[1] = t->shape[1]; shape[2] = heads; shape[3] = d;
+    return tn_reshape(t, 4, shape);
+}
+
+/* All q and k of x, whose first row stands at position `first`: [B,T,2s heads,d_qk], in one product. */
+static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
+{
+    const tn_attention_desc *d = &layer->desc;
+    const int64_t heads = layer->qk->shape[0] * d->heads;
+    tn_rope_desc  rope;
+    int64_t       all = -1;
+    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim), *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
+    memset(&rope, 0, sizeof rope);
+    rope.base = d->rope_base;
+    rope.first = first;
+    rope.no_rotation = d->no_rope;
+    rope.norm = d->qk_norm;
+    if (!w || (layer->qkb && !b)) return NULL;
+    x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
+    return x ? tn_rope(ctx, x, &rope) : NULL;
+}
+
+/* v [B,T,heads,d_v], with those of an earlier layer mixed in */
+static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
+{
+    const tn_attention_desc *d = &layer->desc;
+    tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v), *earlier;
+    if (!v || !values) return v;
+    if (!*values) return *values = v;
+    if (!d->mix_values) return v;
+    if (!tni_is_real(ctx, *values, "attention", "values")) return NULL;
+    if (!tni_same_shape(*values, v)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, but v is %s", TNI_SHAPE(*values), TNI_SHAPE(v));
+        return NULL;
+    }
+    earlier = tn_mul(ctx, *values, tn_slice(layer->mix, 0, 1, 2));
+    v = earlier ? tn_mul(ctx, v, tn_slice(layer->mix, 0, 0, 1)) : NULL;
+    return v ? tn_add(ctx, v, earlier) : NULL;
+}
+
+/* lambda, one number */
+static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
+{
+    const int64_t one = 1;
+    tn_tensor    *e;
+    if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
+    e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
+    e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
+    e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
+    return e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+}
+
+/* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q, tn_tensor *k,
+                                      tn_tensor *v)
+{
+    const tn_attention_desc *d = &layer->desc;
+    const int64_t H = d->heads;
+    tn_tensor    *o, *second;
+    if (tni_attention_kinds[d->kind].differential) {
+        o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
+        second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
+        second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
+        o = second ? tn_sub(ctx, o, second) : NULL;
+    } else o = tn_attend(ctx, q, k, v, a);
+    if (o && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL)) o = tn_rmsnorm(ctx, o, NULL, 1e-5);
+    return o && d->kind == TN_ATTENTION_DIFFERENTIAL ? tn_scale(ctx, o, 1 - d->lambda_init) : o;
+}
+
+static tn_tensor *tni_attention_out(tn_ctx *ctx, const tn_attention *layer, tn_tensor *o)
+{
+    int64_t shape[3];
+    if (!o) return NULL;
+    shape[0] = o->shape[0]; shape[1] = o->shape[1]; shape[2] = o->shape[2] * o->shape[3];
+    o = tn_reshape(o, 3, shape);
+    return o ? tn_affine(ctx, o, layer->o, layer->ob) : NULL;
+}
+
+static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, layer, "attention") || !tni_usable(ctx, layer->qk, "attention", "qk")
+        || !tni_usable(ctx, layer->v, "attention", "v") || !tni_usable(ctx, layer->o, "attention", "o")
+        || !tni_is_real(ctx, x, "attention", "x")) return false;
+    if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but must be [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
+    return false;
+}
+
+tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
+{
+    tn_attend_desc a;
+    tn_tensor     *qk, *v;
+    int64_t        n;
+    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    a = tni_attention_attend(&layer->desc);
+    qk = tni_attention_qk(ctx, layer, x, 0);
+    v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
+    if (!v) return NULL;
+    n = qk->shape[2] / 2;
+    return tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), v));
+}
+
+/* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
+struct tn_attention_cache {
+    tni_owned         owned;
+    tn_attention_desc desc;             /* of the layer it was made for             */
+    int64_t           batch, length, past;
+    bool              broken;           /* a call failed while the state took it in */
+    tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
+    tn_tensor        *state;            /* as tn_attend wants it; or NULL           */
+};
+
+static void tni_attention_cache_free(tni_owned *o)
+{
+    tn_attention_cache *c = (tn_attention_cache *)(void *)o;
+    tn_ctx             *ctx = o->ctx;
+    tn_tensor_destroy(c->k);
+    tn_tensor_destroy(c->v);
+    tn_tensor_destroy(c->state);
+    tni_disown(o);
+    tni_free(ctx, c, sizeof *c);
+}
+
+void    tn_attention_cache_destroy(tn_attention_cache *c)    { if (c) tni_attention_cache_free(&c->owned); }
+int64_t tn_attention_cache_past(const tn_attention_cache *c) { return c ? c->past : 0; }
+
+size_t tn_attention_cache_bytes(const tn_attention_cache *c)
+{
+    if (!c) return 0;
+    return (c->k ? c->k->bytes : 0) + (c->v ? c->v->bytes : 0) + (c->state ? c->state->bytes : 0);
+}
+
+void tn_attention_cache_reset(tn_attention_cache *c)
+{
+    if (!c) return;
+    c->past = 0;
+    c->broken = c->state && tni_fill(c->state, 0) != TN_OK;
+}
+
+static bool tni_attention_keeps_state(const tn_attention_desc *d, int64_t length, const int64_t *state, int64_t k_heads)
+{
+    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) return false;
+    if (d->form != TN_ATTEND_AUTO || d->window > 0) return d->form == TN_ATTEND_LINEAR;
+    return (double)d->heads * (double)state[2] * (double)state[3]
+           < (double)length * ((double)k_heads * (double)d->d_qk + (double)d->heads * (double)d->d_v);
+}
+
+tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length)
+{
+    const tn_attention_desc *d;
+    tn_attention_cache      *c;
+    int64_t                  k[4], v[4], state[4];
+    if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
+    d = &layer->desc;
+    if (batch < 1 || length < 1 || d->not_causal) {
+        tni_fail(ctx, TN_ERR_ARG, d->not_causal ? "attention cache: the layer is not causal: what comes later would change what was said"
+                 : "attention cache: batch %lld and length %lld must be at least 1", (long long)batch, (long long)length);
+        return NULL;
+    }
+    if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
+    memset(c, 0, sizeof *c);
+    tni_own(ctx, &c->owned, tni_attention_cache_free);
+    c->desc = *d;
+    c->batch = batch;
+    c->length = length;
+    k[0] = v[0] = state[0] = batch;
+    k[1] = v[1] = length;
+    k[2] = tni_attention_kinds[d->kind].sets * d->heads;
+    v[2] = state[1] = d->heads;
+    k[3] = d->d_qk;
+    v[3] = d->d_v;
+    state[2] = tni_attend_features(tni_attention_kinds[d->kind].attend, d->d_qk);
+    state[3] = d->d_v + (d->row == TN_ROW_SUM);
+    if (tni_attention_keeps_state(d, length, state, k[2]))
+        c->state = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, state);
+    else if ((c->k = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, k)) != NULL)
+        c->v = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, v);
+    if (c->state || c->v) return c;
+    tn_attention_cache_destroy(c);
+    return NULL;
+}
+
+static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)
+{
+    const tn_attention_desc *d = &layer->desc;
+    if (!c || c->owned.ctx != ctx)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
+    else if (c->desc.kind != d->kind || c->desc.heads != d->heads || c->desc.d_qk != d->d_qk || c->desc.d_v != d->d_v
+             || c->desc.window != d->window || c->desc.row != d->row)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
+                 tn_attention_kind_name(c->desc.kind), (long long)c->desc.heads, (long long)c->desc.d_qk, (long long)c->desc.d_v);
+    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
+    else if (c->broken) tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+    else if (x->shape[0] != c->batch)
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x), (long long)c->batch);
+    else if (!c->state && x->shape[1] > c->length - c->past)
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
+                 (long long)x->shape[1], (long long)c->past, (long long)c->length);
+    else return true;
+    return false;
+}
+
+/* Rows [from,to) of k or v: what is past, with the new rows t behind it. */
+static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t past, int64_t from)
+{
+    const int64_t to = past + t->shape[1];
+    tn_tensor    *here = tn_slice(kept, 1, past, to);
+    return here && tni_copy(here, t) == TN_OK ? tn_slice(kept, 1, from, to) : NULL;
+}
+
+tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c, tn_tensor **values)
+{
+    tn_attend_desc a;
+    tn_tensor     *qk, *q, *k, *v, *y;
+    int64_t        n;
+    if (!tni_attention_given(ctx, layer, x) || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
+    a = tni_attention_attend(&layer->desc);
+    qk = tni_attention_qk(ctx, layer, x, c->past);
+    v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
+    if (!v) return NULL;
+    n = qk->shape[2] / 2;
+    q = tn_slice(qk, 2, 0, n);
+    k = tn_slice(qk, 2, n, 2 * n);
+    if (c->state) {
+        a.form = TN_ATTEND_LINEAR;
+        a.state = c->state;
+        a.past = c->past;
+    } else if (k) {
+        const int64_t from = a.window > 0 ? tni_max(c->past - a.window + 1, 0) : 0;     /* what the first new row sees */
+        k = tni_attention_remember(c->k, k, c->past, from);
+        v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
+    }
+    if (!q || !k || !v) return NULL;
+    c->broken = c->state != NULL;
+    y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v));
+    if (!y) return NULL;
+    c->broken = false;
+    c->past += x->shape[1];
+    return y;
 }
 
 /* ======================================================================
@@ -14089,7 +15607,7 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     int64_t   i;
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
-        if (value[i]->bytes == 0) continue;
+        if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
         s = ctx->backend->download(ctx->state, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = ctx->backend->upload(ctx->state, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
@@ -14855,6 +16373,1624 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #undef TNI_CHUNK
 #undef TNI_SAFETENSORS_HEADER
 #undef TNI_NPY_HEADER
+
+/* ======================================================================
+   >>models-impl
+   A desc is checked and completed in one place; counting, init and config.json all begin there.
+   ====================================================================== */
+
+/* ---- the desc ----------------------------------------------------------------- */
+
+static int64_t tni_score_sets(tn_attention_kind kind)
+{
+    return kind == TN_ATTENTION_SOFTMAX || kind == TN_ATTENTION_SQUARED ? 1 : 2;
+}
+
+static bool tni_is_differential(tn_attention_kind kind)
+{
+    return kind == TN_ATTENTION_DIFFERENTIAL || kind == TN_ATTENTION_DIFFERENTIAL_PLAIN;
+}
+
+static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
+{
+    return d->order > 0 ? d->order : tn_mlp_encoders(d->mlp);
+}
+
+/* An extent between 1 and 2^31 - 2, or an error that names it. */
+static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
+{
+    if (n >= 1 && n < INT32_MAX) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, but must be from 1 to 2^31 - 2", what, (long long)n);
+    return false;
+}
+
+/* A number that is 0 (the usual), or finite and positive. */
+static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
+{
+    if (v >= 0 && v <= 1e30) return true;
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, but must be 0 or from there to 1e30", what, v);
+    return false;
+}
+
+static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
+{
+    if (value >= 0 && value <= last) return true;
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %lld is no %s", (long long)value, what);
+    return false;
+}
+
+static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
+{
+    if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
+    return is;
+}
+
+static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
+        && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
+        && tni_enum_known(ctx, "form of attention", (int64_t)d->form, TN_ATTEND_LINEAR)
+        && tni_enum_known(ctx, "row scale", (int64_t)d->row, TN_ROW_SUM)
+        && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
+        && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
+        && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_NORM_SANDWICH)
+        && tni_enum_known(ctx, "init rule", (int64_t)d->init, TN_INIT_HE);
+}
+
+static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    return tni_positive_or_0(ctx, "score_scale", d->score_scale) && tni_positive_or_0(ctx, "lambda_init", d->lambda_init)
+        && tni_positive_or_0(ctx, "rope_base", d->rope_base) && tni_positive_or_0(ctx, "norm_eps", d->norm_eps)
+        && (d->attn_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "attn_scale", d->attn_scale))
+        && (d->mlp_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "mlp_scale", d->mlp_scale))
+        && tni_positive_or_0(ctx, "softcap", d->softcap) && tni_positive_or_0(ctx, "init_std", d->init_std)
+        && tni_positive_or_0(ctx, "embed_std", d->embed_std);
+}
+
+/* The extents of heads and hidden layer that the desc leaves open. */
+static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
+{
+    const int64_t k = tni_transformer_encoders(d), each = tni_is_differential(d->attention) ? 2 : 1;
+    if ((d->d_qk == 0 && d->dim % (each * d->heads) != 0) || (d->d_v == 0 && d->dim % d->heads != 0)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: dim %lld is no multiple of %lld heads%s, so d_qk and d_v must be given",
+                 (long long)d->dim, (long long)d->heads, each == 2 ? " with two queries each" : "");
+        return false;
+    }
+    if (d->d_qk == 0) d->d_qk = d->dim / (each * d->heads);
+    if (d->d_v == 0) d->d_v = d->dim / d->heads;
+    if (d->hidden == 0)
+        d->hidden = d->no_projection ? d->dim : k == 1 ? 4 * d->dim : tni_max((8 * d->dim / (k + 1) + 4) / 8 * 8, 8);
+    if (d->row_length == 0) d->row_length = d->context;
+    if (!tni_extent_given(ctx, "d_qk", d->d_qk) || !tni_extent_given(ctx, "d_v", d->d_v)
+        || !tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
+    if (d->no_projection && d->hidden != d->dim) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are the same",
+                 (long long)d->hidden, (long long)d->dim);
+        return false;
+    }
+    return true;
+}
+
+static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    const bool sums = d->row == TN_ROW_SUM && d->attention != TN_ATTENTION_SQUARED;
+    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
+        && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
+                              "mlp_out_bias belongs to the projection, no_projection contradicts it")
+        && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
+                              "no_norm contradicts a place of norms and embed_norm")
+        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0")
+        && !tni_contradiction(ctx, sums, "a row scale by the row's sum belongs to squared attention");
+}
+
+tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
+{
+    tn_transformer_desc d;
+    double              depth;
+    if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
+    d = *desc;
+    if (!tni_extent_given(ctx, "vocab", d.vocab) || !tni_extent_given(ctx, "layers", d.layers)
+        || !tni_extent_given(ctx, "dim", d.dim) || !tni_extent_given(ctx, "heads", d.heads)
+        || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
+    if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
+        return TN_ERR_ARG;
+    if (d.order < 0 || d.order > 64 || d.window < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a window not "
+                        "negative", (long long)d.order, (long long)d.window);
+    if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
+    if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
+    depth = 1 / sqrt(2.0 * (double)d.layers);
+    if (d.attn_scale <= 0) d.attn_scale = d.attn_scale == 0 ? 1 : depth;
+    if (d.mlp_scale <= 0) d.mlp_scale = d.mlp_scale == 0 ? 1 : depth;
+    if (d.rope_base == 0) d.rope_base = 10000;
+    if (d.norm_eps == 0) d.norm_eps = 1e-5;
+    if (out) *out = d;
+    return TN_OK;
+}
+
+/* ---- what it costs ------------------------------------------------------------ */
+
+static int64_t tni_norm_numbers(const tn_transformer_desc *d)
+{
+    if (d->no_norm) return 0;
+    return d->dim * (!d->no_gain + (d->norm == TN_NORM_LAYER && !d->no_norm_bias));
+}
+
+/* Matrices, which are multiplied by, and all the rest of a block's parameters. */
+static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
+{
+    const int64_t k = tni_transformer_encoders(d), s = tni_score_sets(d->attention), qk = 2 * s * d->heads * d->d_qk;
+    const int64_t v = d->heads * d->d_v, norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
+    *rest = norms * tni_norm_numbers(d);
+    if (d->attn_bias) *rest += qk + v;
+    if (d->attn_out_bias) *rest += d->dim;
+    if (d->attention == TN_ATTENTION_DIFFERENTIAL) *rest += 4 * d->d_qk;
+    if (d->attention == TN_ATTENTION_DIFFERENTIAL_PLAIN) *rest += 1;
+    if (d->mlp_bias) *rest += k * d->hidden;
+    if (d->mlp_out_bias) *rest += d->dim;
+    if (d->x0_residual) *rest += 2;
+}
+
+/* Of one head, for one query. Linear: the state is read and added to, F d_v multiply-adds each. */
+static double tni_score_flops(const tn_transformer_desc *d, double keys)
+{
+    const double s = (double)tni_score_sets(d->attention), dk = (double)d->d_qk, dv = (double)d->d_v;
+    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
+    return keys * (2 * s * dk + 2 * dv);
+}
+
+/* The keys that a query of T sees, in the mean over the text. */
+static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
+{
+    const double t = (double)T, w = d->window > 0 && d->window < T ? (double)d->window : t;
+    const double back = w * t - w * (w - 1) / 2;                     /* sum over the positions of min(i + 1, w) */
+    if (T < 1) return 0;
+    return (d->not_causal ? 2 * back - t : back) / t;
+}
+
+tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
+{
+    tn_transformer_desc d;
+    tn_transformer_cost c;
+    int64_t             matrices, rest;
+    memset(&c, 0, sizeof c);
+    if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
+    tni_block_numbers(&d, &matrices, &rest);
+    c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
+    c.params = c.table + d.layers * (matrices + rest) + (d.value_residual ? 2 * (d.layers - 1) : 0)
+             + (d.tied ? 0 : d.vocab * d.dim) + (d.embed_norm + (d.place != TN_NORM_POST)) * tni_norm_numbers(&d);
+    c.weights = 2.0 * ((double)d.layers * (double)matrices + (double)d.vocab * (double)d.dim);
+    c.scores = (double)d.layers * (double)d.heads * tni_score_flops(&d, tni_mean_keys(&d, T));
+    c.forward = c.weights + c.scores;
+    c.training = 3 * c.forward;
+    return c;
+}
+
+int64_t tn_transformer_params(const tn_transformer_desc *desc)          { return tn_transformer_cost_of(desc, 0).params; }
+double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { return tn_transformer_cost_of(desc, T).forward; }
+
+/* ---- init ----------------------------------------------------------------------- */
+
+/* How a matrix starts; `out`: it writes to the residual stream. */
+static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = d->init;
+    init.std = d->init_std;
+    if (d->init == TN_INIT_DEFAULT) {
+        init.rule = TN_INIT_NORMAL;
+        if (d->init_std == 0) init.std = 0.02;
+        if (out) init.std /= sqrt(2.0 * (double)d->layers);
+    }
+    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
+    return init;
+}
+
+static tn_init tni_transformer_table(const tn_transformer_desc *d)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : 1;
+    return init;
+}
+
+/* "NAME.part" where there is a NAME, in room for the longest name that a layer may have. */
+typedef struct tni_part { char s[256]; } tni_part;
+
+static tni_part tni_part_of(const char *name, const char *part)
+{
+    tni_part p;
+    tni_print(p.s, sizeof p.s, "%s%s%s", name, name[0] ? "." : "", part);
+    return p;
+}
+
+static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn_norm *norm, const tn_transformer_desc *d)
+{
+    tn_norm_desc n;
+    if (d->no_norm) return true;
+    memset(&n, 0, sizeof n);
+    n.dim = d->dim;
+    n.kind = d->norm;
+    n.no_gain = d->no_gain;
+    n.no_bias = d->no_norm_bias;
+    n.eps = d->norm_eps;
+    return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
+}
+
+static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d, int64_t depth)
+{
+    tn_attention_desc a;
+    memset(&a, 0, sizeof a);
+    a.dim = d->dim;
+    a.heads = d->heads;
+    a.d_qk = d->d_qk;
+    a.d_v = d->d_v;
+    a.kind = d->attention;
+    a.form = d->form;
+    a.not_causal = d->not_causal;
+    a.window = d->window;
+    a.no_rope = d->positions != TN_POSITIONS_ROPE;
+    a.rope_base = d->rope_base;
+    a.qk_norm = d->qk_norm;
+    a.row = d->row;
+    a.length = d->row_length;
+    a.scale = d->score_scale;
+    a.head_norm = d->head_norm;
+    a.lambda_init = d->lambda_init;
+    a.depth = depth;
+    a.bias = d->attn_bias;
+    a.out_bias = d->attn_out_bias;
+    a.mix_values = d->value_residual && depth > 0;
+    a.init = tni_transformer_rule(d, false);
+    a.init_out = tni_transformer_rule(d, true);
+    return tn_attention_init(ps, name, attn, &a) == TN_OK;
+}
+
+static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
+{
+    tn_mlp_desc m;
+    memset(&m, 0, sizeof m);
+    m.in = d->dim;
+    m.hidden = d->hidden;
+    m.kind = d->mlp;
+    m.bias = d->mlp_bias;
+    m.out_bias = d->mlp_out_bias;
+    m.no_projection = d->no_projection;
+    m.init = tni_transformer_rule(d, false);
+    m.init_out = tni_transformer_rule(d, true);
+    return tn_mlp_init(ps, name, mlp, &m) == TN_OK;
+}
+
+static bool tni_model_product(tn_params *ps, const char *name, tn_product *product, const tn_transformer_desc *d)
+{
+    tn_product_desc p;
+    memset(&p, 0, sizeof p);
+    p.in = d->dim;
+    p.hidden = d->hidden;
+    p.order = d->order;
+    p.bias = d->mlp_bias;
+    p.out_bias = d->mlp_out_bias;
+    p.no_projection = d->no_projection;
+    p.init = tni_transformer_rule(d, false);
+    p.init_out = tni_transformer_rule(d, true);
+    return tn_product_init(ps, name, product, &p) == TN_OK;
+}
+
+/* [2] = (1, 0): at first the block reads x alone. */
+static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambdas)
+{
+    static const double start[2] = {1, 0};
+    tn_init             zero;
+    memset(&zero, 0, sizeof zero);
+    *lambdas = tni_layer_vector(ps, name, "lambdas", 2, zero);
+    return *lambdas && tn_write(*lambdas, TN_F64, start, 2) == TN_OK;
+}
+
+static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d, int64_t l)
+{
+    tni_part part, block;
+    bool     whole;
+    tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
+    block = tni_part_of(name, part.s);
+    whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
+         && tni_model_attention(ps, tni_part_of(block.s, "attn").s, &b->attn, d, l)
+         && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
+    part = tni_part_of(block.s, "mlp");
+    whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));
+    if (whole && d->place == TN_NORM_SANDWICH)
+        whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
+             && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
+    return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
+}
+
+/* Embedding, positions and the norm behind them. */
+static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
+{
+    tn_embedding_desc e;
+    const tn_init     table = tni_transformer_table(d);
+    memset(&e, 0, sizeof e);
+    e.count = d->vocab;
+    e.dim = d->dim;
+    e.init = table;
+    if (tn_embedding_init(ps, tni_part_of(name, "embed").s, &m->embed, &e) != TN_OK) return false;
+    if (d->positions == TN_POSITIONS_LEARNED) {
+        m->position = tni_layer_matrix(ps, tni_part_of(name, "position").s, "w", d->context, d->dim, table);
+        if (!m->position) return false;
+    }
+    return !d->embed_norm || tni_model_norm(ps, name, "embed_norm", &m->embed_norm, d);
+}
+
+/* The last norm and the unembedding. */
+static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
+{
+    tn_linear_desc h;
+    memset(&h, 0, sizeof h);
+    h.in = d->dim;
+    h.out = d->vocab;
+    h.no_bias = true;
+    h.init = tni_transformer_rule(d, false);
+    if (d->zero_head) h.init.rule = TN_INIT_ZERO;
+    if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
+    if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
+    return tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) == TN_OK;
+}
+
+tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *model, const tn_transformer_desc *desc)
+{
+    int64_t             l, before = tn_params_count(ps);
+    tn_ctx             *ctx = tn_params_ctx(ps);
+    const tni_alias    *tied = ps ? ps->aliases : NULL;
+    tn_transformer_desc d;
+    size_t              bytes;
+    tn_status           s;
+    bool                whole;
+    if (!model || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: model or desc is NULL");
+    memset(&d, 0, sizeof d);
+    if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
+    memset(model, 0, sizeof *model);
+    model->desc = d;
+    if (!name) name = "";
+    if (strlen(name) > 160) return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long", tni_quote(name).s);
+    if (!tni_mul_size((size_t)d.layers, sizeof *model->blocks, &bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers", (long long)d.layers);
+    model->blocks = (tn_transformer_block *)tni_layers_add(ps, bytes);
+    if (!model->blocks) return TN_ERR_MEMORY;
+    whole = tni_model_begin(ps, name, model, &d);
+    for (l = 0; l < d.layers && whole; l++) whole = tni_model_block(ps, name, &model->blocks[l], &d, l);
+    whole = whole && tni_model_end(ps, name, model, &d);
+    if (!whole) {
+        tni_aliases_drop(ps, tied);
+        tni_layers_drop(ps);
+    }
+    return tni_layer_done(ps, before, whole, model, sizeof *model);
+}
+
+/* ---- forward -------------------------------------------------------------------- */
+
+static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
+{
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not made" : "NULL");
+    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
+    if (ids->rank == 2) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, but must be [texts,tokens]", what, TNI_SHAPE(ids));
+    return false;
+}
+
+static tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x)
+{
+    return m->desc.no_norm ? x : tn_norm_forward(ctx, norm, x);
+}
+
+/* l0 x + l1 x0 */
+static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
+{
+    return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
+}
+
+/* What a branch has computed joins the residual stream. */
+static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, tn_tensor *y, double scale,
+                                 const tn_norm *norm, const tn_norm *out)
+{
+    if (m->desc.place == TN_NORM_SANDWICH) y = tn_norm_forward(ctx, out, y);
+    if (scale != 1) y = tn_scale(ctx, y, scale);
+    x = tn_add(ctx, x, y);
+    return m->desc.place == TN_NORM_POST ? tn_norm_forward(ctx, norm, x) : x;
+}
+
+/* One block. With a cache: of the next tokens only. */
+static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+                                          tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
+{
+    const bool before = m->desc.place != TN_NORM_POST;
+    tn_tensor *y;
+    if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
+    y = before ? tni_model_normed(ctx, m, &b->norm1, x) : x;
+    y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
+    x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
+    y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
+    y = m->desc.order > 0 ? tn_product_forward(ctx, &b->product, y) : tn_mlp_forward(ctx, &b->mlp, y);
+    return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
+}
+
+struct tn_transformer_cache {
+    tni_owned            owned;         /* first: the context destroys it by this */
+    int64_t              layers, batch, length, past;
+    bool                 broken;        /* a call failed, some layers may have seen its tokens */
+    tn_attention_cache **attn;          /* [layers] */
+};
+
+/* ids [B,T], which stand behind `past` others -> [B,T,dim] */
+static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past, tn_transformer_cache *cache)
+{
+    tn_tensor *x, *x0, *values = NULL;
+    int64_t    l, end = past + ids->shape[1];
+    if (m->position && end > m->desc.context) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: %lld tokens, but there are learned positions for %lld", (long long)end,
+                 (long long)m->desc.context);
+        return NULL;
+    }
+    x = tn_embedding_forward(ctx, &m->embed, ids);
+    if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
+    x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
+    for (l = 0; l < m->desc.layers && x; l++)
+        x = tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
+                                    cache ? cache->attn[l] : NULL);
+    return m->desc.place == TN_NORM_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
+}
+
+tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
+}
+
+/* The cap's 1/c goes to what the unembedding reads, which is smaller than the logits. */
+tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, m, "transformer")) return NULL;
+    if (m->desc.softcap == 0) return tn_linear_forward(ctx, &m->head, x);
+    x = tn_linear_forward(ctx, &m->head, tn_scale(ctx, x, 1 / m->desc.softcap));
+    return tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), m->desc.softcap);
+}
+
+tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    tn_tensor *x = tn_transformer_hidden(ctx, m, ids);
+    return x ? tn_transformer_head(ctx, m, x) : NULL;
+}
+
+tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
+{
+    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
+    if (!tni_same_shape(ids, targets)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s but targets %s", TNI_SHAPE(ids), TNI_SHAPE(targets));
+        return NULL;
+    }
+    return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
+}
+
+/* ---- decoding --------------------------------------------------------------------- */
+
+static void tni_transformer_cache_destroy(tni_owned *owned)
+{
+    tn_transformer_cache *c = (tn_transformer_cache *)(void *)owned;
+    tn_ctx               *ctx = owned->ctx;
+    int64_t               l;
+    tni_disown(owned);
+    for (l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
+    tni_free(ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
+    tni_free(ctx, c, sizeof *c);
+}
+
+static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+{
+    if (!ctx) return false;
+    if (!m || !m->blocks) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not made" : "NULL");
+        return false;
+    }
+    if (m->desc.not_causal) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: attention that is not causal cannot be decoded");
+        return false;
+    }
+    if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %lld texts of %lld tokens; %s %lld", (long long)batch, (long long)length,
+             m->position ? "each must be at least 1, and there are learned positions for" : "each must be at least",
+             m->position ? (long long)m->desc.context : 1LL);
+    return false;
+}
+
+tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+{
+    tn_transformer_cache *c;
+    int64_t               l;
+    bool                  whole;
+    if (!tni_cache_check(ctx, m, batch, length)) return NULL;
+    c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
+    if (!c) return NULL;
+    memset(c, 0, sizeof *c);
+    c->attn = (tn_attention_cache **)tni_alloc(ctx, (size_t)m->desc.layers * sizeof *c->attn, "transformer cache");
+    whole = c->attn != NULL;
+    if (whole) c->layers = m->desc.layers;
+    for (l = 0; l < c->layers; l++) {
+        c->attn[l] = whole ? tn_attention_cache_create(ctx, &m->blocks[l].attn, batch, length) : NULL;
+        whole = c->attn[l] != NULL;
+    }
+    c->batch = batch;
+    c->length = length;
+    tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context ends it before them */
+    if (whole) return c;
+    tni_transformer_cache_destroy(&c->owned);
+    return NULL;
+}
+
+void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transformer_cache_destroy(&c->owned); }
+
+void tn_transformer_cache_reset(tn_transformer_cache *c)
+{
+    int64_t l;
+    if (!c) return;
+    for (l = 0; l < c->layers; l++) tn_attention_cache_reset(c->attn[l]);
+    c->past = 0;
+    c->broken = false;
+}
+
+int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c->past : 0; }
+
+size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
+{
+    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    int64_t l;
+    for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
+    return bytes;
+}
+
+static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
+{
+    if (!tni_model_given(ctx, m, ids, "ids")) return false;
+    if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
+                 : "of another model");
+        return false;
+    }
+    if (c->broken) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: a call with this cache has failed, it must be reset");
+        return false;
+    }
+    if (ctx->recording) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: decoding while recording");
+        return false;
+    }
+    if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, but the cache is of %lld texts and has %lld of %lld tokens",
+             TNI_SHAPE(ids), (long long)c->batch, (long long)c->past, (long long)c->length);
+    return false;
+}
+
+tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_transformer_cache *c)
+{
+    tn_tensor *x;
+    if (!tni_decode_check(ctx, m, ids, c)) return NULL;
+    x = tni_model_run(ctx, m, ids, c->past, c);
+    x = x ? tn_transformer_head(ctx, m, x) : NULL;
+    c->broken = !x;
+    if (x) c->past += ids->shape[1];
+    return x;
+}
+
+/* ---- sampling ----------------------------------------------------------------------
+   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with just this
+   key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key: amounts
+   (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
+
+typedef struct tni_cut { uint32_t key; int64_t last; } tni_cut;
+
+typedef struct tni_draw {
+    const float *logits;
+    int64_t      n;
+    double       largest, temperature;
+    tni_cut      cut;
+} tni_draw;
+
+static uint32_t tni_sample_key(float logit)
+{
+    uint32_t bits;
+    logit += 0.0f;                                          /* -0 and 0 are equal, and so must be their keys */
+    memcpy(&bits, &logit, sizeof bits);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/* The mass of logit i, 0 below the cut. */
+static double tni_sample_mass(const tni_draw *d, int64_t i)
+{
+    uint32_t key = tni_sample_key(d->logits[i]);
+    if (key < d->cut.key || (key == d->cut.key && i > d->cut.last)) return 0;
+    return exp(((double)d->logits[i] - d->largest) / d->temperature);
+}
+
+static double tni_sample_amount(const tni_draw *d, int64_t i, bool mass)
+{
+    double m = tni_sample_mass(d, i);
+    return mass ? m : m > 0;
+}
+
+/* Of the buckets from the top: the one in which the goal is reached, or the last that holds anything. */
+static uint32_t tni_sample_bucket(const double *amount, uint32_t buckets, double goal, double *sum)
+{
+    uint32_t b, last = buckets;
+    for (b = buckets; b-- > 0;) {
+        if (amount[b] == 0) continue;
+        if (last < buckets) *sum += amount[last];
+        last = b;
+        if (*sum + amount[b] >= goal) break;
+    }
+    return last < buckets ? last : 0;
+}
+
+/* The fewest of the kept logits, largest first, that reach the goal. */
+static tni_cut tni_sample_cut(const tni_draw *d, bool mass, double goal)
+{
+    static const unsigned shift[] = {21, 10, 0};
+    double   amount[2048], sum = 0;
+    tni_cut  cut;
+    uint32_t known = 0, buckets;
+    int64_t  i;
+    int      pass;
+    for (pass = 0; pass < 3; pass++) {
+        unsigned above = pass == 0 ? 32 : shift[pass - 1];
+        buckets = 1u << (above - shift[pass]);
+        memset(amount, 0, sizeof amount);
+        for (i = 0; i < d->n; i++) {
+            uint32_t key = tni_sample_key(d->logits[i]);
+            if (pass > 0 && key >> above != known >> above) continue;
+            amount[key >> shift[pass] & (buckets - 1)] += tni_sample_amount(d, i, mass);
+        }
+        known |= tni_sample_bucket(amount, buckets, goal, &sum) << shift[pass];
+    }
+    cut.key = known;
+    cut.last = d->n;
+    for (i = 0; i < d->n && cut.last == d->n; i++) {
+        if (tni_sample_key(d->logits[i]) != known) continue;
+        sum += tni_sample_amount(d, i, mass);
+        if (sum >= goal) cut.last = i;
+    }
+    return cut;
+}
+
+static double tni_sample_sum(const tni_draw *d)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < d->n; i++) sum += tni_sample_mass(d, i);
+    return sum;
+}
+
+/* The first of the largest; -1 where a logit is NaN or +inf, or there is none above -inf. */
+static int64_t tni_sample_best(const float *logits, int64_t n)
+{
+    int64_t i, best = 0;
+    for (i = 0; i < n; i++) {
+        if (!((double)logits[i] < HUGE_VAL)) return -1;
+        if (logits[i] > logits[best]) best = i;
+    }
+    return n > 0 && (double)logits[best] > -HUGE_VAL ? best : -1;
+}
+
+int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u)
+{
+    tni_draw d;
+    int64_t  i, best = logits ? tni_sample_best(logits, n) : -1, chosen;
+    double   goal, sum;
+    if (best < 0 || !(temperature >= 0 && temperature < HUGE_VAL) || top_k < 0 || !(top_p >= 0 && top_p <= 1)
+        || !(u >= 0 && u < 1)) return -1;
+    if (temperature == 0 || top_k == 1) return best;
+    memset(&d, 0, sizeof d);
+    d.logits = logits;
+    d.n = n;
+    d.largest = (double)logits[best];
+    d.temperature = temperature;
+    d.cut.last = n;
+    if (top_k > 0 && top_k < n) d.cut = tni_sample_cut(&d, false, (double)top_k);
+    if (top_p > 0 && top_p < 1) d.cut = tni_sample_cut(&d, true, top_p * tni_sample_sum(&d));
+    goal = u * tni_sample_sum(&d);
+    for (i = 0, sum = 0, chosen = best; i < n && sum <= goal; i++) {
+        double mass = tni_sample_mass(&d, i);
+        sum += mass;
+        if (mass > 0) chosen = i;
+    }
+    return chosen;
+}
+
+/* ---- config.json --------------------------------------------------------------------
+   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others mean.
+   A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+
+typedef struct tni_word { const char *word; int value; } tni_word;          /* ends with {NULL, 0} */
+
+typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
+typedef struct tni_key {
+    const char     *name;
+    tni_key_kind    kind;
+    bool            required;
+    size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
+    double          low, high;          /* what it may be */
+    const tni_word *words;
+} tni_key;
+
+#define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
+#define TNI_INT(name, required, field, low)  {name, TNI_KEY_INT, required, TNI_FIELD(field), low, 2147483646.0, NULL}
+#define TNI_NUMBER(name, field, low)         {name, TNI_KEY_REAL, false, TNI_FIELD(field), low, 1e30, NULL}
+#define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL}
+#define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
+#define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
+
+static const tni_word tni_mlp_words[] = {
+    {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
+    {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
+    {"swiglu", TN_MLP_SWIGLU}, {"gelu-tanh", TN_MLP_GELU_TANH}, {NULL, 0}
+};
+static const tni_word tni_attn_words[] = {
+    {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
+    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential-plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
+};
+static const tni_word tni_form_words[] = {
+    {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
+};
+static const tni_word tni_row_words[] = {
+    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN}, {"sum", TN_ROW_SUM},
+    {NULL, 0}
+};
+static const tni_word tni_position_words[] = {
+    {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
+};
+static const tni_word tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_word tni_place_words[] = {
+    {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
+};
+static const tni_word tni_init_words[] = {
+    {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
+    {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
+};
+
+static const tni_key tni_config_keys[] = {
+    TNI_INT("n_vocab", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1), TNI_INT("d_hidden", false, hidden, 1),
+    TNI_CHOICE("mlp", mlp, tni_mlp_words), TNI_INT("mlp_order", false, order, 0), TNI_FLAG("mlp_bias", mlp_bias),
+    TNI_FLAG("mlp_out_bias", mlp_out_bias), TNI_FLAG("no_projection", no_projection),
+    TNI_CHOICE("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
+    TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INT("window", false, window, 0),
+    TNI_FLAG("not_causal", not_causal), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
+    TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
+    TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
+    TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
+    TNI_NUMBER("rope_base", rope_base, 0), TNI_CHOICE("norm", norm, tni_norm_words),
+    TNI_CHOICE("norm_place", place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_gain),
+    TNI_FLAG("no_norm_bias", no_norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
+    TNI_NUMBER("attn_scale", attn_scale, -1), TNI_NUMBER("mlp_scale", mlp_scale, -1), TNI_FLAG("x0_residual", x0_residual),
+    TNI_FLAG("value_residual", value_residual), TNI_FLAG("tied", tied), TNI_NUMBER("softcap", softcap, 0),
+    TNI_CHOICE("init", init, tni_init_words), TNI_NUMBER("init_std", init_std, 0), TNI_NUMBER("embed_std", embed_std, 0),
+    TNI_FLAG("zero_out", zero_out), TNI_FLAG("zero_head", zero_head)
+};
+
+/* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
+static const tni_word tni_gpt2_acts[] = {
+    {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
+    {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
+    {NULL, 0}
+};
+static const tni_word tni_llama_acts[] = {
+    {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
+    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
+};
+static const tni_key tni_gpt2_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_positions", true, context, 1), TNI_INT("n_embd", true, dim, 1), TNI_INT("n_inner", false, hidden, 1),
+    TNI_CHOICE("activation_function", mlp, tni_gpt2_acts), TNI_NUMBER("layer_norm_epsilon", norm_eps, 0),
+    TNI_FLAG("tie_word_embeddings", tied), TNI_MUST("scale_attn_weights", true),
+    TNI_MUST("scale_attn_by_inverse_layer_idx", false), TNI_MUST("add_cross_attention", false)
+};
+static const tni_key tni_llama_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
+    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1),
+    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
+    TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_FLAG("tie_word_embeddings", tied), TNI_FLAG("attention_bias", attn_bias),
+    TNI_FLAG("mlp_bias", mlp_bias)
+};
+#define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
+
+typedef enum tni_json_kind { TNI_JSON_STRING, TNI_JSON_NUMBER, TNI_JSON_TRUE, TNI_JSON_FALSE, TNI_JSON_NULL, TNI_JSON_NESTED }
+    tni_json_kind;
+typedef struct tni_pair {
+    const char   *key;                  /* first: sorted and searched by it */
+    tni_json_kind kind;
+    const char   *string;
+    double        number;
+    uint64_t      at;                   /* of the value, in the file */
+} tni_pair;
+
+typedef struct tni_config {
+    tni_reader file;
+    char      *text;
+    size_t     bytes;
+    tni_list   pairs;
+} tni_config;
+
+#define TNI_CONFIG_MOST 1048576u
+
+/* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
+static bool tni_json_skip(tni_scan *s)
+{
+    int64_t     depth = 0;
+    const char *string;
+    do {
+        char c;
+        tni_scan_space(s);
+        if (s->at == s->bytes) return tni_scan_fail(s, "a list or an object without an end");
+        c = s->text[s->at];
+        if (c == '"') {
+            if (!tni_scan_string(s, &string)) return false;
+            continue;
+        }
+        if (c == '[' || c == '{') depth++;
+        if (c == ']' || c == '}') depth--;
+        s->at++;
+    } while (depth > 0);
+    return true;
+}
+
+static bool tni_json_number(tni_scan *s, double *out)
+{
+    char   c = s->at < s->bytes ? s->text[s->at] : 0;
+    size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
+    if (used == 0 || !(fabs(*out) < HUGE_VAL)) return tni_scan_fail(s, "no value");
+    s->at += used;
+    return true;
+}
+
+static bool tni_json_value(tni_scan *s, tni_pair *p)
+{
+    tni_scan_space(s);
+    p->at = s->start + s->at;
+    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    p->kind = TNI_JSON_STRING;
+    if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
+    p->kind = TNI_JSON_NESTED;
+    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_json_skip(s);
+    p->kind = TNI_JSON_TRUE;
+    if (tni_scan_word(s, "true")) return true;
+    p->kind = TNI_JSON_FALSE;
+    if (tni_scan_word(s, "false")) return true;
+    p->kind = TNI_JSON_NULL;
+    if (tni_scan_word(s, "null")) return true;
+    p->kind = TNI_JSON_NUMBER;
+    return tni_json_number(s, &p->number);
+}
+
+static bool tni_config_pair(tni_scan *s, tni_config *c)
+{
+    tni_pair *p = (tni_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
+    if (!p) { s->status = TN_ERR_MEMORY; return false; }
+    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_json_value(s, p);
+}
+
+static bool tni_config_parse(tni_scan *s, tni_config *c)
+{
+    if (!tni_scan_expect(s, '{')) return false;
+    if (!tni_scan_take(s, '}')) {
+        do if (!tni_config_pair(s, c)) return false; while (tni_scan_take(s, ','));
+        if (!tni_scan_expect(s, '}')) return false;
+    }
+    tni_scan_space(s);
+    return s->at == s->bytes || tni_scan_fail(s, "text after the last '}'");
+}
+
+static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *source)
+{
+    tni_scan  scan;
+    tn_status s;
+    memset(c, 0, sizeof *c);
+    c->pairs.each = sizeof(tni_pair);
+    if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
+    if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
+    c->bytes = (size_t)c->file.bytes;
+    if (!(c->text = (char *)tni_alloc(ctx, c->bytes, "config"))) return TN_ERR_MEMORY;
+    if ((s = tni_reader_get(&c->file, 0, c->text, c->bytes)) != TN_OK) return s;
+    memset(&scan, 0, sizeof scan);
+    scan.file = &c->file;
+    scan.text = c->text;
+    scan.bytes = c->bytes;
+    return tni_config_parse(&scan, c) ? TN_OK : scan.status;
+}
+
+static void tni_config_close(tni_config *c)
+{
+    tni_reader_close(&c->file);
+    tni_free(c->file.ctx, c->text, c->bytes);
+    tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
+}
+
+static const tni_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_pair *)tni_list_at(&c->pairs, i); }
+
+static const tni_pair *tni_config_find(const tni_config *c, const char *key)
+{
+    size_t i;
+    for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
+    return NULL;
+}
+
+static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
+{
+    size_t i;
+    for (i = 0; i < n; i++) if (strcmp(keys[i].name, name) == 0) return &keys[i];
+    return NULL;
+}
+
+/* An enum may have any size. */
+static int tni_word_get(const void *at, size_t bytes)
+{
+    uint64_t v = 0;
+    if (bytes == 1) { uint8_t b; memcpy(&b, at, 1); v = b; }
+    else if (bytes == 2) { uint16_t b; memcpy(&b, at, 2); v = b; }
+    else { uint32_t b; memcpy(&b, at, 4); v = b; }
+    return (int)v;
+}
+
+static void tni_word_set(void *at, size_t bytes, int value)
+{
+    const uint8_t  one = (uint8_t)value;
+    const uint16_t two = (uint16_t)value;
+    const uint32_t four = (uint32_t)value;
+    memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
+}
+
+static tn_status tni_pair_fail(const tni_config *c, const tni_pair *p, const tni_key *k, const char *must)
+{
+    char got[40];
+    switch (p->kind) {
+    case TNI_JSON_NUMBER: tni_format_double(got, p->number, 15); break;
+    case TNI_JSON_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
+    default: tni_print(got, sizeof got, "%s", p->kind == TNI_JSON_TRUE ? "true" : p->kind == TNI_JSON_FALSE ? "false"
+                       : p->kind == TNI_JSON_NULL ? "null" : "a list or an object");
+    }
+    return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
+}
+
+static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+{
+    char       must[80];
+    const bool integer = k->kind == TNI_KEY_INT;
+    int64_t    n;
+    if (p->kind == TNI_JSON_NUMBER && p->number >= k->low && p->number <= k->high && (!integer || p->number == floor(p->number))) {
+        n = integer ? (int64_t)p->number : 0;
+        if (integer) memcpy(at, &n, sizeof n);
+        else memcpy(at, &p->number, sizeof p->number);
+        return TN_OK;
+    }
+    tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
+              integer ? "2147483646" : "1e30");
+    return tni_pair_fail(c, p, k, must);
+}
+
+static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+{
+    const tni_word *w;
+    char            must[160];
+    size_t          used = 0;
+    for (w = k->words; w->word; w++) {
+        if (p->kind == TNI_JSON_STRING && strcmp(p->string, w->word) == 0) {
+            tni_word_set(at, k->bytes, w->value);
+            return TN_OK;
+        }
+        used += tni_print(must + used, sizeof must - used, "%s%s", w == k->words ? "" : w[1].word ? ", " : " or ", w->word);
+    }
+    return tni_pair_fail(c, p, k, must);
+}
+
+static tn_status tni_pair_take(const tni_config *c, const tni_pair *p, const tni_key *k, tn_transformer_desc *d)
+{
+    char      *at = (char *)d + k->offset;
+    const bool yes = p->kind == TNI_JSON_TRUE;
+    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
+    if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
+    if (!yes && p->kind != TNI_JSON_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
+        return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+    if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    return TN_OK;
+}
+
+/* All pairs into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_t n, bool own, tn_transformer_desc *d)
+{
+    tn_status s = TN_OK;
+    size_t    i;
+    for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
+        const tni_pair *p = tni_config_at(c, i);
+        const tni_key  *k = tni_key_find(keys, n, p->key);
+        if (tni_config_find(c, p->key) != p)
+            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
+        if (own && !k && strcmp(p->key, "model_type") != 0)
+            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
+        if (k && (own || p->kind != TNI_JSON_NULL)) s = tni_pair_take(c, p, k, d);
+    }
+    for (i = 0; i < n && s == TN_OK; i++)
+        if (keys[i].required && !tni_config_find(c, keys[i].name))
+            s = tni_reader_fail(&c->file, TN_ERR_FORMAT, c->bytes, "%s is missing", keys[i].name);
+    return s;
+}
+
+static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
+{
+    d->mlp = TN_MLP_GELU_TANH;
+    d->norm = TN_NORM_LAYER;
+    d->positions = TN_POSITIONS_LEARNED;
+    d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
+    return tni_config_take(c, TNI_KEYS(tni_gpt2_keys), false, d);
+}
+
+static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
+{
+    const tni_pair *scaling = tni_config_find(c, "rope_scaling");
+    tn_status       s;
+    d->mlp = TN_MLP_SWIGLU;
+    d->norm_eps = 1e-6;
+    s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
+    if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
+        s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+    d->d_v = d->d_qk;                                       /* head_dim is both */
+    d->attn_out_bias = d->attn_bias;
+    d->mlp_out_bias = d->mlp_bias;
+    return s;
+}
+
+static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
+{
+    const tni_pair *type = tni_config_find(c, "model_type");
+    const char     *name = type && type->kind == TNI_JSON_STRING ? type->string : "";
+    memset(d, 0, sizeof *d);
+    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
+    return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
+                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
+}
+
+tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
+{
+    tni_config          c;
+    tn_transformer_desc d;
+    tn_status           s;
+    if (!ctx) return TN_ERR_ARG;
+    if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
+    s = tni_config_open(&c, ctx, &source);
+    if (s == TN_OK) s = tni_config_any(&c, &d);
+    tni_config_close(&c);
+    return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
+}
+
+/* With the fewest digits that give the same double again. */
+static void tni_text_shortest(tni_text *t, double v)
+{
+    char   number[32];
+    double again = 0;
+    int    digits, n = 0;
+    for (digits = 1; digits <= 17; digits++) {
+        n = tni_format_double(number, v, digits);
+        if (tni_parse_double(number, (size_t)n, &again) == (size_t)n && again == v) break;
+    }
+    tni_text_add(t, number, (size_t)n);
+}
+
+static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
+{
+    const char     *at = (const char *)d + k->offset;
+    const tni_word *w;
+    int64_t         n;
+    double          v;
+    bool            yes;
+    tni_text_json(t, k->name);
+    tni_text_string(t, ": ");
+    switch (k->kind) {
+    case TNI_KEY_INT:  memcpy(&n, at, sizeof n); tni_text_signed(t, n); break;
+    case TNI_KEY_REAL: memcpy(&v, at, sizeof v); tni_text_shortest(t, v); break;
+    case TNI_KEY_WORD:
+        for (w = k->words; w->word && w->value != tni_word_get(at, k->bytes); w++) {}
+        tni_text_json(t, w->word);
+        break;
+    default: memcpy(&yes, at, sizeof yes); tni_text_string(t, yes ? "true" : "false");
+    }
+}
+
+static bool tni_config_same(const tn_transformer_desc *a, const tn_transformer_desc *b)
+{
+    size_t i;
+    for (i = 0; i < sizeof tni_config_keys / sizeof *tni_config_keys; i++) {
+        const tni_key *k = &tni_config_keys[i];
+        if (memcmp((const char *)a + k->offset, (const char *)b + k->offset, k->bytes) != 0) return false;
+    }
+    return true;
+}
+
+tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink)
+{
+    tn_transformer_desc d;
+    tni_writer          w;
+    tni_text            t;
+    char                line[128];
+    size_t              i, n = sizeof tni_config_keys / sizeof *tni_config_keys;
+    tn_status           s;
+    if (!ctx) return TN_ERR_ARG;
+    if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK) return s;
+    tni_writer_open(&w, ctx, &sink);
+    for (i = 0; i <= n; i++) {
+        t.dst = line; t.room = sizeof line; t.length = 0;
+        tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");
+        if (i > 0) tni_text_key(&t, &tni_config_keys[i - 1], &d);
+        if (i == n) tni_text_string(&t, "\n}\n");
+        tni_put(&w, line, t.length);
+    }
+    return tni_writer_close(&w);
+}
+
+/* ---- names ------------------------------------------------------------------------- */
+
+/* How names spell the kinds of attention. */
+static const char *const tni_attention_names[] = {"", "sqrd", "bilinear", "diff", "plaindiff"};
+
+/* Reads `word` at *s. */
+static bool tni_name_word(const char **s, const char *word)
+{
+    size_t n = strlen(word);
+    if (strncmp(*s, word, n) != 0) return false;
+    *s += n;
+    return true;
+}
+
+/* Reads a number without leading zeros, from 1 to 999999, and `behind` it. */
+static bool tni_name_number(const char **s, const char *behind, int64_t *out)
+{
+    const char *first = *s;
+    for (*out = 0; **s >= '0' && **s <= '9' && *s - first < 6; (*s)++) *out = *out * 10 + (**s - '0');
+    return *s > first && *first != '0' && tni_name_word(s, behind);
+}
+
+/* "bilinear-", "gelu-tanh-": the longest kind that fits. */
+static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
+{
+    size_t k, n, longest = 0;
+    for (k = 0; k < TNI_MLP_KINDS; k++) {
+        n = strlen(tni_mlp_kinds[k].name);
+        if (n <= longest || strncmp(*s, tni_mlp_kinds[k].name, n) != 0 || (*s)[n] != '-') continue;
+        longest = n;
+        *kind = (tn_mlp_kind)k;
+    }
+    *s += longest > 0 ? longest + 1 : 0;
+    return longest > 0;
+}
+
+static void tni_name_attention(const char **s, tn_attention_kind *kind)
+{
+    size_t k;
+    for (k = 1; k < sizeof tni_attention_names / sizeof *tni_attention_names; k++) {
+        const char *at = *s;
+        if (!tni_name_word(&at, tni_attention_names[k]) || !tni_name_word(&at, "-attn-")) continue;
+        *kind = (tn_attention_kind)k;
+        *s = at;
+        return;
+    }
+}
+
+static void tni_desc_gpt2_name(tn_transformer_desc *d)
+{
+    d->vocab = 50304;
+    d->context = 1024;
+    d->hidden = 4 * d->dim;
+    d->mlp_out_bias = d->no_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->zero_out = true;
+    d->softcap = 30;
+    d->init = TN_INIT_UNIFORM;
+}
+
+static void tni_desc_stories_name(tn_transformer_desc *d, int64_t layers, int64_t dim)
+{
+    memset(d, 0, sizeof *d);
+    d->layers = layers;
+    d->dim = dim;
+    d->heads = dim / 64;
+    d->vocab = 4096;
+    d->context = 256;
+    d->hidden = 4 * dim;
+    d->no_gain = true;
+    d->norm_eps = 1e-8;
+    d->attn_scale = TN_SCALE_DEPTH;
+    d->init = TN_INIT_UNIFORM;
+}
+
+tn_status tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc)
+{
+    tn_transformer_desc d;
+    const char         *s = name, *want = "gpt2-MLP-12l-6h-768embd or TinyStories-2-512";
+    int64_t             layers, dim;
+    memset(&d, 0, sizeof d);
+    if (!name || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: the %s is NULL", name ? "desc" : "name");
+    if (tni_name_word(&s, "TinyStories-")) {
+        if (!tni_name_number(&s, "-", &layers) || !tni_name_number(&s, "", &dim) || *s)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not layers and width at %s, as in TinyStories-2-512",
+                            tni_quote(name).s, tni_quote(s).s);
+        if (dim % 64 != 0)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: width %lld is no multiple of 64, the size of a head",
+                            tni_quote(name).s, (long long)dim);
+        tni_desc_stories_name(&d, layers, dim);
+    } else {
+        if (!tni_name_word(&s, "gpt2-"))
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is not like %s", tni_quote(name).s, want);
+        if (!tni_name_mlp(&s, &d.mlp))
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s, tni_quote(s).s);
+        tni_name_attention(&s, &d.attention);
+        if (!tni_name_number(&s, "l-", &d.layers) || !tni_name_number(&s, "h-", &d.heads)
+            || !tni_name_number(&s, "embd", &d.dim) || *s)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not what ends like 12l-6h-768embd at %s",
+                            tni_quote(name).s, tni_quote(s).s);
+        tni_desc_gpt2_name(&d);
+    }
+    return tn_transformer_check(ctx, &d, desc);
+}
+
+int64_t tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes)
+{
+    tn_transformer_desc d, stories;
+    const char         *attention;
+    if (tn_transformer_check(NULL, desc, &d) != TN_OK) return -1;
+    tni_desc_stories_name(&stories, d.layers, d.dim);
+    if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && tni_config_same(&d, &stories))
+        return (int64_t)tni_print(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
+    attention = tni_attention_names[d.attention];
+    return (int64_t)tni_print(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tni_mlp_kinds[d.mlp].name, attention,
+                              attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);
+}
+
+/* ---- weights of others -------------------------------------------------------------- */
+
+const tn_name_map *tn_name_map_gpt2(int64_t *count)
+{
+#define TNI_MAP(file, param, transpose, fp, fps, p, ps) \
+    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS}
+    static const tn_name_map map[] = {
+        TNI_MAP("wte.weight", "embed.w", false, 0, 0, 0, 0),
+        TNI_MAP("wpe.weight", "position.w", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_1.weight", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_1.bias", "blocks.{l}.norm1.bias", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 0, 3, 0, 2),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 1, 3, 1, 2),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.v", true, 2, 3, 0, 0),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 0, 3, 0, 2),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 1, 3, 1, 2),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.v_b", false, 2, 3, 0, 0),
+        TNI_MAP("h.{l}.attn.c_proj.weight", "blocks.{l}.attn.o", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.attn.c_proj.bias", "blocks.{l}.attn.o_b", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_2.weight", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_2.bias", "blocks.{l}.norm2.bias", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_fc.weight", "blocks.{l}.mlp.w", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_fc.bias", "blocks.{l}.mlp.b", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_proj.weight", "blocks.{l}.mlp.p", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_proj.bias", "blocks.{l}.mlp.pb", false, 0, 0, 0, 0),
+        TNI_MAP("ln_f.weight", "norm.gain", false, 0, 0, 0, 0),
+        TNI_MAP("ln_f.bias", "norm.bias", false, 0, 0, 0, 0),
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+#undef TNI_MAP
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+const tn_name_map *tn_name_map_llama(int64_t *count)
+{
+#define TNI_MAP(file, param, p, ps, kv) \
+    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS}
+    static const tn_name_map map[] = {
+        TNI_MAP("embed_tokens.weight", "embed.w", 0, 0, false),
+        TNI_MAP("layers.{l}.input_layernorm.weight", "blocks.{l}.norm1.gain", 0, 0, false),
+        TNI_MAP("layers.{l}.self_attn.q_proj.weight", "blocks.{l}.attn.qk", 0, 2, false),
+        TNI_MAP("layers.{l}.self_attn.k_proj.weight", "blocks.{l}.attn.qk", 1, 2, true),
+        TNI_MAP("layers.{l}.self_attn.v_proj.weight", "blocks.{l}.attn.v", 0, 0, true),
+        TNI_MAP("layers.{l}.self_attn.o_proj.weight", "blocks.{l}.attn.o", 0, 0, false),
+        TNI_MAP("layers.{l}.self_attn.q_proj.bias", "blocks.{l}.attn.qk_b", 0, 2, false),
+        TNI_MAP("layers.{l}.self_attn.k_proj.bias", "blocks.{l}.attn.qk_b", 1, 2, true),
+        TNI_MAP("layers.{l}.self_attn.v_proj.bias", "blocks.{l}.attn.v_b", 0, 0, true),
+        TNI_MAP("layers.{l}.self_attn.o_proj.bias", "blocks.{l}.attn.o_b", 0, 0, false),
+        TNI_MAP("layers.{l}.post_attention_layernorm.weight", "blocks.{l}.norm2.gain", 0, 0, false),
+        TNI_MAP("layers.{l}.mlp.gate_proj.weight", "blocks.{l}.mlp.w", 0, 2, false),
+        TNI_MAP("layers.{l}.mlp.up_proj.weight", "blocks.{l}.mlp.w", 1, 2, false),
+        TNI_MAP("layers.{l}.mlp.gate_proj.bias", "blocks.{l}.mlp.b", 0, 2, false),
+        TNI_MAP("layers.{l}.mlp.up_proj.bias", "blocks.{l}.mlp.b", 1, 2, false),
+        TNI_MAP("layers.{l}.mlp.down_proj.weight", "blocks.{l}.mlp.p", 0, 0, false),
+        TNI_MAP("layers.{l}.mlp.down_proj.bias", "blocks.{l}.mlp.pb", 0, 0, false),
+        TNI_MAP("norm.weight", "norm.gain", 0, 0, false),
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+#undef TNI_MAP
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+/* What a reading knows: for each parameter its coming value, and how many of its numbers are there. */
+typedef struct tni_mapped {
+    tn_safetensors       *file;
+    tn_params            *params;
+    const tn_transformer *model;
+    char                  prefix[256];  /* of the model's names: "" or "NAME." */
+    tn_tensor           **value;
+    int64_t              *got;
+    bool                 *used;         /* the file's tensors, in its order */
+} tni_mapped;
+
+/* `pattern` up to `end`, with {l} replaced, into out. false: it is too long. */
+static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
+{
+    tni_text t;
+    size_t   i;
+    t.dst = out->s; t.room = sizeof out->s; t.length = 0;
+    tni_text_string(&t, prefix);
+    for (i = 0; i < n; i++) {
+        if (n - i >= 3 && memcmp(pattern + i, "{l}", 3) == 0) {
+            tni_text_signed(&t, l);
+            i += 2;
+        } else tni_text_add(&t, pattern + i, 1);
+    }
+    return t.length < t.room;
+}
+
+/* The first of the alternatives that the file has; *name is the first alternative's where there is none. */
+static const tn_safetensors_entry *tni_mapped_entry(const tni_mapped *m, const char *file, int64_t l, tni_part *name)
+{
+    const char *at = file;
+    tni_part    other;
+    for (;; at++) {
+        const tn_safetensors_entry *e;
+        size_t n = strcspn(at, "|");
+        if (tni_pattern_fill(&other, "", at, n, l) && (e = tn_safetensors_find(m->file, other.s)) != NULL) {
+            *name = other;
+            return e;
+        }
+        if (at == file) *name = other;
+        at += n;
+        if (!*at) return NULL;
+    }
+}
+
+/* A run of rows of a matrix, or of a vector as a column. */
+typedef struct tni_slab { int64_t first, rows, columns; } tni_slab;
+
+static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
+                                       const tn_param *p)
+{
+    char parts[2][40];
+    int  k, of[2], which[2];
+    of[0] = line->file_parts; of[1] = line->parts;
+    which[0] = line->file_part; which[1] = line->part;
+    for (k = 0; k < 2; k++) {
+        parts[k][0] = 0;
+        if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
+    }
+    return tni_fail(m->file->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", m->file->file.name.s, parts[0],
+                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name, TNI_SHAPE(p->value));
+}
+
+/* Which rows a line means in a matrix of so many. */
+static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part, int parts)
+{
+    if (parts < 0 || part < 0 || (parts > 0 && (part >= parts || rows % parts != 0)) || (parts == 0 && part != 0)) return false;
+    r->rows = parts > 0 ? rows / parts : rows;
+    r->first = part * r->rows;
+    r->columns = columns;
+    return true;
+}
+
+/* Row i of a parameter's part is which row of the file's? */
+static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, int64_t file_rows, int64_t heads)
+{
+    int64_t each = heads > 0 ? rows / heads : rows, half = each / 2, head = i / (each > 0 ? each : 1), k = i - head * each;
+    if (line->kv && file_rows < rows) head = head * file_rows / rows;
+    if (line->rows == TN_HEAD_ROWS_SWAPPED && k < 2 * half) k = k < half ? k + half : k - half;
+    if (line->rows == TN_HEAD_ROWS_PAIRS && k < 2 * half) k = k < half ? 2 * k : 2 * (k - half) + 1;
+    return head * each + k;
+}
+
+/* The rows of the file's matrix `from`, of `all` rows, to those of the parameter. */
+static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
+                                const tn_name_map *line, int64_t heads)
+{
+    tn_ctx   *ctx = value->ctx;
+    tn_tensor view = *value;
+    double   *host = tni_room_f64(ctx, to.rows, to.columns, "weights");
+    int64_t   i, k;
+    tn_status s;
+    if (!host) return TN_ERR_MEMORY;
+    for (i = 0; i < to.rows; i++) {
+        int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
+        for (k = 0; k < to.columns; k++)
+            host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
+    }
+    view.rank = 1;
+    view.shape[0] = to.rows * to.columns;
+    view.strides[0] = 1;
+    view.data = (char *)value->data + (size_t)(to.first * to.columns) * tni_dtype_size(value->dtype);
+    s = tn_write(&view, TN_F64, host, view.shape[0]);
+    tni_free_f64(ctx, host, to.rows, to.columns);
+    return s;
+}
+
+/* Do these rows of the file give those of the parameter? Fewer do where heads share keys and values. */
+static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to, int64_t heads)
+{
+    int64_t each = to.rows / heads;
+    if (from.columns != to.columns || from.rows < 1) return false;
+    if (from.rows == to.rows) return (!line->kv && line->rows == TN_HEAD_ROWS) || to.rows % heads == 0;
+    return line->kv && to.rows % heads == 0 && each > 0 && from.rows % each == 0 && to.rows % from.rows == 0;
+}
+
+/* One tensor of the file, or a part of it, into one parameter. */
+static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e, int64_t i)
+{
+    const tn_param *p = tn_params_at(m->params, i);
+    const tn_tensor *v = p->value;
+    const int64_t   heads = m->model->desc.heads;
+    tn_ctx         *ctx = m->file->file.ctx;
+    tn_tensor      *t = NULL;
+    const bool      vector = e->rank == 1;
+    const int64_t   columns = vector ? 1 : v->shape[v->rank - 1], count = tn_tensor_count(v);
+    tni_slab        from, to;
+    double         *host;
+    int64_t         all, n;
+    tn_status       s;
+    if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
+    all = e->shape[line->transpose && !vector];
+    if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
+        || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts) || !tni_mapped_fits(line, from, to, heads))
+        return tni_mapped_shape_fail(m, line, name, e, p);
+    if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
+    n = tn_tensor_count(t);
+    host = tni_room_f64(ctx, n, 1, "weights");
+    s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
+    tn_tensor_destroy(t);
+    if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
+    tni_free_f64(ctx, host, n, 1);
+    m->got[i] += to.rows * to.columns;
+    return s;
+}
+
+static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
+{
+    tn_ctx                     *ctx = m->file->file.ctx;
+    const tn_safetensors_entry *e;
+    const tn_param             *p;
+    tni_part                    param, name;
+    int64_t                     i;
+    if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s is too long", tni_quote(line->param).s);
+    e = tni_mapped_entry(m, line->file, l, &name);
+    p = tn_params_find(m->params, param.s);
+    for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
+    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it comes under its first name */
+    if (!p && !e) return TN_OK;
+    if (!p)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s would be parameter %s, which the model has not",
+                        m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
+    if (!e)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: it has no tensor %s for parameter %s %s", m->file->file.name.s,
+                        tni_quote(name.s).s, p->name, TNI_SHAPE(p->value));
+    for (i = 0; tn_params_at(m->params, i) != p; i++) {}
+    return tni_mapped_take(m, line, name.s, e, i);
+}
+
+/* Is everything there? Parameters that are not the model's own are left as they are. */
+static tn_status tni_mapped_whole(const tni_mapped *m)
+{
+    tn_ctx *ctx = m->file->file.ctx;
+    int64_t i, left = 0, first = 0;
+    char    text[256];
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *p = tn_params_at(m->params, i);
+        if (strncmp(p->name, m->prefix, strlen(m->prefix)) != 0 || m->got[i] == tn_tensor_count(p->value)) continue;
+        return tni_fail(ctx, TN_ERR_ARG, "name map: it gives %lld of the %lld numbers of parameter %s", (long long)m->got[i],
+                        (long long)tn_tensor_count(p->value), p->name);
+    }
+    for (i = tn_safetensors_count(m->file); i-- > 0;) {
+        if (m->used[i]) continue;
+        left++;
+        first = i;
+    }
+    if (left == 0) return TN_OK;
+    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the map, %s the first", m->file->file.name.s,
+              (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
+    tni_say(&ctx->desc, TN_LOG_WARN, text);
+    return TN_OK;
+}
+
+static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t lines)
+{
+    tn_ctx   *ctx = m->file->file.ctx;
+    tn_status s = TN_OK;
+    int64_t   k, l;
+    size_t    widest = 0;
+    void     *host;
+    for (k = 0; k < lines && s == TN_OK; k++) {
+        if (!map[k].file || !map[k].param)
+            return tni_fail(ctx, TN_ERR_ARG, "name map: line %lld has a name that is NULL", (long long)k);
+        for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
+            s = tni_mapped_line(m, &map[k], l);
+    }
+    if (s == TN_OK) s = tni_mapped_whole(m);
+    for (k = 0; k < tn_params_count(m->params); k++)
+        if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
+    if (s != TN_OK) return s;
+    if (!(host = tni_alloc(ctx, widest, "weights"))) return TN_ERR_MEMORY;
+    s = tni_params_set(m->params, m->value, host);
+    tni_free(ctx, host, widest);
+    return s;
+}
+
+/* "NAME." of the parameter NAME.embed.w. */
+static bool tni_mapped_prefix(tni_mapped *m)
+{
+    int64_t i;
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *p = tn_params_at(m->params, i);
+        size_t          n = strlen(p->name), part = strlen("embed.w");
+        if (p->value != m->model->embed.w || n < part || n - part >= sizeof m->prefix) continue;
+        memcpy(m->prefix, p->name, n - part);
+        return true;
+    }
+    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model is not of these parameters");
+    return false;
+}
+
+tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source, const tn_name_map *map,
+                                     int64_t lines)
+{
+    tn_ctx    *ctx = tn_params_ctx(params);
+    tni_mapped m;
+    size_t     n, tensors, values, counts;
+    char      *room = NULL;
+    int64_t    i;
+    tn_status  s;
+    if (!ctx) return TN_ERR_ARG;
+    if (!model || !model->blocks || !map || lines < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map || lines < 0 ? "no lines" : "the model is NULL or not made");
+    memset(&m, 0, sizeof m);
+    m.params = params;
+    m.model = model;
+    if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
+    if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
+    n = (size_t)tn_params_count(params);
+    tensors = (size_t)tn_safetensors_count(m.file);
+    counts = n * sizeof *m.got;
+    values = n * sizeof *m.value;
+    room = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
+    if (room) {
+        memset(room, 0, counts + values + tensors);
+        m.got = (int64_t *)(void *)room;
+        m.value = (tn_tensor **)(void *)(room + counts);
+        m.used = (bool *)(void *)(room + counts + values);
+        s = tni_mapped_all(&m, map, lines);
+        for (i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
+        tni_free(ctx, room, counts + values + tensors);
+    } else s = TN_ERR_MEMORY;
+    tn_safetensors_close(m.file);
+    return s;
+}
+
+#undef TNI_FIELD
+#undef TNI_INT
+#undef TNI_NUMBER
+#undef TNI_FLAG
+#undef TNI_CHOICE
+#undef TNI_MUST
+#undef TNI_KEYS
+#undef TNI_CONFIG_MOST
 
 /* ======================================================================
    >>image-impl matrices and curves as pixels
