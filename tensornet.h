@@ -20237,7 +20237,7 @@ static bool tni_config_value(tni_scan *s, tni_config_pair *p)
     return tni_config_number(s, &p->number);
 }
 
-static bool tni_config_pair(tni_scan *s, tni_config *c)
+static bool tni_config_read_pair(tni_scan *s, tni_config *c)
 {
     tni_config_pair *p = (tni_config_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
     if (!p) { s->status = TN_ERR_MEMORY; return false; }
@@ -20248,7 +20248,7 @@ static bool tni_config_parse(tni_scan *s, tni_config *c)
 {
     if (!tni_scan_expect(s, '{')) return false;
     if (!tni_scan_take(s, '}')) {
-        do if (!tni_config_pair(s, c)) return false; while (tni_scan_take(s, ','));
+        do if (!tni_config_read_pair(s, c)) return false; while (tni_scan_take(s, ','));
         if (!tni_scan_expect(s, '}')) return false;
     }
     tni_scan_space(s);
