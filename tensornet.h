@@ -47,6 +47,8 @@
        >>operator tn_cp: fold, split, eigen        >>operator-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
+       >>text     tokenizers, token shards         >>text-impl
+       >>models   transformer, config.json, names  >>models-impl
        >>image    matrices, curves as pictures     >>image-impl
 
    MACROS, defined before the include; none of them changes a struct
@@ -667,7 +669,8 @@ TN_API tn_status  tn_params_tie(tn_params *params, const char *name, const char 
    another dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
 TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
 /* In a copied struct of layers, of `bytes` bytes: every pointer to the value of a parameter of `from` becomes the one to
-   the parameter of the same name in `to`. Returns how many there were; nothing is changed and -1 returned where `to`
+   the parameter of the same name in `to`. A model's array of blocks, which `from` owns, is copied to one that `to` owns,
+   and the pointer to it follows. Returns how many parameters there were; nothing is changed and -1 returned where `to`
    lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
@@ -725,7 +728,8 @@ TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *
 typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* P ((W x + b) (x) (V x + c)) + p: a third-order tensor */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
-    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU           /* two: act(W x) (x) V x */
+    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) (x) V x */
+    TN_MLP_GELU_TANH            /* one: GELU's approximation by tanh, as GPT-2 has it; made of several passes */
 } tn_mlp_kind;
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
@@ -1214,6 +1218,263 @@ TN_API tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale);
 #ifndef TN_NO_STDIO
 TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
 #endif
+
+/* ======================================================================
+   >>text     tokens of text: WordPiece, bytes, shards
+   A tokenizer turns UTF-8 into ids and back. Two kinds: bytes, which needs no vocabulary, and WordPiece as Hugging Face's
+   tokenizers does it for the published TinyStories models: NFD, accents stripped, lower-case; punctuation and digits
+   stand alone; then the longest piece that the vocabulary has, and so on, inner pieces written with ## before them.
+   A word with a part that no piece begins, or of more than 100 letters, is one [UNK]. Unicode 14 throughout (Hugging Face mixes
+   versions 8 to 15, so characters that came after Unicode 8 may fall otherwise there).
+   A tokenizer is read-only once it is made: several threads may use one, as long as no call fails.
+   ====================================================================== */
+
+typedef struct tn_tokenizer tn_tokenizer;
+
+/* 258 ids: each byte is its own, then [BOS] and [EOS]. Their names are <0x00> ... <0xFF>. NULL: no memory. */
+TN_API tn_tokenizer *tn_tokenizer_bytes(tn_ctx *ctx);
+/* A tokenizer.json of the kind above, else an error that names what is not of it. Ids must be 0 ... n-1, each once.
+   post_processor: none, or one special token before the text; pairs of texts are not encoded. Owned: freed by _destroy or with
+   the context. Writing what was read gives what Hugging Face would, byte for byte (but its template of pairs is the usual
+   one). A bytes tokenizer has no file: TN_ERR_ARG. */
+TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
+TN_API tn_status     tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink);
+#ifndef TN_NO_STDIO
+TN_API tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path);
+TN_API tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path);
+#endif
+TN_API void          tn_tokenizer_destroy(tn_tokenizer *t);
+
+/* A vocabulary from a text, as Hugging Face's WordPiece trainer makes it: [UNK] [BOS] [EOS], the letters, the letters inside
+   words; then again and again the pair of neighbours that is most frequent becomes a piece. Letters stand in the order of
+   their code points and of equally frequent pairs the one with the lower ids goes first: so a text has one vocabulary.
+   It is smaller than `vocab` where no pair is left. TN_ERR_ARG where the letters alone are more, TN_ERR_DATA for a text
+   without words. Words of more than 100 letters, and U+0000, are left out. */
+typedef struct tn_tokenizer_desc {
+    int64_t     min_count;              /* of a pair that becomes a piece; 0: 2                                          */
+    int64_t     letters;                /* how many letters at most, the most frequent ones; 0: all                      */
+    const char *separator;              /* what stands between two texts and is part of none, "<|endoftext|>"; or NULL   */
+} tn_tokenizer_desc;
+TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *desc);
+
+TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);                       /* ids are 0 ... count-1; NULL: 0       */
+TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);           /* "##ing"; NULL: no such id            */
+TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* -1: no such token                    */
+TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                         /* what tn_encode puts first; -1: none  */
+TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                         /* [EOS]; -1: none                      */
+TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                         /* -1: none, every text has its ids     */
+TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);
+
+/* The bytes [begin,end) of the text behind an id, stripped marks with the letter before them. An [UNK] can so be charged
+   for what it hides. Nothing ([0,0)) is behind the [BOS] in front. The parts of a Hangul syllable share its bytes. */
+typedef struct tn_span { size_t begin, end; } tn_span;
+
+/* The ids of a UTF-8 text. Returns how many there are; only the first `room` are written, so (NULL, 0) counts. -1: error.
+   Names of added tokens in the text ("[EOS]") become their ids. Where the text is no UTF-8 it reads U+FFFD. spans: room for
+   `room`, or NULL. */
+TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room, tn_span *spans);
+/* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an id
+   is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again where
+   they came from tn_encode ([BOS] and [EOS] apart, which print nothing; what follows them begins a line).
+   Spaces: inner pieces, digits and what - _ / ' join are joined to what stands before them; none before closing signs and . , ! ? ; : %,
+   none after opening ones; quotation marks open and close in turn; one everywhere else. */
+TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
+
+/* Where the first sign of a damaged encoding is, a byte's number, or -1: bytes that are no UTF-8, U+FFFD, C1 controls, and
+   UTF-8 that was taken for Windows-1252 or Latin-1 and encoded again, also if it was lower-cased after that: an a with a
+   circumflex and a euro sign where a quotation mark was, an A with a tilde and a copyright sign for an e with an acute. */
+TN_API int64_t tn_mojibake(const char *text, size_t bytes);
+
+/* ---- token shards, the format of llm.c ---------------------------------------
+   256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic 20240801,
+   version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are checked
+   against `vocab` as they are read. NULL or a status on error. */
+typedef struct tn_shard tn_shard;
+TN_API tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab);
+TN_API void      tn_shard_close(tn_shard *shard);
+TN_API int64_t   tn_shard_count(const tn_shard *shard);
+TN_API tn_status tn_shard_read(const tn_shard *shard, int64_t first, int64_t n, int32_t *ids);
+/* 16 bits an id where `vocab` fits them, else 32. */
+TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab);
+
+/* ======================================================================
+   >>models   transformers: blocks of attention and MLP, from one desc
+       x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   docs/guide.md the keys of config.json.
+   ====================================================================== */
+
+typedef enum tn_positions {
+    TN_POSITIONS_ROPE = 0,      /* queries and keys are turned. Su et al. 2021                   */
+    TN_POSITIONS_LEARNED,       /* a table of `context` rows is added to the embedding           */
+    TN_POSITIONS_NONE
+} tn_positions;
+
+typedef enum tn_norm_place {
+    TN_NORM_PRE = 0,            /* x + f(norm(x)), and one norm before the unembedding           */
+    TN_NORM_POST,               /* norm(x + f(x))                                                */
+    TN_NORM_SANDWICH            /* x + norm(f(norm(x))), and one norm before the unembedding. Ding et al. 2021 */
+} tn_norm_place;
+
+#define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): what 2 layers branches add then has the variance of one */
+
+typedef struct tn_transformer_desc {
+    int64_t vocab, layers, dim, heads; /* required                                                              */
+    int64_t context;            /* required: tokens it is trained on; a limit with learned positions only       */
+    /* the MLP */
+    tn_mlp_kind mlp;
+    int64_t order;              /* encoders of TN_MLP_BILINEAR (a tn_product); 0: 2                             */
+    int64_t hidden;             /* 0: 4 dim with one encoder; with k of them 8 dim/(k+1), which are as many
+                                   parameters, rounded to the nearest multiple of 8                             */
+    bool    mlp_bias, mlp_out_bias;
+    bool    no_projection;      /* of the MLP: hidden is dim                                                    */
+    /* attention: as in tn_attention_desc */
+    tn_attention_kind attention;
+    tn_attend_form    form;
+    int64_t d_qk, d_v;
+    int64_t window;
+    bool    not_causal;
+    bool    qk_norm, head_norm;
+    tn_row_scale row;
+    int64_t row_length;         /* 0: context                                                                   */
+    double  score_scale, lambda_init;
+    bool    attn_bias, attn_out_bias;
+    tn_positions positions;
+    double  rope_base;          /* 0: 10000                                                                     */
+    /* norms */
+    tn_norm_kind  norm;
+    tn_norm_place place;
+    bool    no_norm;            /* no norms at all (but those inside attention)                                 */
+    bool    no_gain, no_norm_bias;
+    bool    embed_norm;         /* another one after the embedding                                              */
+    double  norm_eps;           /* 0: 1e-5                                                                      */
+    /* the residual stream */
+    double  attn_scale, mlp_scale; /* factors of what a branch adds; 0: 1; or TN_SCALE_DEPTH                    */
+    bool    x0_residual;        /* a block begins with x = l0 x + l1 x0, x0 the embedding, l learned from (1,0)  */
+    bool    value_residual;     /* v = m0 v + m1 (v of the first block), m learned; both as in modded-nanoGPT   */
+    /* the end */
+    bool    tied;               /* U = E                                                                        */
+    double  softcap;            /* logits c tanh(z/c); 0: z                                                     */
+    /* How it starts. 0: GPT-2's rule (Radford et al. 2019): normal, std 0.02; matrices that write to the residual stream
+       0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in, embeddings are normal, std 1. */
+    tn_init_rule init;
+    double  init_std;           /* replaces the rule's scale                                                    */
+    double  embed_std;          /* of embedding and positions; 0: as above                                      */
+    bool    zero_out;           /* matrices that write to the residual stream are 0                             */
+    bool    zero_head;          /* U is 0                                                                       */
+} tn_transformer_desc;
+
+typedef struct tn_transformer_block {
+    tn_norm      norm1, norm2;          /* of attention, of the MLP      NAME.blocks.0.norm1.gain                */
+    tn_norm      norm1_out, norm2_out;  /* of a sandwich                 NAME.blocks.0.norm1_out.gain            */
+    tn_attention attn;                  /*                               NAME.blocks.0.attn.qk                   */
+    tn_mlp       mlp;                   /*                               NAME.blocks.0.mlp.w                     */
+    tn_product   product;               /* instead of mlp with an order  NAME.blocks.0.mlp.w                     */
+    tn_tensor   *lambdas;               /* [2] or NULL                   NAME.blocks.0.lambdas                   */
+} tn_transformer_block;
+
+/* To copy one to a clone of its parameters: tn_params_rebind. */
+typedef struct tn_transformer {
+    tn_transformer_desc   desc;         /* with its defaults filled in                                           */
+    tn_embedding          embed;        /* [vocab,dim]                   NAME.embed.w                            */
+    tn_tensor            *position;     /* [context,dim] or NULL         NAME.position.w                         */
+    tn_norm               embed_norm, norm; /*                           NAME.embed_norm.gain, NAME.norm.gain    */
+    tn_linear             head;         /* [vocab,dim]                   NAME.head.w, tied: another name of embed.w */
+    tn_transformer_block *blocks;       /* [layers], owned by the tn_params                                      */
+} tn_transformer;
+
+/* Parameters go to `params` under "NAME." (NULL or "": no prefix). What does not fit is TN_ERR_SHAPE or TN_ERR_ARG. */
+TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, tn_transformer *model,
+                                      const tn_transformer_desc *desc);
+/* ids I32 [B,T] -> logits [B,T,vocab]; an id outside the vocabulary is an error at the next sync. */
+TN_API tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+/* ids [B,T] -> what the unembedding reads, [B,T,dim]; and from there to logits. forward is one after the other. */
+TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
+/* The mean cross-entropy [] of targets I32 [B,T], in nats a token. */
+TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
+
+/* What decoding remembers of `batch` texts, up to `length` tokens each. Causal models only. Owned: freed by _destroy or with
+   the context. */
+typedef struct tn_transformer_cache tn_transformer_cache;
+TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *model, int64_t batch,
+                                                         int64_t length);
+TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
+TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
+TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+/* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
+   over the whole. Not while recording. After a failed call the cache wants a reset. */
+TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
+                                        tn_transformer_cache *cache);
+
+/* Draws an id from softmax(logits/temperature) over the top_k largest (0: all; of equals the first), and of these the
+   fewest that hold top_p of the mass together (0 or 1: all; Holtzman et al. 2020). temperature 0: the largest, the first of
+   equals. u in [0,1) is the caller's random number: equal u, equal id. -1 where n < 1, a number is out of its range, a
+   logit is NaN or +inf, or all are -inf. No memory is asked for. */
+TN_API int64_t    tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u);
+
+/* What a desc costs, without a model. A multiply-add is two flops; norms, RoPE, activations and adds are not counted.
+   Numbers are per token, the mean over a text of T; all 0 where the desc is none (tn_transformer_check says why). */
+typedef struct tn_transformer_cost {
+    int64_t params;             /* numbers to learn, tied ones once                                            */
+    int64_t table;              /* of them: embedding and positions, which are looked up, not multiplied by    */
+    double  weights;            /* flops of products with weights, the unembedding included                    */
+    double  scores;             /* flops of queries with keys and of patterns with values: in the quadratic
+                                   form, but for desc.form TN_ATTEND_LINEAR, where states are read and added to */
+    double  forward, training;  /* weights + scores; three times that: a backward pass takes two more          */
+} tn_transformer_cost;
+TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
+TN_API int64_t    tn_transformer_params(const tn_transformer_desc *desc);              /* .params  */
+TN_API double     tn_transformer_flops(const tn_transformer_desc *desc, int64_t T);    /* .forward */
+/* The desc with its defaults in *out (may be NULL, and may be desc), or what is wrong with it. */
+TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
+
+/* ---- names -----------------------------------------------------------------
+       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu-tanh
+       gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without: softmax
+       TinyStories-2-512           2 layers, dim 512
+   The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,
+   context 1024, hidden 4 dim, a bias on the MLP's output, RMSNorm without gain, also after the embedding and on queries
+   and keys, x0 and value residuals, soft-cap 30, output projections from 0, PyTorch's init. The second follow
+   github.com/tdooms/bilinear-decomposition: vocabulary 4096, context 256, bilinear of hidden 4 dim, heads of 64, RMSNorm
+   without gain (eps 1e-8), attention times 1/sqrt(2 layers), PyTorch's init. */
+TN_API tn_status  tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc);
+/* A TinyStories name where the desc is exactly what that says, else the gpt2 name of its shape, which tells no more than
+   what stands in it. Returns the length it would need without the final zero, as snprintf does; -1 if the desc is none. */
+TN_API int64_t    tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes);
+
+/* ---- config.json ------------------------------------------------------------
+   Written with every key of docs/guide.md, defaults filled in. Read: these keys, the required ones there, none unknown, none
+   twice, all in range; or, where "model_type" is "gpt2" or "llama", Hugging Face's, of which the ones that change what
+   is computed are understood or refused, and others ignored. On error *desc stays as it was. */
+TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
+TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source);
+
+/* ---- weights of others -------------------------------------------------------
+   A line of a map says where a part of a parameter stands in a file. Matrices are [out,in] here; rows of a vector are its
+   numbers. {l} is a block's number; a line without it holds once. */
+typedef enum tn_head_rows {
+    TN_HEAD_ROWS = 0,           /* as they are                                                                  */
+    TN_HEAD_ROWS_SWAPPED,       /* the halves of each head change places: RoPE that turns the other way         */
+    TN_HEAD_ROWS_PAIRS          /* rows 2k and 2k+1 of a head become k and k + d/2: RoPE that turns neighbours  */
+} tn_head_rows;
+typedef struct tn_name_map {
+    const char  *file;          /* "transformer.h.{l}.attn.c_attn.weight|h.{l}.attn.c_attn.weight": the first there is */
+    const char  *param;         /* "blocks.{l}.attn.qk"                                                         */
+    bool         transpose;     /* the file has [in,out]                                                        */
+    int          file_part, file_parts; /* of so many equal runs of rows in the file, this one; 0, 0: all       */
+    int          part, parts;   /* the same of the parameter                                                    */
+    bool         kv;            /* rows of heads, of which the file may have fewer: each is repeated (grouped queries) */
+    tn_head_rows rows;
+} tn_name_map;
+TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* Hugging Face's GPT-2: Conv1D's [in,out], c_attn */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* and its Llama                                   */
+/* Reads a safetensors file through a map. All of the model's parameters are set, or none (unless a device fails halfway):
+   a parameter that nothing in the map and the file gives, a shape that does not fit, and a tensor of the map that the
+   file has but the model lacks (a bias, say) are errors. Other tensors in the file are left alone, which the log says. */
+TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
+                                             const tn_name_map *map, int64_t lines);
 
 /* ======================================================================
    >>image    matrices and curves as pixels
@@ -2128,6 +2389,8 @@ typedef struct tni_cpu {
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
+    char        *room;                  /* larger scratch, see tni_cpu_room */
+    size_t       room_bytes;
     double       part[TNI_CPU_PARTS];
     int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
     void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
@@ -2171,6 +2434,7 @@ static void tni_cpu_close(void *state)
     if (!cpu) return;
     mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
+    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
     mem.release(cpu, sizeof *cpu, mem.user);
 }
 
@@ -2482,6 +2746,110 @@ static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
     return true;
 }
 #endif
+
+/* ---- embed, see >>op-embed ---- */
+static void tni_embed_task(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_call  *c = p->call;
+    const int32_t  *ids = (const int32_t *)c->in[1].data;
+    const size_t    row = (size_t)c->out[0].shape[1] * tni_dtype_size(c->out[0].dtype);
+    int64_t         r;
+    (void)worker;
+    for (r = tni_pass_begin(p, task); r < tni_pass_end(p, task); r++) {
+        char *to = (char *)c->out[0].data + (size_t)r * row;
+        if (ids[r] >= 0 && ids[r] < c->in[0].shape[0]) memcpy(to, (const char *)c->in[0].data + (size_t)ids[r] * row, row);
+        else memset(to, 0, row);
+    }
+}
+
+static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
+{
+    const int32_t *ids = (const int32_t *)c->in[1].data;
+    int64_t        r, R = c->out[0].shape[0];
+    tni_pass       p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_pass_run(&p, R, c->out[0].shape[1], INT64_MAX, tni_embed_task);
+    for (r = 0; r < R; r++)
+        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], 0);
+    return TN_OK;
+}
+
+/* ---- attention: what the passes of all levels know of a call, see >>op-attention ------------------------------------
+   The keys [low,high) of this call that query i sees, and how many there are with the past. */
+typedef struct tni_seen { int64_t low, high, n; } tni_seen;
+
+static tni_seen tni_attend_seen(const tn_call *c, int64_t i);
+static double   tni_attend_row_scale(const tn_call *c, int64_t n);
+static bool     tni_attend_sums(const tn_call *c);
+static int64_t  tni_attend_features(int64_t kind, int64_t d);
+static int64_t  tni_attend_before(const tn_call *c, int64_t i);
+
+enum {
+    TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
+    TNI_ATTEND_PARTS = 4,               /* of the keys, where few heads go backwards; of the columns of v in the linear form */
+    TNI_ATTEND_FEW   = 8,               /* heads that are few */
+    TNI_ATTEND_SLAB  = 256              /* features that are multiplied out at a time */
+};
+
+typedef struct tni_attention {
+    tni_cpu       *cpu;
+    const tn_call *call;
+    char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
+    size_t         each;
+    char          *partial;             /* dq of every part */
+    int64_t        heads, all_heads;    /* of one item of the batch, of all */
+    int64_t        sets, d, dv, queries, keys;
+    int64_t        side, blocks;        /* queries of a block, how many blocks */
+    int64_t        parts, columns;      /* parts of the keys, or of v's columns, `columns` each */
+    bool           softmax, squared, sums;
+    bool           local;               /* a block's own keys only: the state has those before */
+} tni_attention;
+
+/* Scratch that lasts from one kernel to the next; it grows where a larger one is wanted. NULL: no memory. */
+static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+{
+    if (bytes <= cpu->room_bytes) return cpu->room;
+    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    cpu->room = (char *)tni_cpu_alloc(cpu, bytes);
+    cpu->room_bytes = cpu->room ? bytes : 0;
+    return cpu->room;
+}
+
+/* Room for `numbers` of `size` bytes for every worker, and for `shared` more. */
+static bool tni_attention_room(tni_attention *t, double numbers, double shared, size_t size)
+{
+    const double each = (numbers + 64) * (double)size, all = each * t->cpu->pool.threads + (shared + 16) * (double)size;
+    if (!(all < (double)(PTRDIFF_MAX / 2))) return false;
+    t->each = ((size_t)each + 63) / 64 * 64;
+    t->room = tni_cpu_room(t->cpu, t->each * (size_t)t->cpu->pool.threads + (size_t)shared * size);
+    t->partial = t->room ? t->room + t->each * (size_t)t->cpu->pool.threads : NULL;
+    return t->room != NULL;
+}
+
+static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
+{
+    tni_attention t;
+    memset(&t, 0, sizeof t);
+    t.cpu = cpu;
+    t.call = c;
+    t.queries = c->in[0].shape[1];
+    t.keys = c->in[2].shape[1];
+    t.heads = c->in[2].shape[2];
+    t.all_heads = c->in[2].shape[0] * t.heads;
+    t.d = c->in[0].shape[3];
+    t.dv = c->in[2].shape[3];
+    t.sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
+    t.softmax = c->i[0] == TN_ATTEND_SOFTMAX;
+    t.squared = c->i[0] == TN_ATTEND_SQUARED;
+    t.sums = tni_attend_sums(c);
+    t.side = side;
+    t.blocks = tni_ceil_div(t.queries, side);
+    t.parts = 1;
+    t.columns = t.dv;
+    return t;
+}
 
 /* ---- the passes: each level in float, then in double ------------------------------ */
 #if TNI_X86
@@ -5008,6 +5376,1041 @@ static const tni_algebra TNI_T(algebra) = {
 };
 #endif /* double */
 
+/* ---- attention, see >>op-attention ----------------------------------------------------------------------------------
+   A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
+   Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
+   read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
+   as if it had been packed. Of the tiles on the diagonal only the parts that somebody sees are multiplied.
+   Forwards a task is a block of queries, which it alone writes. Backwards it is a head; of few heads it is a part of the
+   keys, every so many tiles, and the parts of dq are added up in their order. Dao et al. 2022 */
+#if TNI_MR == 14
+#define TNI_SIDE 112                    /* rows and columns of tiles, both without a rest */
+#else
+#define TNI_SIDE 96
+#endif
+#define TNI_WIDE  ((TNI_MR + TNI_W - 1) / TNI_W * TNI_W)
+#define TNI_WHOLE(n) (((n) + TNI_W - 1) / TNI_W * TNI_W)
+#define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
+
+/* c[m,n] = a b, or += that; n is whole vectors. Panel p of b, two vectors wide, begins at b + p panel. */
+TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
+                                    int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
+{
+    const int64_t high = tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
+    TNI_T(tile)   t;
+    int64_t       i, j;
+    t.depth = depth;
+    t.a_row = a_row;
+    t.a_col = a_col;
+    t.b_row = b_row;
+    t.c_row = c_row;
+    t.from_row = add ? c_row : 0;
+    t.last = TNI_W;
+    for (j = 0; j < n; j += TNI_NR)
+        for (i = 0; i < m; i += high) {
+            t.a = a + i * a_row;
+            t.b = b + j;
+            t.c = c + i * c_row + j;
+            t.from = add ? t.c : TNI_T(zeros);
+            TNI_T(gemm_rows)((int)tni_min(high, m - i), n - j > TNI_W, &t);
+        }
+}
+
+/* y[n] = factor x[n], then zeros up to `width` */
+TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W)
+        TNI_STORE(y + i, TNI_LOAD(x + i, TNI_T(lanes)(n - i)) * by, TNI_T(lanes)(width - i));
+    for (; i < width; i += TNI_W) TNI_STORE(y + i, TNI_SET(0), TNI_T(lanes)(width - i));
+}
+
+/* y[n] += factor x[n] */
+TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
+}
+
+#if TNI_BITS == 32
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
+#else
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
+{
+    double lane[TNI_W];
+    int    i;
+    TNI_STORE(lane, x, TNI_W);
+    for (i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
+    return TNI_LOAD(lane, TNI_W);
+}
+#endif
+#if TNI_BITS == 64 && (TNI_LEVEL == 0 || TNI_LEVEL == 3)
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
+{
+    double x[TNI_W], y[TNI_W];
+    int    i;
+    TNI_STORE(x, a, TNI_W);
+    TNI_STORE(y, b, TNI_W);
+    for (i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
+    return TNI_LOAD(x, TNI_W);
+}
+#else
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
+#endif
+
+/* Rows in memory: how they lie, and, where they do so badly, room for a copy of TNI_ATTEND_KEYS of them. */
+typedef struct TNI_T(lines) { TNI_REAL *copy, *at; int64_t row, width; } TNI_T(lines);
+
+/* A block of queries at work. */
+typedef struct TNI_T(attend) {
+    const tni_attention *t;
+    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n), in whole vectors */
+    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys that each one sees */
+    int64_t     j0, j1;                                 /* keys in work */
+    int64_t     first, width, padded;                   /* columns of v, those with a one behind them, in whole vectors */
+    int64_t     padded_d;
+    bool        one;
+    TNI_REAL   *q[2], *q_rows[2];                       /* [d,TNI_SIDE], scaled; [n,padded_d] */
+    TNI_REAL   *u, *u_rows;                             /* the same of u, see >>op-attention */
+    TNI_REAL   *s[2], *p;                               /* [TNI_ATTEND_KEYS,TNI_SIDE] */
+    TNI_REAL   *top, *sum, *factor;                     /* [TNI_SIDE]; backwards w and l */
+    TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
+    TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
+    TNI_T(lines) k[2], v;
+} TNI_T(attend);
+
+TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_REAL **room, int64_t numbers)
+{
+    TNI_REAL *p = *room;
+    *room += (numbers + 15) / 16 * 16;
+    return p;
+}
+
+/* Rows that lie 1 KiB apart, or nearly so, share few sets of the cache. */
+TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
+{
+    return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
+}
+
+/* What attend_open takes, at most */
+TNI_FAST double TNI_T(attend_numbers)(const tni_attention *t, bool backward)
+{
+    const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
+    double       n = TNI_SIDE * (sets * d + v) + TNI_ATTEND_KEYS * ((sets + 1) * TNI_SIDE + sets * d + v) + 4 * TNI_SIDE + 256;
+    if (backward) n += TNI_SIDE * (2 * sets * d + 2 * v) + (TNI_MR + 1) * (d + v);
+    return n;
+}
+
+TNI_FAST TNI_REAL *TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64_t head, int worker, int64_t first,
+                                      int64_t end, bool one, bool backward)
+{
+    TNI_REAL *room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    int64_t   set;
+    memset(w, 0, sizeof *w);
+    w->t = t;
+    w->b = head / t->heads;
+    w->h = head % t->heads;
+    w->first = first;
+    w->width = end - first + one;
+    w->one = one;
+    w->padded = TNI_WHOLE(w->width);
+    w->padded_d = TNI_WHOLE(t->d);
+    for (set = 0; set < t->sets; set++) {
+        w->q[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
+        w->s[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * TNI_SIDE);
+        w->k[set].width = TNI_T(attend_apart)(w->padded_d);
+        w->k[set].copy = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * w->k[set].width);
+        if (backward) w->q_rows[set] = TNI_T(attend_take)(&room, TNI_SIDE * w->padded_d);
+    }
+    w->v.width = TNI_T(attend_apart)(w->padded);
+    w->v.copy = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * w->v.width);
+    w->top = TNI_T(attend_take)(&room, TNI_SIDE);
+    w->sum = TNI_T(attend_take)(&room, TNI_SIDE);
+    w->factor = TNI_T(attend_take)(&room, TNI_SIDE);
+    w->out = TNI_T(attend_take)(&room, TNI_SIDE * (backward ? t->sets * w->padded_d : w->padded));
+    if (!backward) return room;
+    w->u = TNI_T(attend_take)(&room, w->padded * TNI_SIDE);
+    w->u_rows = TNI_T(attend_take)(&room, TNI_SIDE * w->padded);
+    w->p = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * TNI_SIDE);
+    w->tile = TNI_T(attend_take)(&room, TNI_MR * tni_max(w->padded, w->padded_d));
+    return room;
+}
+
+/* x[n] scaled in rows -> [d,TNI_SIDE], zeros behind the last */
+TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *rows, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+{
+    int64_t i;
+    TNI_T(panel)(to, TNI_SIDE, rows, row, 1, (int)n, d);
+    for (i = 0; scale != 1 && i < d * TNI_SIDE; i += TNI_W) TNI_STORE(to + i, TNI_LOAD(to + i, TNI_W) * TNI_SET(scale), TNI_W);
+}
+
+/* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
+TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const int64_t        before = t->local ? tni_attend_before(c, i0) : 0;
+    int64_t              i, set;
+    w->i0 = i0;
+    w->n = tni_min(TNI_SIDE, t->queries - i0);
+    w->lanes = TNI_WHOLE(w->n);
+    for (i = 0; i < w->lanes; i++) {
+        const tni_seen seen = tni_attend_seen(c, i0 + tni_min(i, w->n - 1));
+        w->low[i] = tni_max(seen.low, before);
+        w->high[i] = tni_max(seen.high, w->low[i]);
+    }
+    for (set = 0; set < t->sets; set++) {
+        const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, i0, w->h + set * t->heads);
+        TNI_T(attend_turn)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
+        for (i = 0; w->q_rows[set] && i < w->n; i++)
+            TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d, (TNI_REAL)c->f[0]);
+    }
+}
+
+/* Rows [j0,j1) of x, `n` numbers each; `whole`: vectors are read to their ends. one: with a one behind each. */
+TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole, bool one)
+{
+    int64_t i;
+    l->at = x;
+    l->row = stride;
+    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 1024 != 0) return;
+    l->at = l->copy;
+    l->row = l->width;
+    for (i = 0; i < rows; i++) {
+        TNI_T(attend_copy)(l->copy + i * l->width, x + i * stride, n, TNI_WHOLE(n + one), 1);
+        if (one) l->copy[i * l->width + n] = 1;
+    }
+}
+
+/* Keys [j0,j1) go to work; `whole` as above. */
+TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool whole_k, bool whole_v)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *k = &t->call->in[1], *v = &t->call->in[2];
+    int64_t              set;
+    w->j0 = j0;
+    w->j1 = j1;
+    for (set = 0; set < t->sets; set++)
+        TNI_T(attend_lines)(&w->k[set], TNI_ROW(k, w->b, j0, w->h + set * t->heads), k->strides[1], j1 - j0, t->d, whole_k, false);
+    TNI_T(attend_lines)(&w->v, TNI_ROW(v, w->b, j0, w->h) + w->first, v->strides[1], j1 - j0, w->width - w->one, whole_v, w->one);
+}
+
+/* s[key][query] = x[key] . y[query] where a panel of queries sees somebody; y [depth,TNI_SIDE] */
+TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y, TNI_REAL *s)
+{
+    int64_t a;
+    for (a = 0; a < w->lanes; a += TNI_NR) {
+        const int64_t end = tni_min(a + TNI_NR, w->lanes);
+        const int64_t from = tni_max(w->low[a], w->j0), to = tni_min(w->high[end - 1], w->j1);
+        if (from < to)
+            TNI_T(attend_product)(false, to - from, end - a, depth, x->at + (from - w->j0) * x->row, x->row, 1,
+                                  y + a, TNI_SIDE, s + (from - w->j0) * TNI_SIDE + a, TNI_SIDE);
+    }
+}
+
+/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), and of them those that all see, [all,end). */
+typedef struct TNI_T(span) { int64_t from, to, all, end; } TNI_T(span);
+
+TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
+{
+    const int64_t  last = a + TNI_W - 1;
+    TNI_T(span)    r;
+    r.from = tni_max(w->low[a], w->j0) - w->j0;
+    r.to = tni_max(tni_min(w->high[last], w->j1) - w->j0, r.from);
+    r.all = tni_min(tni_max(w->low[last] - w->j0, r.from), r.to);
+    r.end = tni_max(tni_min(w->high[a] - w->j0, r.to), r.all);
+    return r;
+}
+
+/* Scores of unseen keys = value, in the rows that are in work */
+TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s, TNI_REAL value)
+{
+    int64_t j, i;
+    for (j = r->from; j < r->to; j++) {
+        if (j == r->all && r->end > j) j = r->end;
+        if (j == r->to) break;
+        for (i = a; i < a + TNI_W; i++)
+            if (j + w->j0 < w->low[i] || j + w->j0 >= w->high[i]) s[j * TNI_SIDE + i] = value;
+    }
+}
+
+/* The same of what is to be multiplied: zeros, also in the rows where nothing was worked out. */
+TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s)
+{
+    const TNI_V zero = TNI_SET(0);
+    int64_t     j;
+    TNI_T(attend_mask)(w, r, a, s, 0);
+    for (j = 0; j < r->from; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+    for (j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+}
+
+#define TNI_NONE ((TNI_REAL)(TNI_BITS == 32 ? -3e38 : -1e308))      /* no score so far */
+
+/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink */
+TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
+{
+    int64_t a, j;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        TNI_REAL         *s = w->s[0] + a;
+        TNI_V             old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
+        TNI_T(attend_mask)(w, &r, a, w->s[0], TNI_NONE);
+        for (j = r.from; j + 1 < r.to; j += 2) {
+            top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
+            other = TNI_T(attend_max)(other, TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W));
+        }
+        if (j < r.to) top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
+        top = TNI_T(attend_max)(top, other);
+        for (j = r.from; j + 1 < r.to; j += 2) {
+            TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
+            TNI_V e1 = TNI_T(attend_exp)(TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W) - top);
+            TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
+            TNI_STORE(s + (j + 1) * TNI_SIDE, e1, TNI_W);
+            sum = sum + e0;
+            more = more + e1;
+        }
+        if (j < r.to) {
+            TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
+            TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
+            sum = sum + e0;
+        }
+        TNI_T(attend_clear)(w, &r, a, w->s[0]);
+        old = TNI_T(attend_exp)(old - top);
+        TNI_STORE(w->factor + a, old, TNI_W);
+        TNI_STORE(w->top + a, top, TNI_W);
+        TNI_STORE(w->sum + a, TNI_FMA(TNI_LOAD(w->sum + a, TNI_W), old, sum + more), TNI_W);
+    }
+}
+
+/* The product of both scores, and its running sum */
+TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
+{
+    const TNI_REAL *other = w->s[w->t->sets - 1];
+    int64_t         a, j;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        TNI_REAL         *s = w->s[0] + a;
+        TNI_V             sum = TNI_LOAD(w->sum + a, TNI_W);
+        for (j = r.from; j < r.to; j++)
+            TNI_STORE(s + j * TNI_SIDE, TNI_LOAD(s + j * TNI_SIDE, TNI_W) * TNI_LOAD(other + a + j * TNI_SIDE, TNI_W), TNI_W);
+        TNI_T(attend_clear)(w, &r, a, w->s[0]);
+        for (j = r.from; w->t->sums && j < r.to; j++) sum = sum + TNI_LOAD(s + j * TNI_SIDE, TNI_W);
+        TNI_STORE(w->sum + a, sum, TNI_W);
+    }
+}
+
+/* to[query] += sum over the keys in work of p[key][query] x[key]: the tiles of queries, each with the keys that it sees */
+TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width, TNI_REAL *to)
+{
+    int64_t i;
+    for (i = 0; i < w->n; i += TNI_MR) {
+        const int64_t rows = tni_min(TNI_MR, w->n - i);
+        const int64_t from = tni_max(w->low[i], w->j0) - w->j0, end = tni_min(w->high[i + rows - 1], w->j1) - w->j0;
+        if (from < end)
+            TNI_T(attend_product)(true, rows, width, end - from, p + from * TNI_SIDE + i, 1, TNI_SIDE, x->at + from * x->row,
+                                  x->row, to + i * width, width);
+    }
+}
+
+/* Rows j of y += sum over queries of p[key][query] x[query], x [n,padded] */
+TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_REAL *x, int64_t padded, TNI_REAL *y,
+                                    int64_t stride, int64_t width)
+{
+    const bool direct = width == padded;
+    int64_t    j, i = 0, end = 0, r;
+    for (j = w->j0; j < w->j1; j += TNI_MR, y += TNI_MR * stride) {
+        const int64_t rows = tni_min(TNI_MR, w->j1 - j);
+        while (i < w->n && w->high[i] <= j) i++;
+        while (end < w->n && w->low[end] < j + rows) end++;
+        if (i >= end) continue;
+        TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded, padded,
+                              direct ? y : w->tile, direct ? stride : padded);
+        for (r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
+    }
+}
+
+/* out[query] = sum_j P_ij v_j without the query's own factor. */
+TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const int64_t        end = w->high[w->n - 1];
+    int64_t              j, i, set;
+    for (i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_NONE;
+    memset(w->sum, 0, sizeof *w->sum * TNI_SIDE);
+    memset(w->out, 0, sizeof *w->out * (size_t)(w->n * w->padded));
+    for (j = w->low[0]; j < end; j += TNI_ATTEND_KEYS) {
+        TNI_T(attend_keys)(w, j, tni_min(j + TNI_ATTEND_KEYS, end), false, true);
+        for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+        if (t->softmax) TNI_T(attend_softmax)(w);
+        else TNI_T(attend_square)(w);
+        for (i = 0; t->softmax && j > w->low[0] && i < w->n; i++)
+            if (w->factor[i] != 1)
+                TNI_T(attend_copy)(w->out + i * w->padded, w->out + i * w->padded, w->padded, w->padded, w->factor[i]);
+        TNI_T(attend_to_queries)(w, w->s[0], &w->v, w->padded, w->out);
+    }
+}
+
+/* Its columns of o = c_i out, and the row's statistics. */
+TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    TNI_REAL            *stat = (TNI_REAL *)c->out[1].data;
+    int64_t              i;
+    for (i = 0; i < w->n; i++) {
+        const TNI_REAL *out = w->out + i * w->padded;
+        const int64_t   seen = tni_attend_seen(c, w->i0 + i).n, width = w->width - w->one;
+        const bool      none = seen == 0 || (t->softmax && w->top[i] == TNI_NONE);
+        TNI_REAL       *o = TNI_ROW(&c->out[0], w->b, w->i0 + i, w->h) + w->first;
+        double          sum = w->one ? (double)out[width] : (double)w->sum[i];
+        if (t->sums) sum += c->f[3];
+        if (none) memset(o, 0, sizeof *o * (size_t)width);
+        else TNI_T(attend_copy)(o, out, width, width, (TNI_REAL)(t->softmax ? tni_attend_row_scale(c, seen) / sum
+                                                                : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
+        if (stat && w->first == 0)
+            stat[(w->b * t->heads + w->h) * t->queries + w->i0 + i] =
+                (TNI_REAL)(!t->softmax ? sum : none ? -HUGE_VAL : (double)w->top[i] + log(sum));
+    }
+}
+
+/* Task: a block of queries of one head, the long ones first. */
+TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    TNI_T(attend)        w;
+    TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
+    TNI_T(attend_queries)(&w, (t->blocks - 1 - task % t->blocks) * TNI_SIDE);
+    TNI_T(attend_block)(&w);
+    TNI_T(attend_finish)(&w);
+}
+
+TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
+    return TN_OK;
+}
+
+/* u and w of the block's queries, see >>op-attention: u in rows and turned. With `one`, w stands behind u. */
+TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const TNI_REAL      *stat = c->in[4].data ? (const TNI_REAL *)c->in[4].data + (w->b * t->heads + w->h) * t->queries + w->i0 : NULL;
+    int64_t              i, e;
+    for (i = 0; i < TNI_SIDE; i++) w->top[i] = w->sum[i] = 0;
+    for (i = 0; i < w->n; i++) {
+        const TNI_REAL *dout = TNI_ROW(&c->in[5], w->b, w->i0 + i, w->h);
+        double          scale = t->sums ? 1 / (double)stat[i] : tni_attend_row_scale(c, tni_attend_seen(c, w->i0 + i).n), dot;
+        TNI_V           products = TNI_SET(0);
+        if (t->softmax || t->sums) {
+            const TNI_REAL *o = TNI_ROW(&c->in[3], w->b, w->i0 + i, w->h);
+            for (e = 0; e < t->dv; e += TNI_W) {
+                const int k = TNI_T(lanes)(t->dv - e);
+                products = TNI_FMA(TNI_LOAD(dout + e, k), TNI_LOAD(o + e, k), products);
+            }
+        }
+        dot = (double)TNI_T(lane_sum)(products);
+        TNI_T(attend_copy)(w->u_rows + i * w->padded, dout, t->dv, w->padded, (TNI_REAL)scale);
+        w->sum[i] = (TNI_REAL)(-dot * (t->sums ? scale : 1));
+        if (w->one) w->u_rows[i * w->padded + t->dv] = w->sum[i];
+        if (t->softmax) w->top[i] = stat[i] == (TNI_REAL)-HUGE_VAL ? (TNI_REAL)HUGE_VAL : stat[i];
+    }
+    TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
+}
+
+/* From both scores and dP: P, and ds in the place of the scores; where there is one set, P in the place of dP. */
+TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    int64_t              a, j, set;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        const TNI_V       l = TNI_LOAD(w->top + a, TNI_W), wi = TNI_LOAD(w->sum + a, TNI_W);
+        TNI_REAL         *s = w->s[0] + a, *s2 = w->s[t->sets - 1] + a, *p = w->p + a;
+        for (j = r.from * TNI_SIDE; j < r.to * TNI_SIDE; j += TNI_SIDE) {
+            const TNI_V x = TNI_LOAD(s + j, TNI_W), dp = TNI_LOAD(p + j, TNI_W) + wi;
+            if (t->softmax) {
+                const TNI_V e = TNI_T(attend_exp)(x - l);
+                TNI_STORE(p + j, e, TNI_W);
+                TNI_STORE(s + j, e * dp, TNI_W);
+            } else if (t->squared) {
+                TNI_STORE(p + j, x * x, TNI_W);
+                TNI_STORE(s + j, (x + x) * dp, TNI_W);
+            } else {
+                const TNI_V y = TNI_LOAD(s2 + j, TNI_W);
+                TNI_STORE(p + j, x * y, TNI_W);
+                TNI_STORE(s + j, y * dp, TNI_W);
+                TNI_STORE(s2 + j, x * dp, TNI_W);
+            }
+        }
+        TNI_T(attend_clear)(w, &r, a, w->p);
+        for (set = 0; set < t->sets; set++) TNI_T(attend_clear)(w, &r, a, w->s[set]);
+    }
+}
+
+/* The keys [j0,j1) and the block: dv and dk get theirs, dq's share is added to w->out. */
+TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
+    int64_t              set;
+    TNI_T(attend_keys)(w, j0, j1, true, false);
+    for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+    TNI_T(attend_scores)(w, &w->v, t->dv, w->u, w->p);
+    TNI_T(attend_slopes)(w);
+    if (dv->data)
+        TNI_T(attend_to_keys)(w, w->p, w->u_rows, w->padded, TNI_ROW(dv, w->b, j0, w->h), dv->strides[1], t->dv);
+    for (set = 0; set < t->sets; set++) {
+        if (dk->data)
+            TNI_T(attend_to_keys)(w, w->s[set], w->q_rows[set], w->padded_d, TNI_ROW(dk, w->b, j0, w->h + set * t->heads),
+                                  dk->strides[1], t->d);
+        if (t->call->out[0].data)
+            TNI_T(attend_to_queries)(w, w->s[set], &w->k[set], w->padded_d, w->out + set * TNI_SIDE * w->padded_d);
+    }
+}
+
+/* dq += what the block has gathered, or the part's own dq = that */
+TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *dq = &t->call->out[0];
+    int64_t              i, set;
+    for (set = 0; dq->data && set < t->sets; set++)
+        for (i = 0; i < w->n; i++) {
+            const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
+            if (t->parts == 1)
+                TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
+            else
+                memcpy((TNI_REAL *)(void *)t->partial + ((((part * t->all_heads + w->b * t->heads + w->h) * t->sets + set)
+                                                         * t->queries) + w->i0 + i) * t->d, from, sizeof *from * (size_t)t->d);
+        }
+}
+
+/* Task: one head with a part of its keys, or, where a block sees its own keys only, a block of one head. */
+TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const int64_t        cuts = t->local ? t->blocks : t->parts, part = t->local ? 0 : task % cuts;
+    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks;
+    TNI_T(attend)        w;
+    TNI_T(attend_open)(&w, t, task / cuts, worker, 0, t->dv, false, true);
+    for (; i < i_end; i++) {
+        int64_t j, end;
+        TNI_T(attend_queries)(&w, i * TNI_SIDE);
+        TNI_T(attend_upstream)(&w);
+        memset(w.out, 0, sizeof *w.out * (size_t)(t->sets * TNI_SIDE * w.padded_d));
+        end = w.high[w.n - 1];
+        for (j = t->local ? w.low[0] : w.low[0] / TNI_ATTEND_KEYS * TNI_ATTEND_KEYS; j < end; j += TNI_ATTEND_KEYS)
+            if (t->local || j / TNI_ATTEND_KEYS % t->parts == part)
+                TNI_T(attend_pairs)(&w, tni_max(j, w.low[0]), tni_min(j + TNI_ATTEND_KEYS, end));
+        TNI_T(attend_give)(&w, part);
+    }
+}
+
+/* Task: a row of a head's dq += the parts, in their order */
+TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_view       *dq = &t->call->out[0];
+    const int64_t        head = task / t->blocks, i0 = task % t->blocks * TNI_SIDE;
+    int64_t              i, set, part;
+    (void)worker;
+    for (set = 0; set < t->sets; set++)
+        for (i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
+            for (part = 0; part < t->parts; part++)
+                TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
+                                  (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d,
+                                  t->d, (TNI_REAL)t->call->f[0]);
+}
+
+TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    double        shared = 0;
+    if (t.all_heads < TNI_ATTEND_FEW && t.keys >= 2 * TNI_ATTEND_PARTS * TNI_ATTEND_KEYS) {
+        t.parts = TNI_ATTEND_PARTS;
+        shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
+    }
+    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_backward_task), &t);
+    if (t.parts > 1 && c->out[0].data) tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_parts_task), &t);
+    return TN_OK;
+}
+
+/* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
+   Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
+   each of its numbers serves all columns of v. A state is [F,padded], row by row of a. A task goes through one head
+   from end to end: forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
+   inside a block are those of >>op-attention with the block's own keys. */
+
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]. panel [n,TNI_WIDE] */
+TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
+                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *panel, TNI_REAL *S)
+{
+    int64_t a, b, j, q;
+    for (a = 0; a < d; a++) {
+        const int64_t first = squared ? a : 0, high = tni_ceil_div(d - first, tni_ceil_div(d - first, TNI_MR));
+        for (b = first; b < d; b += high) {
+            const int64_t count = tni_min(high, d - b);
+            for (j = 0; j < n; j++) {
+                const TNI_V factor = TNI_SET(x1[j * row + a] * (TNI_REAL)(squared ? 1.4142135623730951 : 1));
+                for (q = 0; q < count; q += TNI_W)
+                    TNI_STORE(panel + j * TNI_WIDE + q, factor * TNI_LOAD(x2 + j * row + b + q, TNI_T(lanes)(count - q)), TNI_W);
+                if (squared && b == a) panel[j * TNI_WIDE] = x1[j * row + a] * x1[j * row + a];
+            }
+            TNI_T(attend_product)(true, count, padded, n, panel, 1, TNI_WIDE, y, y_row,
+                                  S + (b - first) * padded, padded);
+        }
+        S += (d - first) * padded;
+    }
+}
+
+/* y [n,padded] += phi(x) S. turned: room for both x in panels; panel [a slab, TNI_WIDE] */
+TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
+                                const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
+{
+    const int64_t slab = tni_max(TNI_ATTEND_SLAB / d, 1), tiles = tni_ceil_div(n, TNI_MR), size = d * TNI_WIDE;
+    TNI_REAL     *turned2 = squared ? turned : turned + tiles * size;
+    int64_t       a0, a, b, i, q;
+    for (i = 0; i < tiles; i++) {
+        const int rows = (int)tni_min(TNI_MR, n - i * TNI_MR);
+        TNI_T(panel)(turned + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
+        if (!squared) TNI_T(panel)(turned2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
+    }
+    for (a0 = 0; a0 < d; a0 += slab) {
+        const int64_t a_end = tni_min(a0 + slab, d);
+        int64_t       depth = 0;
+        for (i = 0; i < tiles; i++) {
+            TNI_REAL *to = panel;
+            for (a = a0; a < a_end; a++)
+                for (q = 0; q < TNI_WIDE; q += TNI_W) {
+                    const TNI_REAL *from = turned2 + i * size + q;
+                    const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
+                    const TNI_V     factor = x * TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+                    TNI_REAL       *at = to + q;
+                    for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE) TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
+                    if (squared) TNI_STORE(to + q, x * x, TNI_W);
+                    if (q + TNI_W == TNI_WIDE) to = at - q;
+                }
+            depth = (to - panel) / TNI_WIDE;
+            TNI_T(attend_product)(true, tni_min(TNI_MR, n - i * TNI_MR), padded, depth, panel, 1, TNI_WIDE, S, padded,
+                                  y + i * TNI_MR * padded, padded);
+        }
+        S += depth * padded;
+    }
+}
+
+/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first `lanes`
+   count. squared: there is one x and one g. tile [d,TNI_NR] */
+TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2, const TNI_REAL *S,
+                                 int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile, TNI_REAL *g1, TNI_REAL *g2)
+{
+    const TNI_V root = TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+    int64_t     a, b, p, q;
+    for (a = 0; a < d; a++) {
+        const int64_t first = squared ? a : 0, count = d - first;
+        for (p = 0; p < lanes; p += TNI_NR) {
+            const int64_t across = tni_min(TNI_NR, lanes - p);
+            TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
+            for (q = 0; q < across; q += TNI_W) {
+                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * root;
+                const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
+                TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
+                TNI_V           sum = TNI_SET(0), more = sum;
+                b = 0;
+                if (squared) {                              /* x_a^2 */
+                    more = (x + x) * TNI_LOAD(from, TNI_W);
+                    b = 1;
+                }
+                for (; b < count; b++) {
+                    const TNI_V t = TNI_LOAD(from + b * TNI_NR, TNI_W);
+                    sum = TNI_FMA(t, TNI_LOAD(other + b * TNI_SIDE, TNI_W), sum);
+                    TNI_STORE(to + b * TNI_SIDE, TNI_FMA(t, factor, TNI_LOAD(to + b * TNI_SIDE, TNI_W)), TNI_W);
+                }
+                sum = TNI_FMA(sum, root, more);
+                to = g1 + a * TNI_SIDE + p + q;
+                TNI_STORE(to, TNI_LOAD(to, TNI_W) + sum, TNI_W);
+            }
+        }
+        S += count * padded;
+    }
+}
+
+/* What a task of the linear form has beside its block. */
+typedef struct TNI_T(linear) {
+    TNI_T(attend) w;
+    int64_t   features, added;
+    TNI_REAL *S, *panel, *turned;
+    TNI_REAL *rows[2];                                  /* [TNI_ATTEND_KEYS,padded_d] of q, scaled, or k */
+    TNI_REAL *x[2], *g[2], *tile, *y;                   /* backwards: [d,TNI_SIDE]; [d,TNI_NR]; [TNI_SIDE, the wider] */
+} TNI_T(linear);
+
+TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
+{
+    const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
+    double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
+    n += (double)tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
+    n += sets * TNI_ATTEND_KEYS * d;
+    if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
+    return n;
+}
+
+TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first, int64_t end,
+                                 bool one, bool backward)
+{
+    TNI_REAL *room = TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
+    int64_t   set;
+    l->features = tni_attend_features(t->call->i[0], t->d);
+    l->added = 0;
+    l->S = TNI_T(attend_take)(&room, l->features * l->w.padded);
+    l->panel = TNI_T(attend_take)(&room, tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE);
+    l->turned = TNI_T(attend_take)(&room, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
+    for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * l->w.padded_d);
+    memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
+    if (!backward) return;
+    for (set = 0; set < t->sets; set++) {
+        l->x[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
+        l->g[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
+    }
+    l->tile = TNI_T(attend_take)(&room, t->d * TNI_NR);
+    l->y = TNI_T(attend_take)(&room, TNI_SIDE * tni_max(l->w.padded, l->w.padded_d));
+}
+
+/* Rows [from,from+n) of q or k, scaled */
+TNI_FAST void TNI_T(linear_rows)(TNI_T(linear) *l, const tn_view *x, int64_t from, int64_t n, TNI_REAL scale)
+{
+    const tni_attention *t = l->w.t;
+    int64_t              set, i;
+    for (set = 0; set < t->sets; set++) {
+        const TNI_REAL *row = TNI_ROW(x, l->w.b, from, l->w.h + set * t->heads);
+        for (i = 0; i < n; i++)
+            TNI_T(attend_copy)(l->rows[set] + i * l->w.padded_d, row + i * x->strides[1], t->d, l->w.padded_d, scale);
+    }
+}
+
+TNI_FAST void TNI_T(linear_values)(TNI_T(linear) *l, int64_t from, int64_t n)
+{
+    const tn_view *v = &l->w.t->call->in[2];
+    TNI_T(attend_lines)(&l->w.v, TNI_ROW(v, l->w.b, from, l->w.h) + l->w.first, v->strides[1], n, l->w.width - l->w.one, true, l->w.one);
+}
+
+/* The keys before `end` go into the state. */
+TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
+{
+    const tni_attention *t = l->w.t;
+    while (l->added < end) {
+        const int64_t n = tni_min(TNI_ATTEND_KEYS, end - l->added);
+        TNI_T(linear_rows)(l, &t->call->in[1], l->added, n, 1);
+        TNI_T(linear_values)(l, l->added, n);
+        TNI_T(state_add)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->w.v.at, l->w.v.row, l->w.padded,
+                         l->panel, l->S);
+        l->added += n;
+    }
+}
+
+/* The columns of this task between the state operand and ours */
+TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
+{
+    const tni_attention *t = l->w.t;
+    const int64_t        all = t->dv + t->sums, plain = l->w.width - l->w.one;
+    TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all;
+    int64_t              f;
+    for (f = 0; f < l->features; f++, state += all) {
+        TNI_REAL *S = l->S + f * l->w.padded;
+        if (store) memcpy(state + l->w.first, S, sizeof *S * (size_t)plain);
+        else memcpy(S, state + l->w.first, sizeof *S * (size_t)plain);
+        if (!l->w.one) continue;
+        if (!store) S[plain] = state[t->dv];
+        else if (l->w.first == 0) state[t->dv] = S[plain];
+    }
+}
+
+/* Task: one head, some columns of v */
+TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_call       *c = t->call;
+    const int64_t        first = task % t->parts * t->columns;
+    int64_t              i;
+    TNI_T(linear)        l;
+    TNI_T(linear_open)(&l, t, task / t->parts, worker, first, tni_min(first + t->columns, t->dv), t->sums, false);
+    if (c->out[2].data) TNI_T(linear_state)(&l, false);
+    for (i = 0; i < t->blocks; i++) {
+        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
+        TNI_T(linear_take)(&l, tni_attend_before(c, l.w.i0));
+        TNI_T(attend_block)(&l.w);
+        if (l.added > 0 || c->out[2].data) {
+            TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
+            TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded, l.turned, l.panel,
+                              l.w.out);
+        }
+        TNI_T(attend_finish)(&l.w);
+    }
+    if (!c->out[2].data) return;
+    TNI_T(linear_take)(&l, t->keys);
+    TNI_T(linear_state)(&l, true);
+}
+
+TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    t.local = true;
+    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* a state's sums are written by one task */
+        t.columns = tni_ceil_div(tni_ceil_div(t.dv, TNI_ATTEND_PARTS), TNI_NR) * TNI_NR;
+        t.columns = tni_max(t.columns, 1);
+        t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
+    }
+    if (!tni_attention_room(&t, TNI_T(linear_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_linear_task), &t);
+    return TN_OK;
+}
+
+/* dx += what the state and u, turned, [width,lanes] give the n rows of x that are in work. */
+TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from, TNI_REAL scale)
+{
+    const tni_attention *t = l->w.t;
+    const int64_t        padded_d = l->w.padded_d;
+    int64_t              set, i;
+    for (set = 0; set < t->sets; set++) {
+        TNI_T(panel)(l->x[set], TNI_SIDE, l->rows[set], padded_d, 1, (int)n, t->d);
+        memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
+    }
+    TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile, l->g[0],
+                       l->g[t->sets - 1]);
+    for (set = 0; set < t->sets; set++) {
+        TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
+        for (i = 0; i < n; i++)
+            TNI_T(attend_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
+    }
+}
+
+/* dq of the block: the keys before it are in S. */
+TNI_FAST void TNI_T(linear_queries)(TNI_T(linear) *l, int64_t i0)
+{
+    const tn_call *c = l->w.t->call;
+    TNI_T(attend_queries)(&l->w, i0);
+    TNI_T(linear_take)(l, tni_attend_before(c, i0));
+    if (l->added == 0) return;
+    TNI_T(attend_upstream)(&l->w);
+    TNI_T(linear_rows)(l, &c->in[0], i0, l->w.n, (TNI_REAL)c->f[0]);
+    TNI_T(linear_slope)(l, l->w.n, l->w.u, &c->out[0], i0, (TNI_REAL)c->f[0]);
+}
+
+/* dk and dv of the keys [from,to): the queries behind them are in S. */
+TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
+{
+    const tni_attention *t = l->w.t;
+    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
+    int64_t              n, i;
+    for (; from < to; from += n) {
+        n = tni_min(TNI_SIDE, to - from);
+        TNI_T(linear_rows)(l, &t->call->in[1], from, n, 1);
+        if (dv->data) {
+            memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
+            TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded, l->turned, l->panel,
+                              l->y);
+            for (i = 0; i < n; i++)
+                TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
+        }
+        if (!dk->data) continue;
+        TNI_T(linear_values)(l, from, n);
+        TNI_T(panel)(l->w.u, TNI_SIDE, l->w.v.at, l->w.v.row, 1, (int)n, l->w.width);
+        TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
+    }
+}
+
+/* Task: dq of one head, or dk and dv of it: these go from the last block to the first. */
+TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_call       *c = t->call;
+    int64_t              i, to = t->keys;
+    TNI_T(linear)        l;
+    TNI_T(linear_open)(&l, t, task / 2, worker, 0, t->dv, t->sums, true);
+    for (i = 0; task % 2 == 1 && c->out[0].data && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
+    if (task % 2 == 1 || !(c->out[1].data || c->out[2].data)) return;
+    for (i = t->blocks - 1; i >= 0; i--) {
+        const int64_t before = tni_attend_before(c, i * TNI_SIDE);
+        if (i < t->blocks - 1) TNI_T(linear_keys)(&l, before, to);
+        to = before;
+        if (before == 0) break;
+        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
+        TNI_T(attend_upstream)(&l.w);
+        TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
+        TNI_T(state_add)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.w.u_rows, l.w.padded, l.w.padded, l.panel,
+                         l.S);
+    }
+    TNI_T(linear_keys)(&l, 0, to);
+}
+
+TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    t.local = true;
+    if (!tni_attention_room(&t, TNI_T(linear_numbers)(&t, true), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * 2, TNI_T(attention_linear_backward_task), &t);
+    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);
+    return TN_OK;
+}
+
+/* ---- rope, see >>op-rope: a task's positions go through the whole batch, so that each angle is made once ------------- */
+typedef struct TNI_T(rope) { tni_pass pass; const double *turns; char *room; size_t each; } TNI_T(rope);
+
+/* cosine[h], sine[h] of position t. turns: of a circle, per position */
+TNI_FAST void TNI_T(rope_angles)(const double *turns, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
+{
+    int64_t k;
+#if TNI_BITS == 32
+    for (k = 0; k < h; k++) cosine[k] = (float)(t * turns[k] - floor(t * turns[k]));
+    for (k = 0; k < h; k += TNI_W) {
+        const int        n = TNI_T(lanes)(h - k);
+        TNI_T(direction) x, y;
+        TNI_T(circle)(TNI_LOAD(cosine + k, n), &x, &y);
+        TNI_STORE(cosine + k, TNI_FMA(x.factor, x.first, x.tail), n);
+        TNI_STORE(sine + k, TNI_FMA(y.factor, y.first, y.tail), n);
+    }
+#else
+    for (k = 0; k < h; k++) {
+        const double angle = 6.283185307179586 * (t * turns[k] - floor(t * turns[k]));
+        cosine[k] = cos(angle);
+        sine[k] = sin(angle);
+    }
+#endif
+}
+
+/* 1/|x|, see >>op-rope */
+TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_t d)
+{
+    TNI_V   squares = TNI_SET(0);
+    int64_t i;
+    for (i = 0; i < d; i += TNI_W) {
+        const TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(d - i));
+        squares = TNI_FMA(v, v, squares);
+    }
+    return 1 / sqrt((double)TNI_T(lane_sum)(squares) / (double)d + c->f[1]);
+}
+
+/* y = factor R x, where `sign` is 1, or, -1, R^T x */
+TNI_INLINE void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
+                                 TNI_REAL factor, TNI_REAL *y)
+{
+    const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
+    const int64_t h = d / 2;
+    int64_t       k;
+    for (k = 0; k < h; k += TNI_W) {
+        const int   n = TNI_T(lanes)(h - k);
+        const TNI_V c = TNI_LOAD(cosine + k, n) * by, s = TNI_LOAD(sine + k, n) * by_sine;
+        const TNI_V u = TNI_LOAD(x + k, n), v = TNI_LOAD(x + h + k, n);
+        TNI_STORE(y + k, u * c - v * s, n);
+        TNI_STORE(y + h + k, TNI_FMA(v, c, u * s), n);
+    }
+    if (d % 2) y[d - 1] = factor * x[d - 1];
+}
+
+/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
+TNI_INLINE void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
+{
+    TNI_V   dot = TNI_SET(0), by = TNI_SET(1), mean = dot;
+    int64_t i;
+    if (c->f[1] >= 0) {
+        const double norm = TNI_T(rope_length)(c, x, d);
+        for (i = 0; i < d; i += TNI_W) {
+            const int n = TNI_T(lanes)(d - i);
+            dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
+        }
+        by = TNI_SET((TNI_REAL)norm);
+        mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
+    }
+    for (i = 0; i < d; i += TNI_W) {
+        const int n = TNI_T(lanes)(d - i);
+        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
+        if (c->accumulate) v = v + TNI_LOAD(dx + i, n);
+        TNI_STORE(dx + i, v, n);
+    }
+}
+
+TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(rope) *p = (const TNI_T(rope) *)arg;
+    const tn_call     *c = p->pass.call;
+    const tn_view     *x = &c->in[0], *y = &c->out[0];
+    const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD;
+    const int64_t      d = x->shape[3], h = d / 2;
+    TNI_REAL          *cosine = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *sine = cosine + h, *turned = sine + h;
+    int64_t            t, b, n, k;
+    for (t = tni_pass_begin(&p->pass, task); t < tni_pass_end(&p->pass, task); t++) {
+        if (!c->i[1]) TNI_T(rope_angles)(p->turns, (double)(c->i[0] + t), h, cosine, sine);
+        for (k = 0; c->i[1] && k < h; k++) {
+            cosine[k] = 1;
+            sine[k] = 0;
+        }
+        for (b = 0; b < x->shape[0]; b++)
+            for (n = 0; n < x->shape[2]; n++) {
+                const TNI_REAL *from = TNI_ROW(x, b, t, n);
+                if (backward) {
+                    TNI_T(rope_turn)(TNI_ROW(&c->in[1], b, t, n), d, cosine, sine, -1, 1, turned);
+                    TNI_T(rope_slope)(c, from, turned, d, TNI_ROW(y, b, t, n));
+                } else
+                    TNI_T(rope_turn)(from, d, cosine, sine, 1,
+                                     c->f[1] < 0 ? 1 : (TNI_REAL)TNI_T(rope_length)(c, from, d), TNI_ROW(y, b, t, n));
+            }
+    }
+}
+
+TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t d = c->in[0].shape[3], h = d / 2;
+    size_t        bytes, each;
+    double       *turns;
+    TNI_T(rope)   p;
+    int64_t       k;
+    if (!tni_area_size(2, d, sizeof(TNI_REAL), &each) || !tni_area_size(cpu->pool.threads, (int64_t)(each += 64), 1, &bytes)
+        || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
+    p.each = each / 64 * 64;
+    p.pass.cpu = cpu;
+    p.pass.call = c;
+    p.room = tni_cpu_room(cpu, bytes);
+    if (!p.room) return TN_ERR_MEMORY;
+    p.turns = turns = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
+    for (k = 0; !c->i[1] && k < h; k++) turns[k] = pow(c->f[0], -2 * (double)k / (double)d) / 6.283185307179586;
+    tni_pass_run(&p.pass, c->in[0].shape[1], c->in[0].shape[0] * c->in[0].shape[2] * d, INT64_MAX, TNI_T(rope_task));
+    return TN_OK;
+}
+
+/* ---- embed_backward, see >>op-embed: a task has some columns of all rows, so that rows are added in their order ------- */
+TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_call  *c = p->call;
+    const int32_t  *ids = (const int32_t *)c->in[0].data;
+    const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    const int64_t   d = c->in[1].shape[1], begin = task * p->share, n = tni_min(p->share, d - begin);
+    int64_t         r;
+    (void)worker;
+    for (r = 0; r < c->in[1].shape[0]; r++)
+        if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
+            TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
+}
+
+TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t d = c->in[1].shape[1], R = c->in[1].shape[0];
+    tni_pass      p;
+    p.cpu = cpu;
+    p.call = c;
+    p.share = 64;
+    tni_parallel_for(R * d <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tni_ceil_div(d, p.share), TNI_T(embed_backward_task), &p);
+    return TN_OK;
+}
+
 /* ---- the entry ---------------------------------------------------------------------------------------------------- */
 TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
@@ -5019,6 +6422,13 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_ROPE:
+    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
+    case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
+    case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
@@ -5070,6 +6480,11 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_LOAD_SOME
 #undef TNI_STORE_SOME
 #undef TNI_DOTS
+#undef TNI_SIDE
+#undef TNI_WIDE
+#undef TNI_WHOLE
+#undef TNI_ROW
+#undef TNI_NONE
 #undef TNI_U
 #undef TNI_I
 #undef TNI_D
@@ -5435,14 +6850,17 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
 
 /* ---- the two host backends ------------------------------------------------------------------------------------------ */
 
-/* Copies go by the size of an element, all else by the precision of the result (of the second one, where
-   the first is not wanted). */
+/* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
 static tn_status tni_cpu_run(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
-    tn_dtype dtype = c->out[c->out[0].data ? 0 : 1].dtype;
+    tn_dtype dtype;
+    int      wanted = 0;
+    while (wanted < c->n_out - 1 && !c->out[wanted].data) wanted++;
+    dtype = c->out[wanted].dtype;
     if (c->kernel == TN_KERNEL_COPY) return tni_cpu_copy_run(cpu, c);
     if (c->kernel == TN_KERNEL_FILL) return tni_cpu_fill_run(cpu, c);
+    if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
 #if TNI_BF16
     if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
 #endif
@@ -8227,9 +9645,6 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
    dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
    saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
 #ifndef TNI_ONCE
-/* The keys [low,high) of this call that query i sees, and how many there are with the past. */
-typedef struct tni_seen { int64_t low, high, n; } tni_seen;
-
 static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 {
     const int64_t Tk = c->in[1].shape[1], own = Tk - c->in[0].shape[1] + i, window = c->i[2];
@@ -10802,6 +12217,10 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- named parameters ------------------------------------------------------ */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
+/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to. */
+typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;   /* they stand behind it */
+#define TNI_LAYERS_HEAD ((sizeof(tni_layers) + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN)
+
 /* Who must be told when parameters go: an optimiser. */
 typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_watcher;
 
@@ -10810,10 +12229,30 @@ struct tn_params {
     tn_param   **item;
     int64_t      count, room;
     tni_alias   *aliases;
+    tni_layers  *layers;
     tni_watcher *watchers;
 };
 
 static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
+static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
+
+/* The names that were tied since `before` go. */
+static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
+{
+    while (ps->aliases != before) {
+        tni_alias *a = ps->aliases;
+        ps->aliases = a->next;
+        tni_free(ps->owned.ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
+    }
+}
+
+/* The newest array of layers goes. */
+static void tni_layers_drop(tn_params *ps)
+{
+    tni_layers *l = ps->layers;
+    ps->layers = l->next;
+    tni_free(ps->owned.ctx, l, TNI_LAYERS_HEAD + l->bytes);
+}
 
 static void tni_param_free(tn_ctx *ctx, tn_param *p)
 {
@@ -10829,11 +12268,8 @@ static void tni_params_destroy(tni_owned *o)
     int64_t    i;
     for (; ps->watchers; ps->watchers = ps->watchers->next) ps->watchers->params = NULL;
     for (i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
-    while (ps->aliases) {
-        tni_alias *a = ps->aliases;
-        ps->aliases = a->next;
-        tni_free(ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
-    }
+    tni_aliases_drop(ps, NULL);
+    while (ps->layers) tni_layers_drop(ps);
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
     tni_disown(o);
     tni_free(ctx, ps, sizeof *ps);
@@ -11105,13 +12541,60 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     return NULL;
 }
 
+/* n bytes of zeros for a model's layers. */
+static void *tni_layers_add(tn_params *ps, size_t bytes)
+{
+    tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
+    if (!l) return NULL;
+    memset(l, 0, TNI_LAYERS_HEAD + bytes);
+    l->bytes = bytes;
+    l->next = ps->layers;
+    ps->layers = l;
+    return tni_layers_data(l);
+}
+
+static tni_layers *tni_layers_at(const tn_params *ps, const void *data)
+{
+    tni_layers *l = ps->layers;
+    while (l && tni_layers_data(l) != data) l = l->next;
+    return l;
+}
+
+static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write);
+
+/* The pointer to an array of layers of `from`. The look makes the copy, complete; the write has but to find it. */
+static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layers *of, char *at, bool write)
+{
+    tni_layers *l = to->layers;
+    void       *data;
+    int64_t     n;
+    if (write) {
+        while (l->copy_of != tni_layers_data(of)) l = l->next;
+        data = tni_layers_data(l);
+        memcpy(at, &data, sizeof data);
+        return 0;
+    }
+    if (!(data = tni_layers_add(to, of->bytes))) return -1;
+    memcpy(data, tni_layers_data(of), of->bytes);
+    to->layers->copy_of = tni_layers_data(of);
+    n = tni_rebind(to, from, (char *)data, of->bytes, false);
+    return n < 0 ? n : tni_rebind(to, from, (char *)data, of->bytes, true);
+}
+
 /* In the struct pointers stand at multiples of their size, wherever the fields are. Looks first, then writes. */
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
 {
-    int64_t i, n = 0;
+    int64_t i, n = 0, inside;
     for (; bytes >= sizeof(tn_tensor *); at += sizeof(tn_tensor *), bytes -= sizeof(tn_tensor *)) {
-        tn_tensor *t;
+        tn_tensor  *t;
+        tni_layers *layers;
         memcpy(&t, at, sizeof t);
+        if (t && (layers = tni_layers_at(from, t)) != NULL) {
+            inside = tni_rebind_layers(to, from, layers, at, write);
+            if (inside < 0) return -1;
+            n += inside;
+            continue;
+        }
         for (i = 0; t && i < from->count && from->item[i]->value != t; i++) {}
         if (!t || i == from->count) continue;
         n++;
@@ -11130,13 +12613,16 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
 
 int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
 {
-    int64_t n;
+    const tni_layers *before = to ? to->layers : NULL;
+    int64_t           n;
     if (!to || !from || !layers) {
         tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
         return -1;
     }
     n = tni_rebind(to, from, (char *)layers, bytes, false);
-    return n < 0 ? n : tni_rebind(to, from, (char *)layers, bytes, true);
+    if (n >= 0) tni_rebind(to, from, (char *)layers, bytes, true);
+    else while (to->layers != before) tni_layers_drop(to);
+    return n;
 }
 
 /* What tn_params_tie has promised to a layer: rules and scales are those of the parameter's first layer. */
@@ -11335,7 +12821,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = {
     {"bilinear", 2, TN_ACT_NONE}, {"relu", 1, TN_ACT_RELU}, {"relu2", 1, TN_ACT_RELU2}, {"gelu", 1, TN_ACT_GELU},
     {"swish", 1, TN_ACT_SWISH}, {"glu", 2, TN_ACT_SIGMOID}, {"reglu", 2, TN_ACT_RELU}, {"geglu", 2, TN_ACT_GELU},
-    {"swiglu", 2, TN_ACT_SWISH}
+    {"swiglu", 2, TN_ACT_SWISH}, {"gelu-tanh", 1, TN_ACT_NONE}
 };
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
@@ -11382,6 +12868,15 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_m
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 
+/* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, where (1 + tanh z) / 2 is the sigmoid of 2 z. Hendrycks & Gimpel 2016 */
+static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
+{
+    const double c = 1.5957691216057308;                    /* 2 sqrt(2/pi) */
+    tn_tensor   *cube = tn_mul(ctx, tn_mul(ctx, x, x), x);
+    tn_tensor   *z = tn_add(ctx, tn_scale(ctx, x, c), tn_scale(ctx, cube, 0.044715 * c));
+    return tn_mul(ctx, x, tn_activation(ctx, z, TN_ACT_SIGMOID));
+}
+
 /* Both encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x]. */
 tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 {
@@ -11396,7 +12891,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     y = tn_affine(ctx, x, w, b);
     if (!y) return NULL;
     y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act)
-                                : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
+        : d->kind == TN_MLP_GELU_TANH ? tni_gelu_tanh(ctx, y) : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
     if (y && layer->p) {
         if (d->augmented) y = tn_append_one(ctx, y);
         y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
@@ -15345,7 +16840,7 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     int64_t   i;
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
-        if (value[i]->bytes == 0) continue;
+        if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
         s = ctx->backend->download(ctx->state, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = ctx->backend->upload(ctx->state, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
@@ -16111,6 +17606,3359 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #undef TNI_CHUNK
 #undef TNI_SAFETENSORS_HEADER
 #undef TNI_NPY_HEADER
+
+/* ======================================================================
+   >>text-impl letters, words, pieces; tokenizer.json; training; token shards
+   Hugging Face's steps, one after the other over the whole text, are folded into one: what NFD, StripAccents and Lowercase
+   make of a character is one letter or none (Hangul apart), and a letter's class says where words end. So nothing is copied:
+   a word is a range of the text's bytes, read through the table of letters as often as needed, and every id knows its bytes.
+   Pieces are found in a trie: the longest one that begins here.
+   ====================================================================== */
+
+/* ---- letters ----------------------------------------------------------------
+   Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
+enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
+
+/* Unicode 14.0.0 */
+#define TNI_LETTER_RUNS 3473
+static const char *const tni_letter_runs[] = {
+    "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
+    "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
+    "5BpNFyNZxNZyNBZxNFyNdMVB5BvNF0NZzNRZAxCtBiVtBGtBGd1WdQdM9EMB9BnBdqIZAd9HdI9BIdmiBFtYtB9Jd3YFqSFyCdOdZdqIdkB9BtJ9BI9BI",
+    "9BM9BG9BGdDdCZyDdXZlI5BmIdNdI9DUdUxCF0iVZziVFnKZ2sVBZtiVFnMFwQFE5ErEx4BwBxFwGhCgDBABgI83BxH5BAF3LAZ4LQxBHn0BFu7BgCEh1B",
+    "FwwBH1vBF6vBFCFCAFIAFIFGFhBlIRAlDAFhBFWFpBFGFCFCZWxLFrCFWFNFKFGZaRdk9BhB5LNxBZ5DAZ6DFPZQBlBlIdmGFkNF-BlBgCFB1BCFjCFFFU",
+    "F2BlE-CFB1KChEZhChKdABZ9BRZ+BhBFhCFFZU5K4BdgE5EAAsDpnC5aAFcdsjC5FbB9BLZAdK9BoKdlKdCZA9BCdM9B2Kd3J9CTdIZAdI5aAA1S+CQBzC",
+    "hUTwCsW1kCDb9+CcADcADYPgDhNwBxBTwJTATQsFADAjBRduiDF2+CFjCZkChRsKtiDzGRZnpDxmBZqoDZrBhHFADBsDAQ8CARcAA8BARzEhBQBzGQB",
+    "Z-wDhOsNAQhsBsFABwGzEhQsEARAjBBQY3OAxK8BABsEABsBABsCAQjHAhMsBAQDAhFgCxLAxCgE8DAxU8LAAsQAhSZ4-DxCZAdmzEhCsBlzEB8IABsDA",
+    "lBjEFIVIFQZGBcAjGxHsBAAxDQRQxKAhDABgBxBQZ34EsDAQcAQsBABwDY1BgBV45EAZWBcAQzERQzCQBDY78EAsBAAxCwBRQxKAhDAdkjFABFggFARQ",
+    "Y7jFsCjjFwBcAQsBAgBYpBwCV8gFZIAFYgDzEcAhBbjkFwEsBAAhEAhBAxKAhDARAhCQZtE8DAAsBAAsBAQBgHRcAQjFwDB8CAAsBAAxDQRQxKAhDARAhC",
+    "QZ-HsDAQcAQsBAgDsBAwBViwFAhBcAQzEABzCwEZt0FAxCgBhBARZg4FgBRABARgBRgBhBgBxFwBsCAgBsBAA8BAQBwCYp9FgGjGgGsCAxDAhBAhLAxHQ",
+    "ZpGsDAAsBAA8BAgDcAAhBQBQRcAQzEgDzDABsBADxDAhBAhLAxEAhCQZ-HsDAAsBAA8BAgDcAwCRARcAQzEARgG8BAhEAhBAhUcABsDAAsBAA8BABgChB",
+    "b1JzChBcAQjJAxCAsBAAxIgBxLAhEABQhDgBYlHgB8CAAYX8DAwCzEQcADwFxXZ1FBsDAgChD8DAjGgSRABAhCAxLABAxEZ-HBsEABQhCABA8CAQzEQxB",
+    "wPBgBjHADgBcAwCzJAYnIYDbDjBcAhBZwzHhBAxBZAhBZAhBZAhBZAhFZvCRwB8JADcAhCsFAA8RAgEY55HwDjCwBTgSxSZq8HhB8JABzHxC8BAxBsBAB",
+    "sBARsDAhB8BAhG8FABb7oIjE8BAQ1S+uWAFAgCFAQhVDhmFAxBQhDABAxBQhUAxBQhQAxBQhDABAxBQhHAhcAxBQhhBQsBAjOgBxHwH1nBg39B1Cv8rCQ",
+    "xCQDx1JADhICxMTgBhlBzCxDgDxI8BAgEhJsBATgExIcAwFhGAhBAcAwFxZ8PAjBBjBABYp+LAzEwCzEwCjFsBAAbjDjEwChsBgDhCcAxQZzJgCxiBwEhP",
+    "A8FAwB8FAwDzFxOQhCgFxVwBxMwCjFgShLsCAQTha8EAAsOAQbrdjEwCzEwCjDBzCQsPAgYsCAdqwNdEdEdEdEhBZ8nNxPsI5wNxDgBjIwEsEAgETAsBA",
+    "xOsGARzExV8GAwDzBxR8JAgBjHgBhBzExRThEgDlV97FQlBAzDwDsBADsKAxBZ5yIhCZNBsBABgCx-C8fAdiG9CCdC9EC9ECdCdC9EC9BC9CE9DC9CC9DC",
+    "9DC9BC9DE9EC9DC9EC9BC9EC9BCdC9CCFzTFWFEZCZoQBZlK9LxB9HI9BI9LM9GM9DI5Cg8O9HwzB9CIQ9CAQ9HE9HE9CMQ9CAQ9DMAFp5NAFDAFDAFD",
+    "9HIdvBdIdEdEdMdMdIQ9HvB9HM9HkBtCvBAtDAAF1GQEnxBtBMAdAdDtBEsBwgO9BrgOQ9CAAsBqkO9BxjOdH9CIF8uBc5xBHn2BQtBiyBAdAdTtBUYsEA",
+    "W20PiEARQzLSgCCzJAjGAzFCwHDBQzCgBTBzEgBTAhGgZsQx8BgIBwBBQxEABgBhCwCBAF91OABAFj2BZVBAhBZsuQxCQxBgChCwBBAzH3HXjJZdjCwHEV",
+    "YCgIYhBgOE6BEGYFgZYHgBYAc2gRgL4BAgMYHcwDQYGYCgKHjiRc8BwEEmgRHjhRHCUqiRQUUQUAwCUHQUIQUAwQEPUKYCgXU-FUmBwC0ByBwMzBgOXuxG",
+    "g6EzdwM1MpsGxMzKwzJzVgYTgPzEgpGzKgfzBwPTwuDYxBwwE1X+CxXZ9CFv-UFixNZhwNB5Cw+UF5hVF+BFjCZCZ+hVBZAhDV-jV5xBgkVBwC5BAsBhmR",
+    "ZAgCjDxSABgCBQxbgDBDwGZ-3WxKgEhDAhDAhDAhDAhDAhDAhDAhDA8PAjXBzPQzFwwGCjBARjFQzFAjE8CADhCQjBRDgBhF5L83WdomYdEdExCdOtBG",
+    "tBGtBGtBGxKZ5EBQc1nYQd6pYBDhF5L6EduCdEdExCdOtBGtBGtBGtBGxKZ5EB1BsEDRZOgChVAxuBgBzBwExPwXxHwPzEwOzDAjHwPzEgTjHw-Ex-mDwf",
+    "hm6KghBxWThmEjBxHzERwJ5WEB8B1tYD8EADB5NARcAxiBzEcAzCgPhEQ5GAR5eAhE5BAFpglC5EqglCBQZAZxyyCB5ByyyCR5JAFp0yCFVFIFUZFFkD",
+    "FvBFqBFqr0C5H95BFhDFlxyCF2wN5ByjlCgCZAABAB5BAwLhBZAhFZlg0CRZHhBZJxKsCAwBYhCQzCwExZzBwDcAxY8IAwDzFwC8IAxCjBBDRblNjExN",
+    "8DAThLsGAgFDhOgB8BAhX8GAjGABzEwBThCZrOhEzEhCAhU8GAgEhBZ7FhDcAQzEQzBhLgBBsBAxYZ5GsBARcAhCcABZhBwLhBThFsCAThBcAwExCQxCQ",
+    "xCgEhDAhDAhVAxGwCh5B8DADcAQzEwCxxuFwFhLwBhYwhkEFygfFp1SFq9TFlgBFv-OF-pQFk7Cd45vCFy2CF+ncF1keFg8BF6qEFknKF2xEFyrDF0XF6T",
+    "Fs5DF7oTFwxBF67BFowBF8lIF4yGFsoEF-2lBFkvCF84LFsxDFihKFg-LF9sgBF0pJFi+KFs5BF3pTF8wPFskDFr1UF4kEFklDFi5CFi9OFx0gBFgjBFsS",
+    "Fq+IF8gDF4zDFstCFyxEFogDFqFFk5DFk0EF4jCF0oBF92SFkPFgiCFwiDF0zHF03FFz6JFv-YFoiDF21OF6hCF5hHFumDFu-JFojFF-hfFy4BFg7GFs8B",
+    "FoTF+hHFuQFmhMFz3hBFw7WF-qXFhBF+kUFi6BFkjDFmoJFrvFFjrUFkzDF2vQFrseF66GF0iCFo3JFweFzlRFm+SF5zUFy+HF55IF8rPFp1DFy6LF-1U",
+    "F0pCFkqPFu0GFgmDFhvPFq-RFxyRF14EFs+PFr0PFo8IFvrTF0rBF+FFurLFqmKFu4CFkmEF4vDF1tfF4UFgzCFw3CFwtDFwjFF2yEFkoOF4rCF4iCFsD",
+    "FnjmBF0iKFgrCF0+RF9uYF2xBF+GFypBFwoFFqiBF+zBFg0CFyiCF0nBFsrHFxjFFozFFsyBFnzgBF2IFyhBF0gOFy-LFueFj+VF2SFq4BFkjEF+oIFzsE",
+    "FjpSFohEF6uCFkdFimBFq5JFsLFgzFF2KF6+IFisCFiFF+MF7okBFkiVFqgMFmwCFv9aF3lJFmlBFmxFFgFFy1EFwmCF28DFmnCFyrHF+3FFgxHFrwc",
+    "Fq6XFr6hBFivKFuHF60CF0VF42CF+UFixBFoqCF60NFjvjBFgsIFykaF7kjBF6uGFgtIF+zQF-5XFwbFktDF+2FF8vRF7liBFqeFqlEF66EF0TFyVF4jC",
+    "FgyDF2dFs5EFq1EFiBF0uEFqxCFn6hBF03NF7pNFk7OFusBFi2IFwqIFm7CFukBFxwbFmjDF4hKF7xDFoFFiXFl9EFviBF8rNFxpeFqnaF5vYFnDF8pG",
+    "F4iCFkgNFj1QFw5IF1mDFsoUF-uDFggHFlsGFxrVFn5GZ+nCBZupBZwhHBFxpKF20QF+5BFinBFiCFMFyCFs8OFxpNZ8vBZmlDZouCBF6zCZoMRF8+DFY",
+    "F2CF2oCFttGFw9CFzwjBFwTFqGF2XF0BF4GF2kBFwGFiGFudFuGF27BFSFqiCFmNFqCFmGF41BFkJF8KFmfFivCFkKFuQF2kBF4LFsfF8mCF4KFUFDFOFK",
+    "FMV+CFiLFgEF8TFmjBFoBFuDFgTFkJFuedlyOFumBFwrCFqIF0WFuDFyZFoDF6qBFiIF0qDF2RF2DFt8bFwnxHFttgHQFp-ZF84BF7EFxeFocF0DFsUFkD",
+    "FkqBFxEFmEFwEFunBFwFFgJFeF6QFqMFy6BFMF+IFmEF0SFqHFtEFqIF9CFiJFiEF+YFuFFqDFmQF6RFkKFGF0DFkiCFgEFsYFyZFhBFsFF2PF+UFwjD",
+    "Fl3CFyHF0HFsUFoJFoDFiOFCF0KFgBFwBFqFFVF2YFoeF8QF0LF+NFwJFyUFsMF40BF4JFy4BFucFoEFeFwSFwDF7CFqDFHFjBF2EFgFF6XF+iBFyTFsS",
+    "F4NFqgCFsGFkHFoIFmCFWF+CFstBFyoCF6qkGFNFg5FFxj8HF0nCFgCF+gpIFsoFFkgRFh5vHF0EwShDwFhCgCFx-sCEz9CZi-CxDA9B-o+BtBxB1ClDA",
+    "lCAAFAAVAAVAAlCAFrBFJFSZQxwBgQh1FTwHxfQxawTxFwB8H-8CzEwC8HAjRAzGADwBDATwBhCAhjCwBjBAzCAzHgBT1M046DjBADAxMDADAjDhsBgBxC",
+    "QxCQxCQhBgRxFAxMAhJARAhHQxGwQh9BgCjBwBjWwFjcgITg4BY5hhEggChOgBhYgHblOzMwBxPzBgExJDxDDgCxSsCAgCxOADxRwBxDzCwU1TwwhEx6BQ",
+    "zEwC1RAwBxRwBxTwDxZgFDlFBAlHAAlDAAVAAhFAhHAhDARghBh7EgExKwExDwLxCAxUAhEgiBxCQBAxVARgBBQhLAjEhLQjDhPwDjEwXhJARgCjCxKzC",
+    "gBDxMgCDwfxbwBTRzHQzWBsBAAcAgC8BAxBAhBAhOQsBAwBbrmlEzDgDjEgDhOjBhOjBwPxDAxNcAwBzFgExagBjDxKQzDhJgCzDxIgDzBwFjDwnBhkBgb",
+    "lZ+nlEgGhZgDzCxR8BAwDzEwyEjPAxUAcADQRwmBhOzEBwDxKsFAjEwKxI8BAzBwShKjDwJhLgEsBAhasHAjDwBzOZ-qoEBcABgE8BAhL5B+moEhGZJhB",
+    "sFATAzBY3roEwFhMgDzEwCsBAxR8GAAzGBcABwDhRbhLDBgEsBAxX8GAxBzB8BADcAzEBDBjBAzJgFxIAhM8FAzCY1MwfhDABAxBAhHAxEDwChX8FAgCzE",
+    "wC8BAAxDQRQxKAhDARAhCAcABsDAQcAQsBAQBwCYxRwBhCcAQsDAgBsCAglCha8IAxBjIADZtQRwOxX8JARDBwDzEwyChXsDAQsEAjLxBcAwQxXsIAjBB",
+    "gFzEwCjGgJhVsGABDwCzEwahNQsHAwBjHAhDg8CxVsHADwxB1P8nqExPjJwFxDQBQxDARAxL8CAAcAQ8BABZ-1sEcAjBgEzEwiBxDQhTsDAQsDABDBYnK",
+    "wMB8EAxTsDAB8BAzDYlGgDBsFAxW8HAjBBjCgGhkBgjEhEAhS8DAA8DABjCwEjOgBTxOQ8KAA8GAgkBhDARAxS8CAgBYlvBcAAsDABYZgDzEwCxCARAxP",
+    "sCAAcAAsCABgDzEw6EhJ8BATg7CBgHjKwUDxsOwyBj3BAjCgFxhDwlpBhwBTgGh3Qgo-BhjJg8mEh8IgDhPAzEwBThnBAzEwCxOQsCADwExXsDAjCwBxBD",
+    "gFzEAjDAhKgChJw3K1Pu2uExPjNgyBhlBwBZ923FsbAgD8BAhGwfRDBYpJwEcAwGx7-CwDxqTwUhEgzrExBAhDARAhxEgWhBgIxBwDxlGwhkBh1BgChGgB",
+    "hEgDxEgBcADwvpC8WAQsLAgrIU693FsCw1oHsCv1oHgB8CAwD8DAQsDAwO8BAgGUKUDUDggCsBAgtCzJw1BjMgjChqBAhjBARQBQRQxBAxFABAhDAhgBA",
+    "xBQxDAhDAxNAxBAhCABgBhDAxpFQhMAhMAhPAhMAhPAhMAhPAhMAhPAhMAxDQzYw-HsbAwB8YAwDY9mtHgGYdAjCgHsCAAsHAwnRhPgwDsDAAsIAQsDAA",
+    "cAAsCAgqDhWgBsDAhDQzEwBBggFxOYziEwHxV8BAzEwyThDAxBARAhHAhiDQjEsDAgU1QgtxHxQsDABwBzEwBTgoMjdAjBAzBwlBjWAjHwgDxBAhNARABQ",
+    "BAxEAxBABABwCBwBBABABAhBARABQBABABABABARABQxBAhDAxBAxBABAxEAhIgChBAhCAhIwhJjGgRxMwCxMwCxMwypBzEwiQxv7UwPh8gCgDxuDQxg6C",
+    "wGh40DgvwBFp+0KFLFQFgu5GFl84GF6EFYFsEFuHF8BF6EFxBFjjOF25oHF7u6GFMFeFkBFo65GFnmoHF6qOFqCF675GFp75GFYFxtBF+tBFQFyigJ",
+    "F1+-IFaFpyOF21OFUF2CFIFl2OFi7OFCF0BFqBVUFgBFiDFOFQFwBFStB+3pBF2q7GF57sGFtqOFoBFm47GFx37GFKFoBFuJFtGFeF+BFyDFmFFyBFkEFe",
+    "dqgBFmDFiBFOFcFmVFhRFgRFtMFkCF7mCFsuDFhSFqCFwBFlIFsKFDF0HFuj+GFl-9GFIFcFmBFOF+DFq0+GFiEF9v+GF8CFWF-EF6IFx3RFaF2gSd07C",
+    "F6r-GFrg-GFoBFcFWFoy-GFzx-GFMF40BFjzBFjqSF8tSFaFiFFnDFs1gHFjqgHFkqgHFxngHFHFgBVoGFn7SF68SF0CFoBF2CFvgTFgy0HFvw0HFmjTFE",
+    "FEFmBFusiJFppiJdm-jHFgwRd9giHF5zkBFg-8HFiyXFxnhIFQFxoTFsrTFkDFSFiCFuIFv0TF9BFu3TF+jjHF7gjHFgIFGFCFFF6CFmBFmCFdFUF8CFmB",
+    "FGFyBFUFiEFmFFkCF2HF27jHF-8jHFjEF2GF0BFgGF4gkHF-8jHF7FF5BF33UF0jVFoBF8BFtCF3gVFkuVF4BF6plHFvilHFoRF-KFhzVFu3VFz4VFpC",
+    "F6qLFEF02KFpGFghNFpteF6zRFGFKF4DFXF+mmHF1n8HFgrWFrHF4MFkDFu+lHF-9lHF-GFoPFv3WFo6WFgGFsEF6LF0-lHFx8lHFnsXFwwXFq4mHFn1mH",
+    "FtwXFmyXF4CV0BFitnHFl4OF8+OF5qnHF6moHF7-nHFaFtGF8KFuCFwDFtDFuCFcFYFw5nHF1+nHF0PF8DF3zYFu5YFJFygoHFxtoHFoXF++nHF+CFx8nH",
+    "FkHF3BFHFroZFmrZFkDFNFqDFunqGFh+pGF6xoHFvsoHF8gpHFn4oHFYF0BFu7pHFx4pHFoBF+pqHF8NF1pqHFgBF-taFwvadzmQF+JFoBFoBFmBFoE",
+    "F-6aFwgbFixrHFxvrHFm1rHFlyrHF8i2GF-41GFg5sHFsBF2IFxkoIFWF2ubF8-sHFDFsCFyBVrhtHFBF0CFjxbFi1bFr0bF+EFs4pIF-8tHF6DF+DFz+b",
+    "Fk0qIFhtuHFm0uHF0CFtzuHF2FF5rcFgxcFSFIF4yvHd++tIFhpvHF5ucFw6sIFr+vHFEFl6cFwltIF96vHFljdFukdFLF4BFqoxHFnixHFlmdFqsdF0D",
+    "FkEFjxdFmvvIF8BF9uvIF+3vIF-1xHFm8xHFz6xHFoGFUFotyHFwEFnsyHFu0yHFxzyHF8u5GF143HF4teFgFFxveFkzeFzoTFivmIFaFliaFQF354GFE",
+    "Fy5GFnzlBFqifFNFiBF1+XF6-XFCFSFwCFql0HFvl0HFuDFqEFyEF1IFyJFyCF+GFpQFsHFCFeFyl0HFoTFtJF16zIFq8fFCFkCFmr3HFtm3HFu80H",
+    "F-80IFGF+k1IFgSFv21IFougBFWFUFCF+DFjCFqIF5CFsJFjFFkEF0BF-6gBFyghBF+BFxghBFsmhBFEFmg3HFh52HFMFzqhBFoshBF-jqBFk-hJFuL",
+    "Fxq5IFQFw9hBF4EF4JF0MFkl4HF7-3HFqBFyFF2FFu74HF3y7BFzj9FFfFmDF6u9FF1g9FFmGFyp7HF0BFz16HF4FF+BF4h7HFnh7HF4RV8JF5FF4XF2B",
+    "Fo+7HF-m7HFt-lBFiimBF+77HFj5hJF4tmBFjxcFg3cFii9HFoNF56jJFOFy2mBFyi+HFx1kJFm+kJd3phHF-m+HF44+HFpt+HF-6mBFq-mBF6HF0BF2D",
+    "FhjnBFi2nJF9hgIF6SF4LF-ioBF8BFynoBFs2hIFt9pJF4gqJFwQFkIFt9hIFr2oBFk6oBFIFMFSFMFoCFosjIwwXhltCg629K83D1gsCwn4-C"
+};
+
+typedef struct tni_letter_run { uint32_t first; int32_t value; uint8_t rule, kind; } tni_letter_run;
+typedef struct tni_letters {
+    tni_letter_run run[TNI_LETTER_RUNS];
+    uint8_t        ascii[128], ascii_kind[128];              /* the same again, for those that nearly all are */
+} tni_letters;
+
+static uint32_t tni_letter_number(const char **at)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
+    uint32_t n = 0, digit, shift = 0;
+    do {
+        digit = (uint32_t)(strchr(digits, *(*at)++) - digits);
+        n |= (digit & 31) << shift;
+        shift += 5;
+    } while (digit >= 32);
+    return n;
+}
+
+static int32_t tni_letter_signed(const char **at)
+{
+    uint32_t n = tni_letter_number(at);
+    return n & 1 ? -(int32_t)(n >> 1) - 1 : (int32_t)(n >> 1);
+}
+
+/* What becomes of a character. kind TNI_LETTER_GONE: a mark, nothing is left of it. */
+static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
+{
+    const tni_letter_run *r;
+    size_t low = 0, high = TNI_LETTER_RUNS;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (l->run[middle].first <= c) low = middle;
+        else high = middle;
+    }
+    r = &l->run[low];
+    *kind = r->kind;
+    if (r->rule == 3) return (uint32_t)r->value;
+    return r->rule == 0 || (r->rule == 2 && (c - r->first) % 2 == 1) ? c : (uint32_t)((int32_t)c + r->value);
+}
+
+static void tni_letters_unpack(tni_letters *l)
+{
+    uint32_t first = 0, c;
+    int32_t  last[2] = {0, 0};
+    size_t   i, k = 0;
+    for (i = 0; i < sizeof tni_letter_runs / sizeof *tni_letter_runs; i++)
+        for (const char *at = tni_letter_runs[i]; *at; k++) {
+            uint32_t        n = tni_letter_number(&at);
+            tni_letter_run *r = &l->run[k];
+            r->first = first;
+            r->rule = (uint8_t)(n >> 2 & 3);
+            r->kind = (uint8_t)(n & 3);
+            r->value = r->rule == 0 ? 0 : (last[r->rule == 3] += tni_letter_signed(&at));
+            if (r->rule == 3 && r->value == 0) r->kind = TNI_LETTER_GONE;
+            first += n / 16 + 1;
+        }
+    for (c = 0; c < 128; c++) {
+        int kind;
+        l->ascii[c] = (uint8_t)tni_letter_of(l, c, &kind);
+        l->ascii_kind[c] = (uint8_t)kind;
+    }
+}
+
+/* The character at text, of *n bytes. What is no UTF-8 reads as U+FFFD: once for each longest beginning of a character, as
+   the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
+static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t   whole = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
+    uint32_t c = whole < 2 ? p[0] : p[0] & (0x7Fu >> whole);
+    unsigned low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80, high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
+    for (*n = 1; *n < whole && *n < left && p[*n] >= low && p[*n] <= high; ++*n, low = 0x80, high = 0xBF)
+        c = c << 6 | (p[*n] & 0x3Fu);
+    return *n == whole ? c : 0xFFFD;
+}
+
+/* A syllable of Hangul is two or three letters: leading consonant, vowel, and perhaps a trailing one. Unicode 15.0, section 3.12 */
+static bool     tni_is_hangul(uint32_t c)           { return c >= 0xAC00 && c <= 0xD7A3; }
+static int      tni_hangul_letters(uint32_t c)      { return (c - 0xAC00) % 28 == 0 ? 2 : 3; }
+static uint32_t tni_hangul_letter(uint32_t c, int part)
+{
+    c -= 0xAC00;
+    return part == 0 ? 0x1100 + c / 588 : part == 1 ? 0x1161 + c % 588 / 28 : 0x11A7 + c % 28;
+}
+
+/* Letters of one class, from the one character to the other; one alone where that is its class. Marks belong to what they follow. */
+typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
+
+/* The next word from w->end on; false: there is none. */
+static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
+{
+    size_t at = w->end, n;
+    int    kind = 0, k;
+    w->letters = 0;
+    for (; at < end; at += n) {
+        uint32_t c = (unsigned char)text[at];
+        n = 1;
+        if (c < 128) k = l->ascii_kind[c];
+        else tni_letter_of(l, c = tni_utf8_get(text + at, end - at, &n), &k);
+        if (w->letters > 0 && k != kind && k != TNI_LETTER_GONE) break;
+        if (k == TNI_LETTER_GONE || (w->letters == 0 && k == TNI_LETTER_SPACE)) continue;
+        if (w->letters > 0 && k == TNI_LETTER_ALONE) break;
+        if (w->letters == 0) w->begin = at;
+        kind = k;
+        w->letters += tni_is_hangul(c) ? tni_hangul_letters(c) : 1;
+    }
+    w->end = at;
+    return w->letters > 0;
+}
+
+/* Where a letter is: its character's first byte, and which part of a syllable it is. */
+typedef struct tni_place { size_t at; int part; } tni_place;
+
+/* The letter at *p as UTF-8, nothing for a mark; returns its bytes and goes on to the next one. */
+static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
+{
+    uint32_t c = (unsigned char)text[p->at];
+    size_t   n;
+    int      kind;
+    if (c < 128) {
+        utf8[0] = (char)l->ascii[c];
+        p->at++;
+        return 1;
+    }
+    c = tni_utf8_get(text + p->at, end - p->at, &n);
+    if (tni_is_hangul(c)) {
+        size_t bytes = tni_utf8_put(utf8, tni_hangul_letter(c, p->part));
+        if (++p->part == tni_hangul_letters(c)) { p->part = 0; p->at += n; }
+        return bytes;
+    }
+    p->at += n;
+    c = tni_letter_of(l, c, &kind);
+    return kind == TNI_LETTER_GONE ? 0 : tni_utf8_put(utf8, c);
+}
+
+/* ---- maps and tries ------------------------------------------------------------
+   A map has a number (not 0) for each of its keys. A trie's edges are one: a node and a byte lead to a node. */
+
+typedef struct tni_slot { uint64_t key; uint32_t value; } tni_slot;
+typedef struct tni_map { tni_slot *slots; size_t used; unsigned bits; } tni_map;      /* 2^bits slots, at most half in use */
+
+static size_t tni_map_bytes(const tni_map *m) { return m->slots ? sizeof(tni_slot) << m->bits : 0; }
+
+static void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
+
+/* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
+static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
+{
+    size_t i = (size_t)(key * 0x9E3779B97F4A7C15u >> (64 - m->bits)), mask = ((size_t)1 << m->bits) - 1;
+    while (m->slots[i].value != 0 && m->slots[i].key != key) i = (i + 1) & mask;
+    return &m->slots[i];
+}
+
+static uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
+
+/* A key that the map does not have yet. */
+static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
+{
+    tni_slot *slot;
+    if (!m->slots || m->used >= (size_t)1 << (m->bits - 1)) {
+        tni_map bigger;
+        size_t  i;
+        bigger.bits = m->slots ? m->bits + 1 : 6;
+        bigger.used = m->used;
+        bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
+        if (!bigger.slots) return false;
+        memset(bigger.slots, 0, tni_map_bytes(&bigger));
+        for (i = 0; m->slots && i >> m->bits == 0; i++)
+            if (m->slots[i].value != 0) *tni_map_slot(&bigger, m->slots[i].key) = m->slots[i];
+        tni_map_free(ctx, m);
+        *m = bigger;
+    }
+    slot = tni_map_slot(m, key);
+    slot->key = key;
+    slot->value = value;
+    m->used++;
+    return true;
+}
+
+enum { TNI_ROOT = 1 };
+typedef struct tni_trie { tni_map edges; tni_list nodes; } tni_trie;                 /* a node is its value, 0: none */
+
+static uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
+{
+    return tni_map_get(&t->edges, (uint64_t)node << 8 | (unsigned char)byte);
+}
+
+static uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
+{
+    uint32_t node = TNI_ROOT;
+    size_t   i;
+    for (i = 0; i < n && node != 0; i++) node = tni_trie_step(t, node, s[i]);
+    return node;
+}
+
+/* Node 0 has no value. */
+static uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
+
+static void tni_trie_free(tn_ctx *ctx, tni_trie *t)
+{
+    tni_map_free(ctx, &t->edges);
+    tni_free(ctx, t->nodes.items, t->nodes.room * t->nodes.each);
+}
+
+/* Nodes 0 (none) and TNI_ROOT. */
+static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
+{
+    memset(t, 0, sizeof *t);
+    t->nodes.each = sizeof(uint32_t);
+    return tni_list_add(ctx, &t->nodes, "trie") && tni_list_add(ctx, &t->nodes, "trie");
+}
+
+/* The value of a string, to be set; good until the next call. NULL: no memory. */
+static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
+{
+    uint32_t node = TNI_ROOT;
+    size_t   i;
+    for (i = 0; i < n; i++) {
+        uint32_t next = tni_trie_step(t, node, s[i]);
+        if (next == 0) {
+            next = (uint32_t)t->nodes.count;
+            if (t->nodes.count == UINT32_MAX) {
+                tni_fail(ctx, TN_ERR_MEMORY, "trie: more than 2^32 nodes");
+                return NULL;
+            }
+            if (!tni_list_add(ctx, &t->nodes, "trie")
+                || !tni_map_put(ctx, &t->edges, (uint64_t)node << 8 | (unsigned char)s[i], next)) return NULL;
+        }
+        node = next;
+    }
+    return tni_trie_value(t, node);
+}
+
+/* ---- the tokenizer ----------------------------------------------------------------- */
+
+typedef struct tni_added { int64_t id; bool special; } tni_added;
+
+struct tn_tokenizer {
+    tni_owned   owned;
+    bool        bytes;                  /* ids 0 ... 255 are bytes; nothing below but names is used            */
+    int64_t     bos, eos, unk;
+    bool        bos_first;              /* the file has a template that puts bos first                         */
+    int64_t     longest;                /* letters of a word that is not [UNK]                                 */
+    int         decoder;                /* of the file: 0 none, 1 WordPiece, 2 with cleanup                    */
+    tni_list    names;                  /* size_t: where in strings token id is, + 1                           */
+    tni_list    strings;                /* of all names, each with a zero                                      */
+    tni_list    added;                  /* tni_added: tokens found in the text as it is, in the order of the file */
+    tni_trie    pieces, specials;       /* values are ids + 1                                                  */
+    uint32_t    inner;                  /* the node of "##" in pieces, 0: no inner pieces                      */
+    bool        begins_special[256];    /* bytes that an added token begins with                               */
+    tni_letters letters;
+};
+
+static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+
+static void tni_tokenizer_destroy(tni_owned *owned)
+{
+    tn_tokenizer *t = (tn_tokenizer *)(void *)owned;
+    tn_ctx       *ctx = owned->ctx;
+    tni_disown(owned);
+    tni_list_free(ctx, &t->names);
+    tni_list_free(ctx, &t->strings);
+    tni_list_free(ctx, &t->added);
+    tni_trie_free(ctx, &t->pieces);
+    tni_trie_free(ctx, &t->specials);
+    tni_free(ctx, t, sizeof *t);
+}
+
+void tn_tokenizer_destroy(tn_tokenizer *t) { if (t) tni_tokenizer_destroy(&t->owned); }
+
+static tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
+{
+    tn_tokenizer *t = (tn_tokenizer *)tni_alloc(ctx, sizeof *t, "tokenizer");
+    if (!t) return NULL;
+    memset(t, 0, sizeof *t);
+    t->names.each = sizeof(size_t);
+    t->strings.each = 1;
+    t->added.each = sizeof(tni_added);
+    t->bos = t->eos = t->unk = -1;
+    t->longest = 100;
+    tni_letters_unpack(&t->letters);
+    tni_own(ctx, &t->owned, tni_tokenizer_destroy);
+    if (tni_trie_begin(ctx, &t->pieces) && tni_trie_begin(ctx, &t->specials)) return t;
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+/* Puts n bytes and a zero behind the others; where they begin, + 1. 0: no memory. */
+static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
+{
+    size_t begin = l->count, i;
+    for (i = 0; i <= n; i++) {
+        char *c = (char *)tni_list_add(ctx, l, "tokenizer");
+        if (!c) return 0;
+        *c = i < n ? s[i] : (char)0;
+    }
+    return begin + 1;
+}
+
+/* One more id, as yet without a name. */
+static bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
+
+static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+{
+    size_t at = tni_strings_add(t->owned.ctx, &t->strings, s, n);
+    *(size_t *)tni_list_at(&t->names, (size_t)id) = at;
+    return at != 0;
+}
+
+/* Token id, of which there is a place in names but no name, is s. */
+static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+{
+    uint32_t *value = tni_trie_add(t->owned.ctx, &t->pieces, s, n);
+    if (!value) return false;
+    *value = (uint32_t)id + 1;
+    return tni_token_name(t, id, s, n);
+}
+
+static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special)
+{
+    tn_ctx    *ctx = t->owned.ctx;
+    uint32_t  *value = tni_trie_add(ctx, &t->specials, s, strlen(s));
+    tni_added *a = value ? (tni_added *)tni_list_add(ctx, &t->added, "tokenizer") : NULL;
+    if (!a) return false;
+    *value = (uint32_t)id + 1;
+    a->id = id;
+    a->special = special;
+    t->begins_special[(unsigned char)*s] = true;
+    return true;
+}
+
+/* Once all tokens are there. */
+static void tni_tokenizer_finish(tn_tokenizer *t)
+{
+    t->inner = tni_trie_find(&t->pieces, "##", 2);
+    t->eos = tn_tokenizer_id(t, "[EOS]");
+}
+
+tn_tokenizer *tn_tokenizer_bytes(tn_ctx *ctx)
+{
+    tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
+    bool          ok = t != NULL;
+    int64_t       id;
+    for (id = 0; ok && id < 258; id++) {
+        static const char hex[] = "0123456789ABCDEF";
+        char name[8] = "<0x00>";
+        name[3] = hex[id >> 4 & 15];
+        name[4] = hex[id & 15];
+        if (id >= 256) memcpy(name, id == 256 ? "[BOS]" : "[EOS]", 6);
+        ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));
+    }
+    if (ok) {
+        t->bytes = true;
+        t->bos = 256;
+        t->eos = 257;
+        return t;
+    }
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+int64_t tn_tokenizer_count(const tn_tokenizer *t)    { return t ? (int64_t)t->names.count : 0; }
+int64_t tn_tokenizer_bos(const tn_tokenizer *t)      { return t ? t->bos : -1; }
+int64_t tn_tokenizer_eos(const tn_tokenizer *t)      { return t ? t->eos : -1; }
+int64_t tn_tokenizer_unk(const tn_tokenizer *t)      { return t ? t->unk : -1; }
+bool    tn_tokenizer_is_bytes(const tn_tokenizer *t) { return t && t->bytes; }
+
+const char *tn_tokenizer_token(const tn_tokenizer *t, int64_t id)
+{
+    if (id < 0 || id >= tn_tokenizer_count(t)) return NULL;
+    return (const char *)t->strings.items + *(const size_t *)tni_list_at(&t->names, (size_t)id) - 1;
+}
+
+/* The tokens of the vocabulary, then those that a file added to it. */
+int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
+{
+    uint32_t value;
+    if (!t || !token) return -1;
+    value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, token, strlen(token)));
+    if (value == 0) value = *tni_trie_value(&t->specials, tni_trie_find(&t->specials, token, strlen(token)));
+    return (int64_t)value - 1;
+}
+
+/* ---- text to ids ------------------------------------------------------------------- */
+
+typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, room; } tni_encoding;
+
+static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
+{
+    if (e->n < e->room) e->ids[e->n] = (int32_t)id;
+    if (e->n < e->room && e->spans) {
+        e->spans[e->n].begin = begin;
+        e->spans[e->n].end = end;
+    }
+    e->n++;
+}
+
+/* The longest piece that begins at *p, found below `node`; *p becomes what is behind it. -1: there is none. */
+static int64_t tni_piece(const tn_tokenizer *t, const char *text, size_t end, uint32_t node, tni_place *p)
+{
+    tni_place q = *p;
+    int64_t   best = -1;
+    while (q.at < end && node != 0) {
+        char     utf8[4];
+        size_t   n = tni_letter_take(&t->letters, text, end, &q, utf8), i;
+        uint32_t value;
+        for (i = 0; i < n && node != 0; i++) node = tni_trie_step(&t->pieces, node, utf8[i]);
+        if ((value = *tni_trie_value(&t->pieces, node)) == 0) continue;
+        best = (int64_t)value - 1;
+        *p = q;
+    }
+    return best;
+}
+
+static void tni_encode_word(const tn_tokenizer *t, const char *text, const tni_word *w, tni_encoding *e)
+{
+    int64_t   first = e->n, id = w->letters <= t->longest ? 0 : -1;
+    tni_place p;
+    p.at = w->begin;
+    p.part = 0;
+    while (p.at < w->end && id >= 0) {
+        size_t begin = p.at;
+        id = tni_piece(t, text, w->end, e->n == first ? (uint32_t)TNI_ROOT : t->inner, &p);
+        if (id >= 0) tni_encode_put(e, id, begin, p.part > 0 ? p.at + 3 : p.at);      /* a syllable of Hangul has 3 bytes */
+    }
+    if (id >= 0) return;
+    e->n = first;
+    tni_encode_put(e, t->unk, w->begin, w->end);
+}
+
+/* Where from `at` on the next added token begins, the longest of those that do; `end`: nowhere. */
+static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, int64_t *id, size_t *bytes)
+{
+    for (; at < end; at++) {
+        uint32_t node = TNI_ROOT, value;
+        size_t   i;
+        if (!t->begins_special[(unsigned char)text[at]]) continue;
+        for (*id = -1, i = at; i < end && (node = tni_trie_step(&t->specials, node, text[i])) != 0; i++)
+            if ((value = *tni_trie_value(&t->specials, node)) != 0) { *id = (int64_t)value - 1; *bytes = i + 1 - at; }
+        if (*id >= 0) break;
+    }
+    return at;
+}
+
+static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end, tni_encoding *e)
+{
+    size_t at = 0;
+    while (at < end) {
+        int64_t  id = -1;
+        size_t   bytes = 0, stop = tni_special_next(t, text, at, end, &id, &bytes);
+        tni_word w;
+        for (w.end = at; tni_word_next(&t->letters, text, stop, &w);) tni_encode_word(t, text, &w, e);
+        if (stop < end) tni_encode_put(e, id, stop, stop + bytes);
+        at = stop + bytes;
+    }
+}
+
+int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room, tn_span *spans)
+{
+    tni_encoding e;
+    size_t       i;
+    if (!t) return -1;
+    if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: %zu bytes at %s, %lld ids at %s", bytes, text ? "text" : "NULL", (long long)room,
+                 ids ? "ids" : "NULL");
+        return -1;
+    }
+    if (bos && t->bos < 0) {
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: this tokenizer has no [BOS]");
+        return -1;
+    }
+    e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
+    if (bos) tni_encode_put(&e, t->bos, 0, 0);
+    if (!t->bytes) tni_encode_text(t, text, bytes, &e);
+    else for (i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
+    return e.n;
+}
+
+/* ---- ids to text ------------------------------------------------------------------- */
+
+/* How a token behaves among others: 'a' a word, '0' a digit, else the sign that it is or that it is like. */
+static char tni_token_shape(const char *s)
+{
+    static const char *const like[] = {"(\xE2\x80\x9C", "(\xE2\x80\x98", "(\xC2\xAB", ")\xE2\x80\x9D", "'\xE2\x80\x99", ")\xC2\xBB",
+                                       ")\xE2\x80\xA6", "-\xE2\x80\x90"};       /* quotation marks, ellipsis, hyphen */
+    size_t i;
+    if (s[0] == 0 || s[1] != 0) {
+        for (i = 0; i < sizeof like / sizeof *like; i++) if (strcmp(like[i] + 1, s) == 0) return like[i][0];
+        return 'a';
+    }
+    return s[0] >= '0' && s[0] <= '9' ? '0' : s[0] >= 'a' && s[0] <= 'z' ? 'a' : s[0];
+}
+
+typedef enum tni_join { TNI_APART = 0, TNI_JOINED, TNI_JOIN_ENDING, TNI_JOIN_DIGIT } tni_join;
+typedef struct tni_speech { tni_text out; bool fresh, quoted[2]; tni_join join; char before; } tni_speech;
+
+static bool tni_is_ending(const char *s)                      /* of "don't", "we're" */
+{
+    static const char *const ending[] = {"s", "t", "m", "d", "ll", "re", "ve"};
+    size_t i;
+    for (i = 0; i < sizeof ending / sizeof *ending; i++) if (strcmp(s, ending[i]) == 0) return true;
+    return false;
+}
+
+/* Does a sign of this shape stand close to what is before it? Says what it does to the next token. */
+static bool tni_sign_joins(tni_speech *v, char shape, tni_join *next)
+{
+    bool word = v->before == 'a' || v->before == '0';
+    *next = TNI_APART;
+    if (shape == '"' || (shape == '\'' && !word)) {
+        bool *quoted = &v->quoted[shape == '"'];
+        *quoted = !*quoted;
+        *next = *quoted ? TNI_JOINED : TNI_APART;
+        return !*quoted;
+    }
+    if (shape == '\'') { *next = TNI_JOIN_ENDING; return true; }
+    if (strchr("([{$#", shape)) { *next = TNI_JOINED; return false; }
+    if (strchr("-_/", shape)) { *next = word || v->before == shape ? TNI_JOINED : TNI_APART; return *next == TNI_JOINED; }
+    if (v->before == '0' && strchr(".,:", shape)) *next = TNI_JOIN_DIGIT;
+    return strchr(")]}.,!?;:%", shape) != NULL;
+}
+
+static void tni_speak(tni_speech *v, const char *token)
+{
+    bool     inner = strncmp(token, "##", 2) == 0 && token[2] != 0, close;
+    char     shape = inner ? 'a' : tni_token_shape(token);
+    tni_join next = TNI_APART;
+    if (inner) { token += 2; close = true; }
+    else if (shape == 'a') close = v->join == TNI_JOIN_ENDING && tni_is_ending(token);
+    else if (shape == '0') close = v->before == '0' || v->join == TNI_JOIN_DIGIT;
+    else close = tni_sign_joins(v, shape, &next);
+    if (v->join == TNI_JOIN_ENDING && !(close && shape == 'a')) v->quoted[0] = false;       /* it was no apostrophe, but a closing mark */
+    if (v->fresh) { if (v->out.length > 0) tni_text_add(&v->out, "\n", 1); }
+    else if (!close && v->join != TNI_JOINED) tni_text_add(&v->out, " ", 1);
+    tni_text_add(&v->out, token, strlen(token));
+    v->fresh = false;
+    v->join = next;
+    v->before = shape;
+}
+
+static void tni_speech_begin(tni_speech *v)
+{
+    v->fresh = true;
+    v->quoted[0] = v->quoted[1] = false;
+    v->join = TNI_APART;
+    v->before = '\n';
+}
+
+int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room)
+{
+    tni_speech v;
+    int64_t    i;
+    if (!t) return -1;
+    if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: %lld ids at %s, %zu bytes at %s", (long long)n, ids ? "ids" : "NULL", room,
+                 dst ? "dst" : "NULL");
+        return -1;
+    }
+    v.out.dst = dst; v.out.room = room; v.out.length = 0;
+    tni_text_add(&v.out, "", 0);
+    tni_speech_begin(&v);
+    for (i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
+            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %d at %lld, but the tokenizer has %lld", ids[i], (long long)i,
+                     (long long)tn_tokenizer_count(t));
+            return -1;
+        }
+        if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
+        else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
+        else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
+    }
+    return (int64_t)v.out.length;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------
+   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value 0
+   is nobody's; it holds the root. Strings stay where they are in the text. */
+
+typedef enum tni_json_kind { TNI_JSON_NULL, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT } tni_json_kind;
+
+typedef struct tni_value {
+    tni_json_kind kind;
+    uint32_t      at, key, string;      /* its first byte; its key and what it says: where they are in the text   */
+    uint32_t      up, child, last, next;
+    uint64_t      number;               /* UINT64_MAX: not a natural one                                          */
+} tni_value;
+
+typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
+
+#define TNI_JSON_MOST (16 << 20)
+
+static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
+
+static bool tni_json_digits(tni_scan *s)
+{
+    size_t first = s->at;
+    while (s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9') s->at++;
+    return s->at > first || tni_scan_fail(s, "a digit is missing");
+}
+
+static bool tni_json_number(tni_scan *s, uint64_t *out)
+{
+    size_t first = s->at, i;
+    bool   natural = true;
+    if (s->text[s->at] == '-') { natural = false; s->at++; first++; }
+    if (!tni_json_digits(s)) return false;
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
+    for (*out = 0, i = first; natural && i < s->at; i++) {
+        natural = *out <= UINT64_MAX / 100;
+        *out = *out * 10 + (uint64_t)(s->text[i] - '0');
+    }
+    if (s->at < s->bytes && s->text[s->at] == '.') {
+        natural = false;
+        s->at++;
+        if (!tni_json_digits(s)) return false;
+    }
+    if (s->at < s->bytes && (s->text[s->at] | 32) == 'e') {
+        natural = false;
+        s->at++;
+        if (s->at < s->bytes && (s->text[s->at] == '+' || s->text[s->at] == '-')) s->at++;
+        if (!tni_json_digits(s)) return false;
+    }
+    if (!natural) *out = UINT64_MAX;
+    return true;
+}
+
+/* The value that begins here; of an object or array just its bracket. */
+static bool tni_json_begin(tni_scan *s, tni_value *v)
+{
+    static const char *const word[] = {"null", "false", "true"};
+    const char *string;
+    int k;
+    tni_scan_space(s);
+    v->at = (uint32_t)s->at;
+    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    for (k = 0; k < 3; k++) {
+        size_t n = strlen(word[k]);
+        if (n > s->bytes - s->at || memcmp(s->text + s->at, word[k], n) != 0) continue;
+        v->kind = (tni_json_kind)k;
+        s->at += n;
+        return true;
+    }
+    if (s->text[s->at] == '"') {
+        if (!tni_scan_string(s, &string)) return false;
+        v->kind = TNI_JSON_STRING;
+        v->string = (uint32_t)(string - s->text);
+        return true;
+    }
+    if (s->text[s->at] == '-' || (s->text[s->at] >= '0' && s->text[s->at] <= '9')) {
+        v->kind = TNI_JSON_NUMBER;
+        return tni_json_number(s, &v->number);
+    }
+    v->kind = tni_scan_take(s, '{') ? TNI_JSON_OBJECT : TNI_JSON_ARRAY;
+    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_fail(s, "a value is missing");
+}
+
+/* The next value inside value `up`; its number, 0 on error. */
+static uint32_t tni_json_add(tni_json *j, uint32_t up)
+{
+    const char *key = NULL;
+    uint32_t    i = (uint32_t)j->values.count;
+    tni_value  *v;
+    if (tni_json_at(j, up)->kind == TNI_JSON_OBJECT && (!tni_scan_string(&j->scan, &key) || !tni_scan_expect(&j->scan, ':'))) return 0;
+    v = (tni_value *)tni_list_add(j->file.ctx, &j->values, "JSON");
+    if (!v || !tni_json_begin(&j->scan, v)) return 0;
+    v->key = key ? (uint32_t)(key - j->scan.text) : 0;
+    v->up = up;
+    v = tni_json_at(j, up);
+    if (v->child == 0) v->child = i;
+    else tni_json_at(j, v->last)->next = i;
+    v->last = i;
+    return i;
+}
+
+static bool tni_json_parse(tni_json *j)
+{
+    tni_scan *s = &j->scan;
+    uint32_t  up = 0, i;
+    if (!tni_list_add(j->file.ctx, &j->values, "JSON")) return false;
+    tni_json_at(j, 0)->kind = TNI_JSON_ARRAY;
+    do {
+        const tni_value *v;
+        if ((i = tni_json_add(j, up)) == 0) return false;
+        v = tni_json_at(j, i);
+        if (v->kind >= TNI_JSON_ARRAY && !tni_scan_take(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) { up = i; continue; }
+        while (up != 0 && !tni_scan_take(s, ',')) {
+            v = tni_json_at(j, up);
+            if (!tni_scan_expect(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) return false;
+            up = v->up;
+        }
+    } while (up != 0);
+    tni_scan_space(s);
+    return s->at == s->bytes || tni_scan_fail(s, "text after the end");
+}
+
+static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
+{
+    memset(j, 0, sizeof *j);
+    j->values.each = sizeof(tni_value);
+    if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
+    if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
+        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "JSON of %llu bytes, but %d are the most",
+                        (unsigned long long)j->file.bytes, TNI_JSON_MOST);
+        return false;
+    }
+    j->scan.file = &j->file;
+    j->scan.text = (char *)tni_alloc(ctx, (size_t)j->file.bytes, "JSON");
+    if (!j->scan.text) return false;
+    j->scan.bytes = (size_t)j->file.bytes;
+    return tni_reader_get(&j->file, 0, j->scan.text, j->scan.bytes) == TN_OK && tni_json_parse(j);
+}
+
+static void tni_json_close(tni_json *j)
+{
+    tni_reader_close(&j->file);
+    tni_free(j->file.ctx, j->scan.text, j->scan.bytes);
+    tni_list_free(j->file.ctx, &j->values);
+}
+
+static const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
+{
+    return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
+}
+
+static const tni_value *tni_json_next(const tni_json *j, const tni_value *v) { return v->next != 0 ? tni_json_at(j, v->next) : NULL; }
+static const char      *tni_json_key(const tni_json *j, const tni_value *v)  { return j->scan.text + v->key; }
+
+static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
+
+/* What an object has under a key; NULL: nothing, or this is no object. A key for the second time is an error. */
+static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
+{
+    const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
+    for (; v; v = tni_json_next(j, v)) {
+        if (strcmp(tni_json_key(j, v), key) != 0) continue;
+        if (found) {
+            j->twice = true;
+            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "the key %s for the second time", tni_quote(key).s);
+        }
+        found = v;
+    }
+    return found;
+}
+
+/* The string under a key; NULL: there is none. */
+static const char *tni_json_string(tni_json *j, const tni_value *object, const char *key)
+{
+    const tni_value *v = tni_json_get(j, object, key);
+    return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
+}
+
+/* ---- tokenizer.json, read -------------------------------------------------------------
+   https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
+
+TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
+{
+    char     reason[256];
+    tni_text t;
+    va_list  args;
+    t.dst = reason; t.room = sizeof reason; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    tni_reader_fail(&j->file, TN_ERR_FORMAT, v ? v->at : 0, "%s", reason);
+    return false;
+}
+
+/* An object says what it is by its "type"; here it must be this one. */
+static bool tni_tokens_type(tni_json *j, const tni_value *v, const char *what, const char *type)
+{
+    const char *is = tni_json_string(j, v, "type");
+    if (!is) return tni_tokens_fail(j, v, "%s: an object of type %s is missing", what, type);
+    return strcmp(is, type) == 0 || tni_tokens_fail(j, v, "%s: %s is not supported here, only %s", what, tni_quote(is).s, type);
+}
+
+/* The three steps of a sequence, of these types. */
+static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *what, const char *list, const char *const type[3],
+                                const tni_value *step[3])
+{
+    const tni_value *v = tni_json_get(j, root, what), *s;
+    int k;
+    if (!tni_tokens_type(j, v, what, "Sequence")) return false;
+    s = tni_json_child(j, tni_json_get(j, v, list));
+    for (k = 0; k < 3; k++) {
+        if (!s) return tni_tokens_fail(j, v, "%s: the step %s is missing", what, type[k]);
+        if (!tni_tokens_type(j, s, what, type[k])) return false;
+        step[k] = s;
+        s = tni_json_next(j, s);
+    }
+    return !s || tni_tokens_fail(j, s, "%s: more than three steps", what);
+}
+
+/* Everything but the vocabulary, the added tokens and the template. */
+static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    static const char *const normalizers[3] = {"NFD", "StripAccents", "Lowercase"};
+    static const char *const splitters[3] = {"Punctuation", "Whitespace", "Digits"};
+    static const char *const unused[2] = {"truncation", "padding"};
+    const tni_value *step[3], *v, *model = tni_json_get(j, root, "model");
+    const char      *s;
+    int k;
+    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "a tokenizer is an object");
+    for (k = 0; k < 2; k++) {
+        v = tni_json_get(j, root, unused[k]);
+        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is not supported here", unused[k]);
+    }
+    if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
+        || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
+    s = tni_json_string(j, step[0], "behavior");
+    if (s && strcmp(s, "Isolated") != 0) return tni_tokens_fail(j, step[0], "Punctuation: %s is not supported here, only Isolated", tni_quote(s).s);
+    if (!tni_json_is(tni_json_get(j, step[2], "individual_digits"), TNI_JSON_TRUE))
+        return tni_tokens_fail(j, step[2], "Digits: only individual_digits is supported here");
+    v = tni_json_get(j, root, "decoder");
+    if (v && v->kind != TNI_JSON_NULL) {
+        if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
+        t->decoder = tni_json_is(tni_json_get(j, v, "cleanup"), TNI_JSON_TRUE) ? 2 : 1;
+    }
+    if (!tni_tokens_type(j, model, "model", "WordPiece")) return false;
+    s = tni_json_string(j, model, "continuing_subword_prefix");
+    if (!s || strcmp(s, "##") != 0)
+        return tni_tokens_fail(j, model, "continuing_subword_prefix: %s is not supported here, only ##", s ? tni_quote(s).s : "none");
+    v = tni_json_get(j, model, "max_input_chars_per_word");
+    if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number > INT32_MAX) return tni_tokens_fail(j, v, "max_input_chars_per_word is no number from 0 to 2^31 - 1");
+    t->longest = (int64_t)v->number;
+    return true;
+}
+
+static size_t tni_json_count(const tni_json *j, const tni_value *v)
+{
+    size_t n = 0;
+    for (v = tni_json_child(j, v); v; v = tni_json_next(j, v)) n++;
+    return n;
+}
+
+/* Is v an id that nobody has yet? */
+static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_value *v, const char *name)
+{
+    if (!tni_json_is(v, TNI_JSON_NUMBER)) return tni_tokens_fail(j, v, "token %s: its id is no number", tni_quote(name).s);
+    if (v->number >= t->names.count)
+        return tni_tokens_fail(j, v, "token %s: id %llu, but there are no more than %zu tokens", tni_quote(name).s,
+                               (unsigned long long)v->number, t->names.count);
+    if (*(const size_t *)tni_list_at(&t->names, (size_t)v->number) == 0) return true;
+    return tni_tokens_fail(j, v, "tokens %s and %s: both have id %llu", tni_quote(tn_tokenizer_token(t, (int64_t)v->number)).s, tni_quote(name).s,
+                           (unsigned long long)v->number);
+}
+
+static bool tni_tokens_piece(tni_json *j, const tni_value *v, tn_tokenizer *t)
+{
+    const char *name = tni_json_key(j, v);
+    if (!tni_tokens_id(j, t, v, name)) return false;
+    if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "token %s is there twice", tni_quote(name).s);
+    return tni_token_set(t, (int64_t)v->number, name, strlen(name));
+}
+
+static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
+{
+    static const char *const flag[4] = {"single_word", "lstrip", "rstrip", "normalized"};
+    const tni_value *id = tni_json_get(j, v, "id");
+    const char      *name = tni_json_string(j, v, "content");
+    int64_t          known;
+    int k;
+    if (!name || !*name) return tni_tokens_fail(j, v, "an added token without content");
+    for (k = 0; k < 4; k++)
+        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE))
+            return tni_tokens_fail(j, v, "added token %s: %s is not supported here", tni_quote(name).s, flag[k]);
+    if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
+        return tni_tokens_fail(j, v, "added token %s is there twice", tni_quote(name).s);
+    known = tn_tokenizer_id(t, name);
+    if (known < 0) {
+        if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
+        known = (int64_t)id->number;
+    } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
+        return tni_tokens_fail(j, v, "added token %s: its id is not the vocabulary's, %lld", tni_quote(name).s, (long long)known);
+    return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE));
+}
+
+/* Ids 0 ... n-1 and who has them. */
+static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab"), *added = tni_json_get(j, root, "added_tokens"), *v;
+    size_t i, n = tni_json_count(j, vocab) + tni_json_count(j, added);
+    if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "the vocabulary is no object");
+    if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is no array");
+    for (i = 0; i < n; i++) if (!tni_names_grow(t)) return false;
+    for (v = tni_json_child(j, vocab); v; v = tni_json_next(j, v)) if (!tni_tokens_piece(j, v, t)) return false;
+    for (v = tni_json_child(j, added); v; v = tni_json_next(j, v)) {
+        size_t before = t->strings.count;
+        if (!tni_tokens_added(j, v, t)) return false;
+        if (t->strings.count == before) n--;                /* it is in the vocabulary, too */
+    }
+    for (i = 0; i < n; i++)
+        if (*(const size_t *)tni_list_at(&t->names, i) == 0)
+            return tni_tokens_fail(j, vocab, "no token has id %zu, but there are %zu", i, n);
+    t->names.count = n;
+    return true;
+}
+
+/* "single" of the template: the text, or one special token and the text. */
+static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *v = tni_json_get(j, root, "post_processor"), *single, *first, *ids, *id;
+    const char      *name;
+    t->bos = tn_tokenizer_id(t, "[BOS]");
+    if (!v || v->kind == TNI_JSON_NULL) return true;
+    if (!tni_tokens_type(j, v, "post_processor", "TemplateProcessing")) return false;
+    single = tni_json_get(j, v, "single");
+    first = tni_json_child(j, single);
+    name = tni_json_string(j, tni_json_get(j, first, "SpecialToken"), "id");
+    if (name) {
+        ids = tni_json_get(j, tni_json_get(j, tni_json_get(j, v, "special_tokens"), name), "ids");
+        id = tni_json_child(j, ids);
+        t->bos = tn_tokenizer_id(t, name);
+        t->bos_first = true;
+        if (t->bos < 0 || !tni_json_is(id, TNI_JSON_NUMBER) || id->next != 0 || id->number != (uint64_t)t->bos)
+            return tni_tokens_fail(j, single, "post_processor: the ids of %s are not its own one", tni_quote(name).s);
+        first = tni_json_next(j, first);
+    }
+    if (first && tni_json_get(j, first, "Sequence") && first->next == 0) return true;
+    return tni_tokens_fail(j, v, "post_processor: only one special token and the text after it are supported here");
+}
+
+static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
+{
+    const tni_value *root = tni_json_at(j, 1), *model = tni_json_get(j, root, "model");
+    const char      *unk;
+    if (!tni_tokens_kind(j, root, t) || !tni_tokens_all(j, root, t) || !tni_tokens_template(j, root, t)) return false;
+    unk = tni_json_string(j, model, "unk_token");
+    t->unk = tn_tokenizer_id(t, unk);
+    if (t->unk < 0) return tni_tokens_fail(j, model, "unk_token: %s is no token", unk ? tni_quote(unk).s : "none");
+    tni_tokenizer_finish(t);
+    return !j->twice;
+}
+
+tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
+{
+    tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
+    tni_json      j;
+    bool          ok;
+    if (!t) return NULL;
+    ok = tni_json_open(&j, ctx, &source) && tni_tokens_read(&j, t);
+    tni_json_close(&j);
+    if (ok) return t;
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+/* ---- tokenizer.json, written ---------------------------------------------------------- */
+
+static void tni_text_flag(tni_text *t, const char *name, bool on, bool last)
+{
+    tni_text_string(t, "      \"");
+    tni_text_string(t, name);
+    tni_text_string(t, on ? "\": true" : "\": false");
+    tni_text_string(t, last ? "\n    }" : ",\n");
+}
+
+static void tni_text_added(tni_text *t, const tn_tokenizer *z)
+{
+    size_t i;
+    tni_text_string(t, "  \"added_tokens\": [");
+    for (i = 0; i < z->added.count; i++) {
+        const tni_added *a = (const tni_added *)tni_list_at(&z->added, i);
+        tni_text_string(t, i > 0 ? ",\n    {\n      \"id\": " : "\n    {\n      \"id\": ");
+        tni_text_signed(t, a->id);
+        tni_text_string(t, ",\n      \"content\": ");
+        tni_text_json(t, tn_tokenizer_token(z, a->id));
+        tni_text_string(t, ",\n");
+        tni_text_flag(t, "single_word", false, false);
+        tni_text_flag(t, "lstrip", false, false);
+        tni_text_flag(t, "rstrip", false, false);
+        tni_text_flag(t, "normalized", false, false);
+        tni_text_flag(t, "special", a->special, true);
+    }
+    tni_text_string(t, z->added.count > 0 ? "\n  ],\n" : "],\n");
+}
+
+/* The text, with the one special token before it if the tokenizer has one; '@' stands for its name. */
+static void tni_text_template(tni_text *t, const tn_tokenizer *z)
+{
+    static const char before[] = "  \"post_processor\": {\n    \"type\": \"TemplateProcessing\",\n    \"single\": [\n";
+    static const char special[] = "      {\n        \"SpecialToken\": {\n          \"id\": @,\n          \"type_id\": 0\n        }\n      },\n";
+    static const char after[] =
+        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      }\n    ],\n"
+        "    \"pair\": [\n      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      },\n"
+        "      {\n        \"Sequence\": {\n          \"id\": \"B\",\n          \"type_id\": 1\n        }\n      }\n    ],\n"
+        "    \"special_tokens\": {\n      @: {\n        \"id\": @,\n        \"ids\": [\n          ";
+    const char *part[3], *s;
+    int k;
+    part[0] = before; part[1] = special; part[2] = after;
+    for (k = 0; k < 3; k++)
+        for (s = part[k]; *s; s++) {
+            if (*s == '@') tni_text_json(t, tn_tokenizer_token(z, z->bos));
+            else tni_text_add(t, s, 1);
+        }
+    tni_text_signed(t, z->bos);
+    tni_text_string(t, "\n        ],\n        \"tokens\": [\n          ");
+    tni_text_json(t, tn_tokenizer_token(z, z->bos));
+    tni_text_string(t, "\n        ]\n      }\n    }\n  },\n");
+}
+
+static void tni_text_model(tni_text *t, const tn_tokenizer *z)
+{
+    static const char *const decoder[3] = {
+        "null", "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": false\n  }",
+        "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": true\n  }"
+    };
+    const char *comma = "\n";
+    int64_t     i;
+    tni_text_string(t, "  \"decoder\": ");
+    tni_text_string(t, decoder[z->decoder]);
+    tni_text_string(t, ",\n  \"model\": {\n    \"type\": \"WordPiece\",\n    \"unk_token\": ");
+    tni_text_json(t, tn_tokenizer_token(z, z->unk));
+    tni_text_string(t, ",\n    \"continuing_subword_prefix\": \"##\",\n    \"max_input_chars_per_word\": ");
+    tni_text_signed(t, z->longest);
+    tni_text_string(t, ",\n    \"vocab\": {");
+    for (i = 0; i < tn_tokenizer_count(z); i++) {
+        const char *name = tn_tokenizer_token(z, i);
+        if (*tni_trie_value(&z->pieces, tni_trie_find(&z->pieces, name, strlen(name))) == 0) continue;     /* only added */
+        tni_text_string(t, comma);
+        tni_text_string(t, "      ");
+        tni_text_json(t, name);
+        tni_text_string(t, ": ");
+        tni_text_signed(t, i);
+        comma = ",\n";
+    }
+    tni_text_string(t, *comma == ',' ? "\n    }\n  }\n}" : "}\n  }\n}");
+}
+
+static void tni_text_tokenizer(tni_text *t, const tn_tokenizer *z)
+{
+    tni_text_string(t, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    tni_text_added(t, z);
+    tni_text_string(t, "  \"normalizer\": {\n    \"type\": \"Sequence\",\n    \"normalizers\": [\n"
+                       "      {\n        \"type\": \"NFD\"\n      },\n      {\n        \"type\": \"StripAccents\"\n      },\n"
+                       "      {\n        \"type\": \"Lowercase\"\n      }\n    ]\n  },\n");
+    tni_text_string(t, "  \"pre_tokenizer\": {\n    \"type\": \"Sequence\",\n    \"pretokenizers\": [\n"
+                       "      {\n        \"type\": \"Punctuation\",\n        \"behavior\": \"Isolated\"\n      },\n"
+                       "      {\n        \"type\": \"Whitespace\"\n      },\n"
+                       "      {\n        \"type\": \"Digits\",\n        \"individual_digits\": true\n      }\n    ]\n  },\n");
+    if (z->bos_first) tni_text_template(t, z);
+    else tni_text_string(t, "  \"post_processor\": null,\n");
+    tni_text_model(t, z);
+}
+
+tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
+{
+    tn_ctx    *ctx;
+    tni_text   text;
+    tni_writer w;
+    size_t     bytes;
+    tn_status  s = TN_ERR_MEMORY;
+    if (!t) return TN_ERR_ARG;
+    ctx = t->owned.ctx;
+    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: that of bytes has no vocabulary to write");
+    text.dst = NULL; text.room = 0; text.length = 0;
+    tni_text_tokenizer(&text, t);                            /* once to measure it */
+    bytes = text.length + 1;
+    text.dst = (char *)tni_alloc(ctx, bytes, "tokenizer"); text.room = bytes; text.length = 0;
+    if (text.dst) {
+        tni_text_tokenizer(&text, t);
+        tni_writer_open(&w, ctx, &sink);
+        tni_put(&w, text.dst, text.length);
+        s = tni_writer_close(&w);
+    }
+    tni_free(ctx, text.dst, bytes);
+    return s;
+}
+
+#ifndef TN_NO_STDIO
+tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_tokenizer_read(ctx, tn_from_path(path)); }
+tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path) { return tn_tokenizer_write(t, tn_to_path(path)); }
+#endif
+
+/* ---- training ---------------------------------------------------------------------------
+   Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts of
+   pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
+   since; whoever comes to its top with such a count goes back with the present one. Counts rise only with a new piece in the
+   pair, and those pairs go into the heap after the merge. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
+
+enum { TNI_WORD_LETTERS = 100 };
+
+typedef struct tni_counted_word { int64_t count; size_t first; int32_t letters; } tni_counted_word;     /* first: into symbols */
+typedef struct tni_alphabet { uint32_t code; bool inner; int64_t count; int32_t id, inner_id; } tni_alphabet;
+typedef struct tni_pair { int64_t count; int32_t a, b; uint32_t uses; bool touched; } tni_pair;         /* uses: the newest, + 1 */
+typedef struct tni_use { uint32_t word, next; } tni_use;
+typedef struct tni_ranked { int64_t count; uint32_t pair; } tni_ranked;
+
+typedef struct tni_training {
+    tn_ctx       *ctx;
+    tn_tokenizer *t;
+    int64_t       min_count;
+    tni_trie      known;                /* a word's number + 1                             */
+    tni_list      words, symbols;       /* symbols, int32: letters at first, then ids      */
+    tni_map       letter_of, pair_of;   /* numbers + 1                                     */
+    tni_list      alphabet, pairs, uses, heap, touched;
+} tni_training;
+
+static void tni_training_end(tni_training *r)
+{
+    tni_list *list[7];
+    int k;
+    list[0] = &r->words; list[1] = &r->symbols; list[2] = &r->alphabet; list[3] = &r->pairs; list[4] = &r->uses;
+    list[5] = &r->heap; list[6] = &r->touched;
+    for (k = 0; k < 7; k++) tni_list_free(r->ctx, list[k]);
+    tni_trie_free(r->ctx, &r->known);
+    tni_map_free(r->ctx, &r->letter_of);
+    tni_map_free(r->ctx, &r->pair_of);
+}
+
+static bool tni_training_begin(tni_training *r, tn_ctx *ctx, tn_tokenizer *t)
+{
+    memset(r, 0, sizeof *r);
+    r->ctx = ctx;
+    r->t = t;
+    r->words.each = sizeof(tni_counted_word);
+    r->symbols.each = sizeof(int32_t);
+    r->alphabet.each = sizeof(tni_alphabet);
+    r->pairs.each = sizeof(tni_pair);
+    r->uses.each = sizeof(tni_use);
+    r->heap.each = sizeof(tni_ranked);
+    r->touched.each = sizeof(uint32_t);
+    return tni_trie_begin(ctx, &r->known);
+}
+
+/* A word that was not seen before: n bytes of UTF-8. */
+static bool tni_training_learn(tni_training *r, const char *bytes, size_t n)
+{
+    tni_counted_word *word = (tni_counted_word *)tni_list_add(r->ctx, &r->words, "words");
+    size_t at, used;
+    if (!word) return false;
+    word->first = r->symbols.count;
+    for (at = 0; at < n; at += used, word->letters++) {
+        int32_t *letter = (int32_t *)tni_list_add(r->ctx, &r->symbols, "words");
+        if (!letter) return false;
+        *letter = (int32_t)tni_utf8_get(bytes + at, n - at, &used);
+    }
+    return true;
+}
+
+/* One occurrence of a word. */
+static bool tni_training_see(tni_training *r, const char *text, const tni_word *w)
+{
+    char      bytes[4 * TNI_WORD_LETTERS + 4];
+    uint32_t *number;
+    size_t    n = 0;
+    tni_place p;
+    if (w->letters > TNI_WORD_LETTERS) return true;
+    for (p.at = w->begin, p.part = 0; p.at < w->end;) n += tni_letter_take(&r->t->letters, text, w->end, &p, bytes + n);
+    if (memchr(bytes, 0, n)) return true;
+    if (!(number = tni_trie_add(r->ctx, &r->known, bytes, n))) return false;
+    if (*number == 0) {
+        if (!tni_training_learn(r, bytes, n)) return false;
+        *number = (uint32_t)r->words.count;
+    }
+    ((tni_counted_word *)tni_list_at(&r->words, *number - 1))->count++;
+    return true;
+}
+
+/* Where from `at` on the next separator begins; the end: nowhere. */
+static size_t tni_separator_next(const char *text, size_t at, size_t end, const char *separator, size_t n)
+{
+    while (n > 0 && end - at >= n) {
+        const char *s = (const char *)memchr(text + at, separator[0], end - at - n + 1);
+        if (!s) break;
+        at = (size_t)(s - text);
+        if (memcmp(s, separator, n) == 0) return at;
+        at++;
+    }
+    return end;
+}
+
+static bool tni_training_text(tni_training *r, const char *text, size_t bytes, const char *separator)
+{
+    size_t at = 0, n = separator ? strlen(separator) : 0;
+    while (at < bytes) {
+        size_t   stop = tni_separator_next(text, at, bytes, separator, n);
+        tni_word w;
+        for (w.end = at; tni_word_next(&r->t->letters, text, stop, &w);) if (!tni_training_see(r, text, &w)) return false;
+        at = bytes - stop > n ? stop + n : bytes;
+    }
+    return true;
+}
+
+static tni_counted_word *tni_training_word(const tni_training *r, size_t i) { return (tni_counted_word *)tni_list_at(&r->words, i); }
+static int32_t *tni_training_symbols(const tni_training *r, const tni_counted_word *w) { return (int32_t *)r->symbols.items + w->first; }
+static tni_pair *tni_training_pair(const tni_training *r, uint32_t i) { return (tni_pair *)tni_list_at(&r->pairs, i); }
+
+/* How often each letter is there, and whether it stands inside words. */
+static bool tni_training_letters(tni_training *r)
+{
+    size_t i;
+    for (i = 0; i < r->words.count; i++) {
+        const tni_counted_word *w = tni_training_word(r, i);
+        const int32_t *letter = tni_training_symbols(r, w);
+        int32_t k;
+        for (k = 0; k < w->letters; k++) {
+            uint32_t      number = tni_map_get(&r->letter_of, (uint32_t)letter[k]);
+            tni_alphabet *a = (tni_alphabet *)(number ? tni_list_at(&r->alphabet, number - 1) : tni_list_add(r->ctx, &r->alphabet, "letters"));
+            if (!a) return false;
+            a->code = (uint32_t)letter[k];
+            a->count += w->count;
+            a->inner = a->inner || k > 0;
+            if (!number && !tni_map_put(r->ctx, &r->letter_of, a->code, (uint32_t)r->alphabet.count)) return false;
+        }
+    }
+    return true;
+}
+
+static bool tni_by_count(const void *a, const void *b)
+{
+    const tni_alphabet *x = (const tni_alphabet *)a, *y = (const tni_alphabet *)b;
+    return x->count != y->count ? x->count > y->count : x->code < y->code;
+}
+
+static bool tni_by_code(const void *a, const void *b) { return ((const tni_alphabet *)a)->code < ((const tni_alphabet *)b)->code; }
+
+static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t *id)
+{
+    *id = (int32_t)r->t->names.count;
+    return tni_names_grow(r->t) && tni_token_set(r->t, *id, s, n);
+}
+
+/* Ids for the most frequent letters, as they begin words or are words, then as they stand inside. The others keep id 0, [UNK]. */
+static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
+{
+    size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, i, inner = 0;
+    const void **order = tni_sorted(r->ctx, r->alphabet.items, n, r->alphabet.each, tni_by_count);
+    bool         ok = order != NULL;
+    if (!ok) return TN_ERR_MEMORY;
+    tni_sort(order, most, tni_by_code);
+    for (i = 0; i < most; i++) inner += ((const tni_alphabet *)order[i])->inner;
+    if ((int64_t)(most + inner + r->t->names.count) > vocab) {
+        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: a vocabulary of %lld, but %zu letters, %zu of them inside words, need %zu", (long long)vocab,
+                 most, inner, most + inner + r->t->names.count);
+        ok = false;
+    }
+    for (i = 0; i < 2 * most && ok; i++) {
+        tni_alphabet *a = (tni_alphabet *)(void *)order[i % most];
+        char          name[6] = "##";
+        size_t        length = tni_utf8_put(name + 2, a->code);
+        if (i < most) ok = tni_training_token(r, name + 2, length, &a->id);
+        else if (a->inner) ok = tni_training_token(r, name, length + 2, &a->inner_id);
+    }
+    tni_free_sorted(r->ctx, order, n);
+    return ok ? TN_OK : tn_ctx_status(r->ctx);
+}
+
+/* Letters become ids. A word with a letter that has none is [UNK] for ever, nothing is learned from it. */
+static void tni_training_spell(tni_training *r)
+{
+    size_t i;
+    for (i = 0; i < r->words.count; i++) {
+        tni_counted_word *w = tni_training_word(r, i);
+        int32_t *symbol = tni_training_symbols(r, w), k;
+        for (k = 0; k < w->letters; k++) {
+            const tni_alphabet *a = (const tni_alphabet *)tni_list_at(&r->alphabet, tni_map_get(&r->letter_of, (uint32_t)symbol[k]) - 1);
+            symbol[k] = k > 0 ? a->inner_id : a->id;
+            if (symbol[k] == 0) { w->letters = 0; break; }
+        }
+    }
+}
+
+/* ---- the heap: the most frequent pair on top, of equals the one with the lower ids */
+
+static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
+{
+    const tni_pair *p = tni_training_pair(r, x.pair), *q = tni_training_pair(r, y.pair);
+    if (x.count != y.count) return x.count > y.count;
+    return p->a != q->a ? p->a < q->a : p->b < q->b;
+}
+
+static bool tni_heap_push(tni_training *r, uint32_t pair)
+{
+    tni_ranked moving, *heap;
+    size_t     i = r->heap.count;
+    if (!tni_list_add(r->ctx, &r->heap, "pairs")) return false;
+    heap = (tni_ranked *)r->heap.items;
+    moving.count = tni_training_pair(r, pair)->count;
+    moving.pair = pair;
+    for (; i > 0 && tni_ranks_before(r, moving, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = moving;
+    return true;
+}
+
+static uint32_t tni_heap_pop(tni_training *r)
+{
+    tni_ranked *heap = (tni_ranked *)r->heap.items, moving = heap[r->heap.count - 1];
+    uint32_t    top = heap[0].pair;
+    size_t      n = --r->heap.count, i = 0, child;
+    for (; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && tni_ranks_before(r, heap[child + 1], heap[child])) child++;
+        if (!tni_ranks_before(r, heap[child], moving)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moving;
+    return top;
+}
+
+/* ---- pairs */
+
+/* Counts `by` more of a pair in word number `word`. A pair of the new piece is noted: it goes into the heap when the merge is done. */
+static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, uint32_t word, bool fresh)
+{
+    uint64_t  key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+    uint32_t  number = tni_map_get(&r->pair_of, key);
+    tni_pair *p = (tni_pair *)(number ? tni_list_at(&r->pairs, number - 1) : tni_list_add(r->ctx, &r->pairs, "pairs"));
+    tni_use  *use;
+    if (!p) return false;
+    p->a = a;
+    p->b = b;
+    p->count += by;
+    if (!number && !tni_map_put(r->ctx, &r->pair_of, key, number = (uint32_t)r->pairs.count)) return false;
+    if (!fresh) return true;
+    if (!p->touched) {
+        uint32_t *touched = (uint32_t *)tni_list_add(r->ctx, &r->touched, "pairs");
+        if (!touched) return false;
+        *touched = number - 1;
+        p->touched = true;
+    }
+    if (p->uses != 0 && ((const tni_use *)tni_list_at(&r->uses, p->uses - 1))->word == word) return true;
+    if (!(use = (tni_use *)tni_list_add(r->ctx, &r->uses, "pairs"))) return false;
+    use->word = word;
+    use->next = p->uses;
+    p->uses = (uint32_t)r->uses.count;
+    return true;
+}
+
+/* All pairs of a word, `sign` times. fresh: a piece whose pairs are new, -1: all are. */
+static bool tni_word_count(tni_training *r, uint32_t word, int sign, int32_t fresh)
+{
+    const tni_counted_word *w = tni_training_word(r, word);
+    const int32_t *s = tni_training_symbols(r, w);
+    int32_t k;
+    for (k = 1; k < w->letters; k++)
+        if (!tni_pair_count(r, s[k - 1], s[k], sign * w->count, word, sign > 0 && (fresh < 0 || s[k - 1] == fresh || s[k] == fresh))) return false;
+    return true;
+}
+
+static bool tni_touched_push(tni_training *r)
+{
+    size_t i;
+    for (i = 0; i < r->touched.count; i++) {
+        uint32_t pair = *(const uint32_t *)tni_list_at(&r->touched, i);
+        tni_training_pair(r, pair)->touched = false;
+        if (!tni_heap_push(r, pair)) return false;
+    }
+    r->touched.count = 0;
+    return true;
+}
+
+/* a and b side by side become id, from the left. false: the word does not hold them. */
+static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
+{
+    int32_t *s = tni_training_symbols(r, w), from, to = 0;
+    for (from = 0; from < w->letters; from++, to++) {
+        bool here = from + 1 < w->letters && s[from] == a && s[from + 1] == b;
+        s[to] = here ? id : s[from];
+        from += here;
+    }
+    if (to == w->letters) return false;
+    w->letters = to;
+    return true;
+}
+
+static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int32_t a, int32_t b)
+{
+    const int32_t *s = tni_training_symbols(r, w);
+    int32_t k;
+    for (k = 1; k < w->letters; k++) if (s[k - 1] == a && s[k] == b) return true;
+    return false;
+}
+
+/* The id of two pieces in one. Another pair may have made it before. */
+static bool tni_training_join(tni_training *r, int32_t a, int32_t b, int32_t *id)
+{
+    char        name[4 * TNI_WORD_LETTERS + 4];
+    const char *first = tn_tokenizer_token(r->t, a), *second = tn_tokenizer_token(r->t, b) + 2;       /* b stands inside: ## */
+    size_t      n = strlen(first), more = strlen(second);
+    memcpy(name, first, n);
+    memcpy(name + n, second, more + 1);
+    *id = (int32_t)tn_tokenizer_id(r->t, name);
+    return *id >= 0 || tni_training_token(r, name, n + more, id);
+}
+
+static bool tni_training_merge(tni_training *r, uint32_t pair)
+{
+    int32_t  a = tni_training_pair(r, pair)->a, b = tni_training_pair(r, pair)->b, id;
+    uint32_t use = tni_training_pair(r, pair)->uses;
+    if (!tni_training_join(r, a, b, &id)) return false;
+    while (use != 0) {
+        tni_use           u = *(const tni_use *)tni_list_at(&r->uses, use - 1);
+        tni_counted_word *w = tni_training_word(r, u.word);
+        if (tni_word_holds(r, w, a, b)) {
+            if (!tni_word_count(r, u.word, -1, id)) return false;
+            tni_word_merge(r, w, a, b, id);
+            if (!tni_word_count(r, u.word, 1, id)) return false;
+        }
+        use = u.next;
+    }
+    return tni_touched_push(r);
+}
+
+static bool tni_training_merges(tni_training *r, int64_t vocab)
+{
+    uint32_t i;
+    for (i = 0; i < r->words.count; i++) if (!tni_word_count(r, i, 1, -1)) return false;
+    if (!tni_touched_push(r)) return false;
+    while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
+        int64_t  said = ((const tni_ranked *)r->heap.items)->count;
+        uint32_t pair = tni_heap_pop(r);
+        int64_t  count = tni_training_pair(r, pair)->count;
+        if (count < r->min_count) continue;
+        if (!(count == said ? tni_training_merge(r, pair) : tni_heap_push(r, pair))) return false;
+    }
+    return true;
+}
+
+static tn_status tni_training_run(tni_training *r, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *d)
+{
+    static const char *const special[3] = {"[UNK]", "[BOS]", "[EOS]"};
+    tn_status s;
+    int32_t   id;
+    int k;
+    for (k = 0; k < 3; k++)
+        if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true)) return TN_ERR_MEMORY;
+    if (!tni_training_text(r, text, bytes, d->separator)) return TN_ERR_MEMORY;
+    if (r->words.count == 0) return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: there are no words in %zu bytes of text", bytes);
+    if (!tni_training_letters(r)) return TN_ERR_MEMORY;
+    if ((s = tni_training_alphabet(r, d->letters, vocab)) != TN_OK) return s;
+    tni_training_spell(r);
+    if (!tni_training_merges(r, vocab)) return TN_ERR_MEMORY;
+    r->t->unk = 0;
+    r->t->bos = 1;
+    r->t->bos_first = true;
+    tni_tokenizer_finish(r->t);
+    return TN_OK;
+}
+
+tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *desc)
+{
+    tn_tokenizer_desc d = {0, 0, NULL};
+    tni_training      r;
+    tn_tokenizer     *t;
+    bool              ok;
+    if (!ctx) return NULL;
+    if (desc) d = *desc;
+    if ((!text && bytes > 0) || vocab < 3 || vocab > INT32_MAX || d.min_count < 0 || d.letters < 0) {
+        tni_fail(ctx, TN_ERR_ARG, "tokenizer: %zu bytes at %s, a vocabulary of %lld, min_count %lld, letters %lld", bytes,
+                 text ? "text" : "NULL", (long long)vocab, (long long)d.min_count, (long long)d.letters);
+        return NULL;
+    }
+    if (!(t = tni_tokenizer_new(ctx))) return NULL;
+    ok = tni_training_begin(&r, ctx, t);
+    r.min_count = d.min_count > 0 ? d.min_count : 2;
+    ok = ok && tni_training_run(&r, text, bytes, vocab, &d) == TN_OK;
+    tni_training_end(&r);
+    if (ok) return t;
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+/* ---- token shards ------------------------------------------------------------------------- */
+
+enum { TNI_SHARD_HEADER = 1024, TNI_SHARD_CHUNK = 4096 };
+static const struct { uint32_t magic, version; unsigned width; } tni_shard_kind[2] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+struct tn_shard { tni_owned owned; tni_reader file; int64_t count, vocab; unsigned width; };
+
+static void tni_shard_destroy(tni_owned *owned)
+{
+    tn_shard *s = (tn_shard *)(void *)owned;
+    tni_disown(owned);
+    tni_reader_close(&s->file);
+    tni_free(owned->ctx, s, sizeof *s);
+}
+
+void    tn_shard_close(tn_shard *s)       { if (s) tni_shard_destroy(&s->owned); }
+int64_t tn_shard_count(const tn_shard *s) { return s ? s->count : 0; }
+
+static tn_status tni_shard_header(tn_shard *s)
+{
+    uint8_t   head[12];
+    uint64_t  magic, version, count;
+    int       k;
+    tn_status status;
+    if (s->file.bytes < TNI_SHARD_HEADER)
+        return tni_reader_fail(&s->file, TN_ERR_FORMAT, s->file.bytes, "the file ends here, but a shard's header has %d bytes", TNI_SHARD_HEADER);
+    if ((status = tni_reader_get(&s->file, 0, head, sizeof head)) != TN_OK) return status;
+    magic = tni_load_bits(head, 4, false);
+    version = tni_load_bits(head + 4, 4, false);
+    count = tni_load_bits(head + 8, 4, false);
+    for (k = 0; k < 2 && tni_shard_kind[k].magic != magic; k++) {}
+    if (k == 2) return tni_reader_fail(&s->file, TN_ERR_FORMAT, 0, "magic %llu, but 20240520 or 20240801 begins a token shard", (unsigned long long)magic);
+    if (tni_shard_kind[k].version != version)
+        return tni_reader_fail(&s->file, TN_ERR_FORMAT, 4, "version %llu, but shards of magic %llu have %d", (unsigned long long)version,
+                               (unsigned long long)magic, (int)tni_shard_kind[k].version);
+    s->width = tni_shard_kind[k].width;
+    if (count > INT32_MAX) return tni_reader_fail(&s->file, TN_ERR_FORMAT, 8, "a negative count");
+    if (s->file.bytes != TNI_SHARD_HEADER + count * s->width)
+        return tni_reader_fail(&s->file, TN_ERR_FORMAT, 8, "%llu tokens of %d bytes are %llu bytes with the header, but the file has %llu",
+                               (unsigned long long)count, (int)s->width, (unsigned long long)(TNI_SHARD_HEADER + count * s->width),
+                               (unsigned long long)s->file.bytes);
+    s->count = (int64_t)count;
+    return TN_OK;
+}
+
+tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
+{
+    tn_shard *s;
+    tn_status status;
+    if (!ctx) return NULL;
+    if (vocab < 1) {
+        tni_fail(ctx, TN_ERR_ARG, "token shard: a vocabulary of %lld", (long long)vocab);
+        return NULL;
+    }
+    s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
+    if (!s) return NULL;
+    memset(s, 0, sizeof *s);
+    s->vocab = vocab;
+    status = tni_reader_open(&s->file, ctx, &source);
+    tni_own(ctx, &s->owned, tni_shard_destroy);
+    if (status == TN_OK) status = tni_shard_header(s);
+    if (status == TN_OK) return s;
+    tn_shard_close(s);
+    return NULL;
+}
+
+tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *ids)
+{
+    uint8_t   chunk[TNI_SHARD_CHUNK];
+    int64_t   most, i, k;
+    tn_status status;
+    if (!s) return TN_ERR_ARG;
+    if (first < 0 || n < 0 || first > s->count || n > s->count - first || (!ids && n > 0))
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: %lld tokens from %lld on to %s, but there are %lld", s->file.name.s, (long long)n,
+                        (long long)first, ids ? "ids" : "NULL", (long long)s->count);
+    for (most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
+        uint64_t at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
+        k = tni_min(n, most);
+        if ((status = tni_reader_get(&s->file, at, chunk, (size_t)k * s->width)) != TN_OK) return status;
+        for (i = 0; i < k; i++) {
+            uint64_t id = tni_load_bits(chunk + (size_t)i * s->width, s->width, false);
+            if (id >= (uint64_t)s->vocab || id > INT32_MAX)
+                return tni_reader_fail(&s->file, TN_ERR_DATA, at + (uint64_t)i * s->width, "token %lld is id %llu, but the vocabulary has %lld",
+                                       (long long)(first + i), (unsigned long long)id, (long long)s->vocab);
+            ids[i] = (int32_t)id;
+        }
+    }
+    return TN_OK;
+}
+
+tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab)
+{
+    int        kind = vocab > 65536;
+    unsigned   width = tni_shard_kind[kind].width;
+    uint8_t    chunk[TNI_SHARD_CHUNK];
+    size_t     used;
+    int64_t    i;
+    tni_writer w;
+    if (!ctx) return TN_ERR_ARG;
+    if (n < 0 || n > INT32_MAX || (!ids && n > 0) || vocab < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "token shard: %lld ids at %s of a vocabulary of %lld; a shard holds 2^31 - 1 at most", (long long)n,
+                        ids ? "ids" : "NULL", (long long)vocab);
+    for (i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return tni_fail(ctx, TN_ERR_DATA, "token shard: token %lld is id %d, but the vocabulary has %lld", (long long)i, ids[i], (long long)vocab);
+    memset(chunk, 0, TNI_SHARD_HEADER);
+    tni_store_bits(chunk, tni_shard_kind[kind].magic, 4);
+    tni_store_bits(chunk + 4, tni_shard_kind[kind].version, 4);
+    tni_store_bits(chunk + 8, (uint64_t)n, 4);
+    tni_writer_open(&w, ctx, &sink);
+    for (used = TNI_SHARD_HEADER, i = 0; i <= n; i++) {
+        if (i == n || used == sizeof chunk) { tni_put(&w, chunk, used); used = 0; }
+        if (i < n) { tni_store_bits(chunk + used, (uint64_t)ids[i], width); used += width; }
+    }
+    return tni_writer_close(&w);
+}
+
+/* ---- mojibake --------------------------------------------------------------------------------
+   A character of two to four bytes whose bytes were read as Windows-1252 (or Latin-1) is a letter with an accent, for the first
+   byte, and signs. Such letters before such signs are rare in honest text, but for closing quotation marks, dashes and the
+   like, which follow letters: so these count only where the letter is one that few texts have there. Windows-1252 has nothing
+   at five places: what stood there is a C1 control or lost. Lower-casing adds 32 to the first byte of most, and 0x9F becomes 0xFF. */
+
+/* The byte that stands for a character in Windows-1252, or in Latin-1; 0 for ASCII and all that has none. */
+static unsigned tni_single_byte(uint32_t c)
+{
+    static const uint16_t sign[32] = {
+        0x20AC, 0, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0, 0x017D, 0,
+        0, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0, 0x017E, 0x0178
+    };
+    unsigned k;
+    if (c >= 0x80 && c < 0x100) return c;
+    for (k = 0; c >= 0x80 && k < 32; k++) if (sign[k] == c) return 0x80 + k;
+    return 0;
+}
+
+/* Of the bytes 0x80 to 0xBF: those that are signs which may follow a letter: quotation marks, dashes, ellipsis, no-break space, (R), TM .. */
+static bool tni_may_follow(unsigned byte)
+{
+    static const uint8_t follow[] = {0x82, 0x84, 0x85, 0x8B, 0x91, 0x92, 0x93, 0x94, 0x96, 0x97, 0x99, 0x9B, 0xA0, 0xAA, 0xAB, 0xAE,
+                                     0xB0, 0xB2, 0xB3, 0xB9, 0xBA, 0xBB};
+    return memchr(follow, (int)byte, sizeof follow) != NULL;
+}
+
+/* Do these three begin UTF-8 read as single bytes? 0: no such byte. */
+static bool tni_is_mojibake(unsigned first, unsigned second, unsigned third)
+{
+    bool signs = second >= 0x80 && second < 0xC0, more = third >= 0x80 && third < 0xC0;
+    if (first == 0xF0 && (second == 0x9F || second == 0xFF)) return more;                    /* most of the emoji */
+    if (!signs) return false;
+    if (first == 0xC2 || first == 0xC3 || (first == 0xE2 && second == 0x80)) return true;
+    if (first == 0xE2 || first == 0xEF) return more || !tni_may_follow(second);              /* punctuation, arrows; U+FEFF, U+FFFD */
+    if (tni_may_follow(second)) return false;
+    if (first == 0xE3 || (first >= 0xC4 && first <= 0xDE && first != 0xD7)) return true;
+    return first >= 0xE0 && first <= 0xEF && more && !tni_may_follow(third);
+}
+
+int64_t tn_mojibake(const char *text, size_t bytes)
+{
+    size_t at = 0, n;
+    for (; text && at < bytes; at += n) {
+        unsigned byte[3];
+        uint32_t c;
+        size_t   k, used, next = at;
+        n = 1;
+        if ((unsigned char)text[at] < 128) continue;
+        if ((n = tni_utf8_length(text + at, bytes - at)) == 0) return (int64_t)at;
+        c = tni_utf8_get(text + at, n, &used);
+        if (c == 0xFFFD || (c >= 0x80 && c < 0xA0)) return (int64_t)at;
+        if (c < 0xC2 || c > 0xF0) continue;
+        for (k = 0; k < 3; k++, next += used) {
+            used = 0;
+            byte[k] = next < bytes ? tni_single_byte(tni_utf8_get(text + next, bytes - next, &used)) : 0;
+        }
+        if (tni_is_mojibake(byte[0], byte[1], byte[2])) return (int64_t)at;
+    }
+    return -1;
+}
+
+#undef TNI_LETTER_RUNS
+#undef TNI_JSON_MOST
+
+/* ======================================================================
+   >>models-impl
+   A desc is checked and completed in one place; counting, init and config.json all begin there.
+   ====================================================================== */
+
+/* ---- the desc ----------------------------------------------------------------- */
+
+static int64_t tni_score_sets(tn_attention_kind kind)
+{
+    return kind == TN_ATTENTION_SOFTMAX || kind == TN_ATTENTION_SQUARED ? 1 : 2;
+}
+
+static bool tni_is_differential(tn_attention_kind kind)
+{
+    return kind == TN_ATTENTION_DIFFERENTIAL || kind == TN_ATTENTION_DIFFERENTIAL_PLAIN;
+}
+
+static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
+{
+    return d->order > 0 ? d->order : tn_mlp_encoders(d->mlp);
+}
+
+/* An extent between 1 and 2^31 - 2, or an error that names it. */
+static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
+{
+    if (n >= 1 && n < INT32_MAX) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, but must be from 1 to 2^31 - 2", what, (long long)n);
+    return false;
+}
+
+/* A number that is 0 (the usual), or finite and positive. */
+static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
+{
+    if (v >= 0 && v <= 1e30) return true;
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, but must be 0 or from there to 1e30", what, v);
+    return false;
+}
+
+static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
+{
+    if (value >= 0 && value <= last) return true;
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %lld is no %s", (long long)value, what);
+    return false;
+}
+
+static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
+{
+    if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
+    return is;
+}
+
+static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
+        && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
+        && tni_enum_known(ctx, "form of attention", (int64_t)d->form, TN_ATTEND_LINEAR)
+        && tni_enum_known(ctx, "row scale", (int64_t)d->row, TN_ROW_SUM)
+        && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
+        && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
+        && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_NORM_SANDWICH)
+        && tni_enum_known(ctx, "init rule", (int64_t)d->init, TN_INIT_HE);
+}
+
+static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    return tni_positive_or_0(ctx, "score_scale", d->score_scale) && tni_positive_or_0(ctx, "lambda_init", d->lambda_init)
+        && tni_positive_or_0(ctx, "rope_base", d->rope_base) && tni_positive_or_0(ctx, "norm_eps", d->norm_eps)
+        && (d->attn_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "attn_scale", d->attn_scale))
+        && (d->mlp_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "mlp_scale", d->mlp_scale))
+        && tni_positive_or_0(ctx, "softcap", d->softcap) && tni_positive_or_0(ctx, "init_std", d->init_std)
+        && tni_positive_or_0(ctx, "embed_std", d->embed_std);
+}
+
+/* The extents of heads and hidden layer that the desc leaves open. */
+static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
+{
+    const int64_t k = tni_transformer_encoders(d), each = tni_is_differential(d->attention) ? 2 : 1;
+    if ((d->d_qk == 0 && d->dim % (each * d->heads) != 0) || (d->d_v == 0 && d->dim % d->heads != 0)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: dim %lld is no multiple of %lld heads%s, so d_qk and d_v must be given",
+                 (long long)d->dim, (long long)d->heads, each == 2 ? " with two queries each" : "");
+        return false;
+    }
+    if (d->d_qk == 0) d->d_qk = d->dim / (each * d->heads);
+    if (d->d_v == 0) d->d_v = d->dim / d->heads;
+    if (d->hidden == 0)
+        d->hidden = d->no_projection ? d->dim : k == 1 ? 4 * d->dim : tni_max((8 * d->dim / (k + 1) + 4) / 8 * 8, 8);
+    if (d->row_length == 0) d->row_length = d->context;
+    if (!tni_extent_given(ctx, "d_qk", d->d_qk) || !tni_extent_given(ctx, "d_v", d->d_v)
+        || !tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
+    if (d->no_projection && d->hidden != d->dim) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are the same",
+                 (long long)d->hidden, (long long)d->dim);
+        return false;
+    }
+    return true;
+}
+
+static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    const bool sums = d->row == TN_ROW_SUM && d->attention != TN_ATTENTION_SQUARED;
+    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
+        && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
+                              "mlp_out_bias belongs to the projection, no_projection contradicts it")
+        && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
+                              "no_norm contradicts a place of norms and embed_norm")
+        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0")
+        && !tni_contradiction(ctx, sums, "a row scale by the row's sum belongs to squared attention");
+}
+
+tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
+{
+    tn_transformer_desc d;
+    double              depth;
+    if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
+    d = *desc;
+    if (!tni_extent_given(ctx, "vocab", d.vocab) || !tni_extent_given(ctx, "layers", d.layers)
+        || !tni_extent_given(ctx, "dim", d.dim) || !tni_extent_given(ctx, "heads", d.heads)
+        || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
+    if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
+        return TN_ERR_ARG;
+    if (d.order < 0 || d.order > 64 || d.window < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a window not "
+                        "negative", (long long)d.order, (long long)d.window);
+    if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
+    if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
+    depth = 1 / sqrt(2.0 * (double)d.layers);
+    if (d.attn_scale <= 0) d.attn_scale = d.attn_scale == 0 ? 1 : depth;
+    if (d.mlp_scale <= 0) d.mlp_scale = d.mlp_scale == 0 ? 1 : depth;
+    if (d.rope_base == 0) d.rope_base = 10000;
+    if (d.norm_eps == 0) d.norm_eps = 1e-5;
+    if (out) *out = d;
+    return TN_OK;
+}
+
+/* ---- what it costs ------------------------------------------------------------ */
+
+static int64_t tni_norm_numbers(const tn_transformer_desc *d)
+{
+    if (d->no_norm) return 0;
+    return d->dim * (!d->no_gain + (d->norm == TN_NORM_LAYER && !d->no_norm_bias));
+}
+
+/* Matrices, which are multiplied by, and all the rest of a block's parameters. */
+static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
+{
+    const int64_t k = tni_transformer_encoders(d), s = tni_score_sets(d->attention), qk = 2 * s * d->heads * d->d_qk;
+    const int64_t v = d->heads * d->d_v, norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
+    *rest = norms * tni_norm_numbers(d);
+    if (d->attn_bias) *rest += qk + v;
+    if (d->attn_out_bias) *rest += d->dim;
+    if (d->attention == TN_ATTENTION_DIFFERENTIAL) *rest += 4 * d->d_qk;
+    if (d->attention == TN_ATTENTION_DIFFERENTIAL_PLAIN) *rest += 1;
+    if (d->mlp_bias) *rest += k * d->hidden;
+    if (d->mlp_out_bias) *rest += d->dim;
+    if (d->x0_residual) *rest += 2;
+}
+
+/* Of one head, for one query. Linear: the state is read and added to, F d_v multiply-adds each. */
+static double tni_score_flops(const tn_transformer_desc *d, double keys)
+{
+    const double s = (double)tni_score_sets(d->attention), dk = (double)d->d_qk, dv = (double)d->d_v;
+    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
+    return keys * (2 * s * dk + 2 * dv);
+}
+
+/* The keys that a query of T sees, in the mean over the text. */
+static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
+{
+    const double t = (double)T, w = d->window > 0 && d->window < T ? (double)d->window : t;
+    const double back = w * t - w * (w - 1) / 2;                     /* sum over the positions of min(i + 1, w) */
+    if (T < 1) return 0;
+    return (d->not_causal ? 2 * back - t : back) / t;
+}
+
+tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
+{
+    tn_transformer_desc d;
+    tn_transformer_cost c;
+    int64_t             matrices, rest;
+    memset(&c, 0, sizeof c);
+    if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
+    tni_block_numbers(&d, &matrices, &rest);
+    c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
+    c.params = c.table + d.layers * (matrices + rest) + (d.value_residual ? 2 * (d.layers - 1) : 0)
+             + (d.tied ? 0 : d.vocab * d.dim) + (d.embed_norm + (d.place != TN_NORM_POST)) * tni_norm_numbers(&d);
+    c.weights = 2.0 * ((double)d.layers * (double)matrices + (double)d.vocab * (double)d.dim);
+    c.scores = (double)d.layers * (double)d.heads * tni_score_flops(&d, tni_mean_keys(&d, T));
+    c.forward = c.weights + c.scores;
+    c.training = 3 * c.forward;
+    return c;
+}
+
+int64_t tn_transformer_params(const tn_transformer_desc *desc)          { return tn_transformer_cost_of(desc, 0).params; }
+double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { return tn_transformer_cost_of(desc, T).forward; }
+
+/* ---- init ----------------------------------------------------------------------- */
+
+/* How a matrix starts; `out`: it writes to the residual stream. */
+static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = d->init;
+    init.std = d->init_std;
+    if (d->init == TN_INIT_DEFAULT) {
+        init.rule = TN_INIT_NORMAL;
+        if (d->init_std == 0) init.std = 0.02;
+        if (out) init.std /= sqrt(2.0 * (double)d->layers);
+    }
+    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
+    return init;
+}
+
+static tn_init tni_transformer_table(const tn_transformer_desc *d)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : 1;
+    return init;
+}
+
+/* "NAME.part" where there is a NAME, in room for the longest name that a layer may have. */
+typedef struct tni_part { char s[256]; } tni_part;
+
+static tni_part tni_part_of(const char *name, const char *part)
+{
+    tni_part p;
+    tni_print(p.s, sizeof p.s, "%s%s%s", name, name[0] ? "." : "", part);
+    return p;
+}
+
+static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn_norm *norm, const tn_transformer_desc *d)
+{
+    tn_norm_desc n;
+    if (d->no_norm) return true;
+    memset(&n, 0, sizeof n);
+    n.dim = d->dim;
+    n.kind = d->norm;
+    n.no_gain = d->no_gain;
+    n.no_bias = d->no_norm_bias;
+    n.eps = d->norm_eps;
+    return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
+}
+
+static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d, int64_t depth)
+{
+    tn_attention_desc a;
+    memset(&a, 0, sizeof a);
+    a.dim = d->dim;
+    a.heads = d->heads;
+    a.d_qk = d->d_qk;
+    a.d_v = d->d_v;
+    a.kind = d->attention;
+    a.form = d->form;
+    a.not_causal = d->not_causal;
+    a.window = d->window;
+    a.no_rope = d->positions != TN_POSITIONS_ROPE;
+    a.rope_base = d->rope_base;
+    a.qk_norm = d->qk_norm;
+    a.row = d->row;
+    a.length = d->row_length;
+    a.scale = d->score_scale;
+    a.head_norm = d->head_norm;
+    a.lambda_init = d->lambda_init;
+    a.depth = depth;
+    a.bias = d->attn_bias;
+    a.out_bias = d->attn_out_bias;
+    a.mix_values = d->value_residual && depth > 0;
+    a.init = tni_transformer_rule(d, false);
+    a.init_out = tni_transformer_rule(d, true);
+    return tn_attention_init(ps, name, attn, &a) == TN_OK;
+}
+
+static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
+{
+    tn_mlp_desc m;
+    memset(&m, 0, sizeof m);
+    m.in = d->dim;
+    m.hidden = d->hidden;
+    m.kind = d->mlp;
+    m.bias = d->mlp_bias;
+    m.out_bias = d->mlp_out_bias;
+    m.no_projection = d->no_projection;
+    m.init = tni_transformer_rule(d, false);
+    m.init_out = tni_transformer_rule(d, true);
+    return tn_mlp_init(ps, name, mlp, &m) == TN_OK;
+}
+
+static bool tni_model_product(tn_params *ps, const char *name, tn_product *product, const tn_transformer_desc *d)
+{
+    tn_product_desc p;
+    memset(&p, 0, sizeof p);
+    p.in = d->dim;
+    p.hidden = d->hidden;
+    p.order = d->order;
+    p.bias = d->mlp_bias;
+    p.out_bias = d->mlp_out_bias;
+    p.no_projection = d->no_projection;
+    p.init = tni_transformer_rule(d, false);
+    p.init_out = tni_transformer_rule(d, true);
+    return tn_product_init(ps, name, product, &p) == TN_OK;
+}
+
+/* [2] = (1, 0): at first the block reads x alone. */
+static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambdas)
+{
+    static const double start[2] = {1, 0};
+    tn_init             zero;
+    memset(&zero, 0, sizeof zero);
+    *lambdas = tni_layer_vector(ps, name, "lambdas", 2, zero);
+    return *lambdas && tn_write(*lambdas, TN_F64, start, 2) == TN_OK;
+}
+
+static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d, int64_t l)
+{
+    tni_part part, block;
+    bool     whole;
+    tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
+    block = tni_part_of(name, part.s);
+    whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
+         && tni_model_attention(ps, tni_part_of(block.s, "attn").s, &b->attn, d, l)
+         && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
+    part = tni_part_of(block.s, "mlp");
+    whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));
+    if (whole && d->place == TN_NORM_SANDWICH)
+        whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
+             && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
+    return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
+}
+
+/* Embedding, positions and the norm behind them. */
+static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
+{
+    tn_embedding_desc e;
+    const tn_init     table = tni_transformer_table(d);
+    memset(&e, 0, sizeof e);
+    e.count = d->vocab;
+    e.dim = d->dim;
+    e.init = table;
+    if (tn_embedding_init(ps, tni_part_of(name, "embed").s, &m->embed, &e) != TN_OK) return false;
+    if (d->positions == TN_POSITIONS_LEARNED) {
+        m->position = tni_layer_matrix(ps, tni_part_of(name, "position").s, "w", d->context, d->dim, table);
+        if (!m->position) return false;
+    }
+    return !d->embed_norm || tni_model_norm(ps, name, "embed_norm", &m->embed_norm, d);
+}
+
+/* The last norm and the unembedding. */
+static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
+{
+    tn_linear_desc h;
+    memset(&h, 0, sizeof h);
+    h.in = d->dim;
+    h.out = d->vocab;
+    h.no_bias = true;
+    h.init = tni_transformer_rule(d, false);
+    if (d->zero_head) h.init.rule = TN_INIT_ZERO;
+    if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
+    if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
+    return tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) == TN_OK;
+}
+
+tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *model, const tn_transformer_desc *desc)
+{
+    int64_t             l, before = tn_params_count(ps);
+    tn_ctx             *ctx = tn_params_ctx(ps);
+    const tni_alias    *tied = ps ? ps->aliases : NULL;
+    tn_transformer_desc d;
+    size_t              bytes;
+    tn_status           s;
+    bool                whole;
+    if (!model || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: model or desc is NULL");
+    memset(&d, 0, sizeof d);
+    if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
+    memset(model, 0, sizeof *model);
+    model->desc = d;
+    if (!name) name = "";
+    if (strlen(name) > 160) return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long", tni_quote(name).s);
+    if (!tni_mul_size((size_t)d.layers, sizeof *model->blocks, &bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers", (long long)d.layers);
+    model->blocks = (tn_transformer_block *)tni_layers_add(ps, bytes);
+    if (!model->blocks) return TN_ERR_MEMORY;
+    whole = tni_model_begin(ps, name, model, &d);
+    for (l = 0; l < d.layers && whole; l++) whole = tni_model_block(ps, name, &model->blocks[l], &d, l);
+    whole = whole && tni_model_end(ps, name, model, &d);
+    if (!whole) {
+        tni_aliases_drop(ps, tied);
+        tni_layers_drop(ps);
+    }
+    return tni_layer_done(ps, before, whole, model, sizeof *model);
+}
+
+/* ---- forward -------------------------------------------------------------------- */
+
+static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
+{
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not made" : "NULL");
+    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
+    if (ids->rank == 2) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, but must be [texts,tokens]", what, TNI_SHAPE(ids));
+    return false;
+}
+
+static tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x)
+{
+    return m->desc.no_norm ? x : tn_norm_forward(ctx, norm, x);
+}
+
+/* l0 x + l1 x0 */
+static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
+{
+    return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
+}
+
+/* What a branch has computed joins the residual stream. */
+static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, tn_tensor *y, double scale,
+                                 const tn_norm *norm, const tn_norm *out)
+{
+    if (m->desc.place == TN_NORM_SANDWICH) y = tn_norm_forward(ctx, out, y);
+    if (scale != 1) y = tn_scale(ctx, y, scale);
+    x = tn_add(ctx, x, y);
+    return m->desc.place == TN_NORM_POST ? tn_norm_forward(ctx, norm, x) : x;
+}
+
+/* One block. With a cache: of the next tokens only. */
+static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+                                          tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
+{
+    const bool before = m->desc.place != TN_NORM_POST;
+    tn_tensor *y;
+    if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
+    y = before ? tni_model_normed(ctx, m, &b->norm1, x) : x;
+    y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
+    x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
+    y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
+    y = m->desc.order > 0 ? tn_product_forward(ctx, &b->product, y) : tn_mlp_forward(ctx, &b->mlp, y);
+    return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
+}
+
+struct tn_transformer_cache {
+    tni_owned            owned;         /* first: the context destroys it by this */
+    int64_t              layers, batch, length, past;
+    bool                 broken;        /* a call failed, some layers may have seen its tokens */
+    tn_attention_cache **attn;          /* [layers] */
+};
+
+/* ids [B,T], which stand behind `past` others -> [B,T,dim] */
+static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past, tn_transformer_cache *cache)
+{
+    tn_tensor *x, *x0, *values = NULL;
+    int64_t    l, end = past + ids->shape[1];
+    if (m->position && end > m->desc.context) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: %lld tokens, but there are learned positions for %lld", (long long)end,
+                 (long long)m->desc.context);
+        return NULL;
+    }
+    x = tn_embedding_forward(ctx, &m->embed, ids);
+    if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
+    x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
+    for (l = 0; l < m->desc.layers && x; l++)
+        x = tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
+                                    cache ? cache->attn[l] : NULL);
+    return m->desc.place == TN_NORM_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
+}
+
+tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
+}
+
+/* The cap's 1/c goes to what the unembedding reads, which is smaller than the logits. */
+tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, m, "transformer")) return NULL;
+    if (m->desc.softcap == 0) return tn_linear_forward(ctx, &m->head, x);
+    x = tn_linear_forward(ctx, &m->head, tn_scale(ctx, x, 1 / m->desc.softcap));
+    return tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), m->desc.softcap);
+}
+
+tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    tn_tensor *x = tn_transformer_hidden(ctx, m, ids);
+    return x ? tn_transformer_head(ctx, m, x) : NULL;
+}
+
+tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
+{
+    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
+    if (!tni_same_shape(ids, targets)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s but targets %s", TNI_SHAPE(ids), TNI_SHAPE(targets));
+        return NULL;
+    }
+    return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
+}
+
+/* ---- decoding --------------------------------------------------------------------- */
+
+static void tni_transformer_cache_destroy(tni_owned *owned)
+{
+    tn_transformer_cache *c = (tn_transformer_cache *)(void *)owned;
+    tn_ctx               *ctx = owned->ctx;
+    int64_t               l;
+    tni_disown(owned);
+    for (l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
+    tni_free(ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
+    tni_free(ctx, c, sizeof *c);
+}
+
+static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+{
+    if (!ctx) return false;
+    if (!m || !m->blocks) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not made" : "NULL");
+        return false;
+    }
+    if (m->desc.not_causal) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: attention that is not causal cannot be decoded");
+        return false;
+    }
+    if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %lld texts of %lld tokens; %s %lld", (long long)batch, (long long)length,
+             m->position ? "each must be at least 1, and there are learned positions for" : "each must be at least",
+             m->position ? (long long)m->desc.context : 1LL);
+    return false;
+}
+
+tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+{
+    tn_transformer_cache *c;
+    int64_t               l;
+    bool                  whole;
+    if (!tni_cache_check(ctx, m, batch, length)) return NULL;
+    c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
+    if (!c) return NULL;
+    memset(c, 0, sizeof *c);
+    c->attn = (tn_attention_cache **)tni_alloc(ctx, (size_t)m->desc.layers * sizeof *c->attn, "transformer cache");
+    whole = c->attn != NULL;
+    if (whole) c->layers = m->desc.layers;
+    for (l = 0; l < c->layers; l++) {
+        c->attn[l] = whole ? tn_attention_cache_create(ctx, &m->blocks[l].attn, batch, length) : NULL;
+        whole = c->attn[l] != NULL;
+    }
+    c->batch = batch;
+    c->length = length;
+    tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context ends it before them */
+    if (whole) return c;
+    tni_transformer_cache_destroy(&c->owned);
+    return NULL;
+}
+
+void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transformer_cache_destroy(&c->owned); }
+
+void tn_transformer_cache_reset(tn_transformer_cache *c)
+{
+    int64_t l;
+    if (!c) return;
+    for (l = 0; l < c->layers; l++) tn_attention_cache_reset(c->attn[l]);
+    c->past = 0;
+    c->broken = false;
+}
+
+int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c->past : 0; }
+
+size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
+{
+    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    int64_t l;
+    for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
+    return bytes;
+}
+
+static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
+{
+    if (!tni_model_given(ctx, m, ids, "ids")) return false;
+    if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
+                 : "of another model");
+        return false;
+    }
+    if (c->broken) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: a call with this cache has failed, it must be reset");
+        return false;
+    }
+    if (ctx->recording) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: decoding while recording");
+        return false;
+    }
+    if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, but the cache is of %lld texts and has %lld of %lld tokens",
+             TNI_SHAPE(ids), (long long)c->batch, (long long)c->past, (long long)c->length);
+    return false;
+}
+
+tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_transformer_cache *c)
+{
+    tn_tensor *x;
+    if (!tni_decode_check(ctx, m, ids, c)) return NULL;
+    x = tni_model_run(ctx, m, ids, c->past, c);
+    x = x ? tn_transformer_head(ctx, m, x) : NULL;
+    c->broken = !x;
+    if (x) c->past += ids->shape[1];
+    return x;
+}
+
+/* ---- sampling ----------------------------------------------------------------------
+   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with just this
+   key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key: amounts
+   (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
+
+typedef struct tni_cut { uint32_t key; int64_t last; } tni_cut;
+
+typedef struct tni_draw {
+    const float *logits;
+    int64_t      n;
+    double       largest, temperature;
+    tni_cut      cut;
+} tni_draw;
+
+static uint32_t tni_sample_key(float logit)
+{
+    uint32_t bits;
+    logit += 0.0f;                                          /* -0 and 0 are equal, and so must be their keys */
+    memcpy(&bits, &logit, sizeof bits);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/* The mass of logit i, 0 below the cut. */
+static double tni_sample_mass(const tni_draw *d, int64_t i)
+{
+    uint32_t key = tni_sample_key(d->logits[i]);
+    if (key < d->cut.key || (key == d->cut.key && i > d->cut.last)) return 0;
+    return exp(((double)d->logits[i] - d->largest) / d->temperature);
+}
+
+static double tni_sample_amount(const tni_draw *d, int64_t i, bool mass)
+{
+    double m = tni_sample_mass(d, i);
+    return mass ? m : m > 0;
+}
+
+/* Of the buckets from the top: the one in which the goal is reached, or the last that holds anything. */
+static uint32_t tni_sample_bucket(const double *amount, uint32_t buckets, double goal, double *sum)
+{
+    uint32_t b, last = buckets;
+    for (b = buckets; b-- > 0;) {
+        if (amount[b] == 0) continue;
+        if (last < buckets) *sum += amount[last];
+        last = b;
+        if (*sum + amount[b] >= goal) break;
+    }
+    return last < buckets ? last : 0;
+}
+
+/* The fewest of the kept logits, largest first, that reach the goal. */
+static tni_cut tni_sample_cut(const tni_draw *d, bool mass, double goal)
+{
+    static const unsigned shift[] = {21, 10, 0};
+    double   amount[2048], sum = 0;
+    tni_cut  cut;
+    uint32_t known = 0, buckets;
+    int64_t  i;
+    int      pass;
+    for (pass = 0; pass < 3; pass++) {
+        unsigned above = pass == 0 ? 32 : shift[pass - 1];
+        buckets = 1u << (above - shift[pass]);
+        memset(amount, 0, sizeof amount);
+        for (i = 0; i < d->n; i++) {
+            uint32_t key = tni_sample_key(d->logits[i]);
+            if (pass > 0 && key >> above != known >> above) continue;
+            amount[key >> shift[pass] & (buckets - 1)] += tni_sample_amount(d, i, mass);
+        }
+        known |= tni_sample_bucket(amount, buckets, goal, &sum) << shift[pass];
+    }
+    cut.key = known;
+    cut.last = d->n;
+    for (i = 0; i < d->n && cut.last == d->n; i++) {
+        if (tni_sample_key(d->logits[i]) != known) continue;
+        sum += tni_sample_amount(d, i, mass);
+        if (sum >= goal) cut.last = i;
+    }
+    return cut;
+}
+
+static double tni_sample_sum(const tni_draw *d)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < d->n; i++) sum += tni_sample_mass(d, i);
+    return sum;
+}
+
+/* The first of the largest; -1 where a logit is NaN or +inf, or there is none above -inf. */
+static int64_t tni_sample_best(const float *logits, int64_t n)
+{
+    int64_t i, best = 0;
+    for (i = 0; i < n; i++) {
+        if (!((double)logits[i] < HUGE_VAL)) return -1;
+        if (logits[i] > logits[best]) best = i;
+    }
+    return n > 0 && (double)logits[best] > -HUGE_VAL ? best : -1;
+}
+
+int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u)
+{
+    tni_draw d;
+    int64_t  i, best = logits ? tni_sample_best(logits, n) : -1, chosen;
+    double   goal, sum;
+    if (best < 0 || !(temperature >= 0 && temperature < HUGE_VAL) || top_k < 0 || !(top_p >= 0 && top_p <= 1)
+        || !(u >= 0 && u < 1)) return -1;
+    if (temperature == 0 || top_k == 1) return best;
+    memset(&d, 0, sizeof d);
+    d.logits = logits;
+    d.n = n;
+    d.largest = (double)logits[best];
+    d.temperature = temperature;
+    d.cut.last = n;
+    if (top_k > 0 && top_k < n) d.cut = tni_sample_cut(&d, false, (double)top_k);
+    if (top_p > 0 && top_p < 1) d.cut = tni_sample_cut(&d, true, top_p * tni_sample_sum(&d));
+    goal = u * tni_sample_sum(&d);
+    for (i = 0, sum = 0, chosen = best; i < n && sum <= goal; i++) {
+        double mass = tni_sample_mass(&d, i);
+        sum += mass;
+        if (mass > 0) chosen = i;
+    }
+    return chosen;
+}
+
+/* ---- config.json --------------------------------------------------------------------
+   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others mean.
+   A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+
+typedef struct tni_spelling { const char *word; int value; } tni_spelling;          /* ends with {NULL, 0} */
+
+typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
+typedef struct tni_key {
+    const char     *name;
+    tni_key_kind    kind;
+    bool            required;
+    size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
+    double          low, high;          /* what it may be */
+    const tni_spelling *words;
+} tni_key;
+
+#define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
+#define TNI_INT(name, required, field, low)  {name, TNI_KEY_INT, required, TNI_FIELD(field), low, 2147483646.0, NULL}
+#define TNI_NUMBER(name, field, low)         {name, TNI_KEY_REAL, false, TNI_FIELD(field), low, 1e30, NULL}
+#define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL}
+#define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
+#define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
+
+static const tni_spelling tni_mlp_words[] = {
+    {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
+    {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
+    {"swiglu", TN_MLP_SWIGLU}, {"gelu-tanh", TN_MLP_GELU_TANH}, {NULL, 0}
+};
+static const tni_spelling tni_attn_words[] = {
+    {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
+    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential-plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
+};
+static const tni_spelling tni_form_words[] = {
+    {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
+};
+static const tni_spelling tni_row_words[] = {
+    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN}, {"sum", TN_ROW_SUM},
+    {NULL, 0}
+};
+static const tni_spelling tni_position_words[] = {
+    {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
+};
+static const tni_spelling tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_spelling tni_place_words[] = {
+    {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
+};
+static const tni_spelling tni_init_words[] = {
+    {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
+    {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
+};
+
+static const tni_key tni_config_keys[] = {
+    TNI_INT("n_vocab", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1), TNI_INT("d_hidden", false, hidden, 1),
+    TNI_CHOICE("mlp", mlp, tni_mlp_words), TNI_INT("mlp_order", false, order, 0), TNI_FLAG("mlp_bias", mlp_bias),
+    TNI_FLAG("mlp_out_bias", mlp_out_bias), TNI_FLAG("no_projection", no_projection),
+    TNI_CHOICE("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
+    TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INT("window", false, window, 0),
+    TNI_FLAG("not_causal", not_causal), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
+    TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
+    TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
+    TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
+    TNI_NUMBER("rope_base", rope_base, 0), TNI_CHOICE("norm", norm, tni_norm_words),
+    TNI_CHOICE("norm_place", place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_gain),
+    TNI_FLAG("no_norm_bias", no_norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
+    TNI_NUMBER("attn_scale", attn_scale, -1), TNI_NUMBER("mlp_scale", mlp_scale, -1), TNI_FLAG("x0_residual", x0_residual),
+    TNI_FLAG("value_residual", value_residual), TNI_FLAG("tied", tied), TNI_NUMBER("softcap", softcap, 0),
+    TNI_CHOICE("init", init, tni_init_words), TNI_NUMBER("init_std", init_std, 0), TNI_NUMBER("embed_std", embed_std, 0),
+    TNI_FLAG("zero_out", zero_out), TNI_FLAG("zero_head", zero_head)
+};
+
+/* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
+static const tni_spelling tni_gpt2_acts[] = {
+    {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
+    {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
+    {NULL, 0}
+};
+static const tni_spelling tni_llama_acts[] = {
+    {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
+    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
+};
+static const tni_key tni_gpt2_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_positions", true, context, 1), TNI_INT("n_embd", true, dim, 1), TNI_INT("n_inner", false, hidden, 1),
+    TNI_CHOICE("activation_function", mlp, tni_gpt2_acts), TNI_NUMBER("layer_norm_epsilon", norm_eps, 0),
+    TNI_FLAG("tie_word_embeddings", tied), TNI_MUST("scale_attn_weights", true),
+    TNI_MUST("scale_attn_by_inverse_layer_idx", false), TNI_MUST("add_cross_attention", false)
+};
+static const tni_key tni_llama_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
+    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1),
+    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
+    TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_FLAG("tie_word_embeddings", tied), TNI_FLAG("attention_bias", attn_bias),
+    TNI_FLAG("mlp_bias", mlp_bias)
+};
+#define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
+
+typedef enum tni_config_kind { TNI_CONFIG_STRING, TNI_CONFIG_NUMBER, TNI_CONFIG_TRUE, TNI_CONFIG_FALSE, TNI_CONFIG_NULL, TNI_CONFIG_NESTED }
+    tni_config_kind;
+typedef struct tni_config_pair {
+    const char   *key;                  /* first: sorted and searched by it */
+    tni_config_kind kind;
+    const char   *string;
+    double        number;
+    uint64_t      at;                   /* of the value, in the file */
+} tni_config_pair;
+
+typedef struct tni_config {
+    tni_reader file;
+    char      *text;
+    size_t     bytes;
+    tni_list   pairs;
+} tni_config;
+
+#define TNI_CONFIG_MOST 1048576u
+
+/* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
+static bool tni_config_skip(tni_scan *s)
+{
+    int64_t     depth = 0;
+    const char *string;
+    do {
+        char c;
+        tni_scan_space(s);
+        if (s->at == s->bytes) return tni_scan_fail(s, "a list or an object without an end");
+        c = s->text[s->at];
+        if (c == '"') {
+            if (!tni_scan_string(s, &string)) return false;
+            continue;
+        }
+        if (c == '[' || c == '{') depth++;
+        if (c == ']' || c == '}') depth--;
+        s->at++;
+    } while (depth > 0);
+    return true;
+}
+
+static bool tni_config_number(tni_scan *s, double *out)
+{
+    char   c = s->at < s->bytes ? s->text[s->at] : 0;
+    size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
+    if (used == 0 || !(fabs(*out) < HUGE_VAL)) return tni_scan_fail(s, "no value");
+    s->at += used;
+    return true;
+}
+
+static bool tni_config_value(tni_scan *s, tni_config_pair *p)
+{
+    tni_scan_space(s);
+    p->at = s->start + s->at;
+    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    p->kind = TNI_CONFIG_STRING;
+    if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
+    p->kind = TNI_CONFIG_NESTED;
+    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_config_skip(s);
+    p->kind = TNI_CONFIG_TRUE;
+    if (tni_scan_word(s, "true")) return true;
+    p->kind = TNI_CONFIG_FALSE;
+    if (tni_scan_word(s, "false")) return true;
+    p->kind = TNI_CONFIG_NULL;
+    if (tni_scan_word(s, "null")) return true;
+    p->kind = TNI_CONFIG_NUMBER;
+    return tni_config_number(s, &p->number);
+}
+
+static bool tni_config_read_pair(tni_scan *s, tni_config *c)
+{
+    tni_config_pair *p = (tni_config_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
+    if (!p) { s->status = TN_ERR_MEMORY; return false; }
+    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_config_value(s, p);
+}
+
+static bool tni_config_parse(tni_scan *s, tni_config *c)
+{
+    if (!tni_scan_expect(s, '{')) return false;
+    if (!tni_scan_take(s, '}')) {
+        do if (!tni_config_read_pair(s, c)) return false; while (tni_scan_take(s, ','));
+        if (!tni_scan_expect(s, '}')) return false;
+    }
+    tni_scan_space(s);
+    return s->at == s->bytes || tni_scan_fail(s, "text after the last '}'");
+}
+
+static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *source)
+{
+    tni_scan  scan;
+    tn_status s;
+    memset(c, 0, sizeof *c);
+    c->pairs.each = sizeof(tni_config_pair);
+    if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
+    if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
+    c->bytes = (size_t)c->file.bytes;
+    if (!(c->text = (char *)tni_alloc(ctx, c->bytes, "config"))) return TN_ERR_MEMORY;
+    if ((s = tni_reader_get(&c->file, 0, c->text, c->bytes)) != TN_OK) return s;
+    memset(&scan, 0, sizeof scan);
+    scan.file = &c->file;
+    scan.text = c->text;
+    scan.bytes = c->bytes;
+    return tni_config_parse(&scan, c) ? TN_OK : scan.status;
+}
+
+static void tni_config_close(tni_config *c)
+{
+    tni_reader_close(&c->file);
+    tni_free(c->file.ctx, c->text, c->bytes);
+    tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
+}
+
+static const tni_config_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_config_pair *)tni_list_at(&c->pairs, i); }
+
+static const tni_config_pair *tni_config_find(const tni_config *c, const char *key)
+{
+    size_t i;
+    for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
+    return NULL;
+}
+
+static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
+{
+    size_t i;
+    for (i = 0; i < n; i++) if (strcmp(keys[i].name, name) == 0) return &keys[i];
+    return NULL;
+}
+
+/* An enum may have any size. */
+static int tni_word_get(const void *at, size_t bytes)
+{
+    uint64_t v = 0;
+    if (bytes == 1) { uint8_t b; memcpy(&b, at, 1); v = b; }
+    else if (bytes == 2) { uint16_t b; memcpy(&b, at, 2); v = b; }
+    else { uint32_t b; memcpy(&b, at, 4); v = b; }
+    return (int)v;
+}
+
+static void tni_word_set(void *at, size_t bytes, int value)
+{
+    const uint8_t  one = (uint8_t)value;
+    const uint16_t two = (uint16_t)value;
+    const uint32_t four = (uint32_t)value;
+    memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
+}
+
+static tn_status tni_pair_fail(const tni_config *c, const tni_config_pair *p, const tni_key *k, const char *must)
+{
+    char got[40];
+    switch (p->kind) {
+    case TNI_CONFIG_NUMBER: tni_format_double(got, p->number, 15); break;
+    case TNI_CONFIG_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
+    default: tni_print(got, sizeof got, "%s", p->kind == TNI_CONFIG_TRUE ? "true" : p->kind == TNI_CONFIG_FALSE ? "false"
+                       : p->kind == TNI_CONFIG_NULL ? "null" : "a list or an object");
+    }
+    return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
+}
+
+static tn_status tni_pair_number(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+{
+    char       must[80];
+    const bool integer = k->kind == TNI_KEY_INT;
+    int64_t    n;
+    if (p->kind == TNI_CONFIG_NUMBER && p->number >= k->low && p->number <= k->high && (!integer || p->number == floor(p->number))) {
+        n = integer ? (int64_t)p->number : 0;
+        if (integer) memcpy(at, &n, sizeof n);
+        else memcpy(at, &p->number, sizeof p->number);
+        return TN_OK;
+    }
+    tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
+              integer ? "2147483646" : "1e30");
+    return tni_pair_fail(c, p, k, must);
+}
+
+static tn_status tni_pair_word(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+{
+    const tni_spelling *w;
+    char            must[160];
+    size_t          used = 0;
+    for (w = k->words; w->word; w++) {
+        if (p->kind == TNI_CONFIG_STRING && strcmp(p->string, w->word) == 0) {
+            tni_word_set(at, k->bytes, w->value);
+            return TN_OK;
+        }
+        used += tni_print(must + used, sizeof must - used, "%s%s", w == k->words ? "" : w[1].word ? ", " : " or ", w->word);
+    }
+    return tni_pair_fail(c, p, k, must);
+}
+
+static tn_status tni_pair_take(const tni_config *c, const tni_config_pair *p, const tni_key *k, tn_transformer_desc *d)
+{
+    char      *at = (char *)d + k->offset;
+    const bool yes = p->kind == TNI_CONFIG_TRUE;
+    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
+    if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
+    if (!yes && p->kind != TNI_CONFIG_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
+        return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+    if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    return TN_OK;
+}
+
+/* All pairs into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_t n, bool own, tn_transformer_desc *d)
+{
+    tn_status s = TN_OK;
+    size_t    i;
+    for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
+        const tni_config_pair *p = tni_config_at(c, i);
+        const tni_key  *k = tni_key_find(keys, n, p->key);
+        if (tni_config_find(c, p->key) != p)
+            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
+        if (own && !k && strcmp(p->key, "model_type") != 0)
+            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
+        if (k && (own || p->kind != TNI_CONFIG_NULL)) s = tni_pair_take(c, p, k, d);
+    }
+    for (i = 0; i < n && s == TN_OK; i++)
+        if (keys[i].required && !tni_config_find(c, keys[i].name))
+            s = tni_reader_fail(&c->file, TN_ERR_FORMAT, c->bytes, "%s is missing", keys[i].name);
+    return s;
+}
+
+static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
+{
+    d->mlp = TN_MLP_GELU_TANH;
+    d->norm = TN_NORM_LAYER;
+    d->positions = TN_POSITIONS_LEARNED;
+    d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
+    return tni_config_take(c, TNI_KEYS(tni_gpt2_keys), false, d);
+}
+
+static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
+{
+    const tni_config_pair *scaling = tni_config_find(c, "rope_scaling");
+    tn_status       s;
+    d->mlp = TN_MLP_SWIGLU;
+    d->norm_eps = 1e-6;
+    s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
+    if (s == TN_OK && scaling && scaling->kind != TNI_CONFIG_NULL)
+        s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+    d->d_v = d->d_qk;                                       /* head_dim is both */
+    d->attn_out_bias = d->attn_bias;
+    d->mlp_out_bias = d->mlp_bias;
+    return s;
+}
+
+static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
+{
+    const tni_config_pair *type = tni_config_find(c, "model_type");
+    const char     *name = type && type->kind == TNI_CONFIG_STRING ? type->string : "";
+    memset(d, 0, sizeof *d);
+    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
+    return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
+                           type->kind == TNI_CONFIG_STRING ? tni_quote(name).s : "no string");
+}
+
+tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
+{
+    tni_config          c;
+    tn_transformer_desc d;
+    tn_status           s;
+    if (!ctx) return TN_ERR_ARG;
+    if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
+    s = tni_config_open(&c, ctx, &source);
+    if (s == TN_OK) s = tni_config_any(&c, &d);
+    tni_config_close(&c);
+    return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
+}
+
+/* With the fewest digits that give the same double again. */
+static void tni_text_shortest(tni_text *t, double v)
+{
+    char   number[32];
+    double again = 0;
+    int    digits, n = 0;
+    for (digits = 1; digits <= 17; digits++) {
+        n = tni_format_double(number, v, digits);
+        if (tni_parse_double(number, (size_t)n, &again) == (size_t)n && again == v) break;
+    }
+    tni_text_add(t, number, (size_t)n);
+}
+
+static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
+{
+    const char     *at = (const char *)d + k->offset;
+    const tni_spelling *w;
+    int64_t         n;
+    double          v;
+    bool            yes;
+    tni_text_json(t, k->name);
+    tni_text_string(t, ": ");
+    switch (k->kind) {
+    case TNI_KEY_INT:  memcpy(&n, at, sizeof n); tni_text_signed(t, n); break;
+    case TNI_KEY_REAL: memcpy(&v, at, sizeof v); tni_text_shortest(t, v); break;
+    case TNI_KEY_WORD:
+        for (w = k->words; w->word && w->value != tni_word_get(at, k->bytes); w++) {}
+        tni_text_json(t, w->word);
+        break;
+    default: memcpy(&yes, at, sizeof yes); tni_text_string(t, yes ? "true" : "false");
+    }
+}
+
+static bool tni_config_same(const tn_transformer_desc *a, const tn_transformer_desc *b)
+{
+    size_t i;
+    for (i = 0; i < sizeof tni_config_keys / sizeof *tni_config_keys; i++) {
+        const tni_key *k = &tni_config_keys[i];
+        if (memcmp((const char *)a + k->offset, (const char *)b + k->offset, k->bytes) != 0) return false;
+    }
+    return true;
+}
+
+tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink)
+{
+    tn_transformer_desc d;
+    tni_writer          w;
+    tni_text            t;
+    char                line[128];
+    size_t              i, n = sizeof tni_config_keys / sizeof *tni_config_keys;
+    tn_status           s;
+    if (!ctx) return TN_ERR_ARG;
+    if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK) return s;
+    tni_writer_open(&w, ctx, &sink);
+    for (i = 0; i <= n; i++) {
+        t.dst = line; t.room = sizeof line; t.length = 0;
+        tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");
+        if (i > 0) tni_text_key(&t, &tni_config_keys[i - 1], &d);
+        if (i == n) tni_text_string(&t, "\n}\n");
+        tni_put(&w, line, t.length);
+    }
+    return tni_writer_close(&w);
+}
+
+/* ---- names ------------------------------------------------------------------------- */
+
+/* How names spell the kinds of attention. */
+static const char *const tni_attention_names[] = {"", "sqrd", "bilinear", "diff", "plaindiff"};
+
+/* Reads `word` at *s. */
+static bool tni_name_word(const char **s, const char *word)
+{
+    size_t n = strlen(word);
+    if (strncmp(*s, word, n) != 0) return false;
+    *s += n;
+    return true;
+}
+
+/* Reads a number without leading zeros, from 1 to 999999, and `behind` it. */
+static bool tni_name_number(const char **s, const char *behind, int64_t *out)
+{
+    const char *first = *s;
+    for (*out = 0; **s >= '0' && **s <= '9' && *s - first < 6; (*s)++) *out = *out * 10 + (**s - '0');
+    return *s > first && *first != '0' && tni_name_word(s, behind);
+}
+
+/* "bilinear-", "gelu-tanh-": the longest kind that fits. */
+static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
+{
+    size_t k, n, longest = 0;
+    for (k = 0; k < TNI_MLP_KINDS; k++) {
+        n = strlen(tni_mlp_kinds[k].name);
+        if (n <= longest || strncmp(*s, tni_mlp_kinds[k].name, n) != 0 || (*s)[n] != '-') continue;
+        longest = n;
+        *kind = (tn_mlp_kind)k;
+    }
+    *s += longest > 0 ? longest + 1 : 0;
+    return longest > 0;
+}
+
+static void tni_name_attention(const char **s, tn_attention_kind *kind)
+{
+    size_t k;
+    for (k = 1; k < sizeof tni_attention_names / sizeof *tni_attention_names; k++) {
+        const char *at = *s;
+        if (!tni_name_word(&at, tni_attention_names[k]) || !tni_name_word(&at, "-attn-")) continue;
+        *kind = (tn_attention_kind)k;
+        *s = at;
+        return;
+    }
+}
+
+static void tni_desc_gpt2_name(tn_transformer_desc *d)
+{
+    d->vocab = 50304;
+    d->context = 1024;
+    d->hidden = 4 * d->dim;
+    d->mlp_out_bias = d->no_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->zero_out = true;
+    d->softcap = 30;
+    d->init = TN_INIT_UNIFORM;
+}
+
+static void tni_desc_stories_name(tn_transformer_desc *d, int64_t layers, int64_t dim)
+{
+    memset(d, 0, sizeof *d);
+    d->layers = layers;
+    d->dim = dim;
+    d->heads = dim / 64;
+    d->vocab = 4096;
+    d->context = 256;
+    d->hidden = 4 * dim;
+    d->no_gain = true;
+    d->norm_eps = 1e-8;
+    d->attn_scale = TN_SCALE_DEPTH;
+    d->init = TN_INIT_UNIFORM;
+}
+
+tn_status tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc)
+{
+    tn_transformer_desc d;
+    const char         *s = name, *want = "gpt2-MLP-12l-6h-768embd or TinyStories-2-512";
+    int64_t             layers, dim;
+    memset(&d, 0, sizeof d);
+    if (!name || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: the %s is NULL", name ? "desc" : "name");
+    if (tni_name_word(&s, "TinyStories-")) {
+        if (!tni_name_number(&s, "-", &layers) || !tni_name_number(&s, "", &dim) || *s)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not layers and width at %s, as in TinyStories-2-512",
+                            tni_quote(name).s, tni_quote(s).s);
+        if (dim % 64 != 0)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: width %lld is no multiple of 64, the size of a head",
+                            tni_quote(name).s, (long long)dim);
+        tni_desc_stories_name(&d, layers, dim);
+    } else {
+        if (!tni_name_word(&s, "gpt2-"))
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is not like %s", tni_quote(name).s, want);
+        if (!tni_name_mlp(&s, &d.mlp))
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s, tni_quote(s).s);
+        tni_name_attention(&s, &d.attention);
+        if (!tni_name_number(&s, "l-", &d.layers) || !tni_name_number(&s, "h-", &d.heads)
+            || !tni_name_number(&s, "embd", &d.dim) || *s)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not what ends like 12l-6h-768embd at %s",
+                            tni_quote(name).s, tni_quote(s).s);
+        tni_desc_gpt2_name(&d);
+    }
+    return tn_transformer_check(ctx, &d, desc);
+}
+
+int64_t tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes)
+{
+    tn_transformer_desc d, stories;
+    const char         *attention;
+    if (tn_transformer_check(NULL, desc, &d) != TN_OK) return -1;
+    tni_desc_stories_name(&stories, d.layers, d.dim);
+    if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && tni_config_same(&d, &stories))
+        return (int64_t)tni_print(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
+    attention = tni_attention_names[d.attention];
+    return (int64_t)tni_print(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tni_mlp_kinds[d.mlp].name, attention,
+                              attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);
+}
+
+/* ---- weights of others -------------------------------------------------------------- */
+
+const tn_name_map *tn_name_map_gpt2(int64_t *count)
+{
+#define TNI_MAP(file, param, transpose, fp, fps, p, ps) \
+    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS}
+    static const tn_name_map map[] = {
+        TNI_MAP("wte.weight", "embed.w", false, 0, 0, 0, 0),
+        TNI_MAP("wpe.weight", "position.w", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_1.weight", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_1.bias", "blocks.{l}.norm1.bias", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 0, 3, 0, 2),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 1, 3, 1, 2),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.v", true, 2, 3, 0, 0),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 0, 3, 0, 2),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 1, 3, 1, 2),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.v_b", false, 2, 3, 0, 0),
+        TNI_MAP("h.{l}.attn.c_proj.weight", "blocks.{l}.attn.o", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.attn.c_proj.bias", "blocks.{l}.attn.o_b", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_2.weight", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_2.bias", "blocks.{l}.norm2.bias", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_fc.weight", "blocks.{l}.mlp.w", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_fc.bias", "blocks.{l}.mlp.b", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_proj.weight", "blocks.{l}.mlp.p", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_proj.bias", "blocks.{l}.mlp.pb", false, 0, 0, 0, 0),
+        TNI_MAP("ln_f.weight", "norm.gain", false, 0, 0, 0, 0),
+        TNI_MAP("ln_f.bias", "norm.bias", false, 0, 0, 0, 0),
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+#undef TNI_MAP
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+const tn_name_map *tn_name_map_llama(int64_t *count)
+{
+#define TNI_MAP(file, param, p, ps, kv) \
+    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS}
+    static const tn_name_map map[] = {
+        TNI_MAP("embed_tokens.weight", "embed.w", 0, 0, false),
+        TNI_MAP("layers.{l}.input_layernorm.weight", "blocks.{l}.norm1.gain", 0, 0, false),
+        TNI_MAP("layers.{l}.self_attn.q_proj.weight", "blocks.{l}.attn.qk", 0, 2, false),
+        TNI_MAP("layers.{l}.self_attn.k_proj.weight", "blocks.{l}.attn.qk", 1, 2, true),
+        TNI_MAP("layers.{l}.self_attn.v_proj.weight", "blocks.{l}.attn.v", 0, 0, true),
+        TNI_MAP("layers.{l}.self_attn.o_proj.weight", "blocks.{l}.attn.o", 0, 0, false),
+        TNI_MAP("layers.{l}.self_attn.q_proj.bias", "blocks.{l}.attn.qk_b", 0, 2, false),
+        TNI_MAP("layers.{l}.self_attn.k_proj.bias", "blocks.{l}.attn.qk_b", 1, 2, true),
+        TNI_MAP("layers.{l}.self_attn.v_proj.bias", "blocks.{l}.attn.v_b", 0, 0, true),
+        TNI_MAP("layers.{l}.self_attn.o_proj.bias", "blocks.{l}.attn.o_b", 0, 0, false),
+        TNI_MAP("layers.{l}.post_attention_layernorm.weight", "blocks.{l}.norm2.gain", 0, 0, false),
+        TNI_MAP("layers.{l}.mlp.gate_proj.weight", "blocks.{l}.mlp.w", 0, 2, false),
+        TNI_MAP("layers.{l}.mlp.up_proj.weight", "blocks.{l}.mlp.w", 1, 2, false),
+        TNI_MAP("layers.{l}.mlp.gate_proj.bias", "blocks.{l}.mlp.b", 0, 2, false),
+        TNI_MAP("layers.{l}.mlp.up_proj.bias", "blocks.{l}.mlp.b", 1, 2, false),
+        TNI_MAP("layers.{l}.mlp.down_proj.weight", "blocks.{l}.mlp.p", 0, 0, false),
+        TNI_MAP("layers.{l}.mlp.down_proj.bias", "blocks.{l}.mlp.pb", 0, 0, false),
+        TNI_MAP("norm.weight", "norm.gain", 0, 0, false),
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+#undef TNI_MAP
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+/* What a reading knows: for each parameter its coming value, and how many of its numbers are there. */
+typedef struct tni_mapped {
+    tn_safetensors       *file;
+    tn_params            *params;
+    const tn_transformer *model;
+    char                  prefix[256];  /* of the model's names: "" or "NAME." */
+    tn_tensor           **value;
+    int64_t              *got;
+    bool                 *used;         /* the file's tensors, in its order */
+} tni_mapped;
+
+/* `pattern` up to `end`, with {l} replaced, into out. false: it is too long. */
+static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
+{
+    tni_text t;
+    size_t   i;
+    t.dst = out->s; t.room = sizeof out->s; t.length = 0;
+    tni_text_string(&t, prefix);
+    for (i = 0; i < n; i++) {
+        if (n - i >= 3 && memcmp(pattern + i, "{l}", 3) == 0) {
+            tni_text_signed(&t, l);
+            i += 2;
+        } else tni_text_add(&t, pattern + i, 1);
+    }
+    return t.length < t.room;
+}
+
+/* The first of the alternatives that the file has; *name is the first alternative's where there is none. */
+static const tn_safetensors_entry *tni_mapped_entry(const tni_mapped *m, const char *file, int64_t l, tni_part *name)
+{
+    const char *at = file;
+    tni_part    other;
+    for (;; at++) {
+        const tn_safetensors_entry *e;
+        size_t n = strcspn(at, "|");
+        if (tni_pattern_fill(&other, "", at, n, l) && (e = tn_safetensors_find(m->file, other.s)) != NULL) {
+            *name = other;
+            return e;
+        }
+        if (at == file) *name = other;
+        at += n;
+        if (!*at) return NULL;
+    }
+}
+
+/* A run of rows of a matrix, or of a vector as a column. */
+typedef struct tni_slab { int64_t first, rows, columns; } tni_slab;
+
+static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
+                                       const tn_param *p)
+{
+    char parts[2][40];
+    int  k, of[2], which[2];
+    of[0] = line->file_parts; of[1] = line->parts;
+    which[0] = line->file_part; which[1] = line->part;
+    for (k = 0; k < 2; k++) {
+        parts[k][0] = 0;
+        if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
+    }
+    return tni_fail(m->file->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", m->file->file.name.s, parts[0],
+                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name, TNI_SHAPE(p->value));
+}
+
+/* Which rows a line means in a matrix of so many. */
+static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part, int parts)
+{
+    if (parts < 0 || part < 0 || (parts > 0 && (part >= parts || rows % parts != 0)) || (parts == 0 && part != 0)) return false;
+    r->rows = parts > 0 ? rows / parts : rows;
+    r->first = part * r->rows;
+    r->columns = columns;
+    return true;
+}
+
+/* Row i of a parameter's part is which row of the file's? */
+static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, int64_t file_rows, int64_t heads)
+{
+    int64_t each = heads > 0 ? rows / heads : rows, half = each / 2, head = i / (each > 0 ? each : 1), k = i - head * each;
+    if (line->kv && file_rows < rows) head = head * file_rows / rows;
+    if (line->rows == TN_HEAD_ROWS_SWAPPED && k < 2 * half) k = k < half ? k + half : k - half;
+    if (line->rows == TN_HEAD_ROWS_PAIRS && k < 2 * half) k = k < half ? 2 * k : 2 * (k - half) + 1;
+    return head * each + k;
+}
+
+/* The rows of the file's matrix `from`, of `all` rows, to those of the parameter. */
+static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
+                                const tn_name_map *line, int64_t heads)
+{
+    tn_ctx   *ctx = value->ctx;
+    tn_tensor view = *value;
+    double   *host = tni_room_f64(ctx, to.rows, to.columns, "weights");
+    int64_t   i, k;
+    tn_status s;
+    if (!host) return TN_ERR_MEMORY;
+    for (i = 0; i < to.rows; i++) {
+        int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
+        for (k = 0; k < to.columns; k++)
+            host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
+    }
+    view.rank = 1;
+    view.shape[0] = to.rows * to.columns;
+    view.strides[0] = 1;
+    view.data = (char *)value->data + (size_t)(to.first * to.columns) * tni_dtype_size(value->dtype);
+    s = tn_write(&view, TN_F64, host, view.shape[0]);
+    tni_free_f64(ctx, host, to.rows, to.columns);
+    return s;
+}
+
+/* Do these rows of the file give those of the parameter? Fewer do where heads share keys and values. */
+static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to, int64_t heads)
+{
+    int64_t each = to.rows / heads;
+    if (from.columns != to.columns || from.rows < 1) return false;
+    if (from.rows == to.rows) return (!line->kv && line->rows == TN_HEAD_ROWS) || to.rows % heads == 0;
+    return line->kv && to.rows % heads == 0 && each > 0 && from.rows % each == 0 && to.rows % from.rows == 0;
+}
+
+/* One tensor of the file, or a part of it, into one parameter. */
+static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e, int64_t i)
+{
+    const tn_param *p = tn_params_at(m->params, i);
+    const tn_tensor *v = p->value;
+    const int64_t   heads = m->model->desc.heads;
+    tn_ctx         *ctx = m->file->file.ctx;
+    tn_tensor      *t = NULL;
+    const bool      vector = e->rank == 1;
+    const int64_t   columns = vector ? 1 : v->shape[v->rank - 1], count = tn_tensor_count(v);
+    tni_slab        from, to;
+    double         *host;
+    int64_t         all, n;
+    tn_status       s;
+    if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
+    all = e->shape[line->transpose && !vector];
+    if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
+        || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts) || !tni_mapped_fits(line, from, to, heads))
+        return tni_mapped_shape_fail(m, line, name, e, p);
+    if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
+    n = tn_tensor_count(t);
+    host = tni_room_f64(ctx, n, 1, "weights");
+    s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
+    tn_tensor_destroy(t);
+    if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
+    tni_free_f64(ctx, host, n, 1);
+    m->got[i] += to.rows * to.columns;
+    return s;
+}
+
+static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
+{
+    tn_ctx                     *ctx = m->file->file.ctx;
+    const tn_safetensors_entry *e;
+    const tn_param             *p;
+    tni_part                    param, name;
+    int64_t                     i;
+    if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s is too long", tni_quote(line->param).s);
+    e = tni_mapped_entry(m, line->file, l, &name);
+    p = tn_params_find(m->params, param.s);
+    for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
+    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it comes under its first name */
+    if (!p && !e) return TN_OK;
+    if (!p)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s would be parameter %s, which the model has not",
+                        m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
+    if (!e)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: it has no tensor %s for parameter %s %s", m->file->file.name.s,
+                        tni_quote(name.s).s, p->name, TNI_SHAPE(p->value));
+    for (i = 0; tn_params_at(m->params, i) != p; i++) {}
+    return tni_mapped_take(m, line, name.s, e, i);
+}
+
+/* Is everything there? Parameters that are not the model's own are left as they are. */
+static tn_status tni_mapped_whole(const tni_mapped *m)
+{
+    tn_ctx *ctx = m->file->file.ctx;
+    int64_t i, left = 0, first = 0;
+    char    text[256];
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *p = tn_params_at(m->params, i);
+        if (strncmp(p->name, m->prefix, strlen(m->prefix)) != 0 || m->got[i] == tn_tensor_count(p->value)) continue;
+        return tni_fail(ctx, TN_ERR_ARG, "name map: it gives %lld of the %lld numbers of parameter %s", (long long)m->got[i],
+                        (long long)tn_tensor_count(p->value), p->name);
+    }
+    for (i = tn_safetensors_count(m->file); i-- > 0;) {
+        if (m->used[i]) continue;
+        left++;
+        first = i;
+    }
+    if (left == 0) return TN_OK;
+    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the map, %s the first", m->file->file.name.s,
+              (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
+    tni_say(&ctx->desc, TN_LOG_WARN, text);
+    return TN_OK;
+}
+
+static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t lines)
+{
+    tn_ctx   *ctx = m->file->file.ctx;
+    tn_status s = TN_OK;
+    int64_t   k, l;
+    size_t    widest = 0;
+    void     *host;
+    for (k = 0; k < lines && s == TN_OK; k++) {
+        if (!map[k].file || !map[k].param)
+            return tni_fail(ctx, TN_ERR_ARG, "name map: line %lld has a name that is NULL", (long long)k);
+        for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
+            s = tni_mapped_line(m, &map[k], l);
+    }
+    if (s == TN_OK) s = tni_mapped_whole(m);
+    for (k = 0; k < tn_params_count(m->params); k++)
+        if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
+    if (s != TN_OK) return s;
+    if (!(host = tni_alloc(ctx, widest, "weights"))) return TN_ERR_MEMORY;
+    s = tni_params_set(m->params, m->value, host);
+    tni_free(ctx, host, widest);
+    return s;
+}
+
+/* "NAME." of the parameter NAME.embed.w. */
+static bool tni_mapped_prefix(tni_mapped *m)
+{
+    int64_t i;
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *p = tn_params_at(m->params, i);
+        size_t          n = strlen(p->name), part = strlen("embed.w");
+        if (p->value != m->model->embed.w || n < part || n - part >= sizeof m->prefix) continue;
+        memcpy(m->prefix, p->name, n - part);
+        return true;
+    }
+    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model is not of these parameters");
+    return false;
+}
+
+tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source, const tn_name_map *map,
+                                     int64_t lines)
+{
+    tn_ctx    *ctx = tn_params_ctx(params);
+    tni_mapped m;
+    size_t     n, tensors, values, counts;
+    char      *room = NULL;
+    int64_t    i;
+    tn_status  s;
+    if (!ctx) return TN_ERR_ARG;
+    if (!model || !model->blocks || !map || lines < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map || lines < 0 ? "no lines" : "the model is NULL or not made");
+    memset(&m, 0, sizeof m);
+    m.params = params;
+    m.model = model;
+    if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
+    if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
+    n = (size_t)tn_params_count(params);
+    tensors = (size_t)tn_safetensors_count(m.file);
+    counts = n * sizeof *m.got;
+    values = n * sizeof *m.value;
+    room = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
+    if (room) {
+        memset(room, 0, counts + values + tensors);
+        m.got = (int64_t *)(void *)room;
+        m.value = (tn_tensor **)(void *)(room + counts);
+        m.used = (bool *)(void *)(room + counts + values);
+        s = tni_mapped_all(&m, map, lines);
+        for (i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
+        tni_free(ctx, room, counts + values + tensors);
+    } else s = TN_ERR_MEMORY;
+    tn_safetensors_close(m.file);
+    return s;
+}
+
+#undef TNI_FIELD
+#undef TNI_INT
+#undef TNI_NUMBER
+#undef TNI_FLAG
+#undef TNI_CHOICE
+#undef TNI_MUST
+#undef TNI_KEYS
+#undef TNI_CONFIG_MOST
 
 /* ======================================================================
    >>image-impl matrices and curves as pixels

@@ -1,0 +1,116 @@
+/* clean.c - tn clean: finds stories with mojibake (tn_mojibake says what that is), and leaves them out */
+#include "tn.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct kind { char text[24]; int64_t count; } kind;         /* some bytes that are no ASCII, and how often they were there */
+typedef struct kinds { kind *list; int64_t count, all; } kinds;
+
+static void note(kinds *k, const char *text, size_t length)
+{
+    int64_t i;
+    if (length > sizeof k->list->text - 1) length = sizeof k->list->text - 1;
+    k->all++;
+    for (i = 0; i < k->count; i++)
+        if (strlen(k->list[i].text) == length && !memcmp(k->list[i].text, text, length)) {
+            k->list[i].count++;
+            return;
+        }
+    if (k->count == 1000) return;                     /* enough to print */
+    k->list = (kind *)need(realloc(k->list, sizeof *k->list * (size_t)(k->count + 1)));
+    memset(&k->list[k->count], 0, sizeof *k->list);
+    memcpy(k->list[k->count].text, text, length);
+    k->list[k->count++].count = 1;
+}
+
+static int more_often(const void *a, const void *b)
+{
+    int64_t x = ((const kind *)a)->count, y = ((const kind *)b)->count;
+    return x != y ? (x < y) - (x > y) : strcmp(((const kind *)a)->text, ((const kind *)b)->text);
+}
+
+/* How many places of a story are damaged: runs of bytes that are no ASCII, with a sign of it. */
+static int64_t look(const char *text, size_t bytes, kinds *k)
+{
+    int64_t found = 0, at;
+    while ((at = tn_mojibake(text, bytes)) >= 0) {
+        size_t from = (size_t)at, to = from + 1;
+        while (to < bytes && (unsigned char)text[to] >= 0x80) to++;
+        note(k, text + from, to - from);
+        found++;
+        text += to;
+        bytes -= to;
+    }
+    return found;
+}
+
+/* As they are, if a terminal can show them, and as bytes. */
+static void print_kinds(kinds *k)
+{
+    int64_t i;
+    size_t  first;
+    if (k->count) qsort(k->list, (size_t)k->count, sizeof *k->list, more_often);
+    for (i = 0; i < k->count && i < 12; i++) {
+        const char *s = k->list[i].text;
+        printf("  %6lld x", (long long)k->list[i].count);
+        for (; *s; s++) printf(" %02X", (unsigned)(unsigned char)*s);
+        s = k->list[i].text;
+        printf(utf8_faults(s, strlen(s), &first) || (unsigned char)s[0] == 0xC2 ? "\n" : "  %s\n", s);
+    }
+    if (k->count > 12) printf("  and %lld other kinds\n", (long long)k->count - 12);
+}
+
+int clean_main(int argc, char **argv)
+{
+    static file_list   files;
+    static const char *out;
+    static int         split;
+    static option      options[] = {
+        {"data", OPTION_FILES, &files, "FILE", "a text; several are joined", 0, 0, 0, false},
+        {"out", OPTION_TEXT, &out, "FILE", "where the clean stories go; without it they are only counted", 0, 0, 0, false},
+        {"split", OPTION_CHOICE, &split, SPLIT_WORDS, "what stands between two stories: " STORY_MARK ", blank lines, line ends;\n"
+         "auto: marks where there are any, else blank lines", 0, 0, 0, false},
+    };
+    static const usage u = {"clean", " [FILE] --out FILE", "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.",
+                            NULL, options, sizeof options / sizeof *options};
+    int         arguments = read_options(&u, argc, argv, 1);
+    char       *text;
+    size_t      bytes, at = 0, start = 0, length = 0;
+    int64_t     stories = 0, dropped = 0;
+    double      dropped_bytes = 0;
+    kinds       k = {0};
+    split_kind  how;
+    atomic_file *f = (atomic_file *)room(1, sizeof *f);
+    if (arguments) {
+        files.path = (const char **)need(realloc((void *)files.path, sizeof *files.path * (size_t)(files.count + 1)));
+        files.path[files.count++] = argv[0];
+    }
+    if (!files.count) misuse("tn clean wants a text: tn clean FILE --out FILE");
+    text = read_texts(&files, &bytes);
+    how = how_to_split((split_kind)split, text, bytes);
+    if (out && !atomic_open(f, out)) fail("cannot write %s: %s", out, strerror(f->error));
+    while (next_story(text, bytes, how, &at, &start, &length)) {
+        stories++;
+        if (look(text + start, length, &k)) {
+            dropped++;
+            dropped_bytes += (double)length;
+        } else if (out) {
+            if (stories > dropped + 1) atomic_store(f, how == SPLIT_BLANK ? "\n" : "", how == SPLIT_BLANK ? 1 : 0);
+            atomic_store(f, text + start, length);
+            atomic_store(f, "\n", 1);
+            if (how == SPLIT_MARKS) atomic_store(f, STORY_MARK "\n", strlen(STORY_MARK) + 1);
+        }
+    }
+    printf("%lld places with mojibake%s\n", (long long)k.all, k.all ? ":" : "");
+    print_kinds(&k);
+    printf("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped, dropped_bytes, (long long)(stories - dropped));
+    if (out) {
+        if (!atomic_commit(f)) fail("cannot write %s: %s", out, strerror(f->error));
+        printf("written: %s\n", out);
+    }
+    free(f);
+    free(k.list);
+    free(text);
+    return 0;
+}
