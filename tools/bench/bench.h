@@ -38,5 +38,6 @@ void bench_gemm(void);
 void bench_pieces(void);
 void bench_step(void);
 void bench_operator(void);
+void bench_attention(void);
 
 #endif
