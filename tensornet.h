@@ -1353,7 +1353,7 @@ TN_API double     tn_transformer_flops(const tn_transformer_desc *desc, int64_t 
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
 
 /* ---- names -----------------------------------------------------------------
-       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu-tanh
+       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu_tanh
        gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without: softmax
        TinyStories-2-512           2 layers, dim 512
    The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,
@@ -10985,8 +10985,9 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- named parameters ------------------------------------------------------ */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
-/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to. */
-typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;   /* they stand behind it */
+/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to, and
+   stands behind this head. */
+typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;
 #define TNI_LAYERS_HEAD ((sizeof(tni_layers) + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN)
 
 /* Who must be told when parameters go: an optimiser. */
@@ -11590,7 +11591,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = {
     {"bilinear", 2, TN_ACT_NONE}, {"relu", 1, TN_ACT_RELU}, {"relu2", 1, TN_ACT_RELU2}, {"gelu", 1, TN_ACT_GELU},
     {"swish", 1, TN_ACT_SWISH}, {"glu", 2, TN_ACT_SIGMOID}, {"reglu", 2, TN_ACT_RELU}, {"geglu", 2, TN_ACT_GELU},
-    {"swiglu", 2, TN_ACT_SWISH}, {"gelu-tanh", 1, TN_ACT_NONE}
+    {"swiglu", 2, TN_ACT_SWISH}, {"gelu_tanh", 1, TN_ACT_NONE}
 };
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
@@ -16383,16 +16384,6 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 
 /* ---- the desc ----------------------------------------------------------------- */
 
-static int64_t tni_score_sets(tn_attention_kind kind)
-{
-    return kind == TN_ATTENTION_SOFTMAX || kind == TN_ATTENTION_SQUARED ? 1 : 2;
-}
-
-static bool tni_is_differential(tn_attention_kind kind)
-{
-    return kind == TN_ATTENTION_DIFFERENTIAL || kind == TN_ATTENTION_DIFFERENTIAL_PLAIN;
-}
-
 static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 {
     return d->order > 0 ? d->order : tn_mlp_encoders(d->mlp);
@@ -16452,7 +16443,7 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
 /* The extents of heads and hidden layer that the desc leaves open. */
 static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 {
-    const int64_t k = tni_transformer_encoders(d), each = tni_is_differential(d->attention) ? 2 : 1;
+    const int64_t k = tni_transformer_encoders(d), each = tni_attention_kinds[d->attention].differential ? 2 : 1;
     if ((d->d_qk == 0 && d->dim % (each * d->heads) != 0) || (d->d_v == 0 && d->dim % d->heads != 0)) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: dim %lld is no multiple of %lld heads%s, so d_qk and d_v must be given",
                  (long long)d->dim, (long long)d->heads, each == 2 ? " with two queries each" : "");
@@ -16466,7 +16457,7 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
     if (!tni_extent_given(ctx, "d_qk", d->d_qk) || !tni_extent_given(ctx, "d_v", d->d_v)
         || !tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (d->no_projection && d->hidden != d->dim) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are the same",
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are one",
                  (long long)d->hidden, (long long)d->dim);
         return false;
     }
@@ -16497,8 +16488,8 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
         return TN_ERR_ARG;
     if (d.order < 0 || d.order > 64 || d.window < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a window not "
-                        "negative", (long long)d.order, (long long)d.window);
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a "
+                        "window not negative", (long long)d.order, (long long)d.window);
     if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
     if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
     depth = 1 / sqrt(2.0 * (double)d.layers);
@@ -16521,8 +16512,8 @@ static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 /* Matrices, which are multiplied by, and all the rest of a block's parameters. */
 static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
 {
-    const int64_t k = tni_transformer_encoders(d), s = tni_score_sets(d->attention), qk = 2 * s * d->heads * d->d_qk;
-    const int64_t v = d->heads * d->d_v, norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    const int64_t qk = 2 * tni_attention_kinds[d->attention].sets * d->heads * d->d_qk, v = d->heads * d->d_v;
     *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
     *rest = norms * tni_norm_numbers(d);
     if (d->attn_bias) *rest += qk + v;
@@ -16537,7 +16528,7 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
 /* Of one head, for one query. Linear: the state is read and added to, F d_v multiply-adds each. */
 static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
-    const double s = (double)tni_score_sets(d->attention), dk = (double)d->d_qk, dv = (double)d->d_v;
+    const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
     if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
     return keys * (2 * s * dk + 2 * dv);
 }
@@ -16622,7 +16613,8 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
 }
 
-static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d, int64_t depth)
+static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d,
+                                int64_t depth)
 {
     tn_attention_desc a;
     memset(&a, 0, sizeof a);
@@ -16691,7 +16683,8 @@ static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambd
     return *lambdas && tn_write(*lambdas, TN_F64, start, 2) == TN_OK;
 }
 
-static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d, int64_t l)
+static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d,
+                            int64_t l)
 {
     tni_part part, block;
     bool     whole;
@@ -16828,7 +16821,8 @@ struct tn_transformer_cache {
 };
 
 /* ids [B,T], which stand behind `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past, tn_transformer_cache *cache)
+static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+                                tn_transformer_cache *cache)
 {
     tn_tensor *x, *x0, *values = NULL;
     int64_t    l, end = past + ids->shape[1];
@@ -16986,9 +16980,9 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 }
 
 /* ---- sampling ----------------------------------------------------------------------
-   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with just this
-   key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key: amounts
-   (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
+   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with
+   just this key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key:
+   amounts (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
 
 typedef struct tni_cut { uint32_t key; int64_t last; } tni_cut;
 
@@ -17109,8 +17103,8 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 }
 
 /* ---- config.json --------------------------------------------------------------------
-   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others mean.
-   A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others
+   mean. A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
 
 typedef struct tni_word { const char *word; int value; } tni_word;          /* ends with {NULL, 0} */
 
@@ -17134,18 +17128,18 @@ typedef struct tni_key {
 static const tni_word tni_mlp_words[] = {
     {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
     {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
-    {"swiglu", TN_MLP_SWIGLU}, {"gelu-tanh", TN_MLP_GELU_TANH}, {NULL, 0}
+    {"swiglu", TN_MLP_SWIGLU}, {"gelu_tanh", TN_MLP_GELU_TANH}, {NULL, 0}
 };
 static const tni_word tni_attn_words[] = {
     {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
-    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential-plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
+    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential_plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
 };
 static const tni_word tni_form_words[] = {
     {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
 };
 static const tni_word tni_row_words[] = {
-    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN}, {"sum", TN_ROW_SUM},
-    {NULL, 0}
+    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN},
+    {"sum", TN_ROW_SUM}, {NULL, 0}
 };
 static const tni_word tni_position_words[] = {
     {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
@@ -17206,8 +17200,9 @@ static const tni_key tni_llama_keys[] = {
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
 
-typedef enum tni_json_kind { TNI_JSON_STRING, TNI_JSON_NUMBER, TNI_JSON_TRUE, TNI_JSON_FALSE, TNI_JSON_NULL, TNI_JSON_NESTED }
-    tni_json_kind;
+typedef enum tni_json_kind {
+    TNI_JSON_STRING, TNI_JSON_NUMBER, TNI_JSON_TRUE, TNI_JSON_FALSE, TNI_JSON_NULL, TNI_JSON_NESTED
+} tni_json_kind;
 typedef struct tni_pair {
     const char   *key;                  /* first: sorted and searched by it */
     tni_json_kind kind;
@@ -17366,9 +17361,9 @@ static tn_status tni_pair_fail(const tni_config *c, const tni_pair *p, const tni
 static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
 {
     char       must[80];
-    const bool integer = k->kind == TNI_KEY_INT;
+    const bool integer = k->kind == TNI_KEY_INT, in_range = p->number >= k->low && p->number <= k->high;
     int64_t    n;
-    if (p->kind == TNI_JSON_NUMBER && p->number >= k->low && p->number <= k->high && (!integer || p->number == floor(p->number))) {
+    if (p->kind == TNI_JSON_NUMBER && in_range && (!integer || p->number == floor(p->number))) {
         n = integer ? (int64_t)p->number : 0;
         if (integer) memcpy(at, &n, sizeof n);
         else memcpy(at, &p->number, sizeof p->number);
@@ -17562,18 +17557,18 @@ static bool tni_name_number(const char **s, const char *behind, int64_t *out)
     return *s > first && *first != '0' && tni_name_word(s, behind);
 }
 
-/* "bilinear-", "gelu-tanh-": the longest kind that fits. */
+/* "bilinear-" and the like. */
 static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
 {
-    size_t k, n, longest = 0;
+    size_t k;
     for (k = 0; k < TNI_MLP_KINDS; k++) {
-        n = strlen(tni_mlp_kinds[k].name);
-        if (n <= longest || strncmp(*s, tni_mlp_kinds[k].name, n) != 0 || (*s)[n] != '-') continue;
-        longest = n;
+        const char *at = *s;
+        if (!tni_name_word(&at, tni_mlp_kinds[k].name) || !tni_name_word(&at, "-")) continue;
         *kind = (tn_mlp_kind)k;
+        *s = at;
+        return true;
     }
-    *s += longest > 0 ? longest + 1 : 0;
-    return longest > 0;
+    return false;
 }
 
 static void tni_name_attention(const char **s, tn_attention_kind *kind)
@@ -17632,7 +17627,8 @@ tn_status tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer
         if (!tni_name_word(&s, "gpt2-"))
             return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is not like %s", tni_quote(name).s, want);
         if (!tni_name_mlp(&s, &d.mlp))
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s, tni_quote(s).s);
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s,
+                            tni_quote(s).s);
         tni_name_attention(&s, &d.attention);
         if (!tni_name_number(&s, "l-", &d.layers) || !tni_name_number(&s, "h-", &d.heads)
             || !tni_name_number(&s, "embd", &d.dim) || *s)
@@ -17768,25 +17764,27 @@ static const tn_safetensors_entry *tni_mapped_entry(const tni_mapped *m, const c
 /* A run of rows of a matrix, or of a vector as a column. */
 typedef struct tni_slab { int64_t first, rows, columns; } tni_slab;
 
-static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
-                                       const tn_param *p)
+static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *line, const char *name,
+                                       const tn_safetensors_entry *e, const tn_param *p)
 {
-    char parts[2][40];
-    int  k, of[2], which[2];
+    const tn_safetensors *f = m->file;
+    char                  parts[2][40];
+    int                   k, of[2], which[2];
     of[0] = line->file_parts; of[1] = line->parts;
     which[0] = line->file_part; which[1] = line->part;
     for (k = 0; k < 2; k++) {
         parts[k][0] = 0;
         if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
     }
-    return tni_fail(m->file->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", m->file->file.name.s, parts[0],
-                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name, TNI_SHAPE(p->value));
+    return tni_fail(f->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", f->file.name.s, parts[0],
+                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name,
+                    TNI_SHAPE(p->value));
 }
 
 /* Which rows a line means in a matrix of so many. */
 static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part, int parts)
 {
-    if (parts < 0 || part < 0 || (parts > 0 && (part >= parts || rows % parts != 0)) || (parts == 0 && part != 0)) return false;
+    if (part < 0 || part >= (parts == 0 ? 1 : parts) || (parts > 0 && rows % parts != 0)) return false;
     r->rows = parts > 0 ? rows / parts : rows;
     r->first = part * r->rows;
     r->columns = columns;
@@ -17837,7 +17835,8 @@ static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to,
 }
 
 /* One tensor of the file, or a part of it, into one parameter. */
-static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e, int64_t i)
+static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
+                                 int64_t i)
 {
     const tn_param *p = tn_params_at(m->params, i);
     const tn_tensor *v = p->value;
@@ -17853,7 +17852,8 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
     all = e->shape[line->transpose && !vector];
     if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
-        || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts) || !tni_mapped_fits(line, from, to, heads))
+        || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
+        || !tni_mapped_fits(line, from, to, heads))
         return tni_mapped_shape_fail(m, line, name, e, p);
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
     n = tn_tensor_count(t);
@@ -17953,8 +17953,8 @@ static bool tni_mapped_prefix(tni_mapped *m)
     return false;
 }
 
-tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source, const tn_name_map *map,
-                                     int64_t lines)
+tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
+                                     const tn_name_map *map, int64_t lines)
 {
     tn_ctx    *ctx = tn_params_ctx(params);
     tni_mapped m;
