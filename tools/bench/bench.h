@@ -39,5 +39,6 @@ void bench_pieces(void);
 void bench_step(void);
 void bench_lm(void);
 void bench_operator(void);
+void bench_attention(void);
 
 #endif

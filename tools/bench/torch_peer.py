@@ -202,6 +202,75 @@ def chain(batch, sites, d):
     return run
 
 
+def with_backward(forward, inputs, backward):
+    """Runs forward(*inputs), and, where wanted, its backward pass."""
+    inputs = [x.requires_grad_(bool(backward)) for x in inputs]
+    w = torch.randn(inputs[-1].shape)
+
+    def run():
+        if not backward:
+            with torch.no_grad():
+                return forward(*inputs)
+        for x in inputs:
+            x.grad = None
+        forward(*inputs).backward(w)
+    return run
+
+
+def softmax_heads(heads, length, d, backward):
+    """Masked by addition while the scores are multiplied."""
+    mask = torch.full((length, length), float('-inf')).triu(1).expand(heads, -1, -1)
+
+    def forward(q, k, v):
+        return torch.bmm(torch.baddbmm(mask, q, k.transpose(1, 2), alpha=d ** -0.5).softmax(-1), v)
+    return with_backward(forward, [torch.randn(heads, length, d) for _ in range(3)], backward)
+
+
+def bilinear_heads(heads, length, d, backward):
+    mask = torch.ones(length, length).tril() / d ** 2
+
+    def forward(q, k, q2, k2, v):
+        p = torch.bmm(q, k.transpose(1, 2)) * mask
+        other = torch.bmm(q2, k2.transpose(1, 2))
+        return torch.bmm(p * other if backward else p.mul_(other), v)
+    return with_backward(forward, [torch.randn(heads, length, d) for _ in range(5)], backward)
+
+
+def bilinear_blocks(heads, length, d, backward, block=512):
+    """Rows in blocks, each with the keys up to its end."""
+    mask = torch.ones(block, block).tril()
+
+    def forward(q, k, q2, k2, v):
+        out = []
+        for i in range(0, length, block):
+            end = i + block
+            p = (q[i:end] @ k[:end].T) * (q2[i:end] @ k2[:end].T)
+            if backward:
+                p = torch.cat([p[:, :i], p[:, i:] * mask], 1)
+            else:
+                p[:, i:] *= mask
+            out.append(p @ v[:end] / d ** 2)
+        return torch.cat(out)
+    return with_backward(forward, [torch.randn(length, d) for _ in range(5)], backward)
+
+
+def bilinear_state(heads, length, d, backward, chunk=128):
+    """Chunks: the pairs inside, and for what is before the row-wise Khatri-Rao product with a state."""
+    mask = torch.ones(chunk, chunk).tril()
+
+    def forward(q, k, q2, k2, v):
+        out, state = [], torch.zeros(d * d, d)
+        for i in range(0, length, chunk):
+            a, b, e, f, x = (t[i:i + chunk] for t in (q, k, q2, k2, v))
+            o = ((a @ b.T) * (e @ f.T) * mask) @ x
+            o = torch.addmm(o, (a[:, :, None] * e[:, None, :]).reshape(chunk, d * d), state)
+            out.append(o / d ** 2)
+            features = (b[:, :, None] * f[:, None, :]).reshape(chunk, d * d)
+            state = torch.addmm(state, features.T, x) if backward else state.addmm_(features.T, x)
+        return torch.cat(out)
+    return with_backward(forward, [torch.randn(length, d) for _ in range(5)], backward)
+
+
 made = {}
 print('ready', torch.__version__, flush=True)
 for line in sys.stdin:
