@@ -621,7 +621,8 @@ typedef struct tn_param {
     bool        frozen;         /* gets no gradient and no update                           */
     double      lr_scale;       /* of the optimiser's learning rate: 1                      */
     double      decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
-    bool        adamw;          /* AdamW's also where the optimiser is TN_MUON: set by the init of embeddings and heads */
+    bool        adamw;          /* AdamW's also where the optimiser is TN_MUON: set by the init of biases, gains,
+                                   embeddings and a transformer's head                      */
 } tn_param;
 
 /* Init rules; the scale in brackets. n: fan-in, m: fan-out. */
@@ -12658,6 +12659,7 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     p = tn_params_add(ps, full, rank, shape, init);
     if (!p) return NULL;
     p->decay_scale = decays ? 1 : 0;
+    p->adamw = !decays;                 /* rows of biases are vectors side by side, no matrix */
     return p->value;
 }
 
@@ -19725,6 +19727,7 @@ static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, 
     if (d->positions == TN_POSITIONS_LEARNED) {
         m->position = tni_layer_matrix(ps, tni_part_of(name, "position").s, "w", d->context, d->dim, table);
         if (!m->position) return false;
+        tni_layer_adamw(ps, m->position);
     }
     return !d->embed_norm || tni_model_norm(ps, name, "embed_norm", &m->embed_norm, d);
 }
@@ -19741,7 +19744,9 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     if (d->zero_head) h.init.rule = TN_INIT_ZERO;
     if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
     if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
-    return tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) == TN_OK;
+    if (tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) != TN_OK) return false;
+    tni_layer_adamw(ps, m->head.w);
+    return true;
 }
 
 tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *model, const tn_transformer_desc *desc)

@@ -1,4 +1,4 @@
-/* make bench, or build/bench/bench [gemm|pieces|step|operator|attention]...
+/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|attention]...
    Each row is the same work done by us and by a peer, in turns within one run, on equal threads. What counts is the ratio
    peer / ours, the median over the turns: above 1 we are faster. "floor" is the share of what this machine could do at best,
    by its measured multiply-adds and by its measured update of as many bytes. */
@@ -297,7 +297,7 @@ bench_side bench_torch(const char *work, int threads)
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
-        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"operator", bench_operator},
+        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
         {"attention", bench_attention}};
     signal(SIGPIPE, SIG_IGN);
     printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)), peak_flops() * 1e-9);
@@ -306,7 +306,7 @@ int main(int argc, char **argv)
         for (size_t g = 0; g < COUNT(group); g++)
             if (argc == 1 || !strcmp(argv[i], group[g].name)) { group[g].run(); found++; }
         if (!found) {
-            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, operator and attention are\n", argv[i]);
+            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, lm, operator and attention are\n", argv[i]);
             return 2;
         }
     }
