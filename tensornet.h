@@ -864,10 +864,12 @@ typedef struct tn_attention {
     tn_tensor *v;               /* [heads d_v,dim]                                                      */
     tn_tensor *o;               /* [out,heads d_v]                                                      */
     tn_tensor *qkb, *vb, *ob;   /* NAME.qk_b [2s,heads d_qk], .v_b [heads d_v], .o_b [out]; or NULL     */
-    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at first; or NULL */
+    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at
+                                   first; or NULL                                                       */
     tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
 } tn_attention;
-TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer, const tn_attention_desc *desc);
+TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer,
+                                     const tn_attention_desc *desc);
 /* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
    *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
@@ -8389,7 +8391,8 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
-static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double ds[2])
+static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
+                                   double ds[2])
 {
     const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
@@ -8410,7 +8413,8 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* sum [2,d] += ds (x) row x of both sets */
-static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2], double *sum)
+static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2],
+                              double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
     int64_t set, a;
@@ -8440,8 +8444,9 @@ static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
 
-/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); the other is NULL. */
-static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq, double *dk)
+/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); one is NULL. */
+static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
+                               double *dk)
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
     double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
@@ -8481,11 +8486,12 @@ static void TNI_T(attention_backward)(const tn_call *c)
 }
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
-   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times sqrt 2 off
-   the diagonal). Queries go in chunks. What a chunk's first query has before it is in the state S = sum_j phi(k_j) v_j^T,
-   o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above).
-   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T:  dphi(q_i) = f0^2 S u'_i
-   and a sweep backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:  dphi(k_j) = G v'_j,  dv_j += G^T phi(k_j)
+   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times
+   sqrt 2 where a < b). Queries go in chunks. What a chunk's first query has before it is in the state
+   S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above)
+   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
+   with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
+   dphi(q_i) = f0^2 S u'_i      dphi(k_j) = G v'_j      dv_j += G^T phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
 #ifndef TNI_ONCE
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
@@ -8623,8 +8629,8 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
 }
 
 /* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
-static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin, int64_t end,
-                                  const double *G, double *work)
+static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
+                                  int64_t end, const double *G, double *work)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
@@ -8702,7 +8708,8 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
     int64_t       a0 = 0, b0, a1, b1, all;
     if (tni_root(a) != tni_root(b)) return true;
-    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1] || a->strides[2] < 0 || b->strides[2] < 0) return false;
+    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1]) return false;
+    if (a->strides[2] < 0 || b->strides[2] < 0) return false;
     b0 = ((const char *)b->data - (const char *)a->data) / size;
     a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
     b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
@@ -8761,16 +8768,16 @@ static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, in
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind, (int)a->form,
-                 (int)a->row);
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
+                 (int)a->form, (int)a->row);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
         tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
                  (long long)a->length, (long long)a->past);
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
     else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the bilinear "
-                                  "pattern has signs");
+        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
+                                  "bilinear pattern has signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
         if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
@@ -8784,11 +8791,12 @@ static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
-    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1] && q->shape[3] == k->shape[3]
-        && q->shape[3] >= 1 && v->shape[2] <= INT64_MAX / 2 && q->shape[2] == sets * v->shape[2] && k->shape[2] == q->shape[2])
-        return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], d >= 1",
-             TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), sets == 2 ? "2 " : "", sets == 2 ? "2 " : "");
+    const char   *times = sets == 2 ? "2 " : "";
+    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
+        && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
+        && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
+             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
     return false;
 }
 
@@ -8798,8 +8806,8 @@ static bool tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d,
     if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
     else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit", (long long)d,
-                 (long long)d, (long long)dv);
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+                 (long long)d, (long long)d, (long long)dv);
     else return true;
     return false;
 }
@@ -8820,7 +8828,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
     return false;
 }
 
-static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
+                             const tn_tensor *v)
 {
     const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
     const tn_tensor *s = a->state;
@@ -11673,8 +11682,9 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
 
 /* ---- attention --------------------------------------------------------------------- */
 static const struct { const char *name; tn_attend_kind attend; int sets; bool differential; } tni_attention_kinds[] = {
-    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false}, {"bilinear", TN_ATTEND_BILINEAR, 2, false},
-    {"differential", TN_ATTEND_SOFTMAX, 2, true}, {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
+    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false},
+    {"bilinear", TN_ATTEND_BILINEAR, 2, false}, {"differential", TN_ATTEND_SOFTMAX, 2, true},
+    {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
 };
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
 
@@ -11699,13 +11709,14 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 }
 
 /* The extents of a head: a whole share of dim where the desc does not say. */
-static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads, int64_t sets,
-                                     int64_t *d)
+static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads,
+                                     int64_t sets, int64_t *d)
 {
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a multiple "
-                    "of %lld", name, what, (long long)*d, (long long)dim, (long long)heads, (long long)(heads * sets));
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a "
+                    "multiple of %lld", name, what, (long long)*d, (long long)dim, (long long)heads,
+                    (long long)(heads * sets));
 }
 
 static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attention_desc *d)
@@ -11726,8 +11737,8 @@ static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attenti
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return ctx->status;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or lambda_init "
-                        "%g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
+                        "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
@@ -11778,8 +11789,9 @@ tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer
     whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
     if (whole) whole = (layer->v = tni_layer_matrix(ps, name, "v", width, d.dim, in)) != NULL;
     if (whole) whole = (layer->o = tni_layer_matrix(ps, name, "o", d.out, width, out)) != NULL;
-    if (whole && d.bias) whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL;
-    if (whole && d.bias) whole = (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
+    if (whole && d.bias)
+        whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL
+                && (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
     if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
     if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
     if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
@@ -11802,7 +11814,8 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     const int64_t heads = layer->qk->shape[0] * d->heads;
     tn_rope_desc  rope;
     int64_t       all = -1;
-    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim), *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
+    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
+    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
     memset(&rope, 0, sizeof rope);
     rope.base = d->rope_base;
     rope.first = first;
@@ -11844,8 +11857,8 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
 }
 
 /* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
-static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q, tn_tensor *k,
-                                      tn_tensor *v)
+static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                      tn_tensor *k, tn_tensor *v)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t H = d->heads;
@@ -11882,7 +11895,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
 tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
 {
     tn_attend_desc a;
-    tn_tensor     *qk, *v;
+    tn_tensor     *qk, *q, *k, *v;
     int64_t        n;
     if (!tni_attention_given(ctx, layer, x)) return NULL;
     a = tni_attention_attend(&layer->desc);
@@ -11890,7 +11903,9 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
     if (!v) return NULL;
     n = qk->shape[2] / 2;
-    return tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), v));
+    q = tn_slice(qk, 2, 0, n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    return k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
 }
 
 /* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
@@ -11945,11 +11960,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     int64_t                  k[4], v[4], state[4];
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
-    if (batch < 1 || length < 1 || d->not_causal) {
-        tni_fail(ctx, TN_ERR_ARG, d->not_causal ? "attention cache: the layer is not causal: what comes later would change what was said"
-                 : "attention cache: batch %lld and length %lld must be at least 1", (long long)batch, (long long)length);
-        return NULL;
-    }
+    if (d->not_causal)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is not causal: what comes later would change what was said");
+    else if (batch < 1 || length < 1)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
+                 (long long)length);
+    if (d->not_causal || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
     tni_own(ctx, &c->owned, tni_attention_cache_free);
@@ -11975,17 +11991,19 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)
 {
-    const tn_attention_desc *d = &layer->desc;
+    const tn_attention_desc *d = &layer->desc, *made = c ? &c->desc : d;
     if (!c || c->owned.ctx != ctx)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
-    else if (c->desc.kind != d->kind || c->desc.heads != d->heads || c->desc.d_qk != d->d_qk || c->desc.d_v != d->d_v
-             || c->desc.window != d->window || c->desc.row != d->row)
+    else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
+             || made->window != d->window || made->row != d->row)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
-                 tn_attention_kind_name(c->desc.kind), (long long)c->desc.heads, (long long)c->desc.d_qk, (long long)c->desc.d_v);
+                 tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
     else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
-    else if (c->broken) tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+    else if (c->broken)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
     else if (x->shape[0] != c->batch)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x), (long long)c->batch);
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x),
+                 (long long)c->batch);
     else if (!c->state && x->shape[1] > c->length - c->past)
         tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
                  (long long)x->shape[1], (long long)c->past, (long long)c->length);
@@ -12001,7 +12019,8 @@ static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t 
     return here && tni_copy(here, t) == TN_OK ? tn_slice(kept, 1, from, to) : NULL;
 }
 
-tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c, tn_tensor **values)
+tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c,
+                               tn_tensor **values)
 {
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
@@ -12013,7 +12032,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (!v) return NULL;
     n = qk->shape[2] / 2;
     q = tn_slice(qk, 2, 0, n);
-    k = tn_slice(qk, 2, n, 2 * n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
     if (c->state) {
         a.form = TN_ATTEND_LINEAR;
         a.state = c->state;
@@ -12023,7 +12042,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
         k = tni_attention_remember(c->k, k, c->past, from);
         v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
     }
-    if (!q || !k || !v) return NULL;
+    if (!k || !v) return NULL;
     c->broken = c->state != NULL;
     y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v));
     if (!y) return NULL;
