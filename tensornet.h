@@ -1175,7 +1175,7 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
 /* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
-   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 16 has the formula with every option in its place,
    docs/guide.md the keys of config.json.
    ====================================================================== */
 
@@ -1277,7 +1277,7 @@ TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_t
 TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
 TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
 TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
-TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* of its tensors      */
 /* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
    over the whole. Not while recording. After a failed call the cache wants a reset. */
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
@@ -16160,7 +16160,7 @@ int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c-
 
 size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 {
-    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    size_t  bytes = 0;
     int64_t l;
     for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
     return bytes;

@@ -1,5 +1,7 @@
 /* test_models.c: transformers. Gradients, decoding, counts, names, config.json, weights of others, sampling, learning. */
 
+#include "sealed.h"
+
 #include "golden_models.h"
 #include "world.h"
 
@@ -1267,6 +1269,54 @@ TEST(decoding_memory)
     }
 }
 
+/* Logits, decoded logits and the weights after a step on a backend: their bits must not depend on where the memory is. */
+static bool run_on(const tn_backend *backend, int threads, int k, double *out, int64_t *n)
+{
+    const char           *what;
+    tn_transformer_desc   d = variant(k, &what);
+    const int64_t         tokens = d.context < 5 ? d.context : 5;
+    tn_transformer        m;
+    tn_transformer_cache *c;
+    tn_optim             *o;
+    tn_tensor            *y;
+    world                 w;
+    int64_t               i;
+    int32_t               text[12] = {0, 3, 1, 1, 4, 2, 2, 0, 1, 4, 4, 3};
+    *n = 0;
+    if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
+    if (!CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK) || !stir(w.params, 9, 0.5)) return false;
+    o = tn_optim_create(w.params, NULL);
+    out[(*n)++] = step(w.ctx, &m, o, text, 2, tokens);
+    y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1));
+    CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
+    *n += tn_tensor_count(y);
+    c = d.not_causal ? NULL : tn_transformer_cache_create(w.ctx, &m, 2, tokens);
+    y = c ? tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1), c) : NULL;
+    if (y) CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
+    *n += y ? tn_tensor_count(y) : 0;
+    for (i = 0; i < tn_params_count(w.params); i++) {
+        tn_tensor *t = tn_params_at(w.params, i)->value;
+        CHECK_STATUS(tn_read(t, TN_F64, out + *n, tn_tensor_count(t)), TN_OK);
+        *n += tn_tensor_count(t);
+    }
+    close_world(&w);
+    return true;
+}
+
+TEST(backends)
+{
+    static double plain[4000], other[4000];
+    int64_t n, also;
+    int     k;
+    for (k = 0; k < VARIANTS; k++) {
+        REQUIRE(run_on(tn_cpu_backend(), 1, k, plain, &n) && n < 4000);
+        CHECK(run_on(tn_cpu_backend(), 3, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
+        if (!SEALED) continue;
+        CHECK(run_on(sealed_cpu(), 2, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
+    }
+    CHECK_INT(sealed_damaged(), 0);
+}
+
 /* ---- without memory ------------------------------------------------------------------------------------------------------ */
 
 /* All that asks for memory, with the n-th request refused: an error, nothing lost. */
@@ -1313,4 +1363,4 @@ TEST(starving)
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
           clones, clones_refuse, names, configs, configs_refuse, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
-          learns, decoding_memory, starving)
+          learns, decoding_memory, backends, starving)
