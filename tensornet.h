@@ -416,7 +416,7 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
    by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
-   positions only. A NULL desc means all defaults.   Su et al. 2021 */
+   positions only. A NULL desc means all defaults; without rotation and norm the result is x itself.   Su et al. 2021 */
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
     int64_t first;              /* position of row 0                                                  */
