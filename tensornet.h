@@ -1306,7 +1306,7 @@ TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, i
 /* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
-   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 16 has the formula with every option in its place,
    docs/guide.md the keys of config.json.
    ====================================================================== */
 
@@ -1408,7 +1408,7 @@ TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_t
 TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
 TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
 TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
-TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* of its tensors      */
 /* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
    over the whole. Not while recording. After a failed call the cache wants a reset. */
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
@@ -19378,7 +19378,7 @@ static bool tni_is_mojibake(unsigned first, unsigned second, unsigned third)
     if (first == 0xF0 && (second == 0x9F || second == 0xFF)) return more;                    /* most of the emoji */
     if (!signs) return false;
     if (first == 0xC2 || first == 0xC3 || (first == 0xE2 && second == 0x80)) return true;
-    if (first == 0xE2 || first == 0xEF) return more || second > 0xA0;               /* arrows ...; U+FEFF, U+FFFD */
+    if (first == 0xE2 || first == 0xEF) return more || !tni_may_follow(second);     /* arrows ...; U+FEFF, U+FFFD */
     if (tni_may_follow(second)) return false;
     if (first == 0xE3 || (first >= 0xC4 && first <= 0xDE && first != 0xD7)) return true;
     return first >= 0xE0 && first <= 0xEF && more && !tni_may_follow(third);
@@ -19972,7 +19972,7 @@ int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c-
 
 size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 {
-    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    size_t  bytes = 0;
     int64_t l;
     for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
     return bytes;
@@ -20135,10 +20135,10 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 }
 
 /* ---- config.json --------------------------------------------------------------------
-   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others
-   mean. A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+   One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
+   walk the first one. */
 
-typedef struct tni_spelling { const char *word; int value; } tni_spelling;          /* ends with {NULL, 0} */
+typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
 typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
 typedef struct tni_key {
@@ -20147,7 +20147,7 @@ typedef struct tni_key {
     bool            required;
     size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
     double          low, high;          /* what it may be */
-    const tni_spelling *words;
+    const tni_choice *words;
 } tni_key;
 
 #define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
@@ -20157,30 +20157,30 @@ typedef struct tni_key {
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 
-static const tni_spelling tni_mlp_words[] = {
+static const tni_choice tni_mlp_words[] = {
     {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
     {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
     {"swiglu", TN_MLP_SWIGLU}, {"gelu_tanh", TN_MLP_GELU_TANH}, {NULL, 0}
 };
-static const tni_spelling tni_attn_words[] = {
+static const tni_choice tni_attn_words[] = {
     {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
     {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential_plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
 };
-static const tni_spelling tni_form_words[] = {
+static const tni_choice tni_form_words[] = {
     {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
 };
-static const tni_spelling tni_row_words[] = {
+static const tni_choice tni_row_words[] = {
     {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN},
     {"sum", TN_ROW_SUM}, {NULL, 0}
 };
-static const tni_spelling tni_position_words[] = {
+static const tni_choice tni_position_words[] = {
     {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
 };
-static const tni_spelling tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
-static const tni_spelling tni_place_words[] = {
+static const tni_choice tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_choice tni_place_words[] = {
     {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
 };
-static const tni_spelling tni_init_words[] = {
+static const tni_choice tni_init_words[] = {
     {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
     {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
 };
@@ -20206,12 +20206,12 @@ static const tni_key tni_config_keys[] = {
 };
 
 /* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
-static const tni_spelling tni_gpt2_acts[] = {
+static const tni_choice tni_gpt2_acts[] = {
     {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
     {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
     {NULL, 0}
 };
-static const tni_spelling tni_llama_acts[] = {
+static const tni_choice tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
     {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
 };
@@ -20231,127 +20231,6 @@ static const tni_key tni_llama_keys[] = {
     TNI_FLAG("mlp_bias", mlp_bias)
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
-
-typedef enum tni_config_kind {
-    TNI_CONFIG_STRING, TNI_CONFIG_NUMBER, TNI_CONFIG_TRUE, TNI_CONFIG_FALSE, TNI_CONFIG_NULL, TNI_CONFIG_NESTED
-} tni_config_kind;
-typedef struct tni_config_pair {
-    const char   *key;                  /* first: sorted and searched by it */
-    tni_config_kind kind;
-    const char   *string;
-    double        number;
-    uint64_t      at;                   /* of the value, in the file */
-} tni_config_pair;
-
-typedef struct tni_config {
-    tni_reader file;
-    char      *text;
-    size_t     bytes;
-    tni_list   pairs;
-} tni_config;
-
-#define TNI_CONFIG_MOST 1048576u
-
-/* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
-static bool tni_config_skip(tni_scan *s)
-{
-    int64_t     depth = 0;
-    const char *string;
-    do {
-        char c;
-        tni_scan_space(s);
-        if (s->at == s->bytes) return tni_scan_fail(s, "a list or an object without an end");
-        c = s->text[s->at];
-        if (c == '"') {
-            if (!tni_scan_string(s, &string)) return false;
-            continue;
-        }
-        if (c == '[' || c == '{') depth++;
-        if (c == ']' || c == '}') depth--;
-        s->at++;
-    } while (depth > 0);
-    return true;
-}
-
-static bool tni_config_number(tni_scan *s, double *out)
-{
-    char   c = s->at < s->bytes ? s->text[s->at] : 0;
-    size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
-    if (used == 0 || !(fabs(*out) < HUGE_VAL)) return tni_scan_fail(s, "no value");
-    s->at += used;
-    return true;
-}
-
-static bool tni_config_value(tni_scan *s, tni_config_pair *p)
-{
-    tni_scan_space(s);
-    p->at = s->start + s->at;
-    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
-    p->kind = TNI_CONFIG_STRING;
-    if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
-    p->kind = TNI_CONFIG_NESTED;
-    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_config_skip(s);
-    p->kind = TNI_CONFIG_TRUE;
-    if (tni_scan_word(s, "true")) return true;
-    p->kind = TNI_CONFIG_FALSE;
-    if (tni_scan_word(s, "false")) return true;
-    p->kind = TNI_CONFIG_NULL;
-    if (tni_scan_word(s, "null")) return true;
-    p->kind = TNI_CONFIG_NUMBER;
-    return tni_config_number(s, &p->number);
-}
-
-static bool tni_config_read_pair(tni_scan *s, tni_config *c)
-{
-    tni_config_pair *p = (tni_config_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
-    if (!p) { s->status = TN_ERR_MEMORY; return false; }
-    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_config_value(s, p);
-}
-
-static bool tni_config_parse(tni_scan *s, tni_config *c)
-{
-    if (!tni_scan_expect(s, '{')) return false;
-    if (!tni_scan_take(s, '}')) {
-        do if (!tni_config_read_pair(s, c)) return false; while (tni_scan_take(s, ','));
-        if (!tni_scan_expect(s, '}')) return false;
-    }
-    tni_scan_space(s);
-    return s->at == s->bytes || tni_scan_fail(s, "text after the last '}'");
-}
-
-static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *source)
-{
-    tni_scan  scan;
-    tn_status s;
-    memset(c, 0, sizeof *c);
-    c->pairs.each = sizeof(tni_config_pair);
-    if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
-    if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
-    c->bytes = (size_t)c->file.bytes;
-    if (!(c->text = (char *)tni_alloc(ctx, c->bytes, "config"))) return TN_ERR_MEMORY;
-    if ((s = tni_reader_get(&c->file, 0, c->text, c->bytes)) != TN_OK) return s;
-    memset(&scan, 0, sizeof scan);
-    scan.file = &c->file;
-    scan.text = c->text;
-    scan.bytes = c->bytes;
-    return tni_config_parse(&scan, c) ? TN_OK : scan.status;
-}
-
-static void tni_config_close(tni_config *c)
-{
-    tni_reader_close(&c->file);
-    tni_free(c->file.ctx, c->text, c->bytes);
-    tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
-}
-
-static const tni_config_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_config_pair *)tni_list_at(&c->pairs, i); }
-
-static const tni_config_pair *tni_config_find(const tni_config *c, const char *key)
-{
-    size_t i;
-    for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
-    return NULL;
-}
 
 static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
 {
@@ -20378,128 +20257,134 @@ static void tni_word_set(void *at, size_t bytes, int value)
     memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
 }
 
-static tn_status tni_pair_fail(const tni_config *c, const tni_config_pair *p, const tni_key *k, const char *must)
+static tn_status tni_key_fail(const tni_json *j, const tni_value *v, const tni_key *k, const char *must)
 {
-    char got[40];
-    switch (p->kind) {
-    case TNI_CONFIG_NUMBER: tni_format_double(got, p->number, 15); break;
-    case TNI_CONFIG_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
-    default: tni_print(got, sizeof got, "%s", p->kind == TNI_CONFIG_TRUE ? "true" : p->kind == TNI_CONFIG_FALSE ? "false"
-                       : p->kind == TNI_CONFIG_NULL ? "null" : "a list or an object");
+    static const char *const words[] = {"null", "false", "true", "", "", "a list", "an object"};
+    char   got[80];
+    double number;
+    tni_print(got, sizeof got, "%s", words[v->kind]);
+    if (v->kind == TNI_JSON_STRING) tni_print(got, sizeof got, "%s", tni_quote(j->scan.text + v->string).s);
+    if (v->kind == TNI_JSON_NUMBER) {
+        tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+        tni_format_double(got, number, 15);
     }
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, but must be %s", k->name, got, must);
 }
 
-static tn_status tni_pair_number(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
+    const bool integer = k->kind == TNI_KEY_INT;
+    double     number = (double)NAN;
     char       must[80];
-    const bool integer = k->kind == TNI_KEY_INT, in_range = p->number >= k->low && p->number <= k->high;
     int64_t    n;
-    if (p->kind == TNI_CONFIG_NUMBER && in_range && (!integer || p->number == floor(p->number))) {
-        n = integer ? (int64_t)p->number : 0;
+    if (v->kind == TNI_JSON_NUMBER) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+    if (number >= k->low && number <= k->high && (!integer || number == floor(number))) {
+        n = integer ? (int64_t)number : 0;
         if (integer) memcpy(at, &n, sizeof n);
-        else memcpy(at, &p->number, sizeof p->number);
+        else memcpy(at, &number, sizeof number);
         return TN_OK;
     }
     tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
               integer ? "2147483646" : "1e30");
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_word(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
-    const tni_spelling *w;
+    const tni_choice *w;
     char            must[160];
     size_t          used = 0;
     for (w = k->words; w->word; w++) {
-        if (p->kind == TNI_CONFIG_STRING && strcmp(p->string, w->word) == 0) {
+        if (v->kind == TNI_JSON_STRING && strcmp(j->scan.text + v->string, w->word) == 0) {
             tni_word_set(at, k->bytes, w->value);
             return TN_OK;
         }
         used += tni_print(must + used, sizeof must - used, "%s%s", w == k->words ? "" : w[1].word ? ", " : " or ", w->word);
     }
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_take(const tni_config *c, const tni_config_pair *p, const tni_key *k, tn_transformer_desc *d)
+static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
-    const bool yes = p->kind == TNI_CONFIG_TRUE;
-    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
-    if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
-    if (!yes && p->kind != TNI_CONFIG_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    const bool yes = v->kind == TNI_JSON_TRUE;
+    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_key_number(j, v, k, at);
+    if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
+    if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
-        return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+        return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
     return TN_OK;
 }
 
-/* All pairs into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
-static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_t n, bool own, tn_transformer_desc *d)
+/* All of the object into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
+                                 tn_transformer_desc *d)
 {
-    tn_status s = TN_OK;
-    size_t    i;
-    for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
-        const tni_config_pair *p = tni_config_at(c, i);
-        const tni_key  *k = tni_key_find(keys, n, p->key);
-        if (tni_config_find(c, p->key) != p)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
-        if (own && !k && strcmp(p->key, "model_type") != 0)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
-        if (k && (own || p->kind != TNI_CONFIG_NULL)) s = tni_pair_take(c, p, k, d);
+    const tni_value *v;
+    tn_status        s = TN_OK;
+    size_t           i;
+    for (v = tni_json_child(j, root); v && s == TN_OK; v = tni_json_next(j, v)) {
+        const char    *name = tni_json_key(j, v);
+        const tni_key *k = tni_key_find(keys, n, name);
+        if (own && !k && strcmp(name, "model_type") != 0)
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is no key of a transformer", tni_quote(name).s);
+        if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
     for (i = 0; i < n && s == TN_OK; i++)
-        if (keys[i].required && !tni_config_find(c, keys[i].name))
-            s = tni_reader_fail(&c->file, TN_ERR_FORMAT, c->bytes, "%s is missing", keys[i].name);
+        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* asked for all: it notes what is there twice */
+            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "%s is missing", keys[i].name);
     return s;
 }
 
-static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_GELU_TANH;
     d->norm = TN_NORM_LAYER;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
-    return tni_config_take(c, TNI_KEYS(tni_gpt2_keys), false, d);
+    return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
 }
 
-static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
-    const tni_config_pair *scaling = tni_config_find(c, "rope_scaling");
-    tn_status       s;
+    const tni_value *scaling = tni_json_get(j, root, "rope_scaling");
+    tn_status        s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
-    s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
-    if (s == TN_OK && scaling && scaling->kind != TNI_CONFIG_NULL)
-        s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+    s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
+    if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     return s;
 }
 
-static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
-    const tni_config_pair *type = tni_config_find(c, "model_type");
-    const char     *name = type && type->kind == TNI_CONFIG_STRING ? type->string : "";
+    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
+    const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
-    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
-    if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
-    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
-                           type->kind == TNI_CONFIG_STRING ? tni_quote(name).s : "no string");
+    if (root->kind != TNI_JSON_OBJECT)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
+    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
+                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
 }
 
 tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
 {
-    tni_config          c;
+    tni_json            j;
     tn_transformer_desc d;
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
-    s = tni_config_open(&c, ctx, &source);
-    if (s == TN_OK) s = tni_config_any(&c, &d);
-    tni_config_close(&c);
+    s = tni_json_open(&j, ctx, &source) ? tni_config_any(&j, &d) : ctx->status;
+    if (j.twice) s = TN_ERR_FORMAT;
+    tni_json_close(&j);
     return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
 }
 
@@ -20519,7 +20404,7 @@ static void tni_text_shortest(tni_text *t, double v)
 static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
 {
     const char     *at = (const char *)d + k->offset;
-    const tni_spelling *w;
+    const tni_choice *w;
     int64_t         n;
     double          v;
     bool            yes;
@@ -21027,7 +20912,6 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_KEYS
-#undef TNI_CONFIG_MOST
 
 /* ======================================================================
    >>image-impl matrices and curves as pixels
