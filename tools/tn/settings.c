@@ -139,6 +139,7 @@ void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
 void optimiser_of(const settings *s, tn_optim_desc *desc)
 {
     static const tn_schedule_kind kinds[] = {TN_SCHEDULE_TRAPEZOID, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR, TN_SCHEDULE_CONSTANT};
+    const int64_t steps = s->steps ? s->steps : 1000;         /* not known yet where the speed is looked at */
     memset(desc, 0, sizeof *desc);
     desc->kind = s->optimiser ? TN_ADAMW : TN_MUON;
     desc->lr = s->lr;
@@ -147,10 +148,10 @@ void optimiser_of(const settings *s, tn_optim_desc *desc)
     desc->weight_decay = s->weight_decay;
     desc->clip_norm = s->clip;
     desc->schedule.kind = kinds[s->schedule];
-    desc->schedule.total = s->steps;
-    desc->schedule.warmup = s->warmup < s->steps ? s->warmup : s->steps;
-    desc->schedule.decay = (int64_t)(s->decay * (double)s->steps);
-    if (desc->schedule.decay > s->steps - desc->schedule.warmup) desc->schedule.decay = s->steps - desc->schedule.warmup;
+    desc->schedule.total = steps;
+    desc->schedule.warmup = s->warmup < steps / 2 ? s->warmup : steps / 2;
+    desc->schedule.decay = (int64_t)(s->decay * (double)steps);
+    if (desc->schedule.decay > steps - desc->schedule.warmup) desc->schedule.decay = steps - desc->schedule.warmup;
 }
 
 void context_of(const settings *s, tn_desc *desc)

@@ -588,10 +588,12 @@ static void resume_run(run *r)
     read_config(&train_usage, text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);
+    remove_halves(r->folder);
     count = list_checkpoints(r->folder, &steps);
     if (!count) {                                     /* killed before its first one: from the beginning, then */
         if (remove(config) != 0) fail("cannot remove %s: %s", config, strerror(errno));
         s->resume = NULL;
+        r->config.bytes = 0;
         start_run(r);
         return;
     }
