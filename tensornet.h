@@ -243,6 +243,12 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
     X(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm); i0 first, i1 no rotation */ \
+    X(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
+    X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
+    X(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps */ \
+    X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
+    X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
@@ -258,7 +264,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 2
+#define TN_BACKEND_ABI 3
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
@@ -363,7 +369,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
 typedef enum tn_act {
     TN_ACT_NONE = 0, TN_ACT_RELU, TN_ACT_RELU2, TN_ACT_GELU, TN_ACT_SWISH, TN_ACT_SIGMOID,
     TN_ACT_ABS,                 /* |x|; slope 0 at 0                                              */
-    TN_ACT_ROUND                /* to the nearest integer, ties to even; slope 1 (straight-through) */
+    TN_ACT_ROUND,               /* to the nearest integer, ties to even; slope 1 (straight-through) */
+    TN_ACT_EXP,                 /* e^x                                                            */
+    TN_ACT_TANH
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
@@ -404,6 +412,60 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /
    if not wanted. Where the product is zero y is zero, log_norm -inf and the gradient zero.
    Matrix product states: Stoudenmire & Schwab 2016 */
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
+/* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
+   by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
+   positions only. A NULL desc means all defaults.   Su et al. 2021 */
+typedef struct tn_rope_desc {
+    double  base;               /* 0: 10000                                                           */
+    int64_t first;              /* position of row 0                                                  */
+    bool    no_rotation;        /* only the norm                                                      */
+    bool    norm;               /* x[b,t,n,:] is first divided by its root mean square: QK-norm without a gain,
+                                   Henry et al. 2020                                                  */
+    double  eps;                /* of the norm, added to the mean square; 0: 1e-6                     */
+} tn_rope_desc;
+TN_API tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc);
+/* Attention: o_i = c_i sum_j P_ij v_j over the keys j that query i sees; s_ij = scale q_i.k_j is a score.
+     TN_ATTEND_SOFTMAX    P_i = softmax of s_i            Vaswani et al. 2017
+     TN_ATTEND_SQUARED    P_ij = s_ij^2
+     TN_ATTEND_BILINEAR   P_ij = s1_ij s2_ij, two sets of q and k: with c_i constant, a tensor of all its inputs
+   The last two have a linear form as well, whose time grows with T and not with T^2: with the row-wise products
+   phi(q) = q1 (x) q2 of d d numbers (squared: d(d+1)/2, by symmetry), P = scale^2 phi(q) phi(k)^T, so that what a query
+   needs of all keys before it is one state, sum_j phi(k_j) v_j^T.
+   No form holds a T x T matrix. Softmax takes scores of any size: the largest is subtracted first. A score of -inf weighs
+   nothing, a row of nothing else is a row without keys; a score of +inf or NaN makes the row NaN. */
+typedef enum tn_attend_kind { TN_ATTEND_SOFTMAX = 0, TN_ATTEND_SQUARED, TN_ATTEND_BILINEAR } tn_attend_kind;
+typedef enum tn_attend_form {
+    TN_ATTEND_AUTO = 0,         /* by a fixed rule of the extents; softmax and windows: quadratic         */
+    TN_ATTEND_QUADRATIC,
+    TN_ATTEND_LINEAR            /* squared and bilinear, without a window                                 */
+} tn_attend_form;
+/* c_i. n: how many keys query i sees. */
+typedef enum tn_row_scale {
+    TN_ROW_DEFAULT = 0,         /* softmax: TN_ROW_NONE, else TN_ROW_LENGTH                               */
+    TN_ROW_NONE,                /* 1                                                                      */
+    TN_ROW_LENGTH,              /* sqrt(T0 / max(n,T0)): keeps the layer a tensor, and its outputs small beyond T0 */
+    TN_ROW_MEAN,                /* 1/n                                                                    */
+    TN_ROW_SUM                  /* squared only: 1 / (eps + sum_j P_ij)                                   */
+} tn_row_scale;
+typedef struct tn_attend_desc {
+    tn_attend_kind kind;
+    tn_attend_form form;
+    bool           causal;      /* query i sees keys up to its own position, past + Tk - Tq + i of 0..past+Tk-1 */
+    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, not causal, < query's + w   */
+    double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
+    tn_row_scale   row;
+    int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
+    double         eps;         /* of TN_ROW_SUM; 0: 1e-6                                                 */
+    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a column of
+                                   ones), contiguous. What the keys of earlier calls left is read, then this call's are
+                                   added, without the scale. F = d d, feature a d + b is k1_a k2_b; squared: d(d+1)/2,
+                                   row by row a <= b, k_a k_b, times sqrt 2 where a < b. Not while recording; Tq <= Tk. */
+    int64_t        past;        /* how many keys `state` holds                                            */
+} tn_attend_desc;
+/* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
+   else 1. Any extents, 0 too, but d >= 1. The queries are the last ones: Tq < Tk continues a sequence. A query that sees
+   no key gives zeros. */
+TN_API tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc);
 /* mean over rows of -log softmax(logits)[label].   logits [..,c]  labels I32 [..] -> [] */
 TN_API tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels);
 TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* mean of (a-b)^2 -> []       */
@@ -3643,6 +3705,19 @@ TNI_INLINE TNI_V TNI_T(sigmoid)(TNI_V x)
     return TNI_SET(1.0f) / (TNI_SET(1.0f) + TNI_T(exp)(TNI_SET(0.0f) - x));
 }
 
+/* By e^(-2|x|), but where that is near 1 by a polynomial. */
+TNI_INLINE TNI_V TNI_T(tanh)(TNI_V x)
+{
+    const TNI_V one = TNI_SET(1.0f);
+    TNI_V a = TNI_ABS(x), z = a * a, e = TNI_T(exp)(TNI_SET(-2.0f) * a), p;
+    p = TNI_FMA(TNI_SET(-0.00610494567f), z, TNI_SET(0.0210036393f));
+    p = TNI_FMA(p, z, TNI_SET(-0.0538524985f));
+    p = TNI_FMA(p, z, TNI_SET(0.133327827f));
+    p = TNI_FMA(p, z, TNI_SET(-0.333333284f));
+    a = TNI_PICK(a < TNI_SET(0.625f), TNI_FMA(p * z, a, a), (one - e) / (one + e));
+    return TNI_T(real)(TNI_T(bits)(a) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
+}
+
 /* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
 TNI_INLINE TNI_V TNI_T(normal_cdf)(TNI_V x, TNI_V *density)
 {
@@ -3752,6 +3827,12 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         t = s + TNI_SET(8388608.0f);        /* 2^23, where numbers are whole; stored, since the x87 holds more digits */
         s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
         return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
+    case TN_ACT_EXP:
+        return *slope = TNI_T(exp)(x);
+    case TN_ACT_TANH:
+        s = TNI_T(tanh)(x);
+        *slope = (one - s) * (one + s);
+        return s;
     default:
         *slope = one;
         return x;
@@ -6190,8 +6271,8 @@ struct tni_node {
     tni_node       *before;
     tni_backward_fn backward;
     tn_tensor      *out, *in[3], *saved[2];
-    int64_t         i[2];
-    double          f[2];
+    int64_t         i[4];
+    double          f[4];
 };
 
 /* Would the backward pass notice if t changed? */
@@ -6891,6 +6972,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
    abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
+   exp e^x   tanh: tanh' = 1 - tanh^2
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 static double tni_act_value(int64_t kind, double x)
@@ -6903,6 +6985,8 @@ static double tni_act_value(int64_t kind, double x)
     case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TN_ACT_ABS:     return fabs(x);
     case TN_ACT_ROUND:   return rint(x);
+    case TN_ACT_EXP:     return exp(x);
+    case TN_ACT_TANH:    return tanh(x);
     default:             return x;
     }
 }
@@ -6917,6 +7001,8 @@ static double tni_act_slope(int64_t kind, double x)
     case TN_ACT_SWISH:   return s + x * s * (1 - s);
     case TN_ACT_SIGMOID: return s * (1 - s);
     case TN_ACT_ABS:     return x > 0 ? 1 : x < 0 ? -1 : x;      /* x: 0, or NaN */
+    case TN_ACT_EXP:     return exp(x);
+    case TN_ACT_TANH:    return (1 - tanh(x)) * (1 + tanh(x));
     default:             return 1;
     }
 }
@@ -6958,7 +7044,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
-    if ((unsigned)kind <= TN_ACT_ROUND) return true;
+    if ((unsigned)kind <= TN_ACT_TANH) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: %d is no activation", op, (int)kind);
     return false;
 }
@@ -7802,6 +7888,744 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     if (y) { y->rank = 3; memcpy(y->shape, shape, sizeof shape); y->strides[1] = d; y->strides[2] = 1; }
     if (log_norm && *log_norm) (*log_norm)->rank = 1;
     return y;
+}
+#endif
+
+/* ---- rope --------------------------------------------------- >>op-rope
+   y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
+   R_t turns (x_k, x_(k+h)), k < h = d/2, by (first + t) base^(-2k/d)
+   dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy         R^T turns back
+   Su et al. 2021 */
+
+/* The row of heads n of [B,T,n,d]: the last axis has stride 1. */
+static TNI_REAL *TNI_T(row)(const tn_view *x, int64_t b, int64_t t, int64_t n)
+{
+    return (TNI_REAL *)x->data + b * x->strides[0] + t * x->strides[1] + n * x->strides[2];
+}
+
+#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+/* Cosine and sine of the angle of pair k in row t; 1 and 0 for what stays. */
+static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosine, double *sine)
+{
+    const int64_t d = c->in[0].shape[3];
+    double angle = c->i[1] || k >= d / 2 ? 0 : (double)(c->i[0] + t) * pow(c->f[0], -2 * (double)k / (double)d);
+    *cosine = cos(angle);
+    *sine = sin(angle);
+}
+#endif
+
+/* 1/|x| */
+static double TNI_T(rope_norm)(const tn_call *c, const TNI_REAL *x, int64_t d)
+{
+    double  squares = 0;
+    int64_t k;
+    if (c->f[1] < 0) return 1;
+    for (k = 0; k < d; k++) squares += (double)x[k] * (double)x[k];
+    return 1 / sqrt(squares / (double)d + c->f[1]);
+}
+
+static void TNI_T(rope)(const tn_call *c)
+{
+    const tn_view *X = &c->in[0];
+    int64_t b, t, n, k, d = X->shape[3], h = d / 2;
+    for (b = 0; b < X->shape[0]; b++)
+        for (t = 0; t < X->shape[1]; t++)
+            for (n = 0; n < X->shape[2]; n++) {
+                const TNI_REAL *x = TNI_T(row)(X, b, t, n);
+                TNI_REAL       *y = TNI_T(row)(&c->out[0], b, t, n);
+                double norm = TNI_T(rope_norm)(c, x, d), cosine, sine;
+                for (k = 0; k < h; k++) {
+                    tni_rope_angle(c, t, k, &cosine, &sine);
+                    y[k] = (TNI_REAL)(norm * ((double)x[k] * cosine - (double)x[k + h] * sine));
+                    y[k + h] = (TNI_REAL)(norm * ((double)x[k + h] * cosine + (double)x[k] * sine));
+                }
+                if (d % 2) y[d - 1] = (TNI_REAL)(norm * (double)x[d - 1]);
+            }
+}
+
+/* Element k of R_t^T dy. */
+static double TNI_T(rope_back)(const tn_call *c, const TNI_REAL *dy, int64_t t, int64_t k)
+{
+    const int64_t d = c->in[0].shape[3], h = d / 2;
+    double cosine, sine;
+    tni_rope_angle(c, t, k < 2 * h ? k % h : k, &cosine, &sine);
+    if (k >= 2 * h) return (double)dy[k];
+    return (double)dy[k] * cosine + (k < h ? (double)dy[k + h] : -(double)dy[k - h]) * sine;
+}
+
+static void TNI_T(rope_backward)(const tn_call *c)
+{
+    const tn_view *X = &c->in[0];
+    int64_t b, t, n, k, d = X->shape[3];
+    for (b = 0; b < X->shape[0]; b++)
+        for (t = 0; t < X->shape[1]; t++)
+            for (n = 0; n < X->shape[2]; n++) {
+                const TNI_REAL *x = TNI_T(row)(X, b, t, n), *dy = TNI_T(row)(&c->in[1], b, t, n);
+                TNI_REAL       *dx = TNI_T(row)(&c->out[0], b, t, n);
+                double norm = TNI_T(rope_norm)(c, x, d), dot = 0;
+                for (k = 0; k < d && c->f[1] >= 0; k++) dot += TNI_T(rope_back)(c, dy, t, k) * (double)x[k];
+                for (k = 0; k < d; k++) {
+                    double v = norm * (TNI_T(rope_back)(c, dy, t, k) - (double)x[k] * norm * norm * dot / (double)d);
+                    dx[k] = (TNI_REAL)(c->accumulate ? (double)dx[k] + v : v);
+                }
+            }
+}
+
+#ifdef TNI_ONCE
+/* A real operand [B,T,n,d] whose last axis has stride 1, copied (and that recorded) where it has not. */
+static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+{
+    if (!tni_is_real(ctx, t, op, what)) return NULL;
+    if (t->rank != 4) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, but must have four axes: batch, position, head, dimension", op, what,
+                 TNI_SHAPE(t));
+        return NULL;
+    }
+    return t->strides[3] == 1 || t->shape[3] <= 1 ? t : tn_copy(ctx, t);
+}
+
+/* The numbers of a call, for the node and from it. */
+static void tni_node_keep(tni_node *n, const tn_call *c)
+{
+    memcpy(n->i, c->i, sizeof n->i);
+    memcpy(n->f, c->f, sizeof n->f);
+}
+
+static void tni_node_give(const tni_node *n, tn_call *c)
+{
+    memcpy(c->i, n->i, sizeof n->i);
+    memcpy(c->f, n->f, sizeof n->f);
+}
+
+static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_view(n->in[0]);
+    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_node_give(n, &c);
+    tni_run_grad(ctx, &c, n->in[0]);
+}
+
+tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
+{
+    tn_rope_desc d;
+    tn_tensor   *y;
+    tn_call      c;
+    tni_node    *n;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
+    if (d.base == 0) d.base = 10000;
+    if (d.eps == 0) d.eps = 1e-6;
+    if (!(d.base > 0 && d.base < HUGE_VAL)) {
+        tni_fail(ctx, TN_ERR_ARG, "rope: the base is %g, but must be positive", d.base);
+        return NULL;
+    }
+    if (d.no_rotation && !d.norm) return x;
+    if (!(y = tni_like(ctx, x))) return NULL;
+    c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
+    c.f[0] = d.base;
+    c.f[1] = d.norm ? d.eps : -1;
+    c.i[0] = d.first;
+    c.i[1] = d.no_rotation;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_rope_backward, y, x, NULL, NULL);
+    if (n) tni_node_keep(n, &c);
+    return y;
+}
+#endif
+
+/* ---- attention, quadratic ------------------------------------ >>op-attention
+   o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys that query i sees
+   softmax: P_ij = exp(s_ij - l_i), l_i = log sum_j exp s_ij;   bilinear: P = s1 s2;   squared: the same with both sets equal
+   With u_i = c_i do_i, and w_i = -do_i.o_i (softmax), -c_i do_i.o_i (row sum, c_i = 1/(eps + sum_j P_ij)), else 0:
+   dP_ij = u_i.v_j + w_i      dv_j += sum_i P_ij u_i
+   softmax: ds_ij = P_ij dP_ij     else: ds1_ij = s2_ij dP_ij, ds2_ij = s1_ij dP_ij
+   dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
+   saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
+#ifndef TNI_ONCE
+/* The keys [low,high) of this call that query i sees, and how many there are with the past. */
+typedef struct tni_seen { int64_t low, high, n; } tni_seen;
+
+static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
+{
+    const int64_t Tk = c->in[1].shape[1], own = Tk - c->in[0].shape[1] + i, window = c->i[2];
+    tni_seen s;
+    s.low = window > 0 ? tni_max(own - window + 1, 0) : 0;
+    s.high = c->i[1] ? own + 1 : window > 0 ? tni_min(own + window, Tk) : Tk;
+    s.high = tni_max(s.high, s.low);
+    s.n = s.high - s.low + c->i[3];
+    return s;
+}
+
+/* c_i, where it depends on the number of keys alone */
+static double tni_attend_row_scale(const tn_call *c, int64_t n)
+{
+    switch ((int)c->f[2]) {
+    case TN_ROW_LENGTH: return sqrt(c->f[1] / fmax((double)n, c->f[1]));
+    case TN_ROW_MEAN:   return n > 0 ? 1 / (double)n : 0;
+    default:            return 1;
+    }
+}
+
+static bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SUM; }
+#endif
+
+/* Both scores of query i and key j; with one set of q and k they are the same. */
+static void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
+{
+    const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
+    int64_t set, a;
+    for (set = 0; set < sets; set++) {
+        const TNI_REAL *q = TNI_T(row)(&c->in[0], b, i, h + set * H), *k = TNI_T(row)(&c->in[1], b, j, h + set * H);
+        s[set] = 0;
+        for (a = 0; a < d; a++) s[set] += (double)q[a] * (double)k[a];
+        s[set] *= c->f[0];
+    }
+    if (sets == 1) s[1] = s[0];
+}
+
+static double TNI_T(attend_largest)(const tn_call *c, int64_t b, int64_t h, int64_t i, tni_seen seen)
+{
+    double  s[2], most = -HUGE_VAL;
+    int64_t j;
+    for (j = seen.low; j < seen.high; j++) {
+        TNI_T(attend_scores)(c, b, h, i, j, s);
+        if (!(s[0] <= most)) most = s[0];                  /* keeps a NaN, until the next number; exp finds it again */
+    }
+    return most;
+}
+
+static void TNI_T(attention)(const tn_call *c)
+{
+    const tn_view *O = &c->out[0];
+    const bool     softmax = c->i[0] == TN_ATTEND_SOFTMAX;
+    TNI_REAL      *stat = (TNI_REAL *)c->out[1].data;
+    double        *sum = (double *)c->out[2].data;                                                  /* [dv] */
+    int64_t        b, h, i, j, e, B = O->shape[0], T = O->shape[1], H = O->shape[2], dv = O->shape[3];
+    for (b = 0; b < B; b++)
+        for (h = 0; h < H; h++)
+            for (i = 0; i < T; i++) {
+                const tni_seen seen = tni_attend_seen(c, i);
+                double    most = softmax ? TNI_T(attend_largest)(c, b, h, i, seen) : 0, total = 0, scale;
+                TNI_REAL *o = TNI_T(row)(O, b, i, h);
+                bool      none = seen.n == 0 || most == -HUGE_VAL;
+                for (e = 0; e < dv; e++) sum[e] = 0;
+                for (j = seen.low; j < seen.high && !none; j++) {
+                    const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
+                    double s[2], p;
+                    TNI_T(attend_scores)(c, b, h, i, j, s);
+                    p = softmax ? exp(s[0] - most) : s[0] * s[1];
+                    total += p;
+                    for (e = 0; e < dv; e++) sum[e] += p * (double)v[e];
+                }
+                if (tni_attend_sums(c)) total += c->f[3];
+                scale = tni_attend_row_scale(c, seen.n) / (softmax || tni_attend_sums(c) ? total : 1);
+                for (e = 0; e < dv; e++) o[e] = (TNI_REAL)(none ? 0 : scale * sum[e]);
+                if (stat) stat[(b * H + h) * T + i] = (TNI_REAL)(softmax ? most + log(total) : total);
+            }
+}
+
+/* u_i and, behind it, w_i. */
+static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
+{
+    const TNI_REAL *dout = TNI_T(row)(&c->in[5], b, i, h);
+    const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
+    const bool      sums = tni_attend_sums(c);
+    double  scale = tni_attend_row_scale(c, tni_attend_seen(c, i).n), dot = 0;
+    int64_t e;
+    if (sums) scale = 1 / (double)((const TNI_REAL *)c->in[4].data)[(b * H + h) * T + i];
+    for (e = 0; e < dv; e++) u[e] = scale * (double)dout[e];
+    if (c->i[0] == TN_ATTEND_SOFTMAX || sums) {
+        const TNI_REAL *o = TNI_T(row)(&c->in[3], b, i, h);
+        for (e = 0; e < dv; e++) dot += (double)dout[e] * (double)o[e];
+    }
+    u[dv] = -dot * (sums ? scale : 1);
+}
+
+/* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
+static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double ds[2])
+{
+    const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
+    const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
+    double  s[2], dp = u[dv], p;
+    int64_t e;
+    for (e = 0; e < dv; e++) dp += u[e] * (double)v[e];
+    TNI_T(attend_scores)(c, b, h, i, j, s);
+    if (c->i[0] == TN_ATTEND_SOFTMAX) {
+        double whole = (double)((const TNI_REAL *)c->in[4].data)[(b * H + h) * T + i];
+        p = whole == -HUGE_VAL ? 0 : exp(s[0] - whole);
+        ds[0] = c->f[0] * p * dp;
+        ds[1] = 0;
+        return p;
+    }
+    ds[0] = c->f[0] * s[1] * dp;
+    ds[1] = c->f[0] * s[0] * dp;
+    return s[0] * s[1];
+}
+
+/* sum [2,d] += ds (x) row x of both sets */
+static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2], double *sum)
+{
+    const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
+    int64_t set, a;
+    for (set = 0; set < 2; set++) {
+        const TNI_REAL *from = TNI_T(row)(x, b, t, h + set * other);
+        for (a = 0; a < d; a++) sum[set * d + a] += ds[set] * (double)from[a];
+    }
+}
+
+/* Row t of the gradient of q or k += sum [2,d]. */
+static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
+{
+    const int64_t H = c->in[2].shape[2], d = dx->shape[3], two = c->i[0] == TN_ATTEND_BILINEAR;
+    int64_t set, a;
+    if (!dx->data) return;
+    for (set = 0; set <= two; set++) {
+        TNI_REAL *to = TNI_T(row)(dx, b, t, h + set * H);
+        for (a = 0; a < d; a++) to[a] = (TNI_REAL)((double)to[a] + sum[set * d + a] + (two ? 0 : sum[d + a]));
+    }
+}
+
+/* Row j of dv += sum [dv]. */
+static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64_t j, const double *sum)
+{
+    TNI_REAL *to = TNI_T(row)(dv, b, j, h);
+    int64_t   e;
+    for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
+}
+
+/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); the other is NULL. */
+static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq, double *dk)
+{
+    const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
+    double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
+    int64_t e;
+    if (dq) TNI_T(attend_add)(c, &c->in[1], b, h, j, ds, dq);
+    if (!dk) return;
+    TNI_T(attend_add)(c, &c->in[0], b, h, i, ds, dk);
+    for (e = 0; e < dv; e++) dk[2 * d + e] += p * u[e];
+}
+
+static void TNI_T(attention_backward)(const tn_call *c)
+{
+    const tn_view *Q = &c->in[0], *V = &c->in[2];
+    int64_t  b, h, i, j, a, d = Q->shape[3], dv = V->shape[3];
+    double  *u = (double *)c->out[3].data, *sum = u + dv + 1;                           /* [dv+1], [2 d + dv + 1] */
+    for (b = 0; b < V->shape[0]; b++)
+        for (h = 0; h < V->shape[2]; h++) {
+            for (i = 0; i < Q->shape[1]; i++) {
+                const tni_seen seen = tni_attend_seen(c, i);
+                for (a = 0; a < 2 * d; a++) sum[a] = 0;
+                TNI_T(attend_upstream)(c, b, h, i, u);
+                for (j = seen.low; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
+                TNI_T(attend_store)(c, &c->out[0], b, h, i, sum);
+            }
+            for (j = 0; j < V->shape[1]; j++) {
+                for (a = 0; a < 2 * d + dv; a++) sum[a] = 0;
+                for (i = 0; i < Q->shape[1]; i++) {
+                    const tni_seen seen = tni_attend_seen(c, i);
+                    if (j < seen.low || j >= seen.high) continue;
+                    TNI_T(attend_upstream)(c, b, h, i, u);
+                    TNI_T(attend_pair)(c, b, h, i, j, u, NULL, sum);
+                }
+                TNI_T(attend_store)(c, &c->out[1], b, h, j, sum);
+                TNI_T(attend_store_v)(&c->out[2], b, h, j, sum + 2 * d);
+            }
+        }
+}
+
+/* ---- attention, linear --------------------------------------- >>op-attention_linear
+   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times sqrt 2 off
+   the diagonal). Queries go in chunks. What a chunk's first query has before it is in the state S = sum_j phi(k_j) v_j^T,
+   o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above).
+   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T:  dphi(q_i) = f0^2 S u'_i
+   and a sweep backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:  dphi(k_j) = G v'_j,  dv_j += G^T phi(k_j)
+   dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
+#ifndef TNI_ONCE
+enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
+
+static int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
+
+/* Keys before this one are in the state when query i's chunk begins with i. */
+static int64_t tni_attend_before(const tn_call *c, int64_t i)
+{
+    const int64_t Tq = c->in[0].shape[1], Tk = c->in[1].shape[1];
+    return c->i[1] ? tni_max(Tk - Tq + i, 0) : Tk;
+}
+#endif
+
+/* One row of q or k as the state sees it. */
+typedef struct TNI_T(features) { const TNI_REAL *x1, *x2; int64_t d, squared; } TNI_T(features);
+
+static TNI_T(features) TNI_T(features_of)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t)
+{
+    TNI_T(features) f;
+    f.squared = c->i[0] == TN_ATTEND_SQUARED;
+    f.d = x->shape[3];
+    f.x1 = TNI_T(row)(x, b, t, h);
+    f.x2 = f.squared ? f.x1 : TNI_T(row)(x, b, t, h + c->in[2].shape[2]);
+    return f;
+}
+
+/* S [F,n] += factor phi(x) u^T,   u [n] */
+static void TNI_T(state_add)(TNI_T(features) f, double factor, const double *u, int64_t n, double *S)
+{
+    int64_t a, b, e;
+    for (a = 0; a < f.d; a++)
+        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+            double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? sqrt(2.0) : 1);
+            for (e = 0; e < n; e++) S[e] += phi * u[e];
+        }
+}
+
+/* y [n] += factor S^T phi(x) */
+static void TNI_T(state_read)(TNI_T(features) f, double factor, const double *S, int64_t n, double *y)
+{
+    int64_t a, b, e;
+    for (a = 0; a < f.d; a++)
+        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+            double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? sqrt(2.0) : 1);
+            for (e = 0; e < n; e++) y[e] += phi * S[e];
+        }
+}
+
+/* dx [2,d] += the gradient of factor phi(x)^T S u */
+static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S, const double *u, int64_t n, double *dx)
+{
+    int64_t a, b, e;
+    for (a = 0; a < f.d; a++)
+        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+            double dphi = 0;
+            for (e = 0; e < n; e++) dphi += S[e] * u[e];
+            dphi *= factor * (f.squared && a < b ? sqrt(2.0) : 1);
+            dx[a] += dphi * (double)f.x2[b];
+            dx[f.d + b] += dphi * (double)f.x1[a];
+        }
+}
+
+/* v' of key j: its values, then a one. */
+static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t j, double *v)
+{
+    const TNI_REAL *from = TNI_T(row)(&c->in[2], b, j, h);
+    int64_t e, dv = c->in[2].shape[3];
+    for (e = 0; e < dv; e++) v[e] = (double)from[e];
+    v[dv] = 1;
+}
+
+static void TNI_T(attention_linear)(const tn_call *c)
+{
+    const tn_view *O = &c->out[0];
+    TNI_REAL      *stat = (TNI_REAL *)c->out[1].data, *state = (TNI_REAL *)c->out[2].data;
+    const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]), Tk = c->in[1].shape[1];
+    const int64_t  T = O->shape[1], H = O->shape[2], dv = O->shape[3], n = dv + tni_attend_sums(c);
+    double        *S = (double *)c->out[3].data, *sum = S + F * n, *v = sum + dv + 1;   /* [F,n], [n], [dv+1] */
+    int64_t        b, h, i, j, e;
+    for (b = 0; b < O->shape[0]; b++)
+        for (h = 0; h < H; h++) {
+            int64_t first = 0, added = 0;
+            for (e = 0; e < F * n; e++) S[e] = state ? (double)state[(b * H + h) * F * n + e] : 0;
+            for (i = 0; i <= T; i++) {                      /* at T: what the state has yet to take in */
+                const tni_seen seen = tni_attend_seen(c, i);
+                TNI_REAL *o;
+                double    scale;
+                if (i % TNI_ATTEND_CHUNK == 0 || i == T) {
+                    first = i == T ? Tk : tni_attend_before(c, i);
+                    for (; added < first; added++) {
+                        TNI_T(attend_values)(c, b, h, added, v);
+                        TNI_T(state_add)(TNI_T(features_of)(c, &c->in[1], b, h, added), 1, v, n, S);
+                    }
+                }
+                if (i == T) break;
+                for (e = 0; e < n; e++) sum[e] = 0;
+                TNI_T(state_read)(TNI_T(features_of)(c, &c->in[0], b, h, i), c->f[0] * c->f[0], S, n, sum);
+                for (j = first; j < seen.high; j++) {
+                    double s[2];
+                    TNI_T(attend_scores)(c, b, h, i, j, s);
+                    TNI_T(attend_values)(c, b, h, j, v);
+                    for (e = 0; e < n; e++) sum[e] += s[0] * s[1] * v[e];
+                }
+                scale = tni_attend_sums(c) ? 1 / (sum[dv] + c->f[3]) : tni_attend_row_scale(c, seen.n);
+                o = TNI_T(row)(O, b, i, h);
+                for (e = 0; e < dv; e++) o[e] = (TNI_REAL)(scale * sum[e]);
+                if (stat) stat[(b * H + h) * T + i] = (TNI_REAL)(sum[dv] + c->f[3]);
+            }
+            for (e = 0; state && e < F * n; e++) state[(b * H + h) * F * n + e] = (TNI_REAL)S[e];
+        }
+}
+
+/* dq: S takes in the keys, and each query takes what it holds. */
+static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double *S, double *work)
+{
+    const tn_view *Q = &c->in[0], *K = &c->in[1];
+    const int64_t  d = Q->shape[3], dv = c->in[2].shape[3], n = dv + 1, F = tni_attend_features(c->i[0], d);
+    double        *u = work, *v = u + n, *sum = v + n;
+    int64_t        i, j, a, first = 0, added = 0;
+    for (a = 0; a < F * n; a++) S[a] = 0;
+    for (i = 0; i < Q->shape[1]; i++) {
+        const tni_seen seen = tni_attend_seen(c, i);
+        if (i % TNI_ATTEND_CHUNK == 0)
+            for (first = tni_attend_before(c, i); added < first; added++) {
+                TNI_T(attend_values)(c, b, h, added, v);
+                TNI_T(state_add)(TNI_T(features_of)(c, K, b, h, added), 1, v, n, S);
+            }
+        for (a = 0; a < 2 * d; a++) sum[a] = 0;
+        TNI_T(attend_upstream)(c, b, h, i, u);
+        TNI_T(state_slope)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], S, u, n, sum);
+        for (j = first; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
+        TNI_T(attend_store)(c, &c->out[0], b, h, i, sum);
+    }
+}
+
+/* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
+static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin, int64_t end,
+                                  const double *G, double *work)
+{
+    const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
+    double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
+    int64_t       i, j, a;
+    for (j = from; j < to; j++) {
+        TNI_T(features) f = TNI_T(features_of)(c, &c->in[1], b, h, j);
+        for (a = 0; a < 2 * d + n; a++) sum[a] = 0;
+        TNI_T(attend_values)(c, b, h, j, v);
+        TNI_T(state_slope)(f, 1, G, v, n, sum);
+        TNI_T(state_read)(f, 1, G, n, sum + 2 * d);
+        for (i = begin; i < end; i++) {
+            if (tni_attend_seen(c, i).high <= j) continue;
+            TNI_T(attend_upstream)(c, b, h, i, u);
+            TNI_T(attend_pair)(c, b, h, i, j, u, NULL, sum);
+        }
+        TNI_T(attend_store)(c, &c->out[1], b, h, j, sum);
+        TNI_T(attend_store_v)(&c->out[2], b, h, j, sum + 2 * d);
+    }
+}
+
+/* dk and dv: from the last chunk to the first, G takes in the queries. */
+static void TNI_T(linear_keys)(const tn_call *c, int64_t b, int64_t h, double *G, double *work)
+{
+    const tn_view *Q = &c->in[0];
+    const int64_t  d = Q->shape[3], n = c->in[2].shape[3] + 1, F = tni_attend_features(c->i[0], d), T = Q->shape[1];
+    int64_t        begin, end, i, to = c->in[1].shape[1];
+    for (i = 0; i < F * n; i++) G[i] = 0;
+    for (end = T; end > 0; end = begin) {
+        begin = (end - 1) / TNI_ATTEND_CHUNK * TNI_ATTEND_CHUNK;
+        TNI_T(linear_keys_of)(c, b, h, tni_attend_before(c, begin), to, begin, end, G, work);
+        to = tni_attend_before(c, begin);
+        for (i = begin; i < end; i++) {
+            TNI_T(attend_upstream)(c, b, h, i, work);
+            TNI_T(state_add)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], work, n, G);
+        }
+    }
+    TNI_T(linear_keys_of)(c, b, h, 0, to, 0, 0, G, work);
+}
+
+static void TNI_T(attention_linear_backward)(const tn_call *c)
+{
+    const tn_view *V = &c->in[2];
+    const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]);
+    double        *S = (double *)c->out[3].data, *work = S + F * (V->shape[3] + 1);
+    int64_t        b, h;
+    for (b = 0; b < V->shape[0]; b++)
+        for (h = 0; h < V->shape[2]; h++) {
+            if (c->out[0].data) TNI_T(linear_queries)(c, b, h, S, work);
+            if (c->out[1].data || c->out[2].data) TNI_T(linear_keys)(c, b, h, S, work);
+        }
+}
+
+#ifdef TNI_ONCE
+/* Elements of the workspace of a call, the largest that any kernel for it wants. The reference: doubles. */
+static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
+{
+    const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
+    const bool    linear = c->kernel == TN_KERNEL_ATTENTION_LINEAR || c->kernel == TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
+    int64_t       reference = 2 * d + 3 * n + (linear ? tni_attend_features(c->i[0], d) * n : 0);
+    return reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
+}
+
+/* The last output of a call: its workspace. */
+static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
+{
+    tn_tensor *work = tn_tensor_1d(ctx, TN_REAL, tni_attention_work(ctx, c));
+    if (!work) return ctx->status;
+    c->out[c->n_out++] = tni_view(work);
+    return tni_run(ctx, c);
+}
+
+/* Do two gradients [B,T,n,d] share no number? Sure only of different tensors, and of neighbouring heads of one. */
+static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
+{
+    const int64_t size = (int64_t)tni_dtype_size(a->dtype);
+    int64_t       a0 = 0, b0, a1, b1, all;
+    if (tni_root(a) != tni_root(b)) return true;
+    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1] || a->strides[2] < 0 || b->strides[2] < 0) return false;
+    b0 = ((const char *)b->data - (const char *)a->data) / size;
+    a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
+    b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
+    all = tni_max(a1, b1) - tni_min(a0, b0);                                              /* of one position */
+    return (a1 <= b0 || b1 <= a0) && all <= a->strides[1]
+           && (tni_max(a->shape[1], b->shape[1]) - 1) * a->strides[1] + all <= a->strides[0];
+}
+
+/* Kernels add to three places at once: where two may be one, each has its own, which is added afterwards. */
+static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
+    tn_tensor *grad[3], *to[3];
+    int        i, j;
+    for (i = 0; i < 3; i++) c.in[c.n_in++] = tni_view(n->in[i]);
+    c.in[c.n_in++] = tni_view(n->saved[0] ? n->out : NULL);
+    c.in[c.n_in++] = tni_view(n->saved[0]);
+    c.in[c.n_in++] = tni_view(n->out->grad);
+    tni_node_give(n, &c);
+    c.i[3] = 0;                                             /* nothing is past while recording */
+    for (i = 0; i < 3; i++) {
+        to[i] = grad[i] = tni_grad_to_add(n->in[i]);
+        for (j = 0; j < i; j++) {
+            if (!grad[i] || !grad[j] || tni_heads_apart(grad[i], grad[j])) continue;
+            to[i] = tni_like(ctx, grad[i]);
+            if (!to[i] || tni_fill(to[i], 0) != TN_OK) return;
+            break;
+        }
+        c.out[c.n_out++] = tni_view(to[i]);
+    }
+    if (tni_attention_run(ctx, &c) != TN_OK) return;
+    for (i = 0; i < 3; i++) {
+        tn_call add = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        if (to[i] == grad[i]) continue;
+        add.in[add.n_in++] = tni_view(to[i]);
+        add.out[add.n_out++] = tni_view(grad[i]);
+        add.f[0] = 1;
+        add.accumulate = true;
+        tni_run(ctx, &add);
+    }
+}
+
+/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs 2 F dv for a key and for a query, a
+   pair s d + dv (s sets); constants as measured, see docs/internals.md. */
+static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, int64_t d, int64_t dv, int64_t window,
+                                 tn_row_scale row)
+{
+    const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
+    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (row == TN_ROW_SUM);
+    const double pairs = (double)Tq * ((double)Tk - (double)tni_min(Tq, Tk) / 2);
+    if (kind == TN_ATTEND_SOFTMAX || window > 0) return false;
+    return F * values * ((double)Tq + (double)Tk) < pairs * (sets * (double)d + (double)dv);
+}
+
+/* The numbers of a desc: in range, and the defaults in place. */
+static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
+{
+    if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind, (int)a->form,
+                 (int)a->row);
+    else if (a->window < 0 || a->length < 0 || a->past < 0)
+        tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
+                 (long long)a->length, (long long)a->past);
+    else if (!(fabs(a->scale) < HUGE_VAL))
+        tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
+    else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
+        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the bilinear "
+                                  "pattern has signs");
+    else if (tni_is_eps(ctx, a->eps, "attend")) {
+        if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
+        if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
+        if (a->length == 0) a->length = 512;
+        if (a->eps == 0) a->eps = 1e-6;
+        return true;
+    }
+    return false;
+}
+
+static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+{
+    const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
+    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1] && q->shape[3] == k->shape[3]
+        && q->shape[3] >= 1 && v->shape[2] <= INT64_MAX / 2 && q->shape[2] == sets * v->shape[2] && k->shape[2] == q->shape[2])
+        return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], d >= 1",
+             TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), sets == 2 ? "2 " : "", sets == 2 ? "2 " : "");
+    return false;
+}
+
+/* The linear form, or the quadratic one; false where the desc contradicts itself. */
+static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+{
+    const int64_t d = q->shape[3], dv = v->shape[3];
+    if (a->form == TN_ATTEND_AUTO)
+        a->form = a->state || tni_attend_is_linear(a->kind, q->shape[1], k->shape[1], d, dv, a->window, a->row)
+                  ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
+    if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
+        tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->window > 0 ? "a window" : "softmax");
+    else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit", (long long)d,
+                 (long long)d, (long long)dv);
+    else if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
+        tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
+    else if (a->past > 0 && !a->state)
+        tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past, but there is no state that holds them", (long long)a->past);
+    else return true;
+    return false;
+}
+
+static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+{
+    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
+    const tn_tensor *s = a->state;
+    if (!s) return true;
+    if (!tni_is_real(ctx, s, "attend", "state")) return false;
+    if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
+        || !tn_tensor_contiguous(s))
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, but must be [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
+                 (long long)v->shape[0], (long long)v->shape[2], (long long)F, (long long)n);
+    else if (q->shape[1] > k->shape[1])
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: %lld queries, but only %lld keys: with a state some would stand in the past",
+                 (long long)q->shape[1], (long long)k->shape[1]);
+    else if (ctx->recording)
+        tni_fail(ctx, TN_ERR_ARG, "attend: a state cannot be used while recording");
+    else return true;
+    return false;
+}
+
+tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc)
+{
+    tn_attend_desc a;
+    tn_tensor     *o, *stat = NULL;
+    tni_node      *n;
+    tn_call        c;
+    int64_t        shape[4];
+    bool           linear;
+    memset(&a, 0, sizeof a);
+    if (desc) a = *desc;
+    if (!(q = tni_heads(ctx, q, "attend", "q")) || !(k = tni_heads(ctx, k, "attend", "k"))
+        || !(v = tni_heads(ctx, v, "attend", "v")) || !tni_attend_numbers(ctx, &a, q->shape[3])
+        || !tni_attend_shapes(ctx, a.kind, q, k, v) || !tni_attend_form(ctx, &a, q, k, v)) return NULL;
+    linear = a.form == TN_ATTEND_LINEAR;
+    if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
+    shape[0] = q->shape[0]; shape[1] = q->shape[1]; shape[2] = v->shape[2]; shape[3] = v->shape[3];
+    if (!(o = tn_tensor_new(ctx, TN_REAL, 4, shape))) return NULL;
+    if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SUM)
+        && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
+    c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
+    c.in[c.n_in++] = tni_view(q);
+    c.in[c.n_in++] = tni_view(k);
+    c.in[c.n_in++] = tni_view(v);
+    c.out[c.n_out++] = tni_view(stat);
+    if (linear) c.out[c.n_out++] = tni_view(a.state);
+    c.i[0] = a.kind;
+    c.i[1] = a.causal;
+    c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* nobody is further away */
+    c.i[3] = a.past;
+    c.f[0] = a.scale;
+    c.f[1] = (double)a.length;
+    c.f[2] = (double)a.row;
+    c.f[3] = a.eps;
+    if (tni_attention_run(ctx, &c) != TN_OK) return NULL;
+    if ((n = tni_note(ctx, tni_attention_backward, o, q, k, v)) != NULL) {
+        n->saved[0] = stat;
+        tni_node_keep(n, &c);
+        n->i[3] = linear ? TN_KERNEL_ATTENTION_LINEAR_BACKWARD : TN_KERNEL_ATTENTION_BACKWARD;
+    }
+    return o;
 }
 #endif
 

@@ -10,7 +10,7 @@
 #ifndef TN_CASES_H
 #define TN_CASES_H
 
-#include "test.h"
+#include "attention.h"
 
 /* ---- plain numbers: a strided look at doubles, which shares no code with the library ------------------- */
 
@@ -493,6 +493,8 @@ static inline double plain_act(int64_t kind, double x)
     case TN_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TN_ACT_ABS:     return x < 0 ? -x : x;
     case TN_ACT_ROUND:   return plain_round(x);
+    case TN_ACT_EXP:     return exp(x);
+    case TN_ACT_TANH:    return 1 - 2 / (1 + exp(2 * x));
     default:             return x;
     }
 }
@@ -834,6 +836,108 @@ static inline void want_chain(setting *s)
         else for (i = 0; i < dd; i++) want[b * dd + i] = y[i] / sqrt(squares) * (s->of->kind == 2 ? log(squares) / 2 : 1);
     }
     free(y);
+}
+
+/* kind: bit 0 norm, bit 1 no rotation */
+enum { ROPE_NORM = 1, ROPE_STILL = 2 };
+
+static inline void build_rope(setting *s)
+{
+    int64_t shape[4];
+    draw_shape(s, 4, shape, true);
+    if (s->round == CASE_LARGE) shape[0] = shape[2] = 2;
+    if (s->round == CASE_DEEP) shape[3] = 64;
+    if (shape[3] == 0) shape[3] = 1;
+    case_real(s, 4, shape, CASE_AWAY);
+    s->k[0] = s->round == 0 ? 0 : draw(s, -3, 3000);
+}
+
+static inline tn_tensor *run_rope(setting *s)
+{
+    tn_rope_desc d;
+    memset(&d, 0, sizeof d);
+    d.base = s->round % 2 ? 500 : 0;
+    d.first = s->k[0];
+    d.norm = (s->of->kind & ROPE_NORM) != 0;
+    d.no_rotation = (s->of->kind & ROPE_STILL) != 0;
+    d.eps = s->round % 3 ? 1e-2 : 0;
+    return tn_rope(s->ctx, case_x(s, 0), &d);
+}
+
+static inline void want_rope(setting *s)
+{
+    plain   x = plain_x(s, 0);
+    double *flat = plain_flat(&x), *y = case_want(s, 4, x.shape), base = s->round % 2 ? 500 : 10000, eps = s->round % 3 ? 1e-2 : 1e-6;
+    int64_t r, n = x.shape[2], d = x.shape[3];
+    for (r = 0; r < x.shape[0] * x.shape[1] * n; r++)
+        plain_rope(flat + r * d, d, s->k[0] + r / n % x.shape[1], s->of->kind & ROPE_STILL ? 0 : base, s->of->kind & ROPE_NORM ? eps : -1, y + r * d);
+    free(flat);
+}
+
+/* kind: the tn_attend_kind, the form, the row scale, and what else */
+enum { ATTEND_QUADRATIC = 4, ATTEND_LINEAR = 8, ATTEND_ROW = 16 /* times the tn_row_scale */, ATTEND_CAUSAL = 128, ATTEND_WINDOW = 256, ATTEND_SELF = 512 };
+
+static inline plain_attention case_attention(const setting *s)
+{
+    plain_attention a;
+    const int64_t k = s->of->kind;
+    memset(&a, 0, sizeof a);
+    a.kind = (tn_attend_kind)(k % 4);
+    a.causal = (k & ATTEND_CAUSAL) != 0;
+    a.row = (tn_row_scale)(k / ATTEND_ROW % 8);
+    a.B = s->k[0]; a.Tq = s->k[1]; a.Tk = s->k[2]; a.H = s->k[3]; a.d = s->k[4]; a.dv = s->k[5];
+    a.window = k & ATTEND_WINDOW ? s->k[6] : 0;
+    a.length = s->k[7];
+    a.scale = 0.75;
+    a.eps = 0.25;
+    return a;
+}
+
+/* Self: q, k and v are one tensor, and a self-attending one is square, as in x x^T x. */
+static inline void build_attend(setting *s)
+{
+    const bool self = (s->of->kind & ATTEND_SELF) != 0;
+    int64_t shape[4], sets = s->of->kind % 4 == TN_ATTEND_BILINEAR ? 2 : 1;
+    s->k[0] = s->round == CASE_LARGE ? 1 : draw(s, 1, 2);
+    s->k[1] = s->round == CASE_LARGE ? draw(s, 50, 90) : s->round == CASE_DEEP ? draw(s, 15, 34) : draw_extent(s, true);
+    s->k[2] = s->round == CASE_LARGE ? draw(s, 70, 110) : s->round == CASE_DEEP ? draw(s, 31, 33) : draw(s, 0, 2) ? s->k[1] : draw_extent(s, true);
+    s->k[3] = s->round == CASE_LARGE ? 1 : draw(s, 1, 3);
+    s->k[4] = s->round == CASE_LARGE ? draw(s, 8, 20) : draw_extent(s, false);
+    s->k[5] = s->round == CASE_LARGE ? draw(s, 8, 20) : draw_extent(s, true);
+    s->k[6] = draw(s, 1, s->round == CASE_LARGE ? 40 : 6);
+    s->k[7] = draw(s, 1, 6);
+    if (self) { s->k[2] = s->k[1]; s->k[5] = s->k[4]; }
+    shape[0] = s->k[0]; shape[1] = s->k[1]; shape[2] = sets * s->k[3]; shape[3] = s->k[4];
+    case_real(s, 4, shape, CASE_UNIT);
+    if (self) return;
+    shape[1] = s->k[2];
+    case_real(s, 4, shape, CASE_UNIT);
+    shape[2] = s->k[3]; shape[3] = s->k[5];
+    case_real(s, 4, shape, CASE_UNIT);
+}
+
+static inline tn_tensor *run_attend(setting *s)
+{
+    const plain_attention a = case_attention(s);
+    const tn_attend_desc  d = plain_attend_desc(&a, s->of->kind & ATTEND_LINEAR ? TN_ATTEND_LINEAR
+                                                  : s->of->kind & ATTEND_QUADRATIC ? TN_ATTEND_QUADRATIC : TN_ATTEND_AUTO);
+    tn_tensor *x;
+    if (!(s->of->kind & ATTEND_SELF)) return tn_attend(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2), &d);
+    x = case_x(s, 0);
+    return tn_attend(s->ctx, x, x, plain_sets(&a) == 2 ? tn_slice(x, 2, 0, a.H) : x, &d);
+}
+
+static inline void want_attend(setting *s)
+{
+    const plain_attention a = case_attention(s);
+    plain   q = plain_x(s, 0), k = plain_x(s, s->of->kind & ATTEND_SELF ? 0 : 1), v = plain_x(s, s->of->kind & ATTEND_SELF ? 0 : 2);
+    double *fq = plain_flat(&q), *fk = plain_flat(&k), *fv;
+    int64_t shape[4];
+    v.shape[2] = a.H;
+    fv = plain_flat(&v);
+    shape[0] = a.B; shape[1] = a.Tq; shape[2] = a.H; shape[3] = a.dv;
+    plain_attend(&a, fq, fk, fv, case_want(s, 4, shape));
+    free(fq); free(fk); free(fv);
 }
 
 /* kind: LAYERNORM_GAIN, LAYERNORM_BIAS, or both */
@@ -1356,9 +1460,20 @@ static inline void want_modifier(setting *s)
 /* ---- the list --------------------------------------------------------------------------------------------------------------------------------- */
 
 #define CASE_ACTS(X) X("none", TN_ACT_NONE) X("relu", TN_ACT_RELU) X("relu2", TN_ACT_RELU2) X("gelu", TN_ACT_GELU) \
-                     X("swish", TN_ACT_SWISH) X("sigmoid", TN_ACT_SIGMOID)
+                     X("swish", TN_ACT_SWISH) X("sigmoid", TN_ACT_SIGMOID) X("exp", TN_ACT_EXP) X("tanh", TN_ACT_TANH)
 #define CASE_ACT(name, kind) {"activation " name, kind, 2e-6, true,  build_act, run_act, want_act},
 #define CASE_GLU(name, kind) {"glu " name,        kind, 1e-6, true,  build_glu, run_glu, want_glu},
+
+#define CASE_ATTEND_(name, kind) {"attend " name, kind, 4e-6, true, build_attend, run_attend, want_attend},
+#define CASE_ATTEND(name, kind) \
+    CASE_ATTEND_(name,                  kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_QUADRATIC) \
+    CASE_ATTEND_(name " causal",        kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_QUADRATIC + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " window",        kind + ATTEND_ROW * TN_ROW_MEAN   + ATTEND_WINDOW) \
+    CASE_ATTEND_(name " causal window", kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_WINDOW + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " self",          kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_SELF + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " linear",        kind + ATTEND_ROW * TN_ROW_MEAN   + ATTEND_LINEAR) \
+    CASE_ATTEND_(name " linear causal", kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_LINEAR + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " linear self",   kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_LINEAR + ATTEND_SELF)
 
 static const test_case cases[] = {
     {"copy",            TN_REAL, 0,     true,  build_any,       run_copy,          want_cast},
@@ -1414,6 +1529,20 @@ static const test_case cases[] = {
     {"chain",           0,       3e-6,  true,  build_chain,     run_chain,         want_chain},
     {"chain's norm",    1,       3e-6,  true,  build_chain,     run_chain,         want_chain},
     {"chain, both",     2,       1e-5,  true,  build_chain,     run_chain,         want_chain},
+    {"rope",               0,                      3e-6, true, build_rope,   run_rope,   want_rope},
+    {"rope norm",          ROPE_NORM,              3e-6, true, build_rope,   run_rope,   want_rope},
+    {"rope norm only",     ROPE_NORM + ROPE_STILL, 3e-6, true, build_rope,   run_rope,   want_rope},
+    {"attend",                    TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE,                                       3e-6, true, build_attend, run_attend, want_attend},
+    {"attend causal",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE + ATTEND_CAUSAL + ATTEND_QUADRATIC,    3e-6, true, build_attend, run_attend, want_attend},
+    {"attend window",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_WINDOW,                     3e-6, true, build_attend, run_attend, want_attend},
+    {"attend causal window",      TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_MEAN + ATTEND_WINDOW + ATTEND_CAUSAL,       3e-6, true, build_attend, run_attend, want_attend},
+    {"attend self",               TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE + ATTEND_CAUSAL + ATTEND_SELF,         3e-6, true, build_attend, run_attend, want_attend},
+    CASE_ATTEND("squared",        TN_ATTEND_SQUARED)
+    CASE_ATTEND("bilinear",       TN_ATTEND_BILINEAR)
+    {"attend squared sum",        TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_QUADRATIC,                     4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum causal window", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_CAUSAL + ATTEND_WINDOW, 4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum linear", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_LINEAR,                        4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum linear causal", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_LINEAR + ATTEND_CAUSAL, 4e-6, true, build_attend, run_attend, want_attend},
     {"cross_entropy",   0,       2e-6,  true,  build_logits,    run_cross_entropy, want_cross_entropy},
     {"argmax",          0,       0,     false, build_logits,    run_argmax,        want_argmax},
     {"accuracy",        0,       1e-6,  false, build_logits,    run_accuracy,      want_accuracy},

@@ -1635,7 +1635,7 @@ static void specials(tn_simd level, const tn_backend *backend)
     w.backend = tn_reference_backend();
     ctx = ctx_new(&d);
     wide = ctx_new(&w);
-    for (kind = TN_ACT_NONE; kind <= TN_ACT_ROUND; kind++) {
+    for (kind = TN_ACT_NONE; kind <= TN_ACT_TANH; kind++) {
         tn_tensor *t = vector_of(ctx, SPECIALS, x), *tw;
         double *a, *b, *ga, *gb, back[SPECIALS];
         int i;
