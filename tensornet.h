@@ -45,9 +45,10 @@
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   product, quadratic, modifier
        >>operator tn_cp: fold, split, eigen        >>operator-impl
-       >>optim    AdamW, SGD, schedules            >>optim-impl
+       >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
        >>text     tokenizers, token shards         >>text-impl
+       >>models   transformer, config.json, names  >>models-impl
        >>image    matrices, curves as pictures     >>image-impl
 
    MACROS, defined before the include; none of them changes a struct
@@ -256,6 +257,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
     X(ADAMW,                  adamw)                  \
     X(SGD,                    sgd)                    \
+    X(MUON_BEGIN,             muon_begin)             /* f0 momentum, f1 Nesterov               */ \
+    X(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
     X(TICK,                   tick)                   /* i0 by how much                         */
 
 typedef enum tn_kernel {
@@ -618,6 +621,7 @@ typedef struct tn_param {
     bool        frozen;         /* gets no gradient and no update                           */
     double      lr_scale;       /* of the optimiser's learning rate: 1                      */
     double      decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
+    bool        adamw;          /* AdamW's also where the optimiser is TN_MUON: set by the init of embeddings and heads */
 } tn_param;
 
 /* Init rules; the scale in brackets. n: fan-in, m: fan-out. */
@@ -650,9 +654,12 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
 /* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
    standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
    A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). A group's
-   scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. */
+   scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. So decay is masked by
+   tn_params_group(params, "embed.", 1, 0), all of it off and then on again for "*.w" in two calls. What is given to
+   AdamW (adamw = true) is so for good, unless the program sets it back. */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern, bool frozen);
 TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
+TN_API int64_t    tn_params_adamw(tn_params *params, const char *pattern);
 /* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
    under it gets that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim]
    are both rows of one table; the shapes must be equal, the layer's init rule is not used). Both add to the one
@@ -662,7 +669,8 @@ TN_API tn_status  tn_params_tie(tn_params *params, const char *name, const char 
    another dtype (F64 to F32 rounds). Gradients are not copied. NULL on error. */
 TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
 /* In a copied struct of layers, of `bytes` bytes: every pointer to the value of a parameter of `from` becomes the one to
-   the parameter of the same name in `to`. Returns how many there were; nothing is changed and -1 returned where `to`
+   the parameter of the same name in `to`. A model's array of blocks, which `from` owns, is copied to one that `to` owns,
+   and the pointer to it follows. Returns how many parameters there were; nothing is changed and -1 returned where `to`
    lacks one.
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
@@ -720,7 +728,8 @@ TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *
 typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* P ((W x + b) (x) (V x + c)) + p: a third-order tensor */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
-    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU           /* two: act(W x) (x) V x */
+    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) (x) V x */
+    TN_MLP_GELU_TANH            /* one: GELU's approximation by tanh, as GPT-2 has it; made of several passes */
 } tn_mlp_kind;
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
@@ -1018,33 +1027,52 @@ TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);
    >>optim    update rules and schedules
    ====================================================================== */
 
-typedef enum tn_schedule_kind { TN_SCHEDULE_CONSTANT = 0, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR } tn_schedule_kind;
+typedef enum tn_schedule_kind {
+    TN_SCHEDULE_CONSTANT = 0, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR, TN_SCHEDULE_TRAPEZOID
+} tn_schedule_kind;
 
 /* The factor on the learning rate: up linearly over `warmup` steps, then constant, or down by half a cosine
-   (Loshchilov & Hutter 2017) or a line, reaching `floor` at step `total`. */
+   (Loshchilov & Hutter 2017) or a line, reaching `floor` at step `total`. The trapezoid stays constant until the last
+   `decay` steps before `total`, which go down in a line, or as 1 - sqrt (Haegele et al. 2024): a run can be prolonged from
+   a checkpoint of its constant part. */
 typedef struct tn_schedule {
     tn_schedule_kind kind;
     int64_t          warmup, total;
     double           floor;
+    int64_t          decay;             /* of the trapezoid, at most total - warmup; 0: a fifth of total, or what is left */
+    bool             one_minus_sqrt;    /* of the trapezoid: instead of the line                                         */
 } tn_schedule;
 /* Step 0 is the first. A NULL schedule gives 1. */
 TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);
 
 typedef enum tn_optim_kind {
     TN_ADAMW = 0,               /* Loshchilov & Hutter 2019 */
-    TN_SGD                      /* with momentum, if wanted */
+    TN_SGD,                     /* with momentum, if wanted */
+    TN_MUON                     /* matrices: the nearest half-orthogonal matrix to the momentum, Jordan et al. 2024; AdamW
+                                   for vectors and for parameters marked adamw (tn_params_adamw) */
 } tn_optim_kind;
+
+/* How long Muon's update of a matrix [rows,cols] is, whose singular values are about 1. */
+typedef enum tn_muon_scale {
+    TN_MUON_SHAPE = 0,          /* sqrt(max(1, rows/cols))      Jordan et al. 2024                                    */
+    TN_MUON_RMS                 /* 0.2 sqrt(max(rows, cols)): as long as AdamW's, which can lend its lr   Liu et al. 2025 */
+} tn_muon_scale;
 
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
-    double        lr;           /* 0: 1e-3 (AdamW), 1e-2 (SGD)                                     */
+    double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_RMS), 1e-2 (SGD), 2e-2 (Muon)           */
     double        beta1, beta2; /* 0: 0.9, 0.999                                                   */
     double        eps;          /* 0: 1e-8                                                         */
     double        weight_decay; /* decoupled: p -= lr wd p, times each parameter's decay_scale     */
-    double        momentum;     /* SGD                                                             */
-    bool          nesterov;
+    double        momentum;     /* SGD; Muon, 0: 0.95                                              */
+    bool          nesterov;     /* SGD; Muon's always is                                           */
     double        clip_norm;    /* gradients are scaled to this global norm where it is exceeded; 0: never */
-    tn_schedule   schedule;
+    tn_schedule   schedule;     /* of lr and adam_lr                                               */
+    double        adam_lr;      /* Muon: of what AdamW updates; 0: 3e-4, with TN_MUON_RMS lr       */
+    tn_muon_scale muon_scale;
+    int           newton_schulz;   /* Muon's steps, up to 20; 0: 5                                 */
+    int64_t       momentum_warmup; /* Muon's momentum goes up linearly over so many steps; 0: none */
+    double        momentum_start;  /* from here; 0: 0.85, or momentum if that is less              */
 } tn_optim_desc;
 
 typedef struct tn_optim tn_optim;
@@ -1052,12 +1080,21 @@ typedef struct tn_optim tn_optim;
    means AdamW with all defaults. Lives until tn_optim_destroy or the end of the context; NULL on error. */
 TN_API tn_optim *tn_optim_create(tn_params *params, const tn_optim_desc *desc);
 TN_API void      tn_optim_destroy(tn_optim *optim);
-/* One update from the gradients, which are zero afterwards. While the context holds an error nothing is updated, nor
-   where a label or id was outside its table, nor where a gradient is not finite: the error (TN_ERR_DATA; or
-   TN_ERR_NONFINITE, with the step and the parameter's name) comes here on a host backend, at the next sync elsewhere. */
+/* One update from the gradients, of all backward passes since the last one: a batch that is too large for the memory is
+   taken in n parts, each with its loss divided by n, and gives the gradient of the whole, up to rounding:
+       for (i = 0; i < n; i++) {
+           tn_ctx_reset(ctx);
+           tn_record(ctx);
+           tn_backward(ctx, tn_scale(ctx, loss_of(part[i]), 1.0 / n));        mean losses, parts of equal size
+       }
+       tn_optim_step(optim);
+   The gradients are zero afterwards. While the context holds an error nothing is updated, nor where a label or id was
+   outside its table, nor where a gradient is not finite, in whichever part: the error (TN_ERR_DATA; or TN_ERR_NONFINITE,
+   with the step and the parameter's name) comes here on a host backend, at the next sync elsewhere. */
 TN_API tn_status tn_optim_step(tn_optim *optim);
 TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* taken so far, skipped ones included */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next step                    */
+TN_API double    tn_optim_momentum(const tn_optim *optim);        /* of the next step; 0 for AdamW       */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping   */
 
 /* ======================================================================
@@ -1148,6 +1185,20 @@ TN_API tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note 
 TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* TN_MATCH_ALL */
 TN_API tn_status tn_params_save(tn_params *params, const char *path);
 #endif
+
+/* ---- checkpoints: a run that goes on as if it had never stopped ------------
+   Written: the parameters under their names, so that tn_params_read takes them with TN_MATCH_IGNORE_EXTRA; what the
+   optimiser remembers of each under optim.m.NAME and optim.v.NAME, its counts under optim.scalars, the random clock under
+   optim.clock; steps, seed and desc as notes that begin with "tensornet.". The notes given are the caller's own: how far his
+   data was read, say; tn_safetensors_open and tn_safetensors_metadata bring them back. Write after a step: gradients that
+   wait for one are not in it.
+   Read: into an optimiser that the program has made as it made the first, over the same parameters, frozen and marked as
+   they were; then every later step has the bits that it would have had. All of it is set or nothing (unless a device fails
+   halfway); gradients become zero. TN_ERR_FORMAT: no checkpoint, or a damaged one. TN_ERR_ARG, TN_ERR_SHAPE: of another kind
+   of optimiser, or of another model. TN_ERR_DTYPE: of a context of another dtype. A desc that differs in its numbers (lr,
+   say) is used as it is, with a line of warning in the log for each; so are numbers that are not finite. */
+TN_API tn_status tn_checkpoint_write(tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 
 /* ---- npy: one NumPy array --------------------------------------------------
    Reads versions 1 to 3, f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
@@ -1245,6 +1296,185 @@ TN_API int64_t   tn_shard_count(const tn_shard *shard);
 TN_API tn_status tn_shard_read(const tn_shard *shard, int64_t first, int64_t n, int32_t *ids);
 /* 16 bits an id where `vocab` fits them, else 32. */
 TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab);
+
+/* ======================================================================
+   >>models   transformers: blocks of attention and MLP, from one desc
+       x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   docs/guide.md the keys of config.json.
+   ====================================================================== */
+
+typedef enum tn_positions {
+    TN_POSITIONS_ROPE = 0,      /* queries and keys are turned. Su et al. 2021                   */
+    TN_POSITIONS_LEARNED,       /* a table of `context` rows is added to the embedding           */
+    TN_POSITIONS_NONE
+} tn_positions;
+
+typedef enum tn_norm_place {
+    TN_NORM_PRE = 0,            /* x + f(norm(x)), and one norm before the unembedding           */
+    TN_NORM_POST,               /* norm(x + f(x))                                                */
+    TN_NORM_SANDWICH            /* x + norm(f(norm(x))), and one norm before the unembedding. Ding et al. 2021 */
+} tn_norm_place;
+
+#define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): what 2 layers branches add then has the variance of one */
+
+typedef struct tn_transformer_desc {
+    int64_t vocab, layers, dim, heads; /* required                                                              */
+    int64_t context;            /* required: tokens it is trained on; a limit with learned positions only       */
+    /* the MLP */
+    tn_mlp_kind mlp;
+    int64_t order;              /* encoders of TN_MLP_BILINEAR (a tn_product); 0: 2                             */
+    int64_t hidden;             /* 0: 4 dim with one encoder; with k of them 8 dim/(k+1), which are as many
+                                   parameters, rounded to the nearest multiple of 8                             */
+    bool    mlp_bias, mlp_out_bias;
+    bool    no_projection;      /* of the MLP: hidden is dim                                                    */
+    /* attention: as in tn_attention_desc */
+    tn_attention_kind attention;
+    tn_attend_form    form;
+    int64_t d_qk, d_v;
+    int64_t window;
+    bool    not_causal;
+    bool    qk_norm, head_norm;
+    tn_row_scale row;
+    int64_t row_length;         /* 0: context                                                                   */
+    double  score_scale, lambda_init;
+    bool    attn_bias, attn_out_bias;
+    tn_positions positions;
+    double  rope_base;          /* 0: 10000                                                                     */
+    /* norms */
+    tn_norm_kind  norm;
+    tn_norm_place place;
+    bool    no_norm;            /* no norms at all (but those inside attention)                                 */
+    bool    no_gain, no_norm_bias;
+    bool    embed_norm;         /* another one after the embedding                                              */
+    double  norm_eps;           /* 0: 1e-5                                                                      */
+    /* the residual stream */
+    double  attn_scale, mlp_scale; /* factors of what a branch adds; 0: 1; or TN_SCALE_DEPTH                    */
+    bool    x0_residual;        /* a block begins with x = l0 x + l1 x0, x0 the embedding, l learned from (1,0)  */
+    bool    value_residual;     /* v = m0 v + m1 (v of the first block), m learned; both as in modded-nanoGPT   */
+    /* the end */
+    bool    tied;               /* U = E                                                                        */
+    double  softcap;            /* logits c tanh(z/c); 0: z                                                     */
+    /* How it starts. 0: GPT-2's rule (Radford et al. 2019): normal, std 0.02; matrices that write to the residual stream
+       0.02/sqrt(2 layers); biases 0. Another rule scales by fan-in, embeddings are normal, std 1. */
+    tn_init_rule init;
+    double  init_std;           /* replaces the rule's scale                                                    */
+    double  embed_std;          /* of embedding and positions; 0: as above                                      */
+    bool    zero_out;           /* matrices that write to the residual stream are 0                             */
+    bool    zero_head;          /* U is 0                                                                       */
+} tn_transformer_desc;
+
+typedef struct tn_transformer_block {
+    tn_norm      norm1, norm2;          /* of attention, of the MLP      NAME.blocks.0.norm1.gain                */
+    tn_norm      norm1_out, norm2_out;  /* of a sandwich                 NAME.blocks.0.norm1_out.gain            */
+    tn_attention attn;                  /*                               NAME.blocks.0.attn.qk                   */
+    tn_mlp       mlp;                   /*                               NAME.blocks.0.mlp.w                     */
+    tn_product   product;               /* instead of mlp with an order  NAME.blocks.0.mlp.w                     */
+    tn_tensor   *lambdas;               /* [2] or NULL                   NAME.blocks.0.lambdas                   */
+} tn_transformer_block;
+
+/* To copy one to a clone of its parameters: tn_params_rebind. */
+typedef struct tn_transformer {
+    tn_transformer_desc   desc;         /* with its defaults filled in                                           */
+    tn_embedding          embed;        /* [vocab,dim]                   NAME.embed.w                            */
+    tn_tensor            *position;     /* [context,dim] or NULL         NAME.position.w                         */
+    tn_norm               embed_norm, norm; /*                           NAME.embed_norm.gain, NAME.norm.gain    */
+    tn_linear             head;         /* [vocab,dim]                   NAME.head.w, tied: another name of embed.w */
+    tn_transformer_block *blocks;       /* [layers], owned by the tn_params                                      */
+} tn_transformer;
+
+/* Parameters go to `params` under "NAME." (NULL or "": no prefix). What does not fit is TN_ERR_SHAPE or TN_ERR_ARG. */
+TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, tn_transformer *model,
+                                      const tn_transformer_desc *desc);
+/* ids I32 [B,T] -> logits [B,T,vocab]; an id outside the vocabulary is an error at the next sync. */
+TN_API tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+/* ids [B,T] -> what the unembedding reads, [B,T,dim]; and from there to logits. forward is one after the other. */
+TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
+TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
+/* The mean cross-entropy [] of targets I32 [B,T], in nats a token. */
+TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
+
+/* What decoding remembers of `batch` texts, up to `length` tokens each. Causal models only. Owned: freed by _destroy or with
+   the context. */
+typedef struct tn_transformer_cache tn_transformer_cache;
+TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *model, int64_t batch,
+                                                         int64_t length);
+TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
+TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
+TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+/* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
+   over the whole. Not while recording. After a failed call the cache wants a reset. */
+TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
+                                        tn_transformer_cache *cache);
+
+/* Draws an id from softmax(logits/temperature) over the top_k largest (0: all; of equals the first), and of these the
+   fewest that hold top_p of the mass together (0 or 1: all; Holtzman et al. 2020). temperature 0: the largest, the first of
+   equals. u in [0,1) is the caller's random number: equal u, equal id. -1 where n < 1, a number is out of its range, a
+   logit is NaN or +inf, or all are -inf. No memory is asked for. */
+TN_API int64_t    tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u);
+
+/* What a desc costs, without a model. A multiply-add is two flops; norms, RoPE, activations and adds are not counted.
+   Numbers are per token, the mean over a text of T; all 0 where the desc is none (tn_transformer_check says why). */
+typedef struct tn_transformer_cost {
+    int64_t params;             /* numbers to learn, tied ones once                                            */
+    int64_t table;              /* of them: embedding and positions, which are looked up, not multiplied by    */
+    double  weights;            /* flops of products with weights, the unembedding included                    */
+    double  scores;             /* flops of queries with keys and of patterns with values: in the quadratic
+                                   form, but for desc.form TN_ATTEND_LINEAR, where states are read and added to */
+    double  forward, training;  /* weights + scores; three times that: a backward pass takes two more          */
+} tn_transformer_cost;
+TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
+TN_API int64_t    tn_transformer_params(const tn_transformer_desc *desc);              /* .params  */
+TN_API double     tn_transformer_flops(const tn_transformer_desc *desc, int64_t T);    /* .forward */
+/* The desc with its defaults in *out (may be NULL, and may be desc), or what is wrong with it. */
+TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
+
+/* ---- names -----------------------------------------------------------------
+       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu-tanh
+       gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without: softmax
+       TinyStories-2-512           2 layers, dim 512
+   The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,
+   context 1024, hidden 4 dim, a bias on the MLP's output, RMSNorm without gain, also after the embedding and on queries
+   and keys, x0 and value residuals, soft-cap 30, output projections from 0, PyTorch's init. The second follow
+   github.com/tdooms/bilinear-decomposition: vocabulary 4096, context 256, bilinear of hidden 4 dim, heads of 64, RMSNorm
+   without gain (eps 1e-8), attention times 1/sqrt(2 layers), PyTorch's init. */
+TN_API tn_status  tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc);
+/* A TinyStories name where the desc is exactly what that says, else the gpt2 name of its shape, which tells no more than
+   what stands in it. Returns the length it would need without the final zero, as snprintf does; -1 if the desc is none. */
+TN_API int64_t    tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes);
+
+/* ---- config.json ------------------------------------------------------------
+   Written with every key of docs/guide.md, defaults filled in. Read: these keys, the required ones there, none unknown, none
+   twice, all in range; or, where "model_type" is "gpt2" or "llama", Hugging Face's, of which the ones that change what
+   is computed are understood or refused, and others ignored. On error *desc stays as it was. */
+TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
+TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source);
+
+/* ---- weights of others -------------------------------------------------------
+   A line of a map says where a part of a parameter stands in a file. Matrices are [out,in] here; rows of a vector are its
+   numbers. {l} is a block's number; a line without it holds once. */
+typedef enum tn_head_rows {
+    TN_HEAD_ROWS = 0,           /* as they are                                                                  */
+    TN_HEAD_ROWS_SWAPPED,       /* the halves of each head change places: RoPE that turns the other way         */
+    TN_HEAD_ROWS_PAIRS          /* rows 2k and 2k+1 of a head become k and k + d/2: RoPE that turns neighbours  */
+} tn_head_rows;
+typedef struct tn_name_map {
+    const char  *file;          /* "transformer.h.{l}.attn.c_attn.weight|h.{l}.attn.c_attn.weight": the first there is */
+    const char  *param;         /* "blocks.{l}.attn.qk"                                                         */
+    bool         transpose;     /* the file has [in,out]                                                        */
+    int          file_part, file_parts; /* of so many equal runs of rows in the file, this one; 0, 0: all       */
+    int          part, parts;   /* the same of the parameter                                                    */
+    bool         kv;            /* rows of heads, of which the file may have fewer: each is repeated (grouped queries) */
+    tn_head_rows rows;
+} tn_name_map;
+TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* Hugging Face's GPT-2: Conv1D's [in,out], c_attn */
+TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* and its Llama                                   */
+/* Reads a safetensors file through a map. All of the model's parameters are set, or none (unless a device fails halfway):
+   a parameter that nothing in the map and the file gives, a shape that does not fit, and a tensor of the map that the
+   file has but the model lacks (a bias, say) are errors. Other tensors in the file are left alone, which the log says. */
+TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
+                                             const tn_name_map *map, int64_t lines);
 
 /* ======================================================================
    >>image    matrices and curves as pixels
@@ -2248,6 +2478,9 @@ static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
     for (i = 0; i < parts; i++) sum += cpu->part[i];
     return sum;
 }
+
+/* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
+static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 
 /* ---- lines ------------------------------------------------------------------
    Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
@@ -4726,6 +4959,73 @@ TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
     }
 }
 
+/* One matrix of a batch, which begins at element c->i[0]: its momentum, what comes of it, the square of its norm. */
+TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0);
+    float       *x = TNI_OUT(0) + c->i[0], *g = TNI_OUT(1) + c->i[0], *m = TNI_OUT(2) + c->i[0];
+    const bool   nesterov = c->f[1] != 0;
+    const TNI_V  keep = TNI_SET((float)c->f[0]), take = TNI_SET((float)(1 - c->f[0]));
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    TNI_T(wide)  squares = TNI_T(wide_zero)();
+    int64_t      i;
+    for (i = begin; i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V d = take * (TNI_LOAD(g + i, k) * factor), mi = TNI_FMA(keep, TNI_LOAD(m + i, k), d);
+        TNI_STORE(m + i, mi, k);
+        if (nesterov) mi = TNI_FMA(keep, mi, d);
+        TNI_STORE(x + i, mi, k);
+        TNI_STORE(g + i, zero, k);
+        TNI_T(wide_add_product)(&squares, mi, mi);
+    }
+    p->cpu->part[task] = TNI_T(wide_sum)(&squares);
+}
+
+TNI_FAST void TNI_T(muon_scale_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    float      *x = TNI_OUT(0) + c->i[0];
+    const TNI_V factor = TNI_SET((float)c->f[2]);
+    int64_t     i;
+    for (i = begin; i < end; i += TNI_W) {
+        int k = TNI_T(lanes)(end - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * factor, k);
+    }
+}
+
+TNI_FAST tn_status TNI_T(muon_begin_run)(tni_cpu *cpu, const tn_call *call)
+{
+    tn_call       c = *call;
+    const int64_t batch = c.out[0].shape[0], n = c.out[0].shape[1];
+    int64_t       b;
+    tni_pass      p;
+    if (((const float *)c.in[0].data)[TNI_SKIP] != 0) return tni_reference_run(cpu, call);
+    p.cpu = cpu;
+    p.call = &c;
+    for (b = 0; b < batch; b++) {
+        c.i[0] = b * n;
+        c.f[2] = tni_muon_unit(tni_parts_sum(cpu, tni_pass_run(&p, n, 1, TNI_CPU_PARTS, TNI_T(muon_begin_task))));
+        tni_pass_run(&p, n, 1, INT64_MAX, TNI_T(muon_scale_task));
+    }
+    return TN_OK;
+}
+
+TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0), *x = TNI_IN(1);
+    float       *w = TNI_OUT(0);
+    const TNI_V  scale = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
+    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
+    int64_t      i;
+    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V wi = TNI_LOAD(w + i, k);
+        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, scale * TNI_LOAD(x + i, k)), wi), k);
+    }
+}
+
 /* Passes whose items all stand alone: what one item is, and the task. */
 TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
 {
@@ -4995,6 +5295,8 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
     case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
     case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
+    case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
+    case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
     case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
     case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
     case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
@@ -9059,6 +9361,40 @@ static void TNI_T(sgd)(const tn_call *c)
     memset(g, 0, sizeof *g * (size_t)n);
 }
 
+/* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
+   What comes next multiplies matrices, and they are not asked whether a step is skipped: then x is zero. */
+static void TNI_T(muon_begin)(const tn_call *c)
+{
+    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL *x = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data;
+    int64_t   b, i, n = c->out[0].shape[1];
+    double    mu = c->f[0];
+    for (b = 0; b < c->out[0].shape[0]; b++, x += n, g += n, m += n) {
+        double squares = 0;
+        for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
+            double d = (1 - mu) * ((double)g[i] * (double)s[TNI_FACTOR]), mi = mu * (double)m[i] + d;
+            m[i] = (TNI_REAL)mi;
+            if (c->f[1] != 0) mi = mu * mi + d;
+            x[i] = (TNI_REAL)mi;
+            squares += mi * mi;
+        }
+        if (s[TNI_SKIP] != 0) memset(x, 0, sizeof *x * (size_t)n);
+        for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] * tni_muon_unit(squares));
+        memset(g, 0, sizeof *g * (size_t)n);
+    }
+}
+
+/* p -= lr (wd p + scale x) */
+static void TNI_T(muon_end)(const tn_call *c)
+{
+    const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *x = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL *p = (TNI_REAL *)c->out[0].data;
+    int64_t   i, n = c->out[0].shape[0];
+    double    lr = (double)s[TNI_LR] * c->f[4];
+    for (i = 0; s[TNI_SKIP] == 0 && i < n; i++)
+        p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + c->f[0] * (double)x[i]));
+}
+
 #ifdef TNI_ONCE
 /* ---- the reference backend's one entry ----------------------- >>reference */
 static tn_status tni_reference_run(void *state, const tn_call *c)
@@ -10727,6 +11063,10 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- named parameters ------------------------------------------------------ */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
+/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to. */
+typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;   /* they stand behind it */
+#define TNI_LAYERS_HEAD ((sizeof(tni_layers) + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN)
+
 /* Who must be told when parameters go: an optimiser. */
 typedef struct tni_watcher { tn_params *params; struct tni_watcher *next; } tni_watcher;
 
@@ -10735,10 +11075,30 @@ struct tn_params {
     tn_param   **item;
     int64_t      count, room;
     tni_alias   *aliases;
+    tni_layers  *layers;
     tni_watcher *watchers;
 };
 
 static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a + 1); }
+static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
+
+/* The names that were tied since `before` go. */
+static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
+{
+    while (ps->aliases != before) {
+        tni_alias *a = ps->aliases;
+        ps->aliases = a->next;
+        tni_free(ps->owned.ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
+    }
+}
+
+/* The newest array of layers goes. */
+static void tni_layers_drop(tn_params *ps)
+{
+    tni_layers *l = ps->layers;
+    ps->layers = l->next;
+    tni_free(ps->owned.ctx, l, TNI_LAYERS_HEAD + l->bytes);
+}
 
 static void tni_param_free(tn_ctx *ctx, tn_param *p)
 {
@@ -10754,11 +11114,8 @@ static void tni_params_destroy(tni_owned *o)
     int64_t    i;
     for (; ps->watchers; ps->watchers = ps->watchers->next) ps->watchers->params = NULL;
     for (i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
-    while (ps->aliases) {
-        tni_alias *a = ps->aliases;
-        ps->aliases = a->next;
-        tni_free(ctx, a, sizeof *a + strlen(tni_alias_name(a)) + 1);
-    }
+    tni_aliases_drop(ps, NULL);
+    while (ps->layers) tni_layers_drop(ps);
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
     tni_disown(o);
     tni_free(ctx, ps, sizeof *ps);
@@ -10952,6 +11309,17 @@ int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, dou
     return n;
 }
 
+int64_t tn_params_adamw(tn_params *ps, const char *pattern)
+{
+    int64_t i, n = 0;
+    for (i = 0; ps && pattern && i < ps->count; i++) {
+        if (!tni_name_fits(ps->item[i]->name, pattern)) continue;
+        ps->item[i]->adamw = true;
+        n++;
+    }
+    return n;
+}
+
 tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
 {
     tn_ctx    *ctx = tn_params_ctx(ps);
@@ -10997,6 +11365,7 @@ static bool tni_clone_param(tn_params *to, const tn_param *from)
     if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
     p->lr_scale = from->lr_scale;
     p->decay_scale = from->decay_scale;
+    p->adamw = from->adamw;
     p->frozen = from->frozen;
     if (p->frozen) p->value->flags &= ~(uint32_t)TNI_WANTS_GRAD;
     return true;
@@ -11018,13 +11387,60 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
     return NULL;
 }
 
+/* n bytes of zeros for a model's layers. */
+static void *tni_layers_add(tn_params *ps, size_t bytes)
+{
+    tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
+    if (!l) return NULL;
+    memset(l, 0, TNI_LAYERS_HEAD + bytes);
+    l->bytes = bytes;
+    l->next = ps->layers;
+    ps->layers = l;
+    return tni_layers_data(l);
+}
+
+static tni_layers *tni_layers_at(const tn_params *ps, const void *data)
+{
+    tni_layers *l = ps->layers;
+    while (l && tni_layers_data(l) != data) l = l->next;
+    return l;
+}
+
+static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write);
+
+/* The pointer to an array of layers of `from`. The look makes the copy, complete; the write has but to find it. */
+static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layers *of, char *at, bool write)
+{
+    tni_layers *l = to->layers;
+    void       *data;
+    int64_t     n;
+    if (write) {
+        while (l->copy_of != tni_layers_data(of)) l = l->next;
+        data = tni_layers_data(l);
+        memcpy(at, &data, sizeof data);
+        return 0;
+    }
+    if (!(data = tni_layers_add(to, of->bytes))) return -1;
+    memcpy(data, tni_layers_data(of), of->bytes);
+    to->layers->copy_of = tni_layers_data(of);
+    n = tni_rebind(to, from, (char *)data, of->bytes, false);
+    return n < 0 ? n : tni_rebind(to, from, (char *)data, of->bytes, true);
+}
+
 /* In the struct pointers stand at multiples of their size, wherever the fields are. Looks first, then writes. */
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
 {
-    int64_t i, n = 0;
+    int64_t i, n = 0, inside;
     for (; bytes >= sizeof(tn_tensor *); at += sizeof(tn_tensor *), bytes -= sizeof(tn_tensor *)) {
-        tn_tensor *t;
+        tn_tensor  *t;
+        tni_layers *layers;
         memcpy(&t, at, sizeof t);
+        if (t && (layers = tni_layers_at(from, t)) != NULL) {
+            inside = tni_rebind_layers(to, from, layers, at, write);
+            if (inside < 0) return -1;
+            n += inside;
+            continue;
+        }
         for (i = 0; t && i < from->count && from->item[i]->value != t; i++) {}
         if (!t || i == from->count) continue;
         n++;
@@ -11043,13 +11459,16 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
 
 int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
 {
-    int64_t n;
+    const tni_layers *before = to ? to->layers : NULL;
+    int64_t           n;
     if (!to || !from || !layers) {
         tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
         return -1;
     }
     n = tni_rebind(to, from, (char *)layers, bytes, false);
-    return n < 0 ? n : tni_rebind(to, from, (char *)layers, bytes, true);
+    if (n >= 0) tni_rebind(to, from, (char *)layers, bytes, true);
+    else while (to->layers != before) tni_layers_drop(to);
+    return n;
 }
 
 /* What tn_params_tie has promised to a layer: rules and scales are those of the parameter's first layer. */
@@ -11089,6 +11508,13 @@ static tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *
     int64_t shape[2];
     shape[0] = n; shape[1] = m;
     return tni_layer_param(ps, name, part, 2, shape, init, true);
+}
+
+/* A matrix whose rows stand for ids, one by one: it is no map from one space to another, and not for Muon. */
+static void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
+{
+    int64_t i;
+    for (i = 0; w && i < ps->count; i++) if (ps->item[i]->value == w) ps->item[i]->adamw = true;
 }
 
 static tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
@@ -11196,6 +11622,7 @@ tn_status tn_embedding_init(tn_params *ps, const char *name, tn_embedding *layer
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_NORMAL, 1);
     layer->w = tni_layer_matrix(ps, name, "w", desc->count, desc->dim, init);
+    tni_layer_adamw(ps, layer->w);
     return tni_layer_done(ps, before, layer->w != NULL, layer, sizeof *layer);
 }
 
@@ -11240,7 +11667,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = {
     {"bilinear", 2, TN_ACT_NONE}, {"relu", 1, TN_ACT_RELU}, {"relu2", 1, TN_ACT_RELU2}, {"gelu", 1, TN_ACT_GELU},
     {"swish", 1, TN_ACT_SWISH}, {"glu", 2, TN_ACT_SIGMOID}, {"reglu", 2, TN_ACT_RELU}, {"geglu", 2, TN_ACT_GELU},
-    {"swiglu", 2, TN_ACT_SWISH}
+    {"swiglu", 2, TN_ACT_SWISH}, {"gelu-tanh", 1, TN_ACT_NONE}
 };
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
@@ -11287,6 +11714,15 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_m
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 
+/* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, where (1 + tanh z) / 2 is the sigmoid of 2 z. Hendrycks & Gimpel 2016 */
+static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
+{
+    const double c = 1.5957691216057308;                    /* 2 sqrt(2/pi) */
+    tn_tensor   *cube = tn_mul(ctx, tn_mul(ctx, x, x), x);
+    tn_tensor   *z = tn_add(ctx, tn_scale(ctx, x, c), tn_scale(ctx, cube, 0.044715 * c));
+    return tn_mul(ctx, x, tn_activation(ctx, z, TN_ACT_SIGMOID));
+}
+
 /* Both encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x]. */
 tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 {
@@ -11301,7 +11737,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     y = tn_affine(ctx, x, w, b);
     if (!y) return NULL;
     y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act)
-                                : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
+        : d->kind == TN_MLP_GELU_TANH ? tni_gelu_tanh(ctx, y) : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
     if (y && layer->p) {
         if (d->augmented) y = tn_append_one(ctx, y);
         y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
@@ -13482,6 +13918,11 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
    >>optim-impl
    ====================================================================== */
 
+static int64_t tni_schedule_decay(const tn_schedule *s)
+{
+    return s->decay > 0 ? s->decay : tni_min(s->total / 5, s->total - s->warmup);
+}
+
 double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
     double t;
@@ -13491,11 +13932,14 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     t = s->total > s->warmup ? (double)(step - s->warmup) / (double)(s->total - s->warmup) : 1;
     if (t > 1) t = 1;
     if (s->kind == TN_SCHEDULE_LINEAR) return 1 + (s->floor - 1) * t;
-    return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
+    if (s->kind == TN_SCHEDULE_COSINE) return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
+    t = tni_schedule_decay(s) > 0 ? 1 - (double)(s->total - step) / (double)tni_schedule_decay(s) : 0;
+    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
 
-/* What a rule remembers of a parameter: m and v, and the count of updates when they were made. */
-typedef struct tni_moments { tn_tensor *m[2]; double born; } tni_moments;
+/* What a rule remembers of a parameter: m and v, whose they are, and the count of updates when they were made. */
+typedef struct tni_moments { tn_tensor *m[2]; tn_optim_kind rule; double born; } tni_moments;
 
 struct tn_optim {
     tni_owned     owned;
@@ -13504,6 +13948,7 @@ struct tn_optim {
     tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
     int64_t       states;
     tn_tensor    *scalars;      /* on the device, see >>op-optim */
+    tn_tensor    *work[4];      /* of Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     int64_t       steps;
 };
 
@@ -13519,17 +13964,24 @@ static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
     return p != NULL;
 }
 
+static void tni_optim_forget(tni_moments *m)
+{
+    int k;
+    for (k = 0; k < 2; k++) {
+        tn_tensor_destroy(m->m[k]);
+        m->m[k] = NULL;
+    }
+}
+
 static void tni_optim_destroy(tni_owned *owned)
 {
     tn_optim *o = (tn_optim *)(void *)owned;
     tn_ctx   *ctx = owned->ctx;
     int64_t   i;
     if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
-    for (i = 0; i < o->states; i++) {
-        tn_tensor_destroy(o->state[i].m[0]);
-        tn_tensor_destroy(o->state[i].m[1]);
-    }
+    for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
+    for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -13540,18 +13992,35 @@ void tn_optim_destroy(tn_optim *o) { if (o) tni_optim_destroy(&o->owned); }
 
 static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 {
-    if ((unsigned)s->kind > TN_SCHEDULE_LINEAR)
+    if ((unsigned)s->kind > TN_SCHEDULE_TRAPEZOID)
         return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind of schedule", (int)s->kind);
+    if (s->kind == TN_SCHEDULE_TRAPEZOID && (s->decay < 0 || s->warmup < 0 || s->decay > s->total - s->warmup))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: a trapezoid with warmup %lld, decay %lld, total %lld", (long long)s->warmup,
+                        (long long)s->decay, (long long)s->total);
     if (s->warmup >= 0 && s->floor >= 0 && s->floor <= 1 && (s->kind == TN_SCHEDULE_CONSTANT || s->total > s->warmup))
         return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "optim: a schedule with warmup %lld, total %lld, floor %g", (long long)s->warmup,
                     (long long)s->total, s->floor);
 }
 
+static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
+{
+    if (d->adam_lr == 0) d->adam_lr = d->muon_scale == TN_MUON_RMS ? d->lr : 3e-4;
+    if (d->momentum == 0) d->momentum = 0.95;
+    if (d->momentum_start == 0) d->momentum_start = d->momentum < 0.85 ? d->momentum : 0.85;
+    if (d->newton_schulz == 0) d->newton_schulz = 5;
+    if ((unsigned)d->muon_scale > TN_MUON_RMS || d->newton_schulz < 1 || d->newton_schulz > 20)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale %d, newton_schulz %d", (int)d->muon_scale, d->newton_schulz);
+    if (d->adam_lr > 0 && d->adam_lr < HUGE_VAL && d->momentum_warmup >= 0 && d->momentum_start >= 0
+        && d->momentum_start < 1) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: adam_lr %g, momentum_start %g, momentum_warmup %lld", d->adam_lr,
+                    d->momentum_start, (long long)d->momentum_warmup);
+}
+
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
-    if (d->kind != TN_ADAMW && d->kind != TN_SGD) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
-    if (d->lr == 0) d->lr = d->kind == TN_ADAMW ? 1e-3 : 1e-2;
+    if ((unsigned)d->kind > TN_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
+    if (d->lr == 0) d->lr = d->kind == TN_SGD ? 1e-2 : d->kind == TN_MUON && d->muon_scale == TN_MUON_SHAPE ? 2e-2 : 1e-3;
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
@@ -13561,6 +14030,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (!(d->weight_decay >= 0) || !(d->momentum >= 0 && d->momentum < 1) || !(d->clip_norm >= 0))
         return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum,
                         d->clip_norm);
+    if (d->kind == TN_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     return tni_schedule_check(ctx, &d->schedule);
 }
 
@@ -13605,13 +14075,30 @@ static tn_status tni_optim_grow(tn_optim *o)
     return TN_OK;
 }
 
+/* By which rule a parameter is updated. */
+static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
+{
+    return o->desc.kind == TN_MUON && (p->adamw || p->value->rank < 2) ? TN_ADAMW : o->desc.kind;
+}
+
+/* How many moments it has. */
+static int tni_optim_wants(const tn_optim *o, const tn_param *p)
+{
+    tn_optim_kind rule = tni_optim_rule(o, p);
+    return rule == TN_ADAMW ? 2 : rule == TN_MUON || o->desc.momentum > 0 ? 1 : 0;
+}
+
 /* The moments of parameter i, made zero at first: m and v for AdamW, m unless SGD goes without. Their bias
-   correction counts from here: a parameter that comes late, or thaws, starts as one of the first step does. */
+   correction counts from here: a parameter that comes late, or thaws, starts as one of the first step does. So does one
+   that has changed its rule. */
 static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
-    int       k, wanted = o->desc.kind == TN_ADAMW ? 2 : o->desc.momentum > 0 ? 1 : 0;
+    const tn_param *p = o->of.params->item[i];
+    int       k, wanted = tni_optim_wants(o, p);
     double    scalars[TNI_SCALARS];
     tn_status s;
+    if (o->state[i].rule != tni_optim_rule(o, p)) tni_optim_forget(&o->state[i]);
+    o->state[i].rule = tni_optim_rule(o, p);
     for (k = 0; k < wanted; k++) {
         tn_tensor **m = &o->state[i].m[k];
         if (*m) continue;
@@ -13654,14 +14141,132 @@ static tn_status tni_optim_begin(tn_optim *o)
     return tni_run(ctx, &c);
 }
 
-static tn_status tni_optim_update(tn_optim *o, int64_t i)
+/* ---- Muon ------------------------------------------------------------------------
+   Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x leaves U and
+   V, and takes each singular value s to a s + b s^3 + c s^5: five times, with coefficients that are steep at zero, and all
+   that were above 1/500 or so lie between 0.68 and 1.14. What the matrix moves by is then about U V^T, the nearest matrix
+   with orthonormal rows or columns. x has no more rows than columns, or is turned. The iteration: Bernstein & Newhouse 2024;
+   the coefficients, Nesterov's momentum as an average, its warm-up and the scale by shape: Jordan et al. 2024,
+   github.com/KellerJordan/Muon and /modded-nanogpt; the other scale: Liu et al. 2025, arXiv 2502.16982. */
+
+/* What of the workspace one parameter wants. */
+static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
+{
+    int64_t small = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
+    want[0] = want[1] = tn_tensor_count(t);
+    want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * small : 0;
+}
+
+static tn_status tni_muon_room(tn_optim *o)
+{
+    int64_t most[4] = {0, 0, 0, 0}, want[4], i;
+    int     k;
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        if (!tni_optim_updates(p) || tni_optim_rule(o, p) != TN_MUON) continue;
+        tni_muon_extents(p->value, want);
+        for (k = 0; k < 4; k++) most[k] = tni_max(most[k], want[k]);
+    }
+    for (k = 0; k < 4; k++) {
+        if (most[k] == 0 || (o->work[k] && tn_tensor_count(o->work[k]) >= most[k])) continue;
+        tn_tensor_destroy(o->work[k]);
+        o->work[k] = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &most[k]);
+        if (!o->work[k]) return TN_ERR_MEMORY;
+    }
+    return TN_OK;
+}
+
+/* Both lie in memory without holes, and alike. */
+static tn_status tni_muon_copy(tn_ctx *ctx, tn_view to, const tn_view *from)
+{
+    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    to.rank = 1;
+    to.shape[0] *= to.shape[1] * to.shape[2];
+    to.strides[0] = 1;
+    c.in[c.n_in++] = c.out[c.n_out++] = to;
+    c.in[0].data = from->data;
+    return tni_run(ctx, &c);
+}
+
+/* x <- a x + (b G + c G G) x with G = x x^T; the result is in y. */
+static tn_status tni_muon_polynomial(tn_ctx *ctx, const tn_view *x, const tn_view *y, const tn_view *gram,
+                                     const tn_view *poly)
+{
+    const double a = 3.4445, b = -4.7750, c = 2.0315;
+    tn_status s = tni_gemm(ctx, *x, tni_transposed_view(*x), NULL, *gram, 1, 0);
+    if (s == TN_OK) s = tni_muon_copy(ctx, *poly, gram);
+    if (s == TN_OK) s = tni_gemm(ctx, *gram, *gram, NULL, *poly, c, b);
+    if (s == TN_OK) s = tni_muon_copy(ctx, *y, x);
+    return s == TN_OK ? tni_gemm(ctx, *poly, *x, NULL, *y, 1, a) : s;
+}
+
+/* The same shape and strides in another tensor. */
+static tn_view tni_muon_view(tn_view like, const tn_tensor *in)
+{
+    like.data = in->data;
+    return like;
+}
+
+static tn_view tni_muon_square(const tn_view *x, const tn_tensor *in)
+{
+    tn_view v = tni_muon_view(*x, in);
+    v.shape[2] = v.strides[1] = v.shape[1];
+    v.strides[2] = 1;
+    v.strides[0] = v.shape[1] * v.shape[1];
+    return v;
+}
+
+static double tni_muon_scale(tn_muon_scale kind, double rows, double columns)
+{
+    double wide = rows > columns ? rows : columns;
+    return kind == TN_MUON_RMS ? 0.2 * sqrt(wide) : rows > columns ? sqrt(rows / columns) : 1;
+}
+
+static tn_status tni_muon_update(tn_optim *o, int64_t i)
+{
+    const tn_param *p = o->of.params->item[i];
+    tn_ctx         *ctx = o->owned.ctx;
+    tn_view         x = tni_batch_view(p->value), whole = x, y, gram, poly;
+    tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    int             k;
+    tn_status       s;
+    if (tn_tensor_count(p->value) == 0) return TN_OK;
+    whole.rank = 2;
+    whole.shape[1] *= whole.shape[2];
+    whole.strides[0] = whole.shape[1];
+    whole.strides[1] = 1;
+    c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
+    c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
+    c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
+    c.f[0] = tn_optim_momentum(o);
+    c.f[1] = 1;
+    s = tni_run(ctx, &c);
+    c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
+    c.f[0] = tni_muon_scale(o->desc.muon_scale, (double)x.shape[1], (double)x.shape[2]);
+    if (x.shape[1] > x.shape[2]) x = tni_transposed_view(x);
+    x = tni_muon_view(x, o->work[0]);
+    y = tni_muon_view(x, o->work[1]);
+    gram = tni_muon_square(&x, o->work[2]);
+    poly = tni_muon_square(&x, o->work[3]);
+    for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
+        s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
+    c.in[c.n_in++] = tni_flat_view(p->value);
+    c.in[1].data = k % 2 == 0 ? x.data : y.data;
+    c.out[c.n_out++] = tni_flat_view(p->value);
+    c.f[3] = o->desc.weight_decay * p->decay_scale;
+    c.f[4] = p->lr_scale;
+    return s == TN_OK ? tni_run(ctx, &c) : s;
+}
+
+/* ---- a step ------------------------------------------------------------------------ */
+
+static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
 {
     const tn_optim_desc *d = &o->desc;
     const tn_param      *p = o->of.params->item[i];
-    bool                 adamw = d->kind == TN_ADAMW;
+    bool                 adamw = tni_optim_rule(o, p) == TN_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
-    tn_status s;
     c.out[c.n_out++] = tni_flat_view(p->value);
     c.out[c.n_out++] = tni_flat_view(p->value->grad);
     for (k = 0; k < 2; k++)
@@ -13670,9 +14275,15 @@ static tn_status tni_optim_update(tn_optim *o, int64_t i)
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
     c.f[3] = d->weight_decay * p->decay_scale;
-    c.f[4] = p->lr_scale;
+    c.f[4] = d->kind == TN_MUON ? p->lr_scale * (d->adam_lr / d->lr) : p->lr_scale;
     c.f[5] = o->state[i].born;
-    s = tni_run(o->owned.ctx, &c);
+    return tni_run(o->owned.ctx, &c);
+}
+
+static tn_status tni_optim_update(tn_optim *o, int64_t i)
+{
+    const tn_param *p = o->of.params->item[i];
+    tn_status       s = tni_optim_rule(o, p) == TN_MUON ? tni_muon_update(o, i) : tni_optim_elementwise(o, i);
     if (s == TN_OK) p->value->grad->flags |= TNI_ZEROED;
     return s;
 }
@@ -13685,6 +14296,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
+    if (s == TN_OK && o->desc.kind == TN_MUON) s = tni_muon_room(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     return s == TN_OK ? tni_optim_begin(o) : s;
@@ -13712,6 +14324,16 @@ tn_status tn_optim_step(tn_optim *o)
 
 int64_t tn_optim_steps(const tn_optim *o) { return o ? o->steps : 0; }
 double  tn_optim_lr(const tn_optim *o)    { return o ? o->desc.lr * tn_schedule_at(&o->desc.schedule, o->steps) : 0; }
+
+double tn_optim_momentum(const tn_optim *o)
+{
+    double start, t;
+    if (!o || o->desc.kind == TN_ADAMW) return 0;
+    if (o->desc.kind == TN_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
+    start = o->desc.momentum_start;
+    t = (double)o->steps / (double)o->desc.momentum_warmup;
+    return start + (o->desc.momentum - start) * t;
+}
 
 double tn_optim_grad_norm(const tn_optim *o)
 {
@@ -15064,7 +15686,7 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     int64_t   i;
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
-        if (value[i]->bytes == 0) continue;
+        if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
         s = ctx->backend->download(ctx->state, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = ctx->backend->upload(ctx->state, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
@@ -15123,6 +15745,429 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
     }
     s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
     tni_free(ctx, named, bytes);
+    return s;
+}
+
+/* ---- checkpoints -------------------------------------------------------------
+   A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
+   Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
+
+#define TNI_CHECKPOINT_FORMAT "1"
+
+static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
+static const char *const tni_moment_prefix[] = {"optim.m.", "optim.v."};
+
+typedef struct tni_optim_number { const char *name; double value; } tni_optim_number;
+enum { TNI_OPTIM_NUMBERS = 19 };
+
+static void tni_optim_numbers(const tn_optim_desc *d, tni_optim_number n[TNI_OPTIM_NUMBERS])
+{
+    int k = 0;
+#define TNI_NUMBER(field) n[k].name = "tensornet." #field; n[k++].value = (double)d->field;
+    TNI_NUMBER(lr) TNI_NUMBER(beta1) TNI_NUMBER(beta2) TNI_NUMBER(eps) TNI_NUMBER(weight_decay) TNI_NUMBER(momentum)
+    TNI_NUMBER(nesterov) TNI_NUMBER(clip_norm) TNI_NUMBER(schedule.kind) TNI_NUMBER(schedule.warmup)
+    TNI_NUMBER(schedule.total) TNI_NUMBER(schedule.floor) TNI_NUMBER(schedule.decay) TNI_NUMBER(schedule.one_minus_sqrt)
+    TNI_NUMBER(adam_lr) TNI_NUMBER(muon_scale) TNI_NUMBER(newton_schulz) TNI_NUMBER(momentum_warmup)
+    TNI_NUMBER(momentum_start)
+#undef TNI_NUMBER
+}
+
+/* Names and values of a file's header, one behind the other in one piece of memory. */
+typedef struct tni_names { char *text; size_t room, used; } tni_names;
+
+static const char *tni_names_write(tni_names *p, const char *first, const char *second)
+{
+    char *s = p->text + p->used;
+    p->used += tni_print(s, p->room - p->used, "%s%s", first, second) + 1;
+    return s;
+}
+
+static const char *tni_names_natural(tni_names *p, uint64_t n)
+{
+    char *s = p->text + p->used;
+    p->used += tni_print(s, p->room - p->used, "%llu", (unsigned long long)n) + 1;
+    return s;
+}
+
+static const char *tni_names_double(tni_names *p, double v)
+{
+    char number[32];
+    number[tni_format_double(number, v, 17)] = 0;
+    return tni_names_write(p, number, "");
+}
+
+typedef struct tni_checkpoint {
+    tn_optim  *optim;
+    tni_names    names;
+    tn_named  *named;
+    tn_note   *notes;
+    int64_t    tensors, tensor_room, note_count, note_room;
+} tni_checkpoint;
+
+/* A parameter of such a name could not be told from the optimiser's own tensors. */
+static tn_status tni_checkpoint_usable(tn_optim *o)
+{
+    int64_t i;
+    if (!o) return TN_ERR_ARG;
+    if (!o->of.params) return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: the optimiser's parameters were destroyed");
+    for (i = 0; i < o->of.params->count; i++)
+        if (strncmp(o->of.params->item[i]->name, "optim.", 6) == 0)
+            return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: parameter %s: names that begin with optim. are its own",
+                            o->of.params->item[i]->name);
+    return tn_ctx_sync(o->owned.ctx);
+}
+
+static void tni_checkpoint_tensor(tni_checkpoint *c, const char *name, const tn_tensor *t)
+{
+    c->named[c->tensors].name = name;
+    c->named[c->tensors++].tensor = t;
+}
+
+static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *value)
+{
+    c->notes[c->note_count].key = key;
+    c->notes[c->note_count++].value = value;
+}
+
+static void tni_checkpoint_list(tni_checkpoint *c)
+{
+    tn_optim        *o = c->optim;
+    tn_ctx          *ctx = o->owned.ctx;
+    tni_optim_number n[TNI_OPTIM_NUMBERS];
+    int64_t          i;
+    int              k;
+    for (i = 0; i < o->of.params->count; i++) {
+        const tn_param *p = o->of.params->item[i];
+        tni_checkpoint_tensor(c, p->name, p->value);
+        for (k = 0; i < o->states && k < 2; k++)
+            if (o->state[i].m[k])
+                tni_checkpoint_tensor(c, tni_names_write(&c->names, tni_moment_prefix[k], p->name), o->state[i].m[k]);
+        if (i < o->states && o->state[i].m[0] && o->state[i].born > 0)
+            tni_checkpoint_note(c, tni_names_write(&c->names, "tensornet.born.", p->name),
+                                tni_names_natural(&c->names, (uint64_t)o->state[i].born));
+    }
+    tni_checkpoint_tensor(c, "optim.scalars", o->scalars);
+    tni_checkpoint_tensor(c, "optim.clock", ctx->clock);
+    tni_checkpoint_note(c, "tensornet.checkpoint", TNI_CHECKPOINT_FORMAT);
+    tni_checkpoint_note(c, "tensornet.version", tn_version());
+    tni_checkpoint_note(c, "tensornet.optim", tni_optim_names[o->desc.kind]);
+    tni_checkpoint_note(c, "tensornet.steps", tni_names_natural(&c->names, (uint64_t)o->steps));
+    tni_checkpoint_note(c, "tensornet.seed", tni_names_natural(&c->names, ctx->desc.seed));
+    tni_checkpoint_note(c, "tensornet.calls", tni_names_natural(&c->names, (uint64_t)ctx->calls));
+    tni_optim_numbers(&o->desc, n);
+    for (k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
+}
+
+tn_status tn_checkpoint_write(tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+{
+    tn_ctx        *ctx = o ? o->owned.ctx : NULL;
+    tni_checkpoint c;
+    int64_t        i, n;
+    tn_status      s = tni_checkpoint_usable(o);
+    if (s != TN_OK) return s;
+    if (note_count < 0 || (note_count > 0 && !notes) || note_count > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s", (long long)note_count, notes ? "a place" : "NULL");
+    for (i = 0; i < note_count; i++)
+        if (notes[i].key && strncmp(notes[i].key, "tensornet.", 10) == 0)
+            return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: keys that begin with tensornet. are its own",
+                            tni_quote(notes[i].key).s);
+    n = o->of.params->count;
+    memset(&c, 0, sizeof c);
+    c.optim = o;
+    c.tensor_room = 3 * n + 2;
+    c.note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
+    c.names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
+    for (i = 0; i < n; i++) c.names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
+    c.named = (tn_named *)tni_alloc(ctx, (size_t)c.tensor_room * sizeof *c.named, "checkpoint");
+    c.notes = (tn_note *)tni_alloc(ctx, (size_t)c.note_room * sizeof *c.notes, "checkpoint");
+    c.names.text = (char *)tni_alloc(ctx, c.names.room, "checkpoint");
+    s = TN_ERR_MEMORY;
+    if (c.named && c.notes && c.names.text) {
+        tni_checkpoint_list(&c);
+        for (i = 0; i < note_count; i++) tni_checkpoint_note(&c, notes[i].key, notes[i].value);
+        s = tn_safetensors_write(ctx, sink, c.named, c.tensors, c.notes, c.note_count);
+    }
+    tni_free(ctx, c.named, (size_t)c.tensor_room * sizeof *c.named);
+    tni_free(ctx, c.notes, (size_t)c.note_room * sizeof *c.notes);
+    tni_free(ctx, c.names.text, c.names.room);
+    return s;
+}
+
+/* What was read, before any of it is used. */
+typedef struct tni_restored {
+    const tn_safetensors *file;
+    tn_optim   *optim;
+    int64_t     n;                       /* parameters                                 */
+    tn_tensor **value, **m[2];           /* [n] each; m NULL where the file has none   */
+    double     *born;                    /* [n]                                        */
+    tn_tensor  *scalars, *clock;
+    uint64_t    steps, seed, calls;
+    tni_names     names;                     /* for the name of one moment                 */
+} tni_restored;
+
+static const tn_safetensors_entry *tni_restored_moment(tni_restored *r, int k, const char *name)
+{
+    r->names.used = 0;
+    return tn_safetensors_find(r->file, tni_names_write(&r->names, tni_moment_prefix[k], name));
+}
+
+static tn_status tni_restored_natural(tni_restored *r, const char *key, uint64_t most, uint64_t *out)
+{
+    const char *text = tn_safetensors_metadata(r->file, key), *s;
+    uint64_t    n = 0;
+    bool        good = text && *text;
+    for (s = good ? text : ""; *s && good; s++) {
+        uint64_t digit = (uint64_t)(unsigned char)*s - '0';
+        good = digit <= 9 && n <= (most - digit) / 10;
+        n = n * 10 + digit;
+    }
+    *out = n;
+    if (good) return TN_OK;
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT, "%s: note %s is %s, which is no number up to %llu",
+                    r->file->file.name.s, key, text ? tni_quote(text).s : "missing", (unsigned long long)most);
+}
+
+/* Is it a checkpoint of this format, of this kind of optimiser? Its notes. */
+static tn_status tni_restored_notes(tni_restored *r)
+{
+    const tn_safetensors *f = r->file;
+    const tn_optim_desc  *d = &r->optim->desc;
+    tn_ctx               *ctx = f->file.ctx;
+    const char *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
+    const char *kind = tn_safetensors_metadata(f, "tensornet.optim");
+    tni_optim_number      n[TNI_OPTIM_NUMBERS];
+    int                   k;
+    tn_status             s;
+    if (!format || !kind)
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: no checkpoint: it has no note tensornet.%s; weights are for tn_params_read",
+                        f->file.name.s, format ? "optim" : "checkpoint");
+    if (strcmp(format, TNI_CHECKPOINT_FORMAT) != 0)
+        return tni_fail(ctx, TN_ERR_FORMAT, "%s: a checkpoint of format %s, but this is format " TNI_CHECKPOINT_FORMAT,
+                        f->file.name.s, tni_quote(format).s);
+    if (strcmp(kind, tni_optim_names[d->kind]) != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: a checkpoint of the optimiser %s, but this one is %s", f->file.name.s,
+                        tni_quote(kind).s, tni_optim_names[d->kind]);
+    if ((s = tni_restored_natural(r, "tensornet.steps", INT64_MAX, &r->steps)) != TN_OK
+        || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
+        || (s = tni_restored_natural(r, "tensornet.calls", INT64_MAX, &r->calls)) != TN_OK) return s;
+    tni_optim_numbers(d, n);
+    for (k = 0; k < TNI_OPTIM_NUMBERS; k++) {
+        char        here[32];
+        const char *there = tn_safetensors_metadata(f, n[k].name);
+        here[tni_format_double(here, n[k].value, 17)] = 0;
+        if (!there || strcmp(here, there) != 0)
+            tni_log(ctx, TN_LOG_WARN, "%s: %s was %s, here it is %s", f->file.name.s, n[k].name + 10,
+                    there ? tni_quote(there).s : "not said", here);
+    }
+    return TN_OK;
+}
+
+static tn_status tni_restored_shape(tni_restored *r, const tn_safetensors_entry *e, const char *name, const tn_tensor *like)
+{
+    tn_ctx *ctx = r->file->file.ctx;
+    if (!e) return tni_fail(ctx, TN_ERR_FORMAT, "%s: tensor %s is missing", r->file->file.name.s, name);
+    if (e->rank != like->rank || memcmp(e->shape, like->shape, (size_t)e->rank * sizeof *e->shape) != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, but %s is wanted", r->file->file.name.s,
+                        tni_quote(e->name).s, TNI_SHAPE(e), TNI_SHAPE(like));
+    if (strcmp(e->dtype, tni_dtype_name(like->dtype)) != 0)
+        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s is %s, but this context has %s; tn_params_read converts weights",
+                        r->file->file.name.s, tni_quote(e->name).s, e->dtype, tni_dtype_name(like->dtype));
+    return TN_OK;
+}
+
+/* The moments of parameter i: as many as its rule wants, or none where it was never updated. */
+static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entries)
+{
+    const tn_param *p = r->optim->of.params->item[i];
+    tn_ctx         *ctx = r->file->file.ctx;
+    int             k, wanted = tni_optim_wants(r->optim, p), have = 0;
+    uint64_t        born = 0;
+    tn_status       s = TN_OK;
+    for (k = 0; k < 2 && s == TN_OK; k++) {
+        const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
+        if (!e) continue;
+        have++;
+        if (k < wanted) s = tni_restored_shape(r, e, e->name, p->value);
+    }
+    if (s != TN_OK) return s;
+    *entries += have;
+    if (have != 0 && have != wanted)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s has %d moments in the file, but its rule here, %s, has %d",
+                        r->file->file.name.s, tni_quote(p->name).s, have, tni_optim_names[tni_optim_rule(r->optim, p)],
+                        wanted);
+    r->names.used = 0;
+    tni_names_write(&r->names, "tensornet.born.", p->name);
+    if (have > 0 && tn_safetensors_metadata(r->file, r->names.text))
+        s = tni_restored_natural(r, r->names.text, (uint64_t)1 << 53, &born);
+    r->born[i] = (double)born;
+    return s;
+}
+
+static bool tni_restored_knows(const tni_restored *r, const char *name)
+{
+    const char     *of = name;
+    const tn_param *p;
+    int             k;
+    if (strcmp(name, "optim.scalars") == 0 || strcmp(name, "optim.clock") == 0) return true;
+    for (k = 0; k < 2; k++) if (strncmp(name, tni_moment_prefix[k], 8) == 0) of = name + 8;
+    p = tn_params_find(r->optim->of.params, of);
+    return p && strcmp(p->name, of) == 0;           /* a tied parameter has one name in a file: its first */
+}
+
+/* All that the header tells. */
+static tn_status tni_restored_check(tni_restored *r)
+{
+    const tn_safetensors *f = r->file;
+    const tn_params      *ps = r->optim->of.params;
+    tn_ctx               *ctx = f->file.ctx;
+    int64_t               i, entries = r->n + 2;
+    tn_status             s = tni_restored_notes(r);
+    for (i = 0; i < r->n && s == TN_OK; i++) {
+        const tn_param *p = ps->item[i];
+        s = tni_param_check(f, p);
+        if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, p->name), p->name, p->value);
+        if (s == TN_OK) s = tni_restored_moments(r, i, &entries);
+    }
+    if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, "optim.scalars"), "optim.scalars", r->optim->scalars);
+    if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, "optim.clock"), "optim.clock", ctx->clock);
+    for (i = 0; s == TN_OK && tn_safetensors_count(f) > entries && i < tn_safetensors_count(f); i++) {
+        const tn_safetensors_entry *e = tn_safetensors_at(f, i);
+        if (!tni_restored_knows(r, e->name))
+            s = tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s is no parameter here, and of none", f->file.name.s,
+                         tni_quote(e->name).s, TNI_SHAPE(e));
+    }
+    return s;
+}
+
+static bool tni_restored_finite(const void *host, tn_dtype dtype, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) if (!(fabs(tni_load(host, dtype, i)) < HUGE_VAL)) return false;
+    return true;
+}
+
+/* One tensor of the file, beside what it will replace. */
+static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *e, tn_tensor **out, size_t *widest)
+{
+    tn_status s = tni_entry_read(r->file, e, out);
+    if (s == TN_OK && (*out)->bytes > *widest) *widest = (*out)->bytes;
+    return s;
+}
+
+static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
+{
+    int64_t   i;
+    int       k;
+    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
+    for (i = 0; i < r->n && s == TN_OK; i++) {
+        const tn_param *p = r->optim->of.params->item[i];
+        s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i], widest);
+        for (k = 0; k < 2 && s == TN_OK; k++) {
+            const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
+            if (e) s = tni_restored_read(r, e, &r->m[k][i], widest);
+        }
+    }
+    return s == TN_OK ? tni_optim_grow(r->optim) : s;
+}
+
+/* Bytes go through `host`: no kernel asks for memory on the way. */
+static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tensor *from, const char *name, void *host)
+{
+    tn_ctx   *ctx = r->file->file.ctx;
+    tn_status s;
+    if (from->bytes == 0) return TN_OK;
+    s = ctx->backend->download(ctx->state, host, from->data, from->bytes);
+    if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
+        tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
+                tni_quote(name).s);
+    if (s == TN_OK) s = ctx->backend->upload(ctx->state, to->data, host, from->bytes);
+    return s == TN_OK ? s : tni_fail(ctx, s, "checkpoint: backend %s: a copy failed", ctx->backend->name);
+}
+
+static tn_status tni_restored_set(tni_restored *r, void *host)
+{
+    tn_optim *o = r->optim;
+    tn_ctx   *ctx = o->owned.ctx;
+    int64_t   i;
+    int       k;
+    tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
+    if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
+    for (i = 0; i < r->n && s == TN_OK; i++) {
+        const tn_param *p = o->of.params->item[i];
+        s = tni_restored_move(r, p->value, r->value[i], p->name, host);
+        tni_optim_forget(&o->state[i]);
+        for (k = 0; k < 2; k++) {
+            o->state[i].m[k] = r->m[k][i];
+            r->m[k][i] = NULL;
+        }
+        o->state[i].rule = tni_optim_rule(o, p);
+        o->state[i].born = r->born[i];
+    }
+    o->steps = (int64_t)r->steps;
+    ctx->desc.seed = r->seed;
+    ctx->calls = (int64_t)r->calls;
+    return s == TN_OK ? tn_params_zero_grad(o->of.params) : s;
+}
+
+static tn_status tni_restored_run(tni_restored *r)
+{
+    tn_ctx   *ctx = r->optim->owned.ctx;
+    size_t    widest = 0;
+    void     *host = NULL;
+    tn_status s = tni_restored_check(r);
+    if (s == TN_OK) s = tni_restored_read_all(r, &widest);
+    if (s == TN_OK && !(host = tni_alloc(ctx, widest, "checkpoint"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_restored_set(r, host);
+    tni_free(ctx, host, widest);
+    return s;
+}
+
+/* Lists for n parameters in one piece: values, m, v, born. */
+static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
+{
+    size_t  n = (size_t)o->of.params->count, i, longest = 0;
+    r->optim = o;
+    r->n = (int64_t)n;
+    *bytes = n * (sizeof(double) + 3 * sizeof(tn_tensor *));
+    *lists = tni_alloc(o->owned.ctx, *bytes, "checkpoint");
+    if (!*lists) return TN_ERR_MEMORY;
+    memset(*lists, 0, *bytes);
+    r->born = (double *)*lists;
+    r->value = (tn_tensor **)(void *)(r->born + n);
+    r->m[0] = r->value + n;
+    r->m[1] = r->value + 2 * n;
+    for (i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest) longest = strlen(o->of.params->item[i]->name);
+    r->names.room = longest + sizeof "tensornet.born.";
+    r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.room, "checkpoint");
+    return r->names.text ? TN_OK : TN_ERR_MEMORY;
+}
+
+tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
+{
+    tn_ctx         *ctx = o ? o->owned.ctx : NULL;
+    tn_safetensors *f = NULL;
+    tni_restored    r;
+    void           *lists = NULL;
+    size_t          bytes = 0;
+    int64_t         i;
+    tn_status       s = tni_checkpoint_usable(o);
+    if (s != TN_OK) return s;
+    memset(&r, 0, sizeof r);
+    s = tni_restored_of(&r, o, &lists, &bytes);
+    if (s == TN_OK) s = tni_safetensors_open(ctx, &source, &f);
+    r.file = f;
+    if (s == TN_OK) s = tni_restored_run(&r);
+    tn_safetensors_close(f);
+    tn_tensor_destroy(r.scalars);
+    tn_tensor_destroy(r.clock);
+    for (i = 0; lists && i < r.n; i++) {
+        tn_tensor_destroy(r.value[i]);
+        tn_tensor_destroy(r.m[0][i]);
+        tn_tensor_destroy(r.m[1][i]);
+    }
+    tni_free(ctx, lists, bytes);
+    tni_free(ctx, r.names.text, r.names.room);
     return s;
 }
 
@@ -17131,6 +18176,1624 @@ int64_t tn_mojibake(const char *text, size_t bytes)
 
 #undef TNI_LETTER_RUNS
 #undef TNI_JSON_MOST
+
+/* ======================================================================
+   >>models-impl
+   A desc is checked and completed in one place; counting, init and config.json all begin there.
+   ====================================================================== */
+
+/* ---- the desc ----------------------------------------------------------------- */
+
+static int64_t tni_score_sets(tn_attention_kind kind)
+{
+    return kind == TN_ATTENTION_SOFTMAX || kind == TN_ATTENTION_SQUARED ? 1 : 2;
+}
+
+static bool tni_is_differential(tn_attention_kind kind)
+{
+    return kind == TN_ATTENTION_DIFFERENTIAL || kind == TN_ATTENTION_DIFFERENTIAL_PLAIN;
+}
+
+static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
+{
+    return d->order > 0 ? d->order : tn_mlp_encoders(d->mlp);
+}
+
+/* An extent between 1 and 2^31 - 2, or an error that names it. */
+static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
+{
+    if (n >= 1 && n < INT32_MAX) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, but must be from 1 to 2^31 - 2", what, (long long)n);
+    return false;
+}
+
+/* A number that is 0 (the usual), or finite and positive. */
+static bool tni_positive_or_0(tn_ctx *ctx, const char *what, double v)
+{
+    if (v >= 0 && v <= 1e30) return true;
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %s is %g, but must be 0 or from there to 1e30", what, v);
+    return false;
+}
+
+static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t last)
+{
+    if (value >= 0 && value <= last) return true;
+    tni_fail(ctx, TN_ERR_ARG, "transformer: %lld is no %s", (long long)value, what);
+    return false;
+}
+
+static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
+{
+    if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
+    return is;
+}
+
+static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
+        && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
+        && tni_enum_known(ctx, "form of attention", (int64_t)d->form, TN_ATTEND_LINEAR)
+        && tni_enum_known(ctx, "row scale", (int64_t)d->row, TN_ROW_SUM)
+        && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
+        && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
+        && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_NORM_SANDWICH)
+        && tni_enum_known(ctx, "init rule", (int64_t)d->init, TN_INIT_HE);
+}
+
+static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    return tni_positive_or_0(ctx, "score_scale", d->score_scale) && tni_positive_or_0(ctx, "lambda_init", d->lambda_init)
+        && tni_positive_or_0(ctx, "rope_base", d->rope_base) && tni_positive_or_0(ctx, "norm_eps", d->norm_eps)
+        && (d->attn_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "attn_scale", d->attn_scale))
+        && (d->mlp_scale == TN_SCALE_DEPTH || tni_positive_or_0(ctx, "mlp_scale", d->mlp_scale))
+        && tni_positive_or_0(ctx, "softcap", d->softcap) && tni_positive_or_0(ctx, "init_std", d->init_std)
+        && tni_positive_or_0(ctx, "embed_std", d->embed_std);
+}
+
+/* The extents of heads and hidden layer that the desc leaves open. */
+static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
+{
+    const int64_t k = tni_transformer_encoders(d), each = tni_is_differential(d->attention) ? 2 : 1;
+    if ((d->d_qk == 0 && d->dim % (each * d->heads) != 0) || (d->d_v == 0 && d->dim % d->heads != 0)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: dim %lld is no multiple of %lld heads%s, so d_qk and d_v must be given",
+                 (long long)d->dim, (long long)d->heads, each == 2 ? " with two queries each" : "");
+        return false;
+    }
+    if (d->d_qk == 0) d->d_qk = d->dim / (each * d->heads);
+    if (d->d_v == 0) d->d_v = d->dim / d->heads;
+    if (d->hidden == 0)
+        d->hidden = d->no_projection ? d->dim : k == 1 ? 4 * d->dim : tni_max((8 * d->dim / (k + 1) + 4) / 8 * 8, 8);
+    if (d->row_length == 0) d->row_length = d->context;
+    if (!tni_extent_given(ctx, "d_qk", d->d_qk) || !tni_extent_given(ctx, "d_v", d->d_v)
+        || !tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
+    if (d->no_projection && d->hidden != d->dim) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are the same",
+                 (long long)d->hidden, (long long)d->dim);
+        return false;
+    }
+    return true;
+}
+
+static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    const bool sums = d->row == TN_ROW_SUM && d->attention != TN_ATTENTION_SQUARED;
+    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
+        && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
+                              "mlp_out_bias belongs to the projection, no_projection contradicts it")
+        && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
+                              "no_norm contradicts a place of norms and embed_norm")
+        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0")
+        && !tni_contradiction(ctx, sums, "a row scale by the row's sum belongs to squared attention");
+}
+
+tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
+{
+    tn_transformer_desc d;
+    double              depth;
+    if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
+    d = *desc;
+    if (!tni_extent_given(ctx, "vocab", d.vocab) || !tni_extent_given(ctx, "layers", d.layers)
+        || !tni_extent_given(ctx, "dim", d.dim) || !tni_extent_given(ctx, "heads", d.heads)
+        || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
+    if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
+        return TN_ERR_ARG;
+    if (d.order < 0 || d.order > 64 || d.window < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a window not "
+                        "negative", (long long)d.order, (long long)d.window);
+    if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
+    if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
+    depth = 1 / sqrt(2.0 * (double)d.layers);
+    if (d.attn_scale <= 0) d.attn_scale = d.attn_scale == 0 ? 1 : depth;
+    if (d.mlp_scale <= 0) d.mlp_scale = d.mlp_scale == 0 ? 1 : depth;
+    if (d.rope_base == 0) d.rope_base = 10000;
+    if (d.norm_eps == 0) d.norm_eps = 1e-5;
+    if (out) *out = d;
+    return TN_OK;
+}
+
+/* ---- what it costs ------------------------------------------------------------ */
+
+static int64_t tni_norm_numbers(const tn_transformer_desc *d)
+{
+    if (d->no_norm) return 0;
+    return d->dim * (!d->no_gain + (d->norm == TN_NORM_LAYER && !d->no_norm_bias));
+}
+
+/* Matrices, which are multiplied by, and all the rest of a block's parameters. */
+static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
+{
+    const int64_t k = tni_transformer_encoders(d), s = tni_score_sets(d->attention), qk = 2 * s * d->heads * d->d_qk;
+    const int64_t v = d->heads * d->d_v, norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
+    *rest = norms * tni_norm_numbers(d);
+    if (d->attn_bias) *rest += qk + v;
+    if (d->attn_out_bias) *rest += d->dim;
+    if (d->attention == TN_ATTENTION_DIFFERENTIAL) *rest += 4 * d->d_qk;
+    if (d->attention == TN_ATTENTION_DIFFERENTIAL_PLAIN) *rest += 1;
+    if (d->mlp_bias) *rest += k * d->hidden;
+    if (d->mlp_out_bias) *rest += d->dim;
+    if (d->x0_residual) *rest += 2;
+}
+
+/* Of one head, for one query. Linear: the state is read and added to, F d_v multiply-adds each. */
+static double tni_score_flops(const tn_transformer_desc *d, double keys)
+{
+    const double s = (double)tni_score_sets(d->attention), dk = (double)d->d_qk, dv = (double)d->d_v;
+    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
+    return keys * (2 * s * dk + 2 * dv);
+}
+
+/* The keys that a query of T sees, in the mean over the text. */
+static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
+{
+    const double t = (double)T, w = d->window > 0 && d->window < T ? (double)d->window : t;
+    const double back = w * t - w * (w - 1) / 2;                     /* sum over the positions of min(i + 1, w) */
+    if (T < 1) return 0;
+    return (d->not_causal ? 2 * back - t : back) / t;
+}
+
+tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
+{
+    tn_transformer_desc d;
+    tn_transformer_cost c;
+    int64_t             matrices, rest;
+    memset(&c, 0, sizeof c);
+    if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
+    tni_block_numbers(&d, &matrices, &rest);
+    c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
+    c.params = c.table + d.layers * (matrices + rest) + (d.value_residual ? 2 * (d.layers - 1) : 0)
+             + (d.tied ? 0 : d.vocab * d.dim) + (d.embed_norm + (d.place != TN_NORM_POST)) * tni_norm_numbers(&d);
+    c.weights = 2.0 * ((double)d.layers * (double)matrices + (double)d.vocab * (double)d.dim);
+    c.scores = (double)d.layers * (double)d.heads * tni_score_flops(&d, tni_mean_keys(&d, T));
+    c.forward = c.weights + c.scores;
+    c.training = 3 * c.forward;
+    return c;
+}
+
+int64_t tn_transformer_params(const tn_transformer_desc *desc)          { return tn_transformer_cost_of(desc, 0).params; }
+double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { return tn_transformer_cost_of(desc, T).forward; }
+
+/* ---- init ----------------------------------------------------------------------- */
+
+/* How a matrix starts; `out`: it writes to the residual stream. */
+static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = d->init;
+    init.std = d->init_std;
+    if (d->init == TN_INIT_DEFAULT) {
+        init.rule = TN_INIT_NORMAL;
+        if (d->init_std == 0) init.std = 0.02;
+        if (out) init.std /= sqrt(2.0 * (double)d->layers);
+    }
+    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
+    return init;
+}
+
+static tn_init tni_transformer_table(const tn_transformer_desc *d)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : 1;
+    return init;
+}
+
+/* "NAME.part" where there is a NAME, in room for the longest name that a layer may have. */
+typedef struct tni_part { char s[256]; } tni_part;
+
+static tni_part tni_part_of(const char *name, const char *part)
+{
+    tni_part p;
+    tni_print(p.s, sizeof p.s, "%s%s%s", name, name[0] ? "." : "", part);
+    return p;
+}
+
+static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn_norm *norm, const tn_transformer_desc *d)
+{
+    tn_norm_desc n;
+    if (d->no_norm) return true;
+    memset(&n, 0, sizeof n);
+    n.dim = d->dim;
+    n.kind = d->norm;
+    n.no_gain = d->no_gain;
+    n.no_bias = d->no_norm_bias;
+    n.eps = d->norm_eps;
+    return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
+}
+
+static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d, int64_t depth)
+{
+    tn_attention_desc a;
+    memset(&a, 0, sizeof a);
+    a.dim = d->dim;
+    a.heads = d->heads;
+    a.d_qk = d->d_qk;
+    a.d_v = d->d_v;
+    a.kind = d->attention;
+    a.form = d->form;
+    a.not_causal = d->not_causal;
+    a.window = d->window;
+    a.no_rope = d->positions != TN_POSITIONS_ROPE;
+    a.rope_base = d->rope_base;
+    a.qk_norm = d->qk_norm;
+    a.row = d->row;
+    a.length = d->row_length;
+    a.scale = d->score_scale;
+    a.head_norm = d->head_norm;
+    a.lambda_init = d->lambda_init;
+    a.depth = depth;
+    a.bias = d->attn_bias;
+    a.out_bias = d->attn_out_bias;
+    a.mix_values = d->value_residual && depth > 0;
+    a.init = tni_transformer_rule(d, false);
+    a.init_out = tni_transformer_rule(d, true);
+    return tn_attention_init(ps, name, attn, &a) == TN_OK;
+}
+
+static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
+{
+    tn_mlp_desc m;
+    memset(&m, 0, sizeof m);
+    m.in = d->dim;
+    m.hidden = d->hidden;
+    m.kind = d->mlp;
+    m.bias = d->mlp_bias;
+    m.out_bias = d->mlp_out_bias;
+    m.no_projection = d->no_projection;
+    m.init = tni_transformer_rule(d, false);
+    m.init_out = tni_transformer_rule(d, true);
+    return tn_mlp_init(ps, name, mlp, &m) == TN_OK;
+}
+
+static bool tni_model_product(tn_params *ps, const char *name, tn_product *product, const tn_transformer_desc *d)
+{
+    tn_product_desc p;
+    memset(&p, 0, sizeof p);
+    p.in = d->dim;
+    p.hidden = d->hidden;
+    p.order = d->order;
+    p.bias = d->mlp_bias;
+    p.out_bias = d->mlp_out_bias;
+    p.no_projection = d->no_projection;
+    p.init = tni_transformer_rule(d, false);
+    p.init_out = tni_transformer_rule(d, true);
+    return tn_product_init(ps, name, product, &p) == TN_OK;
+}
+
+/* [2] = (1, 0): at first the block reads x alone. */
+static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambdas)
+{
+    static const double start[2] = {1, 0};
+    tn_init             zero;
+    memset(&zero, 0, sizeof zero);
+    *lambdas = tni_layer_vector(ps, name, "lambdas", 2, zero);
+    return *lambdas && tn_write(*lambdas, TN_F64, start, 2) == TN_OK;
+}
+
+static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d, int64_t l)
+{
+    tni_part part, block;
+    bool     whole;
+    tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
+    block = tni_part_of(name, part.s);
+    whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
+         && tni_model_attention(ps, tni_part_of(block.s, "attn").s, &b->attn, d, l)
+         && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
+    part = tni_part_of(block.s, "mlp");
+    whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));
+    if (whole && d->place == TN_NORM_SANDWICH)
+        whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
+             && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
+    return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
+}
+
+/* Embedding, positions and the norm behind them. */
+static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
+{
+    tn_embedding_desc e;
+    const tn_init     table = tni_transformer_table(d);
+    memset(&e, 0, sizeof e);
+    e.count = d->vocab;
+    e.dim = d->dim;
+    e.init = table;
+    if (tn_embedding_init(ps, tni_part_of(name, "embed").s, &m->embed, &e) != TN_OK) return false;
+    if (d->positions == TN_POSITIONS_LEARNED) {
+        m->position = tni_layer_matrix(ps, tni_part_of(name, "position").s, "w", d->context, d->dim, table);
+        if (!m->position) return false;
+    }
+    return !d->embed_norm || tni_model_norm(ps, name, "embed_norm", &m->embed_norm, d);
+}
+
+/* The last norm and the unembedding. */
+static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
+{
+    tn_linear_desc h;
+    memset(&h, 0, sizeof h);
+    h.in = d->dim;
+    h.out = d->vocab;
+    h.no_bias = true;
+    h.init = tni_transformer_rule(d, false);
+    if (d->zero_head) h.init.rule = TN_INIT_ZERO;
+    if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
+    if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
+    return tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) == TN_OK;
+}
+
+tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *model, const tn_transformer_desc *desc)
+{
+    int64_t             l, before = tn_params_count(ps);
+    tn_ctx             *ctx = tn_params_ctx(ps);
+    const tni_alias    *tied = ps ? ps->aliases : NULL;
+    tn_transformer_desc d;
+    size_t              bytes;
+    tn_status           s;
+    bool                whole;
+    if (!model || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: model or desc is NULL");
+    memset(&d, 0, sizeof d);
+    if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
+    memset(model, 0, sizeof *model);
+    model->desc = d;
+    if (!name) name = "";
+    if (strlen(name) > 160) return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long", tni_quote(name).s);
+    if (!tni_mul_size((size_t)d.layers, sizeof *model->blocks, &bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers", (long long)d.layers);
+    model->blocks = (tn_transformer_block *)tni_layers_add(ps, bytes);
+    if (!model->blocks) return TN_ERR_MEMORY;
+    whole = tni_model_begin(ps, name, model, &d);
+    for (l = 0; l < d.layers && whole; l++) whole = tni_model_block(ps, name, &model->blocks[l], &d, l);
+    whole = whole && tni_model_end(ps, name, model, &d);
+    if (!whole) {
+        tni_aliases_drop(ps, tied);
+        tni_layers_drop(ps);
+    }
+    return tni_layer_done(ps, before, whole, model, sizeof *model);
+}
+
+/* ---- forward -------------------------------------------------------------------- */
+
+static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
+{
+    if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "transformer: the model is %s", m ? "not made" : "NULL");
+    if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, "transformer", what)) return false;
+    if (ids->rank == 2) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %s, but must be [texts,tokens]", what, TNI_SHAPE(ids));
+    return false;
+}
+
+static tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x)
+{
+    return m->desc.no_norm ? x : tn_norm_forward(ctx, norm, x);
+}
+
+/* l0 x + l1 x0 */
+static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
+{
+    return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
+}
+
+/* What a branch has computed joins the residual stream. */
+static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, tn_tensor *y, double scale,
+                                 const tn_norm *norm, const tn_norm *out)
+{
+    if (m->desc.place == TN_NORM_SANDWICH) y = tn_norm_forward(ctx, out, y);
+    if (scale != 1) y = tn_scale(ctx, y, scale);
+    x = tn_add(ctx, x, y);
+    return m->desc.place == TN_NORM_POST ? tn_norm_forward(ctx, norm, x) : x;
+}
+
+/* One block. With a cache: of the next tokens only. */
+static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+                                          tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
+{
+    const bool before = m->desc.place != TN_NORM_POST;
+    tn_tensor *y;
+    if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
+    y = before ? tni_model_normed(ctx, m, &b->norm1, x) : x;
+    y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
+    x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
+    y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
+    y = m->desc.order > 0 ? tn_product_forward(ctx, &b->product, y) : tn_mlp_forward(ctx, &b->mlp, y);
+    return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
+}
+
+struct tn_transformer_cache {
+    tni_owned            owned;         /* first: the context destroys it by this */
+    int64_t              layers, batch, length, past;
+    bool                 broken;        /* a call failed, some layers may have seen its tokens */
+    tn_attention_cache **attn;          /* [layers] */
+};
+
+/* ids [B,T], which stand behind `past` others -> [B,T,dim] */
+static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past, tn_transformer_cache *cache)
+{
+    tn_tensor *x, *x0, *values = NULL;
+    int64_t    l, end = past + ids->shape[1];
+    if (m->position && end > m->desc.context) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: %lld tokens, but there are learned positions for %lld", (long long)end,
+                 (long long)m->desc.context);
+        return NULL;
+    }
+    x = tn_embedding_forward(ctx, &m->embed, ids);
+    if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
+    x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
+    for (l = 0; l < m->desc.layers && x; l++)
+        x = tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
+                                    cache ? cache->attn[l] : NULL);
+    return m->desc.place == TN_NORM_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
+}
+
+tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    return tni_model_given(ctx, m, ids, "ids") ? tni_model_run(ctx, m, ids, 0, NULL) : NULL;
+}
+
+/* The cap's 1/c goes to what the unembedding reads, which is smaller than the logits. */
+tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, m, "transformer")) return NULL;
+    if (m->desc.softcap == 0) return tn_linear_forward(ctx, &m->head, x);
+    x = tn_linear_forward(ctx, &m->head, tn_scale(ctx, x, 1 / m->desc.softcap));
+    return tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), m->desc.softcap);
+}
+
+tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
+{
+    tn_tensor *x = tn_transformer_hidden(ctx, m, ids);
+    return x ? tn_transformer_head(ctx, m, x) : NULL;
+}
+
+tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
+{
+    if (!tni_model_given(ctx, m, ids, "ids") || !tni_model_given(ctx, m, targets, "targets")) return NULL;
+    if (!tni_same_shape(ids, targets)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s but targets %s", TNI_SHAPE(ids), TNI_SHAPE(targets));
+        return NULL;
+    }
+    return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
+}
+
+/* ---- decoding --------------------------------------------------------------------- */
+
+static void tni_transformer_cache_destroy(tni_owned *owned)
+{
+    tn_transformer_cache *c = (tn_transformer_cache *)(void *)owned;
+    tn_ctx               *ctx = owned->ctx;
+    int64_t               l;
+    tni_disown(owned);
+    for (l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
+    tni_free(ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
+    tni_free(ctx, c, sizeof *c);
+}
+
+static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+{
+    if (!ctx) return false;
+    if (!m || !m->blocks) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not made" : "NULL");
+        return false;
+    }
+    if (m->desc.not_causal) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: attention that is not causal cannot be decoded");
+        return false;
+    }
+    if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer cache: %lld texts of %lld tokens; %s %lld", (long long)batch, (long long)length,
+             m->position ? "each must be at least 1, and there are learned positions for" : "each must be at least",
+             m->position ? (long long)m->desc.context : 1LL);
+    return false;
+}
+
+tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
+{
+    tn_transformer_cache *c;
+    int64_t               l;
+    bool                  whole;
+    if (!tni_cache_check(ctx, m, batch, length)) return NULL;
+    c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
+    if (!c) return NULL;
+    memset(c, 0, sizeof *c);
+    c->attn = (tn_attention_cache **)tni_alloc(ctx, (size_t)m->desc.layers * sizeof *c->attn, "transformer cache");
+    whole = c->attn != NULL;
+    if (whole) c->layers = m->desc.layers;
+    for (l = 0; l < c->layers; l++) {
+        c->attn[l] = whole ? tn_attention_cache_create(ctx, &m->blocks[l].attn, batch, length) : NULL;
+        whole = c->attn[l] != NULL;
+    }
+    c->batch = batch;
+    c->length = length;
+    tni_own(ctx, &c->owned, tni_transformer_cache_destroy);     /* after its parts: the context ends it before them */
+    if (whole) return c;
+    tni_transformer_cache_destroy(&c->owned);
+    return NULL;
+}
+
+void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transformer_cache_destroy(&c->owned); }
+
+void tn_transformer_cache_reset(tn_transformer_cache *c)
+{
+    int64_t l;
+    if (!c) return;
+    for (l = 0; l < c->layers; l++) tn_attention_cache_reset(c->attn[l]);
+    c->past = 0;
+    c->broken = false;
+}
+
+int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c->past : 0; }
+
+size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
+{
+    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    int64_t l;
+    for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
+    return bytes;
+}
+
+static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const tn_transformer_cache *c)
+{
+    if (!tni_model_given(ctx, m, ids, "ids")) return false;
+    if (!c || c->owned.ctx != ctx || c->layers != m->desc.layers) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: the cache is %s", !c ? "NULL" : c->owned.ctx != ctx ? "of another context"
+                 : "of another model");
+        return false;
+    }
+    if (c->broken) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: a call with this cache has failed, it must be reset");
+        return false;
+    }
+    if (ctx->recording) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer: decoding while recording");
+        return false;
+    }
+    if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, but the cache is of %lld texts and has %lld of %lld tokens",
+             TNI_SHAPE(ids), (long long)c->batch, (long long)c->past, (long long)c->length);
+    return false;
+}
+
+tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_transformer_cache *c)
+{
+    tn_tensor *x;
+    if (!tni_decode_check(ctx, m, ids, c)) return NULL;
+    x = tni_model_run(ctx, m, ids, c->past, c);
+    x = x ? tn_transformer_head(ctx, m, x) : NULL;
+    c->broken = !x;
+    if (x) c->past += ids->shape[1];
+    return x;
+}
+
+/* ---- sampling ----------------------------------------------------------------------
+   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with just this
+   key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key: amounts
+   (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
+
+typedef struct tni_cut { uint32_t key; int64_t last; } tni_cut;
+
+typedef struct tni_draw {
+    const float *logits;
+    int64_t      n;
+    double       largest, temperature;
+    tni_cut      cut;
+} tni_draw;
+
+static uint32_t tni_sample_key(float logit)
+{
+    uint32_t bits;
+    logit += 0.0f;                                          /* -0 and 0 are equal, and so must be their keys */
+    memcpy(&bits, &logit, sizeof bits);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/* The mass of logit i, 0 below the cut. */
+static double tni_sample_mass(const tni_draw *d, int64_t i)
+{
+    uint32_t key = tni_sample_key(d->logits[i]);
+    if (key < d->cut.key || (key == d->cut.key && i > d->cut.last)) return 0;
+    return exp(((double)d->logits[i] - d->largest) / d->temperature);
+}
+
+static double tni_sample_amount(const tni_draw *d, int64_t i, bool mass)
+{
+    double m = tni_sample_mass(d, i);
+    return mass ? m : m > 0;
+}
+
+/* Of the buckets from the top: the one in which the goal is reached, or the last that holds anything. */
+static uint32_t tni_sample_bucket(const double *amount, uint32_t buckets, double goal, double *sum)
+{
+    uint32_t b, last = buckets;
+    for (b = buckets; b-- > 0;) {
+        if (amount[b] == 0) continue;
+        if (last < buckets) *sum += amount[last];
+        last = b;
+        if (*sum + amount[b] >= goal) break;
+    }
+    return last < buckets ? last : 0;
+}
+
+/* The fewest of the kept logits, largest first, that reach the goal. */
+static tni_cut tni_sample_cut(const tni_draw *d, bool mass, double goal)
+{
+    static const unsigned shift[] = {21, 10, 0};
+    double   amount[2048], sum = 0;
+    tni_cut  cut;
+    uint32_t known = 0, buckets;
+    int64_t  i;
+    int      pass;
+    for (pass = 0; pass < 3; pass++) {
+        unsigned above = pass == 0 ? 32 : shift[pass - 1];
+        buckets = 1u << (above - shift[pass]);
+        memset(amount, 0, sizeof amount);
+        for (i = 0; i < d->n; i++) {
+            uint32_t key = tni_sample_key(d->logits[i]);
+            if (pass > 0 && key >> above != known >> above) continue;
+            amount[key >> shift[pass] & (buckets - 1)] += tni_sample_amount(d, i, mass);
+        }
+        known |= tni_sample_bucket(amount, buckets, goal, &sum) << shift[pass];
+    }
+    cut.key = known;
+    cut.last = d->n;
+    for (i = 0; i < d->n && cut.last == d->n; i++) {
+        if (tni_sample_key(d->logits[i]) != known) continue;
+        sum += tni_sample_amount(d, i, mass);
+        if (sum >= goal) cut.last = i;
+    }
+    return cut;
+}
+
+static double tni_sample_sum(const tni_draw *d)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < d->n; i++) sum += tni_sample_mass(d, i);
+    return sum;
+}
+
+/* The first of the largest; -1 where a logit is NaN or +inf, or there is none above -inf. */
+static int64_t tni_sample_best(const float *logits, int64_t n)
+{
+    int64_t i, best = 0;
+    for (i = 0; i < n; i++) {
+        if (!((double)logits[i] < HUGE_VAL)) return -1;
+        if (logits[i] > logits[best]) best = i;
+    }
+    return n > 0 && (double)logits[best] > -HUGE_VAL ? best : -1;
+}
+
+int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u)
+{
+    tni_draw d;
+    int64_t  i, best = logits ? tni_sample_best(logits, n) : -1, chosen;
+    double   goal, sum;
+    if (best < 0 || !(temperature >= 0 && temperature < HUGE_VAL) || top_k < 0 || !(top_p >= 0 && top_p <= 1)
+        || !(u >= 0 && u < 1)) return -1;
+    if (temperature == 0 || top_k == 1) return best;
+    memset(&d, 0, sizeof d);
+    d.logits = logits;
+    d.n = n;
+    d.largest = (double)logits[best];
+    d.temperature = temperature;
+    d.cut.last = n;
+    if (top_k > 0 && top_k < n) d.cut = tni_sample_cut(&d, false, (double)top_k);
+    if (top_p > 0 && top_p < 1) d.cut = tni_sample_cut(&d, true, top_p * tni_sample_sum(&d));
+    goal = u * tni_sample_sum(&d);
+    for (i = 0, sum = 0, chosen = best; i < n && sum <= goal; i++) {
+        double mass = tni_sample_mass(&d, i);
+        sum += mass;
+        if (mass > 0) chosen = i;
+    }
+    return chosen;
+}
+
+/* ---- config.json --------------------------------------------------------------------
+   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others mean.
+   A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+
+typedef struct tni_spelling { const char *word; int value; } tni_spelling;          /* ends with {NULL, 0} */
+
+typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
+typedef struct tni_key {
+    const char     *name;
+    tni_key_kind    kind;
+    bool            required;
+    size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
+    double          low, high;          /* what it may be */
+    const tni_spelling *words;
+} tni_key;
+
+#define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
+#define TNI_INT(name, required, field, low)  {name, TNI_KEY_INT, required, TNI_FIELD(field), low, 2147483646.0, NULL}
+#define TNI_NUMBER(name, field, low)         {name, TNI_KEY_REAL, false, TNI_FIELD(field), low, 1e30, NULL}
+#define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL}
+#define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
+#define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
+
+static const tni_spelling tni_mlp_words[] = {
+    {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
+    {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
+    {"swiglu", TN_MLP_SWIGLU}, {"gelu-tanh", TN_MLP_GELU_TANH}, {NULL, 0}
+};
+static const tni_spelling tni_attn_words[] = {
+    {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
+    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential-plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
+};
+static const tni_spelling tni_form_words[] = {
+    {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
+};
+static const tni_spelling tni_row_words[] = {
+    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN}, {"sum", TN_ROW_SUM},
+    {NULL, 0}
+};
+static const tni_spelling tni_position_words[] = {
+    {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
+};
+static const tni_spelling tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_spelling tni_place_words[] = {
+    {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
+};
+static const tni_spelling tni_init_words[] = {
+    {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
+    {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
+};
+
+static const tni_key tni_config_keys[] = {
+    TNI_INT("n_vocab", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1), TNI_INT("d_hidden", false, hidden, 1),
+    TNI_CHOICE("mlp", mlp, tni_mlp_words), TNI_INT("mlp_order", false, order, 0), TNI_FLAG("mlp_bias", mlp_bias),
+    TNI_FLAG("mlp_out_bias", mlp_out_bias), TNI_FLAG("no_projection", no_projection),
+    TNI_CHOICE("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
+    TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INT("window", false, window, 0),
+    TNI_FLAG("not_causal", not_causal), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
+    TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
+    TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
+    TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
+    TNI_NUMBER("rope_base", rope_base, 0), TNI_CHOICE("norm", norm, tni_norm_words),
+    TNI_CHOICE("norm_place", place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_gain),
+    TNI_FLAG("no_norm_bias", no_norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
+    TNI_NUMBER("attn_scale", attn_scale, -1), TNI_NUMBER("mlp_scale", mlp_scale, -1), TNI_FLAG("x0_residual", x0_residual),
+    TNI_FLAG("value_residual", value_residual), TNI_FLAG("tied", tied), TNI_NUMBER("softcap", softcap, 0),
+    TNI_CHOICE("init", init, tni_init_words), TNI_NUMBER("init_std", init_std, 0), TNI_NUMBER("embed_std", embed_std, 0),
+    TNI_FLAG("zero_out", zero_out), TNI_FLAG("zero_head", zero_head)
+};
+
+/* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
+static const tni_spelling tni_gpt2_acts[] = {
+    {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
+    {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
+    {NULL, 0}
+};
+static const tni_spelling tni_llama_acts[] = {
+    {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
+    {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
+};
+static const tni_key tni_gpt2_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
+    TNI_INT("n_positions", true, context, 1), TNI_INT("n_embd", true, dim, 1), TNI_INT("n_inner", false, hidden, 1),
+    TNI_CHOICE("activation_function", mlp, tni_gpt2_acts), TNI_NUMBER("layer_norm_epsilon", norm_eps, 0),
+    TNI_FLAG("tie_word_embeddings", tied), TNI_MUST("scale_attn_weights", true),
+    TNI_MUST("scale_attn_by_inverse_layer_idx", false), TNI_MUST("add_cross_attention", false)
+};
+static const tni_key tni_llama_keys[] = {
+    TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
+    TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1),
+    TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
+    TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_FLAG("tie_word_embeddings", tied), TNI_FLAG("attention_bias", attn_bias),
+    TNI_FLAG("mlp_bias", mlp_bias)
+};
+#define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
+
+typedef enum tni_config_kind { TNI_CONFIG_STRING, TNI_CONFIG_NUMBER, TNI_CONFIG_TRUE, TNI_CONFIG_FALSE, TNI_CONFIG_NULL, TNI_CONFIG_NESTED }
+    tni_config_kind;
+typedef struct tni_pair {
+    const char   *key;                  /* first: sorted and searched by it */
+    tni_config_kind kind;
+    const char   *string;
+    double        number;
+    uint64_t      at;                   /* of the value, in the file */
+} tni_pair;
+
+typedef struct tni_config {
+    tni_reader file;
+    char      *text;
+    size_t     bytes;
+    tni_list   pairs;
+} tni_config;
+
+#define TNI_CONFIG_MOST 1048576u
+
+/* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
+static bool tni_config_skip(tni_scan *s)
+{
+    int64_t     depth = 0;
+    const char *string;
+    do {
+        char c;
+        tni_scan_space(s);
+        if (s->at == s->bytes) return tni_scan_fail(s, "a list or an object without an end");
+        c = s->text[s->at];
+        if (c == '"') {
+            if (!tni_scan_string(s, &string)) return false;
+            continue;
+        }
+        if (c == '[' || c == '{') depth++;
+        if (c == ']' || c == '}') depth--;
+        s->at++;
+    } while (depth > 0);
+    return true;
+}
+
+static bool tni_config_number(tni_scan *s, double *out)
+{
+    char   c = s->at < s->bytes ? s->text[s->at] : 0;
+    size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
+    if (used == 0 || !(fabs(*out) < HUGE_VAL)) return tni_scan_fail(s, "no value");
+    s->at += used;
+    return true;
+}
+
+static bool tni_config_value(tni_scan *s, tni_pair *p)
+{
+    tni_scan_space(s);
+    p->at = s->start + s->at;
+    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    p->kind = TNI_CONFIG_STRING;
+    if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
+    p->kind = TNI_CONFIG_NESTED;
+    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_config_skip(s);
+    p->kind = TNI_CONFIG_TRUE;
+    if (tni_scan_word(s, "true")) return true;
+    p->kind = TNI_CONFIG_FALSE;
+    if (tni_scan_word(s, "false")) return true;
+    p->kind = TNI_CONFIG_NULL;
+    if (tni_scan_word(s, "null")) return true;
+    p->kind = TNI_CONFIG_NUMBER;
+    return tni_config_number(s, &p->number);
+}
+
+static bool tni_config_pair(tni_scan *s, tni_config *c)
+{
+    tni_pair *p = (tni_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
+    if (!p) { s->status = TN_ERR_MEMORY; return false; }
+    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_config_value(s, p);
+}
+
+static bool tni_config_parse(tni_scan *s, tni_config *c)
+{
+    if (!tni_scan_expect(s, '{')) return false;
+    if (!tni_scan_take(s, '}')) {
+        do if (!tni_config_pair(s, c)) return false; while (tni_scan_take(s, ','));
+        if (!tni_scan_expect(s, '}')) return false;
+    }
+    tni_scan_space(s);
+    return s->at == s->bytes || tni_scan_fail(s, "text after the last '}'");
+}
+
+static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *source)
+{
+    tni_scan  scan;
+    tn_status s;
+    memset(c, 0, sizeof *c);
+    c->pairs.each = sizeof(tni_pair);
+    if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
+    if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
+    c->bytes = (size_t)c->file.bytes;
+    if (!(c->text = (char *)tni_alloc(ctx, c->bytes, "config"))) return TN_ERR_MEMORY;
+    if ((s = tni_reader_get(&c->file, 0, c->text, c->bytes)) != TN_OK) return s;
+    memset(&scan, 0, sizeof scan);
+    scan.file = &c->file;
+    scan.text = c->text;
+    scan.bytes = c->bytes;
+    return tni_config_parse(&scan, c) ? TN_OK : scan.status;
+}
+
+static void tni_config_close(tni_config *c)
+{
+    tni_reader_close(&c->file);
+    tni_free(c->file.ctx, c->text, c->bytes);
+    tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
+}
+
+static const tni_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_pair *)tni_list_at(&c->pairs, i); }
+
+static const tni_pair *tni_config_find(const tni_config *c, const char *key)
+{
+    size_t i;
+    for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
+    return NULL;
+}
+
+static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
+{
+    size_t i;
+    for (i = 0; i < n; i++) if (strcmp(keys[i].name, name) == 0) return &keys[i];
+    return NULL;
+}
+
+/* An enum may have any size. */
+static int tni_word_get(const void *at, size_t bytes)
+{
+    uint64_t v = 0;
+    if (bytes == 1) { uint8_t b; memcpy(&b, at, 1); v = b; }
+    else if (bytes == 2) { uint16_t b; memcpy(&b, at, 2); v = b; }
+    else { uint32_t b; memcpy(&b, at, 4); v = b; }
+    return (int)v;
+}
+
+static void tni_word_set(void *at, size_t bytes, int value)
+{
+    const uint8_t  one = (uint8_t)value;
+    const uint16_t two = (uint16_t)value;
+    const uint32_t four = (uint32_t)value;
+    memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
+}
+
+static tn_status tni_pair_fail(const tni_config *c, const tni_pair *p, const tni_key *k, const char *must)
+{
+    char got[40];
+    switch (p->kind) {
+    case TNI_CONFIG_NUMBER: tni_format_double(got, p->number, 15); break;
+    case TNI_CONFIG_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
+    default: tni_print(got, sizeof got, "%s", p->kind == TNI_CONFIG_TRUE ? "true" : p->kind == TNI_CONFIG_FALSE ? "false"
+                       : p->kind == TNI_CONFIG_NULL ? "null" : "a list or an object");
+    }
+    return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
+}
+
+static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+{
+    char       must[80];
+    const bool integer = k->kind == TNI_KEY_INT;
+    int64_t    n;
+    if (p->kind == TNI_CONFIG_NUMBER && p->number >= k->low && p->number <= k->high && (!integer || p->number == floor(p->number))) {
+        n = integer ? (int64_t)p->number : 0;
+        if (integer) memcpy(at, &n, sizeof n);
+        else memcpy(at, &p->number, sizeof p->number);
+        return TN_OK;
+    }
+    tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
+              integer ? "2147483646" : "1e30");
+    return tni_pair_fail(c, p, k, must);
+}
+
+static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+{
+    const tni_spelling *w;
+    char            must[160];
+    size_t          used = 0;
+    for (w = k->words; w->word; w++) {
+        if (p->kind == TNI_CONFIG_STRING && strcmp(p->string, w->word) == 0) {
+            tni_word_set(at, k->bytes, w->value);
+            return TN_OK;
+        }
+        used += tni_print(must + used, sizeof must - used, "%s%s", w == k->words ? "" : w[1].word ? ", " : " or ", w->word);
+    }
+    return tni_pair_fail(c, p, k, must);
+}
+
+static tn_status tni_pair_take(const tni_config *c, const tni_pair *p, const tni_key *k, tn_transformer_desc *d)
+{
+    char      *at = (char *)d + k->offset;
+    const bool yes = p->kind == TNI_CONFIG_TRUE;
+    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
+    if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
+    if (!yes && p->kind != TNI_CONFIG_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
+        return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+    if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    return TN_OK;
+}
+
+/* All pairs into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_t n, bool own, tn_transformer_desc *d)
+{
+    tn_status s = TN_OK;
+    size_t    i;
+    for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
+        const tni_pair *p = tni_config_at(c, i);
+        const tni_key  *k = tni_key_find(keys, n, p->key);
+        if (tni_config_find(c, p->key) != p)
+            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
+        if (own && !k && strcmp(p->key, "model_type") != 0)
+            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
+        if (k && (own || p->kind != TNI_CONFIG_NULL)) s = tni_pair_take(c, p, k, d);
+    }
+    for (i = 0; i < n && s == TN_OK; i++)
+        if (keys[i].required && !tni_config_find(c, keys[i].name))
+            s = tni_reader_fail(&c->file, TN_ERR_FORMAT, c->bytes, "%s is missing", keys[i].name);
+    return s;
+}
+
+static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
+{
+    d->mlp = TN_MLP_GELU_TANH;
+    d->norm = TN_NORM_LAYER;
+    d->positions = TN_POSITIONS_LEARNED;
+    d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
+    return tni_config_take(c, TNI_KEYS(tni_gpt2_keys), false, d);
+}
+
+static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
+{
+    const tni_pair *scaling = tni_config_find(c, "rope_scaling");
+    tn_status       s;
+    d->mlp = TN_MLP_SWIGLU;
+    d->norm_eps = 1e-6;
+    s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
+    if (s == TN_OK && scaling && scaling->kind != TNI_CONFIG_NULL)
+        s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+    d->d_v = d->d_qk;                                       /* head_dim is both */
+    d->attn_out_bias = d->attn_bias;
+    d->mlp_out_bias = d->mlp_bias;
+    return s;
+}
+
+static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
+{
+    const tni_pair *type = tni_config_find(c, "model_type");
+    const char     *name = type && type->kind == TNI_CONFIG_STRING ? type->string : "";
+    memset(d, 0, sizeof *d);
+    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
+    return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
+                           type->kind == TNI_CONFIG_STRING ? tni_quote(name).s : "no string");
+}
+
+tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
+{
+    tni_config          c;
+    tn_transformer_desc d;
+    tn_status           s;
+    if (!ctx) return TN_ERR_ARG;
+    if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
+    s = tni_config_open(&c, ctx, &source);
+    if (s == TN_OK) s = tni_config_any(&c, &d);
+    tni_config_close(&c);
+    return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
+}
+
+/* With the fewest digits that give the same double again. */
+static void tni_text_shortest(tni_text *t, double v)
+{
+    char   number[32];
+    double again = 0;
+    int    digits, n = 0;
+    for (digits = 1; digits <= 17; digits++) {
+        n = tni_format_double(number, v, digits);
+        if (tni_parse_double(number, (size_t)n, &again) == (size_t)n && again == v) break;
+    }
+    tni_text_add(t, number, (size_t)n);
+}
+
+static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
+{
+    const char     *at = (const char *)d + k->offset;
+    const tni_spelling *w;
+    int64_t         n;
+    double          v;
+    bool            yes;
+    tni_text_json(t, k->name);
+    tni_text_string(t, ": ");
+    switch (k->kind) {
+    case TNI_KEY_INT:  memcpy(&n, at, sizeof n); tni_text_signed(t, n); break;
+    case TNI_KEY_REAL: memcpy(&v, at, sizeof v); tni_text_shortest(t, v); break;
+    case TNI_KEY_WORD:
+        for (w = k->words; w->word && w->value != tni_word_get(at, k->bytes); w++) {}
+        tni_text_json(t, w->word);
+        break;
+    default: memcpy(&yes, at, sizeof yes); tni_text_string(t, yes ? "true" : "false");
+    }
+}
+
+static bool tni_config_same(const tn_transformer_desc *a, const tn_transformer_desc *b)
+{
+    size_t i;
+    for (i = 0; i < sizeof tni_config_keys / sizeof *tni_config_keys; i++) {
+        const tni_key *k = &tni_config_keys[i];
+        if (memcmp((const char *)a + k->offset, (const char *)b + k->offset, k->bytes) != 0) return false;
+    }
+    return true;
+}
+
+tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink)
+{
+    tn_transformer_desc d;
+    tni_writer          w;
+    tni_text            t;
+    char                line[128];
+    size_t              i, n = sizeof tni_config_keys / sizeof *tni_config_keys;
+    tn_status           s;
+    if (!ctx) return TN_ERR_ARG;
+    if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK) return s;
+    tni_writer_open(&w, ctx, &sink);
+    for (i = 0; i <= n; i++) {
+        t.dst = line; t.room = sizeof line; t.length = 0;
+        tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");
+        if (i > 0) tni_text_key(&t, &tni_config_keys[i - 1], &d);
+        if (i == n) tni_text_string(&t, "\n}\n");
+        tni_put(&w, line, t.length);
+    }
+    return tni_writer_close(&w);
+}
+
+/* ---- names ------------------------------------------------------------------------- */
+
+/* How names spell the kinds of attention. */
+static const char *const tni_attention_names[] = {"", "sqrd", "bilinear", "diff", "plaindiff"};
+
+/* Reads `word` at *s. */
+static bool tni_name_word(const char **s, const char *word)
+{
+    size_t n = strlen(word);
+    if (strncmp(*s, word, n) != 0) return false;
+    *s += n;
+    return true;
+}
+
+/* Reads a number without leading zeros, from 1 to 999999, and `behind` it. */
+static bool tni_name_number(const char **s, const char *behind, int64_t *out)
+{
+    const char *first = *s;
+    for (*out = 0; **s >= '0' && **s <= '9' && *s - first < 6; (*s)++) *out = *out * 10 + (**s - '0');
+    return *s > first && *first != '0' && tni_name_word(s, behind);
+}
+
+/* "bilinear-", "gelu-tanh-": the longest kind that fits. */
+static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
+{
+    size_t k, n, longest = 0;
+    for (k = 0; k < TNI_MLP_KINDS; k++) {
+        n = strlen(tni_mlp_kinds[k].name);
+        if (n <= longest || strncmp(*s, tni_mlp_kinds[k].name, n) != 0 || (*s)[n] != '-') continue;
+        longest = n;
+        *kind = (tn_mlp_kind)k;
+    }
+    *s += longest > 0 ? longest + 1 : 0;
+    return longest > 0;
+}
+
+static void tni_name_attention(const char **s, tn_attention_kind *kind)
+{
+    size_t k;
+    for (k = 1; k < sizeof tni_attention_names / sizeof *tni_attention_names; k++) {
+        const char *at = *s;
+        if (!tni_name_word(&at, tni_attention_names[k]) || !tni_name_word(&at, "-attn-")) continue;
+        *kind = (tn_attention_kind)k;
+        *s = at;
+        return;
+    }
+}
+
+static void tni_desc_gpt2_name(tn_transformer_desc *d)
+{
+    d->vocab = 50304;
+    d->context = 1024;
+    d->hidden = 4 * d->dim;
+    d->mlp_out_bias = d->no_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->zero_out = true;
+    d->softcap = 30;
+    d->init = TN_INIT_UNIFORM;
+}
+
+static void tni_desc_stories_name(tn_transformer_desc *d, int64_t layers, int64_t dim)
+{
+    memset(d, 0, sizeof *d);
+    d->layers = layers;
+    d->dim = dim;
+    d->heads = dim / 64;
+    d->vocab = 4096;
+    d->context = 256;
+    d->hidden = 4 * dim;
+    d->no_gain = true;
+    d->norm_eps = 1e-8;
+    d->attn_scale = TN_SCALE_DEPTH;
+    d->init = TN_INIT_UNIFORM;
+}
+
+tn_status tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc)
+{
+    tn_transformer_desc d;
+    const char         *s = name, *want = "gpt2-MLP-12l-6h-768embd or TinyStories-2-512";
+    int64_t             layers, dim;
+    memset(&d, 0, sizeof d);
+    if (!name || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: the %s is NULL", name ? "desc" : "name");
+    if (tni_name_word(&s, "TinyStories-")) {
+        if (!tni_name_number(&s, "-", &layers) || !tni_name_number(&s, "", &dim) || *s)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not layers and width at %s, as in TinyStories-2-512",
+                            tni_quote(name).s, tni_quote(s).s);
+        if (dim % 64 != 0)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: width %lld is no multiple of 64, the size of a head",
+                            tni_quote(name).s, (long long)dim);
+        tni_desc_stories_name(&d, layers, dim);
+    } else {
+        if (!tni_name_word(&s, "gpt2-"))
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is not like %s", tni_quote(name).s, want);
+        if (!tni_name_mlp(&s, &d.mlp))
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s, tni_quote(s).s);
+        tni_name_attention(&s, &d.attention);
+        if (!tni_name_number(&s, "l-", &d.layers) || !tni_name_number(&s, "h-", &d.heads)
+            || !tni_name_number(&s, "embd", &d.dim) || *s)
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not what ends like 12l-6h-768embd at %s",
+                            tni_quote(name).s, tni_quote(s).s);
+        tni_desc_gpt2_name(&d);
+    }
+    return tn_transformer_check(ctx, &d, desc);
+}
+
+int64_t tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes)
+{
+    tn_transformer_desc d, stories;
+    const char         *attention;
+    if (tn_transformer_check(NULL, desc, &d) != TN_OK) return -1;
+    tni_desc_stories_name(&stories, d.layers, d.dim);
+    if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && tni_config_same(&d, &stories))
+        return (int64_t)tni_print(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
+    attention = tni_attention_names[d.attention];
+    return (int64_t)tni_print(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tni_mlp_kinds[d.mlp].name, attention,
+                              attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);
+}
+
+/* ---- weights of others -------------------------------------------------------------- */
+
+const tn_name_map *tn_name_map_gpt2(int64_t *count)
+{
+#define TNI_MAP(file, param, transpose, fp, fps, p, ps) \
+    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS}
+    static const tn_name_map map[] = {
+        TNI_MAP("wte.weight", "embed.w", false, 0, 0, 0, 0),
+        TNI_MAP("wpe.weight", "position.w", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_1.weight", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_1.bias", "blocks.{l}.norm1.bias", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 0, 3, 0, 2),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.qk", true, 1, 3, 1, 2),
+        TNI_MAP("h.{l}.attn.c_attn.weight", "blocks.{l}.attn.v", true, 2, 3, 0, 0),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 0, 3, 0, 2),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.qk_b", false, 1, 3, 1, 2),
+        TNI_MAP("h.{l}.attn.c_attn.bias", "blocks.{l}.attn.v_b", false, 2, 3, 0, 0),
+        TNI_MAP("h.{l}.attn.c_proj.weight", "blocks.{l}.attn.o", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.attn.c_proj.bias", "blocks.{l}.attn.o_b", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_2.weight", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.ln_2.bias", "blocks.{l}.norm2.bias", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_fc.weight", "blocks.{l}.mlp.w", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_fc.bias", "blocks.{l}.mlp.b", false, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_proj.weight", "blocks.{l}.mlp.p", true, 0, 0, 0, 0),
+        TNI_MAP("h.{l}.mlp.c_proj.bias", "blocks.{l}.mlp.pb", false, 0, 0, 0, 0),
+        TNI_MAP("ln_f.weight", "norm.gain", false, 0, 0, 0, 0),
+        TNI_MAP("ln_f.bias", "norm.bias", false, 0, 0, 0, 0),
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+#undef TNI_MAP
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+const tn_name_map *tn_name_map_llama(int64_t *count)
+{
+#define TNI_MAP(file, param, p, ps, kv) \
+    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS}
+    static const tn_name_map map[] = {
+        TNI_MAP("embed_tokens.weight", "embed.w", 0, 0, false),
+        TNI_MAP("layers.{l}.input_layernorm.weight", "blocks.{l}.norm1.gain", 0, 0, false),
+        TNI_MAP("layers.{l}.self_attn.q_proj.weight", "blocks.{l}.attn.qk", 0, 2, false),
+        TNI_MAP("layers.{l}.self_attn.k_proj.weight", "blocks.{l}.attn.qk", 1, 2, true),
+        TNI_MAP("layers.{l}.self_attn.v_proj.weight", "blocks.{l}.attn.v", 0, 0, true),
+        TNI_MAP("layers.{l}.self_attn.o_proj.weight", "blocks.{l}.attn.o", 0, 0, false),
+        TNI_MAP("layers.{l}.self_attn.q_proj.bias", "blocks.{l}.attn.qk_b", 0, 2, false),
+        TNI_MAP("layers.{l}.self_attn.k_proj.bias", "blocks.{l}.attn.qk_b", 1, 2, true),
+        TNI_MAP("layers.{l}.self_attn.v_proj.bias", "blocks.{l}.attn.v_b", 0, 0, true),
+        TNI_MAP("layers.{l}.self_attn.o_proj.bias", "blocks.{l}.attn.o_b", 0, 0, false),
+        TNI_MAP("layers.{l}.post_attention_layernorm.weight", "blocks.{l}.norm2.gain", 0, 0, false),
+        TNI_MAP("layers.{l}.mlp.gate_proj.weight", "blocks.{l}.mlp.w", 0, 2, false),
+        TNI_MAP("layers.{l}.mlp.up_proj.weight", "blocks.{l}.mlp.w", 1, 2, false),
+        TNI_MAP("layers.{l}.mlp.gate_proj.bias", "blocks.{l}.mlp.b", 0, 2, false),
+        TNI_MAP("layers.{l}.mlp.up_proj.bias", "blocks.{l}.mlp.b", 1, 2, false),
+        TNI_MAP("layers.{l}.mlp.down_proj.weight", "blocks.{l}.mlp.p", 0, 0, false),
+        TNI_MAP("layers.{l}.mlp.down_proj.bias", "blocks.{l}.mlp.pb", 0, 0, false),
+        TNI_MAP("norm.weight", "norm.gain", 0, 0, false),
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+#undef TNI_MAP
+    if (count) *count = (int64_t)(sizeof map / sizeof *map);
+    return map;
+}
+
+/* What a reading knows: for each parameter its coming value, and how many of its numbers are there. */
+typedef struct tni_mapped {
+    tn_safetensors       *file;
+    tn_params            *params;
+    const tn_transformer *model;
+    char                  prefix[256];  /* of the model's names: "" or "NAME." */
+    tn_tensor           **value;
+    int64_t              *got;
+    bool                 *used;         /* the file's tensors, in its order */
+} tni_mapped;
+
+/* `pattern` up to `end`, with {l} replaced, into out. false: it is too long. */
+static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
+{
+    tni_text t;
+    size_t   i;
+    t.dst = out->s; t.room = sizeof out->s; t.length = 0;
+    tni_text_string(&t, prefix);
+    for (i = 0; i < n; i++) {
+        if (n - i >= 3 && memcmp(pattern + i, "{l}", 3) == 0) {
+            tni_text_signed(&t, l);
+            i += 2;
+        } else tni_text_add(&t, pattern + i, 1);
+    }
+    return t.length < t.room;
+}
+
+/* The first of the alternatives that the file has; *name is the first alternative's where there is none. */
+static const tn_safetensors_entry *tni_mapped_entry(const tni_mapped *m, const char *file, int64_t l, tni_part *name)
+{
+    const char *at = file;
+    tni_part    other;
+    for (;; at++) {
+        const tn_safetensors_entry *e;
+        size_t n = strcspn(at, "|");
+        if (tni_pattern_fill(&other, "", at, n, l) && (e = tn_safetensors_find(m->file, other.s)) != NULL) {
+            *name = other;
+            return e;
+        }
+        if (at == file) *name = other;
+        at += n;
+        if (!*at) return NULL;
+    }
+}
+
+/* A run of rows of a matrix, or of a vector as a column. */
+typedef struct tni_slab { int64_t first, rows, columns; } tni_slab;
+
+static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
+                                       const tn_param *p)
+{
+    char parts[2][40];
+    int  k, of[2], which[2];
+    of[0] = line->file_parts; of[1] = line->parts;
+    which[0] = line->file_part; which[1] = line->part;
+    for (k = 0; k < 2; k++) {
+        parts[k][0] = 0;
+        if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
+    }
+    return tni_fail(m->file->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", m->file->file.name.s, parts[0],
+                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name, TNI_SHAPE(p->value));
+}
+
+/* Which rows a line means in a matrix of so many. */
+static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part, int parts)
+{
+    if (parts < 0 || part < 0 || (parts > 0 && (part >= parts || rows % parts != 0)) || (parts == 0 && part != 0)) return false;
+    r->rows = parts > 0 ? rows / parts : rows;
+    r->first = part * r->rows;
+    r->columns = columns;
+    return true;
+}
+
+/* Row i of a parameter's part is which row of the file's? */
+static int64_t tni_mapped_row(const tn_name_map *line, int64_t i, int64_t rows, int64_t file_rows, int64_t heads)
+{
+    int64_t each = heads > 0 ? rows / heads : rows, half = each / 2, head = i / (each > 0 ? each : 1), k = i - head * each;
+    if (line->kv && file_rows < rows) head = head * file_rows / rows;
+    if (line->rows == TN_HEAD_ROWS_SWAPPED && k < 2 * half) k = k < half ? k + half : k - half;
+    if (line->rows == TN_HEAD_ROWS_PAIRS && k < 2 * half) k = k < half ? 2 * k : 2 * (k - half) + 1;
+    return head * each + k;
+}
+
+/* The rows of the file's matrix `from`, of `all` rows, to those of the parameter. */
+static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *from, int64_t all, tni_slab rows,
+                                const tn_name_map *line, int64_t heads)
+{
+    tn_ctx   *ctx = value->ctx;
+    tn_tensor view = *value;
+    double   *host = tni_room_f64(ctx, to.rows, to.columns, "weights");
+    int64_t   i, k;
+    tn_status s;
+    if (!host) return TN_ERR_MEMORY;
+    for (i = 0; i < to.rows; i++) {
+        int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
+        for (k = 0; k < to.columns; k++)
+            host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
+    }
+    view.rank = 1;
+    view.shape[0] = to.rows * to.columns;
+    view.strides[0] = 1;
+    view.data = (char *)value->data + (size_t)(to.first * to.columns) * tni_dtype_size(value->dtype);
+    s = tn_write(&view, TN_F64, host, view.shape[0]);
+    tni_free_f64(ctx, host, to.rows, to.columns);
+    return s;
+}
+
+/* Do these rows of the file give those of the parameter? Fewer do where heads share keys and values. */
+static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to, int64_t heads)
+{
+    int64_t each = to.rows / heads;
+    if (from.columns != to.columns || from.rows < 1) return false;
+    if (from.rows == to.rows) return (!line->kv && line->rows == TN_HEAD_ROWS) || to.rows % heads == 0;
+    return line->kv && to.rows % heads == 0 && each > 0 && from.rows % each == 0 && to.rows % from.rows == 0;
+}
+
+/* One tensor of the file, or a part of it, into one parameter. */
+static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e, int64_t i)
+{
+    const tn_param *p = tn_params_at(m->params, i);
+    const tn_tensor *v = p->value;
+    const int64_t   heads = m->model->desc.heads;
+    tn_ctx         *ctx = m->file->file.ctx;
+    tn_tensor      *t = NULL;
+    const bool      vector = e->rank == 1;
+    const int64_t   columns = vector ? 1 : v->shape[v->rank - 1], count = tn_tensor_count(v);
+    tni_slab        from, to;
+    double         *host;
+    int64_t         all, n;
+    tn_status       s;
+    if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
+    all = e->shape[line->transpose && !vector];
+    if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
+        || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts) || !tni_mapped_fits(line, from, to, heads))
+        return tni_mapped_shape_fail(m, line, name, e, p);
+    if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
+    n = tn_tensor_count(t);
+    host = tni_room_f64(ctx, n, 1, "weights");
+    s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
+    tn_tensor_destroy(t);
+    if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
+    tni_free_f64(ctx, host, n, 1);
+    m->got[i] += to.rows * to.columns;
+    return s;
+}
+
+static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
+{
+    tn_ctx                     *ctx = m->file->file.ctx;
+    const tn_safetensors_entry *e;
+    const tn_param             *p;
+    tni_part                    param, name;
+    int64_t                     i;
+    if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s is too long", tni_quote(line->param).s);
+    e = tni_mapped_entry(m, line->file, l, &name);
+    p = tn_params_find(m->params, param.s);
+    for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
+    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it comes under its first name */
+    if (!p && !e) return TN_OK;
+    if (!p)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s would be parameter %s, which the model has not",
+                        m->file->file.name.s, tni_quote(name.s).s, TNI_SHAPE(e), param.s);
+    if (!e)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: it has no tensor %s for parameter %s %s", m->file->file.name.s,
+                        tni_quote(name.s).s, p->name, TNI_SHAPE(p->value));
+    for (i = 0; tn_params_at(m->params, i) != p; i++) {}
+    return tni_mapped_take(m, line, name.s, e, i);
+}
+
+/* Is everything there? Parameters that are not the model's own are left as they are. */
+static tn_status tni_mapped_whole(const tni_mapped *m)
+{
+    tn_ctx *ctx = m->file->file.ctx;
+    int64_t i, left = 0, first = 0;
+    char    text[256];
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *p = tn_params_at(m->params, i);
+        if (strncmp(p->name, m->prefix, strlen(m->prefix)) != 0 || m->got[i] == tn_tensor_count(p->value)) continue;
+        return tni_fail(ctx, TN_ERR_ARG, "name map: it gives %lld of the %lld numbers of parameter %s", (long long)m->got[i],
+                        (long long)tn_tensor_count(p->value), p->name);
+    }
+    for (i = tn_safetensors_count(m->file); i-- > 0;) {
+        if (m->used[i]) continue;
+        left++;
+        first = i;
+    }
+    if (left == 0) return TN_OK;
+    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the map, %s the first", m->file->file.name.s,
+              (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
+    tni_say(&ctx->desc, TN_LOG_WARN, text);
+    return TN_OK;
+}
+
+static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t lines)
+{
+    tn_ctx   *ctx = m->file->file.ctx;
+    tn_status s = TN_OK;
+    int64_t   k, l;
+    size_t    widest = 0;
+    void     *host;
+    for (k = 0; k < lines && s == TN_OK; k++) {
+        if (!map[k].file || !map[k].param)
+            return tni_fail(ctx, TN_ERR_ARG, "name map: line %lld has a name that is NULL", (long long)k);
+        for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
+            s = tni_mapped_line(m, &map[k], l);
+    }
+    if (s == TN_OK) s = tni_mapped_whole(m);
+    for (k = 0; k < tn_params_count(m->params); k++)
+        if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
+    if (s != TN_OK) return s;
+    if (!(host = tni_alloc(ctx, widest, "weights"))) return TN_ERR_MEMORY;
+    s = tni_params_set(m->params, m->value, host);
+    tni_free(ctx, host, widest);
+    return s;
+}
+
+/* "NAME." of the parameter NAME.embed.w. */
+static bool tni_mapped_prefix(tni_mapped *m)
+{
+    int64_t i;
+    for (i = 0; i < tn_params_count(m->params); i++) {
+        const tn_param *p = tn_params_at(m->params, i);
+        size_t          n = strlen(p->name), part = strlen("embed.w");
+        if (p->value != m->model->embed.w || n < part || n - part >= sizeof m->prefix) continue;
+        memcpy(m->prefix, p->name, n - part);
+        return true;
+    }
+    tni_fail(tn_params_ctx(m->params), TN_ERR_ARG, "name map: the model is not of these parameters");
+    return false;
+}
+
+tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source, const tn_name_map *map,
+                                     int64_t lines)
+{
+    tn_ctx    *ctx = tn_params_ctx(params);
+    tni_mapped m;
+    size_t     n, tensors, values, counts;
+    char      *room = NULL;
+    int64_t    i;
+    tn_status  s;
+    if (!ctx) return TN_ERR_ARG;
+    if (!model || !model->blocks || !map || lines < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "name map: %s", !map || lines < 0 ? "no lines" : "the model is NULL or not made");
+    memset(&m, 0, sizeof m);
+    m.params = params;
+    m.model = model;
+    if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
+    if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
+    n = (size_t)tn_params_count(params);
+    tensors = (size_t)tn_safetensors_count(m.file);
+    counts = n * sizeof *m.got;
+    values = n * sizeof *m.value;
+    room = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
+    if (room) {
+        memset(room, 0, counts + values + tensors);
+        m.got = (int64_t *)(void *)room;
+        m.value = (tn_tensor **)(void *)(room + counts);
+        m.used = (bool *)(void *)(room + counts + values);
+        s = tni_mapped_all(&m, map, lines);
+        for (i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
+        tni_free(ctx, room, counts + values + tensors);
+    } else s = TN_ERR_MEMORY;
+    tn_safetensors_close(m.file);
+    return s;
+}
+
+#undef TNI_FIELD
+#undef TNI_INT
+#undef TNI_NUMBER
+#undef TNI_FLAG
+#undef TNI_CHOICE
+#undef TNI_MUST
+#undef TNI_KEYS
+#undef TNI_CONFIG_MOST
 
 /* ======================================================================
    >>image-impl matrices and curves as pixels

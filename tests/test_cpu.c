@@ -742,6 +742,47 @@ TEST(optimisers)
     WORST("optimisers", worst, 1e-6);
 }
 
+/* Batches of matrices, of which some are zero, small or large, in one task and in several. */
+TEST(muon)
+{
+    uint64_t seed = 11;
+    double   worst[2] = {0, 0};
+    int      t, k;
+    for (t = 0; t < 40; t++)
+        for (k = 0; k < 2; k++) {
+            int64_t batch = t < 30 ? t % 4 : 1 + t % 2, n = t < 30 ? t * 3 % 40 : 16384 * (t - 29) + t, i;
+            buffer  g = make(&seed, TN_F32, batch * n), s = make(&seed, TN_F32, 8);
+            trial   f = begin(k == 0 ? TN_KERNEL_MUON_BEGIN : TN_KERNEL_MUON_END, 1e-6);
+            set(&s, TNI_LR, 0.01);
+            set(&s, TNI_FACTOR, t % 2 == 0 ? 1 : 0.3);
+            set(&s, TNI_SKIP, t % 6 == 5);
+            for (i = 0; i < batch * n; i++)
+                set(&g, i, t % 7 == 3 ? 0 : t % 7 == 4 ? 1e-25 * get(&g, i) : t % 7 == 5 ? 1e30 * get(&g, i) : get(&g, i));
+            f.c.f[0] = k == 0 ? 0.95 : 1.5;
+            f.c.f[1] = t % 2;
+            f.c.f[3] = 0.1;
+            f.c.f[4] = 0.5;
+            in(&f.c, view(&s, 8, -1, -1));
+            if (k == 0) {
+                result(&f, make(&seed, TN_F32, batch * n), view(NULL, batch, n, -1));
+                f.c.out[0].data = f.out[0].p;
+                result(&f, g, view(&g, batch, n, -1));
+                result(&f, make(&seed, TN_F32, batch * n), view(NULL, batch, n, -1));
+                f.c.out[2].data = f.out[2].p;
+                if (t % 7 == 3 || t % 7 == 4) for (i = 0; i < batch * n; i++) set(&f.out[2], i, 0);
+            } else {
+                in(&f.c, view(&g, batch * n, -1, -1));
+                result(&f, make(&seed, TN_F32, batch * n), view(NULL, batch * n, -1, -1));
+                f.c.out[0].data = f.out[0].p;
+            }
+            finish(&f, &worst[k]);
+            drop(&s);
+            if (k == 1) drop(&g);
+        }
+    WORST("muon_begin", worst[0], 1e-6);
+    WORST("muon_end", worst[1], 1e-6);
+}
+
 /* Permuted axes, steps, broadcast; floats and ids. */
 TEST(copies)
 {
@@ -774,4 +815,4 @@ TEST(copies)
 }
 
 TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, gemm_float, gemm_double, gemm_same_bits, activations, activations_in_ulps,
-          glu, add_and_mul, sums, rmsnorm, layernorm, prod, cross_entropy, random_numbers, optimisers, copies)
+          glu, add_and_mul, sums, rmsnorm, layernorm, prod, cross_entropy, random_numbers, optimisers, muon, copies)

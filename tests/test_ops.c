@@ -340,10 +340,11 @@ TEST(gradients)
     WORST("P3 gradients against central differences, F64", worst_gradient, 1e-7);
 }
 
-/* Every kernel was run by the list, on this one context. The optimisers' are not ops: test_optim runs them. */
+/* Every kernel was run by the list, on this one context. The optimisers' are not ops: test_optim and test_muon run them. */
 TEST(coverage)
 {
-    static const tn_kernel elsewhere[] = {TN_KERNEL_SUMSQ, TN_KERNEL_STEP_BEGIN, TN_KERNEL_ADAMW, TN_KERNEL_SGD};
+    static const tn_kernel elsewhere[] = {TN_KERNEL_SUMSQ, TN_KERNEL_STEP_BEGIN, TN_KERNEL_ADAMW, TN_KERNEL_SGD,
+                                          TN_KERNEL_MUON_BEGIN, TN_KERNEL_MUON_END};
     size_t e;
     int k;
     REQUIRE(oracle_ready());

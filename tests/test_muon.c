@@ -1,0 +1,765 @@
+/* test_muon.c: Muon against plain loops in double and numpy's numbers, its singular values, the trapezoid, batches taken in parts.
+
+   A gradient is set by backward through sum(p (x) g): it is g, to the bit. */
+
+#include "sealed.h"
+#include "world.h"
+
+enum { MOST = 1024 };                       /* elements of a parameter, where a test keeps copies */
+
+static const tn_dtype both[] = {TN_F64, TN_F32};
+
+static void report(const char *what, tn_dtype dtype, double worst, double f64, double f32)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
+    WORST(name, worst, dtype == TN_F64 ? f64 : f32);
+}
+
+static tn_param *add(world *w, const char *name, int rank, const int64_t *shape)
+{
+    tn_init   init;
+    tn_param *p;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    p = tn_params_add(w->params, name, rank, shape, init);
+    CHECK(p != NULL);
+    return p;
+}
+
+static tn_param *add_matrix(world *w, const char *name, int64_t rows, int64_t columns)
+{
+    int64_t shape[2];
+    shape[0] = rows; shape[1] = columns;
+    return add(w, name, 2, shape);
+}
+
+static int64_t values_of(const tn_tensor *t, double *v)
+{
+    int64_t n = tn_tensor_count(t);
+    CHECK(n <= MOST && tn_read(t, TN_F64, v, n) == TN_OK);
+    return n;
+}
+
+/* Adds factor g[i] to the gradient of the i-th parameter; NULL: none. */
+static tn_status give(world *w, double *const *g, double factor)
+{
+    tn_tensor *loss = NULL;
+    tn_ctx_reset(w->ctx);
+    tn_record(w->ctx);
+    for (int64_t i = 0; i < tn_params_count(w->params); i++) {
+        tn_tensor *p = tn_params_at(w->params, i)->value, *t, *product;
+        if (!g[i]) continue;
+        t = tn_tensor_new(w->ctx, TN_REAL, p->rank, p->shape);
+        tn_write(t, TN_F64, g[i], tn_tensor_count(p));
+        product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
+        loss = loss ? tn_add(w->ctx, loss, product) : product;
+    }
+    return tn_backward(w->ctx, tn_scale(w->ctx, loss, factor));
+}
+
+static tn_status step_with(world *w, tn_optim *o, double *const *g)
+{
+    tn_status s = give(w, g, 1);
+    return s == TN_OK ? tn_optim_step(o) : s;
+}
+
+static void any(world *w, double *v, int64_t n, double scale)
+{
+    for (int64_t i = 0; i < n; i++) v[i] = scale * test_random_real(&w->seed);
+}
+
+static tn_optim_desc muon(double lr)
+{
+    tn_optim_desc d;
+    memset(&d, 0, sizeof d);
+    d.kind = TN_MUON;
+    d.lr = lr;
+    return d;
+}
+
+/* ---- against plain loops -------------------------------------------------------------------- */
+
+/* One matrix [r,c]: the polynomial as it is written, in the orientation it has, over and over. */
+static void plain_orthogonalise(double *x, int64_t r, int64_t c, int steps)
+{
+    double *a = (double *)calloc((size_t)(r * r + 1), sizeof *a), *b = (double *)calloc((size_t)(r * r + 1), sizeof *b);
+    double *y = (double *)calloc((size_t)(r * c + 1), sizeof *y), norm = 0;
+    int64_t i, j, k;
+    for (i = 0; i < r * c; i++) norm += x[i] * x[i];
+    norm = sqrt(norm);
+    for (i = 0; i < r * c; i++) x[i] = norm > 0 ? x[i] / norm : 0;
+    while (steps-- > 0) {
+        for (i = 0; i < r; i++)
+            for (j = 0; j < r; j++)
+                for (a[i * r + j] = 0, k = 0; k < c; k++) a[i * r + j] += x[i * c + k] * x[j * c + k];
+        for (i = 0; i < r; i++)
+            for (j = 0; j < r; j++) {
+                b[i * r + j] = -4.7750 * a[i * r + j];
+                for (k = 0; k < r; k++) b[i * r + j] += 2.0315 * a[i * r + k] * a[k * r + j];
+            }
+        for (i = 0; i < r; i++)
+            for (j = 0; j < c; j++) {
+                y[i * c + j] = 3.4445 * x[i * c + j];
+                for (k = 0; k < r; k++) y[i * c + j] += b[i * r + k] * x[k * c + j];
+            }
+        memcpy(x, y, sizeof *x * (size_t)(r * c));
+    }
+    free(a); free(b); free(y);
+}
+
+typedef struct plain {
+    double  p[MOST], m[MOST], v[MOST];
+    int64_t n, rows, columns;               /* of one matrix */
+    bool    adamw;
+    double  lr_scale, decay_scale;
+} plain;
+
+static void plain_step(const tn_optim_desc *d, plain *a, const double *g, double factor, int64_t t)
+{
+    double  at = tn_schedule_at(&d->schedule, t - 1) * a->lr_scale, x[MOST];
+    double  start = d->momentum_start > 0 ? d->momentum_start : 0.85, mu = d->momentum > 0 ? d->momentum : 0.95, scale;
+    int64_t i;
+    if (a->adamw) {
+        double b1 = d->beta1 > 0 ? d->beta1 : 0.9, b2 = d->beta2 > 0 ? d->beta2 : 0.999, lr = at * (d->adam_lr > 0 ? d->adam_lr : 3e-4);
+        for (i = 0; i < a->n; i++) {
+            double gi = g[i] * factor;
+            a->m[i] = b1 * a->m[i] + (1 - b1) * gi;
+            a->v[i] = b2 * a->v[i] + (1 - b2) * gi * gi;
+            a->p[i] -= lr * d->weight_decay * a->decay_scale * a->p[i]
+                     + lr * a->m[i] / (1 - pow(b1, (double)t)) / (sqrt(a->v[i] / (1 - pow(b2, (double)t))) + 1e-8);
+        }
+        return;
+    }
+    if (t - 1 < d->momentum_warmup) mu = start + (mu - start) * (double)(t - 1) / (double)d->momentum_warmup;
+    scale = a->rows > a->columns ? sqrt((double)a->rows / (double)a->columns) : 1;
+    if (d->muon_scale == TN_MUON_RMS) scale = 0.2 * sqrt((double)(a->rows > a->columns ? a->rows : a->columns));
+    for (i = 0; i < a->n; i++) {
+        a->m[i] = mu * a->m[i] + (1 - mu) * g[i] * factor;
+        x[i] = (1 - mu) * g[i] * factor + mu * a->m[i];
+    }
+    for (i = 0; i < a->n; i += a->rows * a->columns)
+        plain_orthogonalise(x + i, a->rows, a->columns, d->newton_schulz > 0 ? d->newton_schulz : 5);
+    for (i = 0; i < a->n; i++) a->p[i] -= at * d->lr * (d->weight_decay * a->decay_scale * a->p[i] + scale * x[i]);
+}
+
+enum { PARAMS = 15, RULES = 6 };
+
+static tn_optim_desc rule(int k)
+{
+    tn_optim_desc d = muon(0.05);
+    d.muon_scale = k % 2 ? TN_MUON_RMS : TN_MUON_SHAPE;
+    if (k > 0) d.adam_lr = 0.01;
+    if (k > 1) { d.momentum_warmup = 4; d.weight_decay = 0.1; }
+    if (k > 2) { d.momentum = 0.9; d.momentum_start = 0.6; d.clip_norm = 1.5; }
+    if (k > 3) { d.beta1 = 0.8; d.beta2 = 0.95; d.newton_schulz = k - 1; }
+    if (k > 4) { d.schedule.kind = TN_SCHEDULE_TRAPEZOID; d.schedule.warmup = 2; d.schedule.total = 6; d.schedule.decay = 3; d.schedule.floor = 0.1; }
+    return d;
+}
+
+/* Tall, wide, square, one row, one column, one number, batches, nothing at all, and what AdamW gets. */
+static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend *backend, int steps)
+{
+    static const int64_t shape[PARAMS][5] = {       /* rank first */
+        {2, 5, 7}, {2, 7, 5}, {2, 6, 6}, {2, 1, 9}, {2, 9, 1}, {2, 1, 1}, {3, 3, 4, 6}, {4, 2, 2, 5, 3}, {2, 0, 4}, {2, 3, 0},
+        {3, 0, 3, 4}, {2, 40, 23}, {1, 11}, {0}, {2, 6, 4}
+    };
+    world     w;
+    plain    *a = (plain *)calloc(PARAMS, sizeof *a);
+    double   *g[PARAMS], v[MOST], worst = 0;
+    tn_optim *o;
+    if (!open_on(&w, dtype, 5, 1, backend)) { free(a); return 1; }
+    for (int k = 0; k < PARAMS; k++) {
+        int       rank = (int)shape[k][0];
+        char      name[16];
+        tn_param *p;
+        snprintf(name, sizeof name, "p%02d", k);
+        p = add(&w, name, rank, shape[k] + 1);
+        g[k] = (double *)calloc(MOST, sizeof **g);
+        a[k].n = values_of(p->value, a[k].p);
+        a[k].rows = rank < 2 ? 1 : shape[k][rank - 1];
+        a[k].columns = rank < 2 ? 1 : shape[k][rank];
+        a[k].lr_scale = a[k].decay_scale = 1;
+        a[k].adamw = rank < 2 || k == PARAMS - 1;
+    }
+    CHECK_INT(tn_params_adamw(w.params, "p14"), 1);
+    CHECK_INT(tn_params_group(w.params, "p0*", 0.5, 2), 10);
+    for (int k = 0; k < 10; k++) { a[k].lr_scale = 0.5; a[k].decay_scale = 2; }
+    o = tn_optim_create(w.params, d);
+    for (int64_t t = 1; t <= steps; t++) {
+        double sum = 0, factor;
+        for (int k = 0; k < PARAMS; k++) {
+            any(&w, g[k], a[k].n, t % 3 ? 1 : 0.01);
+            for (int64_t i = 0; i < a[k].n && dtype == TN_F32; i++) g[k][i] = (double)(float)g[k][i];
+            for (int64_t i = 0; i < a[k].n; i++) sum += g[k][i] * g[k][i];
+        }
+        factor = d->clip_norm > 0 && sqrt(sum) > d->clip_norm ? d->clip_norm / sqrt(sum) : 1;
+        CHECK_STATUS(step_with(&w, o, g), TN_OK);
+        for (int k = 0; k < PARAMS; k++) {
+            double error;
+            plain_step(d, &a[k], g[k], factor, t);
+            values_of(tn_params_at(w.params, k)->value, v);
+            error = test_frobenius(v, a[k].p, a[k].n);
+            if (!(error <= worst)) worst = error;
+            values_of(tn_params_at(w.params, k)->value->grad, v);
+            for (int64_t i = 0; i < a[k].n; i++) CHECK(v[i] == 0);          /* zero afterwards */
+        }
+    }
+    for (int k = 0; k < PARAMS; k++) free(g[k]);
+    free(a);
+    close_world(&w);
+    return worst;
+}
+
+static void against_plain_loops_on(const tn_backend *backend, const char *what, int rules)
+{
+    for (size_t i = 0; i < 2; i++) {
+        double worst = 0;
+        for (int k = RULES - rules; k < RULES; k++) {
+            tn_optim_desc d = rule(k);
+            double        error = some_steps(both[i], &d, backend, 7);
+            if (!(error <= worst)) worst = error;
+        }
+        report(what, both[i], worst, 1e-13, 2e-6);
+    }
+}
+
+TEST(against_plain_loops)              { against_plain_loops_on(NULL, "seven steps", RULES); }
+TEST(against_plain_loops_on_reference) { against_plain_loops_on(tn_reference_backend(), "seven steps, reference", 2); }
+
+TEST(against_plain_loops_on_sealed)
+{
+#if SEALED
+    against_plain_loops_on(sealed_cpu(), "seven steps, sealed", 2);
+    against_plain_loops_on(sealed_sparse(), "seven steps, sealed without the rows", 1);
+    CHECK_INT(sealed_damaged(), 0);
+#else
+    SKIP("mmap", "this system has no mprotect");
+#endif
+}
+
+/* numpy's, in double: tools/golden_optim.py */
+static const double golden_muon[2][12] = {
+    /* lr 0.05 */
+    {-0.099852381332396267, 0.66737156608123505, -0.026448022334020181,
+     -0.20285466668593349, 0.56207560288303249, -0.11447310292542592,
+     -0.28417524557934576, 0.43584377811994579, -0.28434396387300281,
+     -0.48727776774857551, -0.16501596087331372, -0.23497125369019917},
+    /* TN_MUON_RMS, lr 0.05, decay 0.1, momentum from 0.85 in 5 steps */
+    {-0.17748387457658507, 0.61443872525909982, 0.06073616588591297,
+     -0.27854543563825046, 0.50031934789184906, -0.06588684062545444,
+     -0.38710387597719681, 0.37202514875387055, -0.16670070227242603,
+     -0.54772753824273757, 0.091089733288846925, -0.22558362301381651},
+};
+TEST(golden)
+{
+    double worst = 0;
+    for (int k = 0; k < 2; k++) {
+        world         w;
+        tn_optim_desc d = muon(0.05);
+        tn_optim     *o;
+        double        v[MOST], g[MOST], *gs = g, error;
+        if (!open_on(&w, TN_F64, 1, 1, NULL)) return;
+        d.muon_scale = k ? TN_MUON_RMS : TN_MUON_SHAPE;
+        d.weight_decay = k ? 0.1 : 0;
+        d.momentum_warmup = k ? 5 : 0;
+        add_matrix(&w, "p", 4, 3);
+        for (int i = 0; i < 12; i++) v[i] = ((7 * i + 3) % 11 - 5) / 8.0;
+        tn_write(tn_params_at(w.params, 0)->value, TN_F64, v, 12);
+        o = tn_optim_create(w.params, &d);
+        for (int t = 0; t < 10; t++) {
+            for (int i = 0; i < 12; i++) g[i] = ((5 * i + 3 * t + i * t) % 13 - 6) / 8.0;
+            CHECK_STATUS(step_with(&w, o, &gs), TN_OK);
+        }
+        values_of(tn_params_at(w.params, 0)->value, v);
+        error = test_max_error(v, golden_muon[k], 12);
+        if (!(error <= worst)) worst = error;
+        close_world(&w);
+    }
+    WORST("numpy's parameters after ten steps of Muon", worst, 1e-12);
+}
+
+/* ---- what the update is ----------------------------------------------------------------------- */
+
+/* The singular values of what a first step with gradient g takes away, over lr and scale. */
+static void first_update(world *w, int64_t rows, int64_t columns, const double *gradient, double *update, double *low, double *high)
+{
+    tn_optim_desc d = muon(1);
+    tn_params    *ps = w->params;
+    tn_optim     *o;
+    double        before[MOST], g[MOST], *gs = g, scale = rows > columns ? sqrt((double)rows / (double)columns) : 1;
+    tn_tensor    *t;
+    tn_svd_result svd;
+    int64_t       n = rows * columns, k = rows < columns ? rows : columns;
+    w->params = tn_params_create(w->ctx);
+    add_matrix(w, "p", rows, columns);
+    o = tn_optim_create(w->params, &d);
+    memcpy(g, gradient, sizeof *g * (size_t)n);
+    values_of(tn_params_at(w->params, 0)->value, before);
+    CHECK_STATUS(step_with(w, o, &gs), TN_OK);
+    values_of(tn_params_at(w->params, 0)->value, update);
+    for (int64_t i = 0; i < n; i++) update[i] = (before[i] - update[i]) / scale;
+    t = tn_tensor_2d(w->ctx, TN_REAL, rows, columns);
+    tn_write(t, TN_F64, update, n);
+    CHECK_STATUS(tn_svd(w->ctx, &svd, t, NULL), TN_OK);
+    CHECK(svd.s && tn_read(svd.s, TN_F64, before, k) == TN_OK);
+    *high = before[0];
+    *low = before[k - 1];
+    tn_svd_destroy(&svd);
+    tn_optim_destroy(o);
+    tn_params_destroy(w->params);
+    w->params = ps;
+}
+
+TEST(singular_values_are_about_one)
+{
+    static const int64_t shape[][2] = {{1, 1}, {1, 30}, {30, 1}, {8, 20}, {20, 8}, {16, 48}, {12, 13}};
+    double low = 2, high = 0;
+    for (size_t t = 0; t < 2 * (sizeof shape / sizeof *shape); t++) {
+        world  w;
+        double g[MOST], update[MOST], a, b;
+        if (!open_on(&w, both[t % 2], 3 + t, 1, NULL)) return;
+        any(&w, g, shape[t / 2][0] * shape[t / 2][1], t % 3 == 0 ? 1e-12 : t % 3 == 1 ? 1e9 : 1);      /* of any size */
+        first_update(&w, shape[t / 2][0], shape[t / 2][1], g, update, &a, &b);
+        if (!(a >= low)) low = a;
+        if (!(b <= high)) high = b;
+        close_world(&w);
+    }
+    WORST("1 - the smallest singular value of an update", 1 - low, 0.35);
+    WORST("the largest singular value of an update - 1", high - 1, 0.2);
+}
+
+/* u v^T stays along u v^T; a matrix of zeros stays zero, and so does one of a batch beside others. */
+TEST(rank_one_and_zero)
+{
+    world     w;
+    double    g[MOST], update[MOST], before[MOST], *gs = g, along = 0, size = 0, low, high;
+    int64_t   shape[3] = {3, 4, 5};
+    tn_optim *o;
+    tn_optim_desc d = muon(0.1);
+    if (!open_on(&w, TN_F32, 8, 1, NULL)) return;
+    for (int i = 0; i < 12 * 7; i++) g[i] = (i / 7 - 5.5) * (i % 7 - 2.5) / 16;
+    first_update(&w, 12, 7, g, update, &low, &high);
+    for (int i = 0; i < 12 * 7; i++) { along += g[i] * update[i]; size += g[i] * g[i]; }
+    CHECK_NEAR(along / sqrt(size), high, 1e-5);                  /* all of it lies along g */
+    CHECK(high > 0.68 && high < 1.2 && fabs(low) < 1e-5);
+    memset(g, 0, sizeof g);
+    first_update(&w, 4, 6, g, update, &low, &high);
+    CHECK(low == 0 && high == 0);
+    add(&w, "batch", 3, shape);
+    o = tn_optim_create(w.params, &d);
+    any(&w, g, 20, 1);
+    any(&w, g + 40, 20, 1e-3);
+    values_of(tn_params_at(w.params, 0)->value, before);
+    CHECK_STATUS(step_with(&w, o, &gs), TN_OK);
+    values_of(tn_params_at(w.params, 0)->value, update);
+    CHECK(memcmp(before + 20, update + 20, sizeof *before * 20) == 0);
+    for (int i = 0; i < 60; i += 40) {
+        double moved = 0;
+        for (int k = i; k < i + 20; k++) moved += (before[k] - update[k]) * (before[k] - update[k]);
+        CHECK(sqrt(moved / 4) > 0.065 && sqrt(moved / 4) < 0.12);           /* four singular values of about 0.1 each */
+    }
+    close_world(&w);
+}
+
+/* ---- who gets which rule --------------------------------------------------------------------------- */
+
+TEST(embeddings_are_marked)
+{
+    world             w;
+    tn_embedding_desc ed;
+    tn_embedding      e;
+    tn_linear_desc    ld;
+    tn_linear         head, other;
+    tn_params        *copy;
+    memset(&ed, 0, sizeof ed);
+    memset(&ld, 0, sizeof ld);
+    ed.count = ld.out = 7;
+    ed.dim = ld.in = 4;
+    ld.no_bias = true;
+    if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
+    CHECK_STATUS(tn_linear_init(w.params, "head", &head, &ld), TN_OK);
+    CHECK_STATUS(tn_linear_init(w.params, "other", &other, &ld), TN_OK);
+    CHECK_STATUS(tn_params_tie(w.params, "embed.w", "head.w"), TN_OK);
+    CHECK(!tn_params_find(w.params, "head.w")->adamw);
+    CHECK_STATUS(tn_embedding_init(w.params, "embed", &e, &ed), TN_OK);
+    CHECK(tn_params_find(w.params, "head.w")->adamw && !tn_params_find(w.params, "other.w")->adamw);
+    CHECK_STATUS(tn_embedding_init(w.params, "more", &e, &ed), TN_OK);
+    CHECK(tn_params_find(w.params, "more.w")->adamw);
+    copy = tn_params_clone(w.ctx, w.params);
+    CHECK(tn_params_find(copy, "more.w")->adamw && !tn_params_find(copy, "other.w")->adamw);
+    CHECK_INT(tn_params_adamw(w.params, "o*.w"), 1);
+    CHECK(tn_params_find(w.params, "other.w")->adamw);
+    CHECK_INT(tn_params_adamw(w.params, NULL), 0);
+    CHECK_INT(tn_params_adamw(NULL, ""), 0);
+    CHECK_INT(tn_params_adamw(w.params, ""), 3);
+    close_world(&w);
+}
+
+/* A parameter that is given to another rule starts there as one of the first step does. */
+TEST(a_rule_that_changes)
+{
+    world         w;
+    tn_optim_desc d = muon(0.05);
+    plain        *a = (plain *)calloc(1, sizeof *a);
+    double        g[MOST], v[MOST], *gs = g;
+    tn_optim     *o;
+    tn_param     *p;
+    d.adam_lr = 0.01;
+    if (!open_on(&w, TN_F64, 1, 1, NULL)) { free(a); return; }
+    p = add_matrix(&w, "p", 3, 5);
+    o = tn_optim_create(w.params, &d);
+    for (int t = 1; t <= 9; t++) {
+        if (t == 4 || t == 7) {
+            p->adamw = t == 4;
+            memset(a, 0, sizeof *a);
+        }
+        if (t == 1 || t == 4 || t == 7) {
+            a->n = values_of(p->value, a->p);
+            a->rows = 3;
+            a->columns = 5;
+            a->lr_scale = a->decay_scale = 1;
+            a->adamw = p->adamw;
+        }
+        any(&w, g, 15, 1);
+        plain_step(&d, a, g, 1, 1 + (t - 1) % 3);
+        CHECK_STATUS(step_with(&w, o, &gs), TN_OK);
+        values_of(p->value, v);
+        CHECK(test_frobenius(v, a->p, 15) < 1e-13);
+    }
+    free(a);
+    close_world(&w);
+}
+
+TEST(momentum_warms_up)
+{
+    world         w;
+    tn_optim_desc d = muon(0.02);
+    tn_optim     *o;
+    double        g[MOST], *gs = g;
+    if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
+    d.momentum_warmup = 4;
+    add_matrix(&w, "p", 2, 2);
+    o = tn_optim_create(w.params, &d);
+    any(&w, g, 4, 1);
+    for (int t = 0; t < 7; t++) {
+        CHECK_NEAR(tn_optim_momentum(o), t < 4 ? 0.85 + 0.025 * t : 0.95, 1e-15);
+        CHECK_STATUS(step_with(&w, o, &gs), TN_OK);
+    }
+    tn_optim_destroy(o);
+    d.kind = TN_SGD;
+    d.momentum = 0.5;
+    CHECK_NEAR(tn_optim_momentum(tn_optim_create(w.params, &d)), 0.5, 0);
+    CHECK_NEAR(tn_optim_momentum(tn_optim_create(w.params, NULL)), 0, 0);
+    CHECK_NEAR(tn_optim_momentum(NULL), 0, 0);
+    close_world(&w);
+}
+
+TEST(defaults_and_bad_descs)
+{
+    world         w;
+    tn_optim_desc d;
+    if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
+    d = muon(0);
+    CHECK_NEAR(tn_optim_lr(tn_optim_create(w.params, &d)), 0.02, 0);
+    d.muon_scale = TN_MUON_RMS;
+    CHECK_NEAR(tn_optim_lr(tn_optim_create(w.params, &d)), 1e-3, 0);
+    for (int k = 0; k < 11; k++) {
+        d = muon(0.1);
+        if (k == 0) d.muon_scale = (tn_muon_scale)2;
+        if (k == 1) d.newton_schulz = -1;
+        if (k == 2) d.newton_schulz = 21;
+        if (k == 3) d.adam_lr = -1;
+        if (k == 4) d.adam_lr = (double)NAN;
+        if (k == 5) d.momentum_warmup = -1;
+        if (k == 6) d.momentum_start = 1;
+        if (k == 7) d.momentum = 1;
+        if (k >= 8) { d.schedule.kind = TN_SCHEDULE_TRAPEZOID; d.schedule.warmup = 5; d.schedule.total = 10; }
+        if (k == 8) d.schedule.decay = 6;
+        if (k == 9) d.schedule.decay = -1;
+        if (k == 10) d.schedule.total = 5;
+        CHECK(!tn_optim_create(w.params, &d));
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, k == 8 ? "optim: a trapezoid with warmup 5, decay 6, total 10" : "optim: ");
+    }
+    close_world(&w);
+}
+
+/* ---- schedules ---------------------------------------------------------------------------------------- */
+
+TEST(trapezoid)
+{
+    tn_schedule s;
+    memset(&s, 0, sizeof s);
+    s.kind = TN_SCHEDULE_TRAPEZOID;
+    s.warmup = 4;
+    s.total = 100;
+    s.decay = 20;
+    s.floor = 0.1;
+    CHECK_NEAR(tn_schedule_at(&s, 0), 0.25, 0);
+    CHECK_NEAR(tn_schedule_at(&s, 3), 1, 0);
+    for (int64_t t = 4; t <= 80; t++) CHECK(tn_schedule_at(&s, t) == 1);
+    CHECK_NEAR(tn_schedule_at(&s, 85), 1 - 0.9 * 0.25, 1e-15);
+    CHECK_NEAR(tn_schedule_at(&s, 90), 0.55, 1e-15);
+    CHECK_NEAR(tn_schedule_at(&s, 100), 0.1, 1e-15);
+    CHECK_NEAR(tn_schedule_at(&s, 100000), 0.1, 1e-15);
+    s.one_minus_sqrt = true;
+    CHECK_NEAR(tn_schedule_at(&s, 80), 1, 0);
+    CHECK_NEAR(tn_schedule_at(&s, 85), 0.1 + 0.9 * 0.5, 1e-15);             /* 1 - sqrt(1/4) */
+    CHECK_NEAR(tn_schedule_at(&s, 100), 0.1, 1e-15);
+    s.one_minus_sqrt = false;
+    s.decay = 0;                                                            /* a fifth of total */
+    CHECK_NEAR(tn_schedule_at(&s, 80), 1, 0);
+    CHECK_NEAR(tn_schedule_at(&s, 90), 0.55, 1e-15);
+    s.warmup = 95;                                                          /* or what the warm-up leaves */
+    CHECK_NEAR(tn_schedule_at(&s, 95), 1, 0);
+    CHECK_NEAR(tn_schedule_at(&s, 96), 1 - 0.9 * 0.2, 1e-15);
+}
+
+/* ---- training ------------------------------------------------------------------------------------------- */
+
+enum { IN = 6, HIDDEN = 12, OUT = 3, ROWS = 48 };
+
+typedef struct run { double first, last; uint64_t allocations; double w[2 * HIDDEN * IN]; } run;
+
+/* A bilinear layer learns another one of half its width from random inputs. */
+static bool train(run *r, int steps, int threads)
+{
+    world         w;
+    tn_mlp        student, teacher;
+    tn_params    *fixed;
+    tn_mlp_desc   d;
+    tn_optim_desc od = muon(0.02);
+    tn_optim     *o;
+    const int64_t shape[2] = {ROWS, IN};
+    memset(&d, 0, sizeof d);
+    memset(r, 0, sizeof *r);
+    d.in = IN; d.out = OUT; d.hidden = HIDDEN / 2;
+    d.init.rule = d.init_out.rule = TN_INIT_NORMAL;
+    od.schedule.kind = TN_SCHEDULE_TRAPEZOID;
+    od.schedule.total = steps;
+    od.schedule.decay = steps / 2;
+    od.momentum_warmup = 30;
+    od.adam_lr = 0.01;
+    if (!open_on(&w, TN_F32, 9, threads, NULL)) return false;
+    fixed = tn_params_create(w.ctx);
+    if (!CHECK_STATUS(tn_mlp_init(fixed, "teacher", &teacher, &d), TN_OK)) return false;
+    tn_params_freeze(fixed, "", true);
+    d.hidden = HIDDEN;
+    d.bias = true;
+    if (!CHECK_STATUS(tn_mlp_init(w.params, "student", &student, &d), TN_OK)) return false;
+    if (!CHECK((o = tn_optim_create(w.params, &od)) != NULL)) return false;
+    for (int t = 0; t < steps; t++) {
+        tn_tensor *x, *loss;
+        tn_ctx_reset(w.ctx);
+        tn_record(w.ctx);
+        x = tn_normal(w.ctx, 2, shape, 0, 1);
+        loss = tn_mse(w.ctx, tn_mlp_forward(w.ctx, &student, x), tn_mlp_forward(w.ctx, &teacher, x));
+        if (!CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK) || !CHECK_STATUS(tn_optim_step(o), TN_OK)) return false;
+        if (t == 0) r->first = tn_item(loss);
+        if (t == 2) r->allocations = tn_ctx_memory(w.ctx).allocations;
+        if (t == steps - 1) r->last = tn_item(loss);
+    }
+    r->allocations = tn_ctx_memory(w.ctx).allocations - r->allocations;
+    tn_read(student.w, TN_F64, r->w, 2 * HIDDEN * IN);
+    close_world(&w);
+    return true;
+}
+
+TEST(a_teacher_is_learnt)
+{
+    run r;
+    if (!train(&r, 1500, 1)) return;
+    WORST("bilinear student, Muon: last loss / first", r.last / r.first, 1e-3);
+    CHECK_INT(r.allocations, 0);
+}
+
+TEST(same_bits_for_any_threads_and_twice)
+{
+    run first, again;
+    for (int threads = 1; threads <= 3; threads++) {
+        if (!train(threads == 1 ? &first : &again, 40, threads)) return;
+        if (threads > 1) CHECK(memcmp(first.w, again.w, sizeof first.w) == 0);
+    }
+    if (!train(&again, 40, 1)) return;
+    CHECK(memcmp(first.w, again.w, sizeof first.w) == 0);
+}
+
+/* Large enough for several tasks and packed products: the same bits, and for a batch those of its members. */
+TEST(same_bits_for_large_matrices)
+{
+    double *bits[4];
+    const int64_t n = 300 * 260;
+    for (int k = 0; k < 4; k++) {
+        world         w;
+        tn_optim_desc d = muon(0.1);
+        tn_optim     *o;
+        tn_tensor    *p, *g;
+        int64_t       shape[3] = {2, 300, 260};
+        if (!open_on(&w, TN_F32, 4, k < 3 ? k + 1 : 1, NULL)) return;
+        p = add(&w, "p", 3, shape)->value;
+        o = tn_optim_create(w.params, &d);
+        for (int t = 0; t < 2; t++) {
+            tn_ctx_reset(w.ctx);
+            tn_record(w.ctx);
+            g = tn_normal(w.ctx, 3, shape, 0, 1);
+            CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, p, g))), TN_OK);
+            CHECK_STATUS(tn_optim_step(o), TN_OK);
+        }
+        bits[k] = (double *)malloc(sizeof(double) * 2 * (size_t)n);
+        tn_read(p, TN_F64, bits[k], 2 * n);
+        if (k > 0) CHECK(memcmp(bits[0], bits[k], sizeof(double) * 2 * (size_t)n) == 0);
+        close_world(&w);
+    }
+    for (int k = 0; k < 4; k++) free(bits[k]);
+}
+
+/* ---- a batch in parts ---------------------------------------------------------------------------------------- */
+
+/* 24 rows at once, or as parts of equal size: the same gradient, so the same run. */
+TEST(accumulation_is_the_whole_batch)
+{
+    for (size_t at = 0; at < 6; at++) {
+        tn_dtype       dtype = both[at % 2];
+        tn_optim_kind  kind = at / 2 == 0 ? TN_ADAMW : at / 2 == 1 ? TN_SGD : TN_MUON;
+        double         result[4][2 * 5 * 4], worst = 0;
+        for (int k = 0; k < 4; k++) {
+            static const int parts_of[4] = {1, 2, 3, 24};
+            int            parts = parts_of[k], rows = 24 / parts;
+            world          w;
+            tn_mlp_desc    md;
+            tn_mlp         m;
+            tn_optim_desc  d = muon(0.05);
+            tn_optim      *o;
+            uint64_t       seed = 77;
+            memset(&md, 0, sizeof md);
+            md.in = 4; md.hidden = 5; md.out = 3; md.bias = true;
+            d.kind = kind;
+            d.momentum = 0.9;
+            d.clip_norm = 0.3;
+            if (!open_on(&w, dtype, 21, 1, NULL)) return;
+            CHECK_STATUS(tn_mlp_init(w.params, "m", &m, &md), TN_OK);
+            o = tn_optim_create(w.params, &d);
+            for (int t = 0; t < 6; t++) {
+                double  x[24 * 4];
+                int32_t label[24];
+                for (int i = 0; i < 24 * 4; i++) x[i] = test_random_real(&seed);
+                for (int i = 0; i < 24; i++) label[i] = (int32_t)test_random_int(&seed, 0, 2);
+                for (int part = 0; part < parts; part++) {
+                    tn_tensor *in, *y;
+                    tn_ctx_reset(w.ctx);
+                    in = tn_tensor_2d(w.ctx, TN_REAL, rows, 4);
+                    y = tn_tensor_1d(w.ctx, TN_I32, rows);
+                    tn_write(in, TN_F64, x + part * rows * 4, rows * 4);
+                    tn_write(y, TN_I32, label + part * rows, rows);
+                    tn_record(w.ctx);
+                    CHECK_STATUS(tn_backward(w.ctx, tn_scale(w.ctx, tn_cross_entropy(w.ctx, tn_mlp_forward(w.ctx, &m, in), y), 1.0 / parts)), TN_OK);
+                }
+                CHECK_STATUS(tn_optim_step(o), TN_OK);
+            }
+            tn_read(m.w, TN_F64, result[k], 2 * 5 * 4);
+            if (k > 0) {
+                double error = test_max_error(result[k], result[0], 2 * 5 * 4);
+                if (!(error <= worst)) worst = error;
+            }
+            close_world(&w);
+        }
+        report(kind == TN_ADAMW ? "six steps in parts, AdamW" : kind == TN_SGD ? "six steps in parts, SGD" : "six steps in parts, Muon", dtype,
+               worst, 1e-13, 1e-5);
+    }
+}
+
+/* A part whose gradient is not finite, whichever: the step is skipped, names the parameter, and the next one is as if this had never been. */
+static void not_finite_on(const tn_backend *backend)
+{
+    for (int k = 0; k < 12; k++) {
+        world         w, same;
+        tn_optim_desc d = muon(0.05);
+        tn_optim     *o, *p;
+        double        g[3][MOST], bad[MOST], before[3][MOST], after[MOST], *good[3], *broken[3];
+        d.clip_norm = k & 1 ? 1 : 0;
+        d.kind = k < 6 ? TN_MUON : TN_ADAMW;
+        if (!open_on(&w, both[k & 1], 3, 1, backend) || !open_on(&same, both[k & 1], 3, 1, backend)) return;
+        for (int i = 0; i < 2; i++) {
+            add_matrix(i ? &same : &w, "body.w", 4, 6);
+            add_matrix(i ? &same : &w, "body.u", 6, 4);
+            tn_params_adamw(i ? same.params : w.params, "body.u");
+            add_matrix(i ? &same : &w, "head.w", 3, 2);
+        }
+        for (int i = 0; i < 3; i++) good[i] = broken[i] = g[i];
+        o = tn_optim_create(w.params, &d);
+        p = tn_optim_create(same.params, &d);
+        for (int t = 0; t < 5; t++) {
+            int which = k % 3;
+            for (int i = 0; i < 3; i++) any(&w, g[i], 24, 1);
+            CHECK_STATUS(step_with(&w, o, good), TN_OK);
+            CHECK_STATUS(step_with(&same, p, good), TN_OK);
+            if (t != 2) continue;
+            memcpy(bad, g[which], sizeof bad);
+            bad[5] = k & 2 ? HUGE_VAL : (double)NAN;
+            broken[which] = bad;
+            for (int i = 0; i < 3; i++) values_of(tn_params_at(w.params, i)->value, before[i]);
+            for (int part = 0; part < 3; part++) CHECK_STATUS(give(&w, part == k % 2 ? broken : good, 1.0 / 3), TN_OK);
+            CHECK_STATUS(tn_optim_step(o), TN_ERR_NONFINITE);
+            CHECK(strstr(tn_ctx_error(w.ctx), which == 0 ? "body.w" : which == 1 ? "body.u" : "head.w") != NULL);
+            CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "step 4:");
+            for (int i = 0; i < 3; i++) {
+                int64_t n = values_of(tn_params_at(w.params, i)->value, after);
+                CHECK(memcmp(before[i], after, sizeof *after * (size_t)n) == 0);
+                values_of(tn_params_at(w.params, i)->value->grad, after);
+                for (int64_t j = 0; j < n; j++) CHECK(after[j] == 0);
+            }
+        }
+        for (int i = 0; i < 3; i++) {
+            int64_t n = values_of(tn_params_at(w.params, i)->value, before[0]);
+            values_of(tn_params_at(same.params, i)->value, after);
+            CHECK(memcmp(before[0], after, sizeof *after * (size_t)n) == 0);
+        }
+        close_world(&same);
+        close_world(&w);
+    }
+}
+
+TEST(not_finite)              { not_finite_on(NULL); }
+TEST(not_finite_on_reference) { not_finite_on(tn_reference_backend()); }
+
+/* Each allocation fails once: the step says so, nothing leaks, and the next one goes on. */
+TEST(no_memory)
+{
+    uint64_t last = 0;
+    for (uint64_t k = 1; k < 80; k++) {
+        world         w;
+        tn_optim_desc d = muon(0.1);
+        tn_optim     *o;
+        double        g[MOST], v[MOST], *gs[2];
+        tn_status     s;
+        gs[0] = gs[1] = g;
+        if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
+        add_matrix(&w, "a", 3, 7);
+        add_matrix(&w, "b", 9, 2);
+        any(&w, g, 21, 1);
+        w.heap.count = 0;
+        w.heap.fail_at = k;
+        o = tn_optim_create(w.params, &d);
+        if (!o) {
+            CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "memory");
+            CHECK((o = tn_optim_create(w.params, &d)) != NULL);
+        }
+        s = step_with(&w, o, gs);
+        if (s != TN_OK) {
+            CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "memory");
+            last = k;
+            tn_params_zero_grad(w.params);
+            s = step_with(&w, o, gs);
+        }
+        CHECK_STATUS(s, TN_OK);
+        values_of(tn_params_at(w.params, 0)->value, v);
+        for (int i = 0; i < 21; i++) CHECK(fabs(v[i]) < 10);
+        close_world(&w);
+    }
+    CHECK(last > 5);
+}
+
+TEST_MAIN(against_plain_loops, against_plain_loops_on_reference, against_plain_loops_on_sealed, golden, singular_values_are_about_one,
+          rank_one_and_zero, embeddings_are_marked, a_rule_that_changes, momentum_warms_up, defaults_and_bad_descs, trapezoid,
+          a_teacher_is_learnt, same_bits_for_any_threads_and_twice, same_bits_for_large_matrices, accumulation_is_the_whole_batch, not_finite,
+          not_finite_on_reference, no_memory)
