@@ -2389,6 +2389,8 @@ typedef struct tni_cpu {
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
+    char        *room;                  /* larger scratch, see tni_cpu_room */
+    size_t       room_bytes;
     double       part[TNI_CPU_PARTS];
     int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
     void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
@@ -2432,6 +2434,7 @@ static void tni_cpu_close(void *state)
     if (!cpu) return;
     mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
+    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
     mem.release(cpu, sizeof *cpu, mem.user);
 }
 
@@ -2743,6 +2746,110 @@ static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
     return true;
 }
 #endif
+
+/* ---- embed, see >>op-embed ---- */
+static void tni_embed_task(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_call  *c = p->call;
+    const int32_t  *ids = (const int32_t *)c->in[1].data;
+    const size_t    row = (size_t)c->out[0].shape[1] * tni_dtype_size(c->out[0].dtype);
+    int64_t         r;
+    (void)worker;
+    for (r = tni_pass_begin(p, task); r < tni_pass_end(p, task); r++) {
+        char *to = (char *)c->out[0].data + (size_t)r * row;
+        if (ids[r] >= 0 && ids[r] < c->in[0].shape[0]) memcpy(to, (const char *)c->in[0].data + (size_t)ids[r] * row, row);
+        else memset(to, 0, row);
+    }
+}
+
+static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
+{
+    const int32_t *ids = (const int32_t *)c->in[1].data;
+    int64_t        r, R = c->out[0].shape[0];
+    tni_pass       p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_pass_run(&p, R, c->out[0].shape[1], INT64_MAX, tni_embed_task);
+    for (r = 0; r < R; r++)
+        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], 0);
+    return TN_OK;
+}
+
+/* ---- attention: what the passes of all levels know of a call, see >>op-attention ------------------------------------
+   The keys [low,high) of this call that query i sees, and how many there are with the past. */
+typedef struct tni_seen { int64_t low, high, n; } tni_seen;
+
+static tni_seen tni_attend_seen(const tn_call *c, int64_t i);
+static double   tni_attend_row_scale(const tn_call *c, int64_t n);
+static bool     tni_attend_sums(const tn_call *c);
+static int64_t  tni_attend_features(int64_t kind, int64_t d);
+static int64_t  tni_attend_before(const tn_call *c, int64_t i);
+
+enum {
+    TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
+    TNI_ATTEND_PARTS = 4,               /* of the keys, where few heads go backwards; of the columns of v in the linear form */
+    TNI_ATTEND_FEW   = 8,               /* heads that are few */
+    TNI_ATTEND_SLAB  = 256              /* features that are multiplied out at a time */
+};
+
+typedef struct tni_attention {
+    tni_cpu       *cpu;
+    const tn_call *call;
+    char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
+    size_t         each;
+    char          *partial;             /* dq of every part */
+    int64_t        heads, all_heads;    /* of one item of the batch, of all */
+    int64_t        sets, d, dv, queries, keys;
+    int64_t        side, blocks;        /* queries of a block, how many blocks */
+    int64_t        parts, columns;      /* parts of the keys, or of v's columns, `columns` each */
+    bool           softmax, squared, sums;
+    bool           local;               /* a block's own keys only: the state has those before */
+} tni_attention;
+
+/* Scratch that lasts from one kernel to the next; it grows where a larger one is wanted. NULL: no memory. */
+static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+{
+    if (bytes <= cpu->room_bytes) return cpu->room;
+    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    cpu->room = (char *)tni_cpu_alloc(cpu, bytes);
+    cpu->room_bytes = cpu->room ? bytes : 0;
+    return cpu->room;
+}
+
+/* Room for `numbers` of `size` bytes for every worker, and for `shared` more. */
+static bool tni_attention_room(tni_attention *t, double numbers, double shared, size_t size)
+{
+    const double each = (numbers + 64) * (double)size, all = each * t->cpu->pool.threads + (shared + 16) * (double)size;
+    if (!(all < (double)(PTRDIFF_MAX / 2))) return false;
+    t->each = ((size_t)each + 63) / 64 * 64;
+    t->room = tni_cpu_room(t->cpu, t->each * (size_t)t->cpu->pool.threads + (size_t)shared * size);
+    t->partial = t->room ? t->room + t->each * (size_t)t->cpu->pool.threads : NULL;
+    return t->room != NULL;
+}
+
+static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
+{
+    tni_attention t;
+    memset(&t, 0, sizeof t);
+    t.cpu = cpu;
+    t.call = c;
+    t.queries = c->in[0].shape[1];
+    t.keys = c->in[2].shape[1];
+    t.heads = c->in[2].shape[2];
+    t.all_heads = c->in[2].shape[0] * t.heads;
+    t.d = c->in[0].shape[3];
+    t.dv = c->in[2].shape[3];
+    t.sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
+    t.softmax = c->i[0] == TN_ATTEND_SOFTMAX;
+    t.squared = c->i[0] == TN_ATTEND_SQUARED;
+    t.sums = tni_attend_sums(c);
+    t.side = side;
+    t.blocks = tni_ceil_div(t.queries, side);
+    t.parts = 1;
+    t.columns = t.dv;
+    return t;
+}
 
 /* ---- the passes: each level in float, then in double ------------------------------ */
 #if TNI_X86
@@ -5269,6 +5376,1041 @@ static const tni_algebra TNI_T(algebra) = {
 };
 #endif /* double */
 
+/* ---- attention, see >>op-attention ----------------------------------------------------------------------------------
+   A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
+   Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
+   read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
+   as if it had been packed. Of the tiles on the diagonal only the parts that somebody sees are multiplied.
+   Forwards a task is a block of queries, which it alone writes. Backwards it is a head; of few heads it is a part of the
+   keys, every so many tiles, and the parts of dq are added up in their order. Dao et al. 2022 */
+#if TNI_MR == 14
+#define TNI_SIDE 112                    /* rows and columns of tiles, both without a rest */
+#else
+#define TNI_SIDE 96
+#endif
+#define TNI_WIDE  ((TNI_MR + TNI_W - 1) / TNI_W * TNI_W)
+#define TNI_WHOLE(n) (((n) + TNI_W - 1) / TNI_W * TNI_W)
+#define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
+
+/* c[m,n] = a b, or += that; n is whole vectors. Panel p of b, two vectors wide, begins at b + p panel. */
+TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
+                                    int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
+{
+    const int64_t high = tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
+    TNI_T(tile)   t;
+    int64_t       i, j;
+    t.depth = depth;
+    t.a_row = a_row;
+    t.a_col = a_col;
+    t.b_row = b_row;
+    t.c_row = c_row;
+    t.from_row = add ? c_row : 0;
+    t.last = TNI_W;
+    for (j = 0; j < n; j += TNI_NR)
+        for (i = 0; i < m; i += high) {
+            t.a = a + i * a_row;
+            t.b = b + j;
+            t.c = c + i * c_row + j;
+            t.from = add ? t.c : TNI_T(zeros);
+            TNI_T(gemm_rows)((int)tni_min(high, m - i), n - j > TNI_W, &t);
+        }
+}
+
+/* y[n] = factor x[n], then zeros up to `width` */
+TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W)
+        TNI_STORE(y + i, TNI_LOAD(x + i, TNI_T(lanes)(n - i)) * by, TNI_T(lanes)(width - i));
+    for (; i < width; i += TNI_W) TNI_STORE(y + i, TNI_SET(0), TNI_T(lanes)(width - i));
+}
+
+/* y[n] += factor x[n] */
+TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
+}
+
+#if TNI_BITS == 32
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
+#else
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
+{
+    double lane[TNI_W];
+    int    i;
+    TNI_STORE(lane, x, TNI_W);
+    for (i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
+    return TNI_LOAD(lane, TNI_W);
+}
+#endif
+#if TNI_BITS == 64 && (TNI_LEVEL == 0 || TNI_LEVEL == 3)
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
+{
+    double x[TNI_W], y[TNI_W];
+    int    i;
+    TNI_STORE(x, a, TNI_W);
+    TNI_STORE(y, b, TNI_W);
+    for (i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
+    return TNI_LOAD(x, TNI_W);
+}
+#else
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
+#endif
+
+/* Rows in memory: how they lie, and, where they do so badly, room for a copy of TNI_ATTEND_KEYS of them. */
+typedef struct TNI_T(lines) { TNI_REAL *copy, *at; int64_t row, width; } TNI_T(lines);
+
+/* A block of queries at work. */
+typedef struct TNI_T(attend) {
+    const tni_attention *t;
+    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n), in whole vectors */
+    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys that each one sees */
+    int64_t     j0, j1;                                 /* keys in work */
+    int64_t     first, width, padded;                   /* columns of v, those with a one behind them, in whole vectors */
+    int64_t     padded_d;
+    bool        one;
+    TNI_REAL   *q[2], *q_rows[2];                       /* [d,TNI_SIDE], scaled; [n,padded_d] */
+    TNI_REAL   *u, *u_rows;                             /* the same of u, see >>op-attention */
+    TNI_REAL   *s[2], *p;                               /* [TNI_ATTEND_KEYS,TNI_SIDE] */
+    TNI_REAL   *top, *sum, *factor;                     /* [TNI_SIDE]; backwards w and l */
+    TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
+    TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
+    TNI_T(lines) k[2], v;
+} TNI_T(attend);
+
+TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_REAL **room, int64_t numbers)
+{
+    TNI_REAL *p = *room;
+    *room += (numbers + 15) / 16 * 16;
+    return p;
+}
+
+/* Rows that lie 1 KiB apart, or nearly so, share few sets of the cache. */
+TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
+{
+    return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
+}
+
+/* What attend_open takes, at most */
+TNI_FAST double TNI_T(attend_numbers)(const tni_attention *t, bool backward)
+{
+    const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
+    double       n = TNI_SIDE * (sets * d + v) + TNI_ATTEND_KEYS * ((sets + 1) * TNI_SIDE + sets * d + v) + 4 * TNI_SIDE + 256;
+    if (backward) n += TNI_SIDE * (2 * sets * d + 2 * v) + (TNI_MR + 1) * (d + v);
+    return n;
+}
+
+TNI_FAST TNI_REAL *TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64_t head, int worker, int64_t first,
+                                      int64_t end, bool one, bool backward)
+{
+    TNI_REAL *room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    int64_t   set;
+    memset(w, 0, sizeof *w);
+    w->t = t;
+    w->b = head / t->heads;
+    w->h = head % t->heads;
+    w->first = first;
+    w->width = end - first + one;
+    w->one = one;
+    w->padded = TNI_WHOLE(w->width);
+    w->padded_d = TNI_WHOLE(t->d);
+    for (set = 0; set < t->sets; set++) {
+        w->q[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
+        w->s[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * TNI_SIDE);
+        w->k[set].width = TNI_T(attend_apart)(w->padded_d);
+        w->k[set].copy = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * w->k[set].width);
+        if (backward) w->q_rows[set] = TNI_T(attend_take)(&room, TNI_SIDE * w->padded_d);
+    }
+    w->v.width = TNI_T(attend_apart)(w->padded);
+    w->v.copy = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * w->v.width);
+    w->top = TNI_T(attend_take)(&room, TNI_SIDE);
+    w->sum = TNI_T(attend_take)(&room, TNI_SIDE);
+    w->factor = TNI_T(attend_take)(&room, TNI_SIDE);
+    w->out = TNI_T(attend_take)(&room, TNI_SIDE * (backward ? t->sets * w->padded_d : w->padded));
+    if (!backward) return room;
+    w->u = TNI_T(attend_take)(&room, w->padded * TNI_SIDE);
+    w->u_rows = TNI_T(attend_take)(&room, TNI_SIDE * w->padded);
+    w->p = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * TNI_SIDE);
+    w->tile = TNI_T(attend_take)(&room, TNI_MR * tni_max(w->padded, w->padded_d));
+    return room;
+}
+
+/* x[n] scaled in rows -> [d,TNI_SIDE], zeros behind the last */
+TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *rows, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+{
+    int64_t i;
+    TNI_T(panel)(to, TNI_SIDE, rows, row, 1, (int)n, d);
+    for (i = 0; scale != 1 && i < d * TNI_SIDE; i += TNI_W) TNI_STORE(to + i, TNI_LOAD(to + i, TNI_W) * TNI_SET(scale), TNI_W);
+}
+
+/* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
+TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const int64_t        before = t->local ? tni_attend_before(c, i0) : 0;
+    int64_t              i, set;
+    w->i0 = i0;
+    w->n = tni_min(TNI_SIDE, t->queries - i0);
+    w->lanes = TNI_WHOLE(w->n);
+    for (i = 0; i < w->lanes; i++) {
+        const tni_seen seen = tni_attend_seen(c, i0 + tni_min(i, w->n - 1));
+        w->low[i] = tni_max(seen.low, before);
+        w->high[i] = tni_max(seen.high, w->low[i]);
+    }
+    for (set = 0; set < t->sets; set++) {
+        const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, i0, w->h + set * t->heads);
+        TNI_T(attend_turn)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
+        for (i = 0; w->q_rows[set] && i < w->n; i++)
+            TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d, (TNI_REAL)c->f[0]);
+    }
+}
+
+/* Rows [j0,j1) of x, `n` numbers each; `whole`: vectors are read to their ends. one: with a one behind each. */
+TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole, bool one)
+{
+    int64_t i;
+    l->at = x;
+    l->row = stride;
+    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 1024 != 0) return;
+    l->at = l->copy;
+    l->row = l->width;
+    for (i = 0; i < rows; i++) {
+        TNI_T(attend_copy)(l->copy + i * l->width, x + i * stride, n, TNI_WHOLE(n + one), 1);
+        if (one) l->copy[i * l->width + n] = 1;
+    }
+}
+
+/* Keys [j0,j1) go to work; `whole` as above. */
+TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool whole_k, bool whole_v)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *k = &t->call->in[1], *v = &t->call->in[2];
+    int64_t              set;
+    w->j0 = j0;
+    w->j1 = j1;
+    for (set = 0; set < t->sets; set++)
+        TNI_T(attend_lines)(&w->k[set], TNI_ROW(k, w->b, j0, w->h + set * t->heads), k->strides[1], j1 - j0, t->d, whole_k, false);
+    TNI_T(attend_lines)(&w->v, TNI_ROW(v, w->b, j0, w->h) + w->first, v->strides[1], j1 - j0, w->width - w->one, whole_v, w->one);
+}
+
+/* s[key][query] = x[key] . y[query] where a panel of queries sees somebody; y [depth,TNI_SIDE] */
+TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y, TNI_REAL *s)
+{
+    int64_t a;
+    for (a = 0; a < w->lanes; a += TNI_NR) {
+        const int64_t end = tni_min(a + TNI_NR, w->lanes);
+        const int64_t from = tni_max(w->low[a], w->j0), to = tni_min(w->high[end - 1], w->j1);
+        if (from < to)
+            TNI_T(attend_product)(false, to - from, end - a, depth, x->at + (from - w->j0) * x->row, x->row, 1,
+                                  y + a, TNI_SIDE, s + (from - w->j0) * TNI_SIDE + a, TNI_SIDE);
+    }
+}
+
+/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), and of them those that all see, [all,end). */
+typedef struct TNI_T(span) { int64_t from, to, all, end; } TNI_T(span);
+
+TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
+{
+    const int64_t  last = a + TNI_W - 1;
+    TNI_T(span)    r;
+    r.from = tni_max(w->low[a], w->j0) - w->j0;
+    r.to = tni_max(tni_min(w->high[last], w->j1) - w->j0, r.from);
+    r.all = tni_min(tni_max(w->low[last] - w->j0, r.from), r.to);
+    r.end = tni_max(tni_min(w->high[a] - w->j0, r.to), r.all);
+    return r;
+}
+
+/* Scores of unseen keys = value, in the rows that are in work */
+TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s, TNI_REAL value)
+{
+    int64_t j, i;
+    for (j = r->from; j < r->to; j++) {
+        if (j == r->all && r->end > j) j = r->end;
+        if (j == r->to) break;
+        for (i = a; i < a + TNI_W; i++)
+            if (j + w->j0 < w->low[i] || j + w->j0 >= w->high[i]) s[j * TNI_SIDE + i] = value;
+    }
+}
+
+/* The same of what is to be multiplied: zeros, also in the rows where nothing was worked out. */
+TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s)
+{
+    const TNI_V zero = TNI_SET(0);
+    int64_t     j;
+    TNI_T(attend_mask)(w, r, a, s, 0);
+    for (j = 0; j < r->from; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+    for (j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+}
+
+#define TNI_NONE ((TNI_REAL)(TNI_BITS == 32 ? -3e38 : -1e308))      /* no score so far */
+
+/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink */
+TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
+{
+    int64_t a, j;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        TNI_REAL         *s = w->s[0] + a;
+        TNI_V             old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
+        TNI_T(attend_mask)(w, &r, a, w->s[0], TNI_NONE);
+        for (j = r.from; j + 1 < r.to; j += 2) {
+            top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
+            other = TNI_T(attend_max)(other, TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W));
+        }
+        if (j < r.to) top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
+        top = TNI_T(attend_max)(top, other);
+        for (j = r.from; j + 1 < r.to; j += 2) {
+            TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
+            TNI_V e1 = TNI_T(attend_exp)(TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W) - top);
+            TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
+            TNI_STORE(s + (j + 1) * TNI_SIDE, e1, TNI_W);
+            sum = sum + e0;
+            more = more + e1;
+        }
+        if (j < r.to) {
+            TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
+            TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
+            sum = sum + e0;
+        }
+        TNI_T(attend_clear)(w, &r, a, w->s[0]);
+        old = TNI_T(attend_exp)(old - top);
+        TNI_STORE(w->factor + a, old, TNI_W);
+        TNI_STORE(w->top + a, top, TNI_W);
+        TNI_STORE(w->sum + a, TNI_FMA(TNI_LOAD(w->sum + a, TNI_W), old, sum + more), TNI_W);
+    }
+}
+
+/* The product of both scores, and its running sum */
+TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
+{
+    const TNI_REAL *other = w->s[w->t->sets - 1];
+    int64_t         a, j;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        TNI_REAL         *s = w->s[0] + a;
+        TNI_V             sum = TNI_LOAD(w->sum + a, TNI_W);
+        for (j = r.from; j < r.to; j++)
+            TNI_STORE(s + j * TNI_SIDE, TNI_LOAD(s + j * TNI_SIDE, TNI_W) * TNI_LOAD(other + a + j * TNI_SIDE, TNI_W), TNI_W);
+        TNI_T(attend_clear)(w, &r, a, w->s[0]);
+        for (j = r.from; w->t->sums && j < r.to; j++) sum = sum + TNI_LOAD(s + j * TNI_SIDE, TNI_W);
+        TNI_STORE(w->sum + a, sum, TNI_W);
+    }
+}
+
+/* to[query] += sum over the keys in work of p[key][query] x[key]: the tiles of queries, each with the keys that it sees */
+TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width, TNI_REAL *to)
+{
+    int64_t i;
+    for (i = 0; i < w->n; i += TNI_MR) {
+        const int64_t rows = tni_min(TNI_MR, w->n - i);
+        const int64_t from = tni_max(w->low[i], w->j0) - w->j0, end = tni_min(w->high[i + rows - 1], w->j1) - w->j0;
+        if (from < end)
+            TNI_T(attend_product)(true, rows, width, end - from, p + from * TNI_SIDE + i, 1, TNI_SIDE, x->at + from * x->row,
+                                  x->row, to + i * width, width);
+    }
+}
+
+/* Rows j of y += sum over queries of p[key][query] x[query], x [n,padded] */
+TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_REAL *x, int64_t padded, TNI_REAL *y,
+                                    int64_t stride, int64_t width)
+{
+    const bool direct = width == padded;
+    int64_t    j, i = 0, end = 0, r;
+    for (j = w->j0; j < w->j1; j += TNI_MR, y += TNI_MR * stride) {
+        const int64_t rows = tni_min(TNI_MR, w->j1 - j);
+        while (i < w->n && w->high[i] <= j) i++;
+        while (end < w->n && w->low[end] < j + rows) end++;
+        if (i >= end) continue;
+        TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded, padded,
+                              direct ? y : w->tile, direct ? stride : padded);
+        for (r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
+    }
+}
+
+/* out[query] = sum_j P_ij v_j without the query's own factor. */
+TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const int64_t        end = w->high[w->n - 1];
+    int64_t              j, i, set;
+    for (i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_NONE;
+    memset(w->sum, 0, sizeof *w->sum * TNI_SIDE);
+    memset(w->out, 0, sizeof *w->out * (size_t)(w->n * w->padded));
+    for (j = w->low[0]; j < end; j += TNI_ATTEND_KEYS) {
+        TNI_T(attend_keys)(w, j, tni_min(j + TNI_ATTEND_KEYS, end), false, true);
+        for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+        if (t->softmax) TNI_T(attend_softmax)(w);
+        else TNI_T(attend_square)(w);
+        for (i = 0; t->softmax && j > w->low[0] && i < w->n; i++)
+            if (w->factor[i] != 1)
+                TNI_T(attend_copy)(w->out + i * w->padded, w->out + i * w->padded, w->padded, w->padded, w->factor[i]);
+        TNI_T(attend_to_queries)(w, w->s[0], &w->v, w->padded, w->out);
+    }
+}
+
+/* Its columns of o = c_i out, and the row's statistics. */
+TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    TNI_REAL            *stat = (TNI_REAL *)c->out[1].data;
+    int64_t              i;
+    for (i = 0; i < w->n; i++) {
+        const TNI_REAL *out = w->out + i * w->padded;
+        const int64_t   seen = tni_attend_seen(c, w->i0 + i).n, width = w->width - w->one;
+        const bool      none = seen == 0 || (t->softmax && w->top[i] == TNI_NONE);
+        TNI_REAL       *o = TNI_ROW(&c->out[0], w->b, w->i0 + i, w->h) + w->first;
+        double          sum = w->one ? (double)out[width] : (double)w->sum[i];
+        if (t->sums) sum += c->f[3];
+        if (none) memset(o, 0, sizeof *o * (size_t)width);
+        else TNI_T(attend_copy)(o, out, width, width, (TNI_REAL)(t->softmax ? tni_attend_row_scale(c, seen) / sum
+                                                                : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
+        if (stat && w->first == 0)
+            stat[(w->b * t->heads + w->h) * t->queries + w->i0 + i] =
+                (TNI_REAL)(!t->softmax ? sum : none ? -HUGE_VAL : (double)w->top[i] + log(sum));
+    }
+}
+
+/* Task: a block of queries of one head, the long ones first. */
+TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    TNI_T(attend)        w;
+    TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
+    TNI_T(attend_queries)(&w, (t->blocks - 1 - task % t->blocks) * TNI_SIDE);
+    TNI_T(attend_block)(&w);
+    TNI_T(attend_finish)(&w);
+}
+
+TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
+    return TN_OK;
+}
+
+/* u and w of the block's queries, see >>op-attention: u in rows and turned. With `one`, w stands behind u. */
+TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const TNI_REAL      *stat = c->in[4].data ? (const TNI_REAL *)c->in[4].data + (w->b * t->heads + w->h) * t->queries + w->i0 : NULL;
+    int64_t              i, e;
+    for (i = 0; i < TNI_SIDE; i++) w->top[i] = w->sum[i] = 0;
+    for (i = 0; i < w->n; i++) {
+        const TNI_REAL *dout = TNI_ROW(&c->in[5], w->b, w->i0 + i, w->h);
+        double          scale = t->sums ? 1 / (double)stat[i] : tni_attend_row_scale(c, tni_attend_seen(c, w->i0 + i).n), dot;
+        TNI_V           products = TNI_SET(0);
+        if (t->softmax || t->sums) {
+            const TNI_REAL *o = TNI_ROW(&c->in[3], w->b, w->i0 + i, w->h);
+            for (e = 0; e < t->dv; e += TNI_W) {
+                const int k = TNI_T(lanes)(t->dv - e);
+                products = TNI_FMA(TNI_LOAD(dout + e, k), TNI_LOAD(o + e, k), products);
+            }
+        }
+        dot = (double)TNI_T(lane_sum)(products);
+        TNI_T(attend_copy)(w->u_rows + i * w->padded, dout, t->dv, w->padded, (TNI_REAL)scale);
+        w->sum[i] = (TNI_REAL)(-dot * (t->sums ? scale : 1));
+        if (w->one) w->u_rows[i * w->padded + t->dv] = w->sum[i];
+        if (t->softmax) w->top[i] = stat[i] == (TNI_REAL)-HUGE_VAL ? (TNI_REAL)HUGE_VAL : stat[i];
+    }
+    TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
+}
+
+/* From both scores and dP: P, and ds in the place of the scores; where there is one set, P in the place of dP. */
+TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    int64_t              a, j, set;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        const TNI_V       l = TNI_LOAD(w->top + a, TNI_W), wi = TNI_LOAD(w->sum + a, TNI_W);
+        TNI_REAL         *s = w->s[0] + a, *s2 = w->s[t->sets - 1] + a, *p = w->p + a;
+        for (j = r.from * TNI_SIDE; j < r.to * TNI_SIDE; j += TNI_SIDE) {
+            const TNI_V x = TNI_LOAD(s + j, TNI_W), dp = TNI_LOAD(p + j, TNI_W) + wi;
+            if (t->softmax) {
+                const TNI_V e = TNI_T(attend_exp)(x - l);
+                TNI_STORE(p + j, e, TNI_W);
+                TNI_STORE(s + j, e * dp, TNI_W);
+            } else if (t->squared) {
+                TNI_STORE(p + j, x * x, TNI_W);
+                TNI_STORE(s + j, (x + x) * dp, TNI_W);
+            } else {
+                const TNI_V y = TNI_LOAD(s2 + j, TNI_W);
+                TNI_STORE(p + j, x * y, TNI_W);
+                TNI_STORE(s + j, y * dp, TNI_W);
+                TNI_STORE(s2 + j, x * dp, TNI_W);
+            }
+        }
+        TNI_T(attend_clear)(w, &r, a, w->p);
+        for (set = 0; set < t->sets; set++) TNI_T(attend_clear)(w, &r, a, w->s[set]);
+    }
+}
+
+/* The keys [j0,j1) and the block: dv and dk get theirs, dq's share is added to w->out. */
+TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
+    int64_t              set;
+    TNI_T(attend_keys)(w, j0, j1, true, false);
+    for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+    TNI_T(attend_scores)(w, &w->v, t->dv, w->u, w->p);
+    TNI_T(attend_slopes)(w);
+    if (dv->data)
+        TNI_T(attend_to_keys)(w, w->p, w->u_rows, w->padded, TNI_ROW(dv, w->b, j0, w->h), dv->strides[1], t->dv);
+    for (set = 0; set < t->sets; set++) {
+        if (dk->data)
+            TNI_T(attend_to_keys)(w, w->s[set], w->q_rows[set], w->padded_d, TNI_ROW(dk, w->b, j0, w->h + set * t->heads),
+                                  dk->strides[1], t->d);
+        if (t->call->out[0].data)
+            TNI_T(attend_to_queries)(w, w->s[set], &w->k[set], w->padded_d, w->out + set * TNI_SIDE * w->padded_d);
+    }
+}
+
+/* dq += what the block has gathered, or the part's own dq = that */
+TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *dq = &t->call->out[0];
+    int64_t              i, set;
+    for (set = 0; dq->data && set < t->sets; set++)
+        for (i = 0; i < w->n; i++) {
+            const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
+            if (t->parts == 1)
+                TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
+            else
+                memcpy((TNI_REAL *)(void *)t->partial + ((((part * t->all_heads + w->b * t->heads + w->h) * t->sets + set)
+                                                         * t->queries) + w->i0 + i) * t->d, from, sizeof *from * (size_t)t->d);
+        }
+}
+
+/* Task: one head with a part of its keys, or, where a block sees its own keys only, a block of one head. */
+TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const int64_t        cuts = t->local ? t->blocks : t->parts, part = t->local ? 0 : task % cuts;
+    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks;
+    TNI_T(attend)        w;
+    TNI_T(attend_open)(&w, t, task / cuts, worker, 0, t->dv, false, true);
+    for (; i < i_end; i++) {
+        int64_t j, end;
+        TNI_T(attend_queries)(&w, i * TNI_SIDE);
+        TNI_T(attend_upstream)(&w);
+        memset(w.out, 0, sizeof *w.out * (size_t)(t->sets * TNI_SIDE * w.padded_d));
+        end = w.high[w.n - 1];
+        for (j = t->local ? w.low[0] : w.low[0] / TNI_ATTEND_KEYS * TNI_ATTEND_KEYS; j < end; j += TNI_ATTEND_KEYS)
+            if (t->local || j / TNI_ATTEND_KEYS % t->parts == part)
+                TNI_T(attend_pairs)(&w, tni_max(j, w.low[0]), tni_min(j + TNI_ATTEND_KEYS, end));
+        TNI_T(attend_give)(&w, part);
+    }
+}
+
+/* Task: a row of a head's dq += the parts, in their order */
+TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_view       *dq = &t->call->out[0];
+    const int64_t        head = task / t->blocks, i0 = task % t->blocks * TNI_SIDE;
+    int64_t              i, set, part;
+    (void)worker;
+    for (set = 0; set < t->sets; set++)
+        for (i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
+            for (part = 0; part < t->parts; part++)
+                TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
+                                  (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d,
+                                  t->d, (TNI_REAL)t->call->f[0]);
+}
+
+TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    double        shared = 0;
+    if (t.all_heads < TNI_ATTEND_FEW && t.keys >= 2 * TNI_ATTEND_PARTS * TNI_ATTEND_KEYS) {
+        t.parts = TNI_ATTEND_PARTS;
+        shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
+    }
+    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_backward_task), &t);
+    if (t.parts > 1 && c->out[0].data) tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_parts_task), &t);
+    return TN_OK;
+}
+
+/* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
+   Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
+   each of its numbers serves all columns of v. A state is [F,padded], row by row of a. A task goes through one head
+   from end to end: forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
+   inside a block are those of >>op-attention with the block's own keys. */
+
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]. panel [n,TNI_WIDE] */
+TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
+                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *panel, TNI_REAL *S)
+{
+    int64_t a, b, j, q;
+    for (a = 0; a < d; a++) {
+        const int64_t first = squared ? a : 0, high = tni_ceil_div(d - first, tni_ceil_div(d - first, TNI_MR));
+        for (b = first; b < d; b += high) {
+            const int64_t count = tni_min(high, d - b);
+            for (j = 0; j < n; j++) {
+                const TNI_V factor = TNI_SET(x1[j * row + a] * (TNI_REAL)(squared ? 1.4142135623730951 : 1));
+                for (q = 0; q < count; q += TNI_W)
+                    TNI_STORE(panel + j * TNI_WIDE + q, factor * TNI_LOAD(x2 + j * row + b + q, TNI_T(lanes)(count - q)), TNI_W);
+                if (squared && b == a) panel[j * TNI_WIDE] = x1[j * row + a] * x1[j * row + a];
+            }
+            TNI_T(attend_product)(true, count, padded, n, panel, 1, TNI_WIDE, y, y_row,
+                                  S + (b - first) * padded, padded);
+        }
+        S += (d - first) * padded;
+    }
+}
+
+/* y [n,padded] += phi(x) S. turned: room for both x in panels; panel [a slab, TNI_WIDE] */
+TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
+                                const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
+{
+    const int64_t slab = tni_max(TNI_ATTEND_SLAB / d, 1), tiles = tni_ceil_div(n, TNI_MR), size = d * TNI_WIDE;
+    TNI_REAL     *turned2 = squared ? turned : turned + tiles * size;
+    int64_t       a0, a, b, i, q;
+    for (i = 0; i < tiles; i++) {
+        const int rows = (int)tni_min(TNI_MR, n - i * TNI_MR);
+        TNI_T(panel)(turned + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
+        if (!squared) TNI_T(panel)(turned2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
+    }
+    for (a0 = 0; a0 < d; a0 += slab) {
+        const int64_t a_end = tni_min(a0 + slab, d);
+        int64_t       depth = 0;
+        for (i = 0; i < tiles; i++) {
+            TNI_REAL *to = panel;
+            for (a = a0; a < a_end; a++)
+                for (q = 0; q < TNI_WIDE; q += TNI_W) {
+                    const TNI_REAL *from = turned2 + i * size + q;
+                    const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
+                    const TNI_V     factor = x * TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+                    TNI_REAL       *at = to + q;
+                    for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE) TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
+                    if (squared) TNI_STORE(to + q, x * x, TNI_W);
+                    if (q + TNI_W == TNI_WIDE) to = at - q;
+                }
+            depth = (to - panel) / TNI_WIDE;
+            TNI_T(attend_product)(true, tni_min(TNI_MR, n - i * TNI_MR), padded, depth, panel, 1, TNI_WIDE, S, padded,
+                                  y + i * TNI_MR * padded, padded);
+        }
+        S += depth * padded;
+    }
+}
+
+/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first `lanes`
+   count. squared: there is one x and one g. tile [d,TNI_NR] */
+TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2, const TNI_REAL *S,
+                                 int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile, TNI_REAL *g1, TNI_REAL *g2)
+{
+    const TNI_V root = TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+    int64_t     a, b, p, q;
+    for (a = 0; a < d; a++) {
+        const int64_t first = squared ? a : 0, count = d - first;
+        for (p = 0; p < lanes; p += TNI_NR) {
+            const int64_t across = tni_min(TNI_NR, lanes - p);
+            TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
+            for (q = 0; q < across; q += TNI_W) {
+                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * root;
+                const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
+                TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
+                TNI_V           sum = TNI_SET(0), more = sum;
+                b = 0;
+                if (squared) {                              /* x_a^2 */
+                    more = (x + x) * TNI_LOAD(from, TNI_W);
+                    b = 1;
+                }
+                for (; b < count; b++) {
+                    const TNI_V t = TNI_LOAD(from + b * TNI_NR, TNI_W);
+                    sum = TNI_FMA(t, TNI_LOAD(other + b * TNI_SIDE, TNI_W), sum);
+                    TNI_STORE(to + b * TNI_SIDE, TNI_FMA(t, factor, TNI_LOAD(to + b * TNI_SIDE, TNI_W)), TNI_W);
+                }
+                sum = TNI_FMA(sum, root, more);
+                to = g1 + a * TNI_SIDE + p + q;
+                TNI_STORE(to, TNI_LOAD(to, TNI_W) + sum, TNI_W);
+            }
+        }
+        S += count * padded;
+    }
+}
+
+/* What a task of the linear form has beside its block. */
+typedef struct TNI_T(linear) {
+    TNI_T(attend) w;
+    int64_t   features, added;
+    TNI_REAL *S, *panel, *turned;
+    TNI_REAL *rows[2];                                  /* [TNI_ATTEND_KEYS,padded_d] of q, scaled, or k */
+    TNI_REAL *x[2], *g[2], *tile, *y;                   /* backwards: [d,TNI_SIDE]; [d,TNI_NR]; [TNI_SIDE, the wider] */
+} TNI_T(linear);
+
+TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
+{
+    const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
+    double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
+    n += (double)tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
+    n += sets * TNI_ATTEND_KEYS * d;
+    if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
+    return n;
+}
+
+TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first, int64_t end,
+                                 bool one, bool backward)
+{
+    TNI_REAL *room = TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
+    int64_t   set;
+    l->features = tni_attend_features(t->call->i[0], t->d);
+    l->added = 0;
+    l->S = TNI_T(attend_take)(&room, l->features * l->w.padded);
+    l->panel = TNI_T(attend_take)(&room, tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE);
+    l->turned = TNI_T(attend_take)(&room, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
+    for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * l->w.padded_d);
+    memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
+    if (!backward) return;
+    for (set = 0; set < t->sets; set++) {
+        l->x[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
+        l->g[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
+    }
+    l->tile = TNI_T(attend_take)(&room, t->d * TNI_NR);
+    l->y = TNI_T(attend_take)(&room, TNI_SIDE * tni_max(l->w.padded, l->w.padded_d));
+}
+
+/* Rows [from,from+n) of q or k, scaled */
+TNI_FAST void TNI_T(linear_rows)(TNI_T(linear) *l, const tn_view *x, int64_t from, int64_t n, TNI_REAL scale)
+{
+    const tni_attention *t = l->w.t;
+    int64_t              set, i;
+    for (set = 0; set < t->sets; set++) {
+        const TNI_REAL *row = TNI_ROW(x, l->w.b, from, l->w.h + set * t->heads);
+        for (i = 0; i < n; i++)
+            TNI_T(attend_copy)(l->rows[set] + i * l->w.padded_d, row + i * x->strides[1], t->d, l->w.padded_d, scale);
+    }
+}
+
+TNI_FAST void TNI_T(linear_values)(TNI_T(linear) *l, int64_t from, int64_t n)
+{
+    const tn_view *v = &l->w.t->call->in[2];
+    TNI_T(attend_lines)(&l->w.v, TNI_ROW(v, l->w.b, from, l->w.h) + l->w.first, v->strides[1], n, l->w.width - l->w.one, true, l->w.one);
+}
+
+/* The keys before `end` go into the state. */
+TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
+{
+    const tni_attention *t = l->w.t;
+    while (l->added < end) {
+        const int64_t n = tni_min(TNI_ATTEND_KEYS, end - l->added);
+        TNI_T(linear_rows)(l, &t->call->in[1], l->added, n, 1);
+        TNI_T(linear_values)(l, l->added, n);
+        TNI_T(state_add)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->w.v.at, l->w.v.row, l->w.padded,
+                         l->panel, l->S);
+        l->added += n;
+    }
+}
+
+/* The columns of this task between the state operand and ours */
+TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
+{
+    const tni_attention *t = l->w.t;
+    const int64_t        all = t->dv + t->sums, plain = l->w.width - l->w.one;
+    TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all;
+    int64_t              f;
+    for (f = 0; f < l->features; f++, state += all) {
+        TNI_REAL *S = l->S + f * l->w.padded;
+        if (store) memcpy(state + l->w.first, S, sizeof *S * (size_t)plain);
+        else memcpy(S, state + l->w.first, sizeof *S * (size_t)plain);
+        if (!l->w.one) continue;
+        if (!store) S[plain] = state[t->dv];
+        else if (l->w.first == 0) state[t->dv] = S[plain];
+    }
+}
+
+/* Task: one head, some columns of v */
+TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_call       *c = t->call;
+    const int64_t        first = task % t->parts * t->columns;
+    int64_t              i;
+    TNI_T(linear)        l;
+    TNI_T(linear_open)(&l, t, task / t->parts, worker, first, tni_min(first + t->columns, t->dv), t->sums, false);
+    if (c->out[2].data) TNI_T(linear_state)(&l, false);
+    for (i = 0; i < t->blocks; i++) {
+        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
+        TNI_T(linear_take)(&l, tni_attend_before(c, l.w.i0));
+        TNI_T(attend_block)(&l.w);
+        if (l.added > 0 || c->out[2].data) {
+            TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
+            TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded, l.turned, l.panel,
+                              l.w.out);
+        }
+        TNI_T(attend_finish)(&l.w);
+    }
+    if (!c->out[2].data) return;
+    TNI_T(linear_take)(&l, t->keys);
+    TNI_T(linear_state)(&l, true);
+}
+
+TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    t.local = true;
+    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* a state's sums are written by one task */
+        t.columns = tni_ceil_div(tni_ceil_div(t.dv, TNI_ATTEND_PARTS), TNI_NR) * TNI_NR;
+        t.columns = tni_max(t.columns, 1);
+        t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
+    }
+    if (!tni_attention_room(&t, TNI_T(linear_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_linear_task), &t);
+    return TN_OK;
+}
+
+/* dx += what the state and u, turned, [width,lanes] give the n rows of x that are in work. */
+TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from, TNI_REAL scale)
+{
+    const tni_attention *t = l->w.t;
+    const int64_t        padded_d = l->w.padded_d;
+    int64_t              set, i;
+    for (set = 0; set < t->sets; set++) {
+        TNI_T(panel)(l->x[set], TNI_SIDE, l->rows[set], padded_d, 1, (int)n, t->d);
+        memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
+    }
+    TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile, l->g[0],
+                       l->g[t->sets - 1]);
+    for (set = 0; set < t->sets; set++) {
+        TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
+        for (i = 0; i < n; i++)
+            TNI_T(attend_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
+    }
+}
+
+/* dq of the block: the keys before it are in S. */
+TNI_FAST void TNI_T(linear_queries)(TNI_T(linear) *l, int64_t i0)
+{
+    const tn_call *c = l->w.t->call;
+    TNI_T(attend_queries)(&l->w, i0);
+    TNI_T(linear_take)(l, tni_attend_before(c, i0));
+    if (l->added == 0) return;
+    TNI_T(attend_upstream)(&l->w);
+    TNI_T(linear_rows)(l, &c->in[0], i0, l->w.n, (TNI_REAL)c->f[0]);
+    TNI_T(linear_slope)(l, l->w.n, l->w.u, &c->out[0], i0, (TNI_REAL)c->f[0]);
+}
+
+/* dk and dv of the keys [from,to): the queries behind them are in S. */
+TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
+{
+    const tni_attention *t = l->w.t;
+    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
+    int64_t              n, i;
+    for (; from < to; from += n) {
+        n = tni_min(TNI_SIDE, to - from);
+        TNI_T(linear_rows)(l, &t->call->in[1], from, n, 1);
+        if (dv->data) {
+            memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
+            TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded, l->turned, l->panel,
+                              l->y);
+            for (i = 0; i < n; i++)
+                TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
+        }
+        if (!dk->data) continue;
+        TNI_T(linear_values)(l, from, n);
+        TNI_T(panel)(l->w.u, TNI_SIDE, l->w.v.at, l->w.v.row, 1, (int)n, l->w.width);
+        TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
+    }
+}
+
+/* Task: dq of one head, or dk and dv of it: these go from the last block to the first. */
+TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_call       *c = t->call;
+    int64_t              i, to = t->keys;
+    TNI_T(linear)        l;
+    TNI_T(linear_open)(&l, t, task / 2, worker, 0, t->dv, t->sums, true);
+    for (i = 0; task % 2 == 1 && c->out[0].data && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
+    if (task % 2 == 1 || !(c->out[1].data || c->out[2].data)) return;
+    for (i = t->blocks - 1; i >= 0; i--) {
+        const int64_t before = tni_attend_before(c, i * TNI_SIDE);
+        if (i < t->blocks - 1) TNI_T(linear_keys)(&l, before, to);
+        to = before;
+        if (before == 0) break;
+        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
+        TNI_T(attend_upstream)(&l.w);
+        TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
+        TNI_T(state_add)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.w.u_rows, l.w.padded, l.w.padded, l.panel,
+                         l.S);
+    }
+    TNI_T(linear_keys)(&l, 0, to);
+}
+
+TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    t.local = true;
+    if (!tni_attention_room(&t, TNI_T(linear_numbers)(&t, true), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * 2, TNI_T(attention_linear_backward_task), &t);
+    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);
+    return TN_OK;
+}
+
+/* ---- rope, see >>op-rope: a task's positions go through the whole batch, so that each angle is made once ------------- */
+typedef struct TNI_T(rope) { tni_pass pass; const double *turns; char *room; size_t each; } TNI_T(rope);
+
+/* cosine[h], sine[h] of position t. turns: of a circle, per position */
+TNI_FAST void TNI_T(rope_angles)(const double *turns, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
+{
+    int64_t k;
+#if TNI_BITS == 32
+    for (k = 0; k < h; k++) cosine[k] = (float)(t * turns[k] - floor(t * turns[k]));
+    for (k = 0; k < h; k += TNI_W) {
+        const int        n = TNI_T(lanes)(h - k);
+        TNI_T(direction) x, y;
+        TNI_T(circle)(TNI_LOAD(cosine + k, n), &x, &y);
+        TNI_STORE(cosine + k, TNI_FMA(x.factor, x.first, x.tail), n);
+        TNI_STORE(sine + k, TNI_FMA(y.factor, y.first, y.tail), n);
+    }
+#else
+    for (k = 0; k < h; k++) {
+        const double angle = 6.283185307179586 * (t * turns[k] - floor(t * turns[k]));
+        cosine[k] = cos(angle);
+        sine[k] = sin(angle);
+    }
+#endif
+}
+
+/* 1/|x|, see >>op-rope */
+TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_t d)
+{
+    TNI_V   squares = TNI_SET(0);
+    int64_t i;
+    for (i = 0; i < d; i += TNI_W) {
+        const TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(d - i));
+        squares = TNI_FMA(v, v, squares);
+    }
+    return 1 / sqrt((double)TNI_T(lane_sum)(squares) / (double)d + c->f[1]);
+}
+
+/* y = factor R x, where `sign` is 1, or, -1, R^T x */
+TNI_INLINE void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
+                                 TNI_REAL factor, TNI_REAL *y)
+{
+    const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
+    const int64_t h = d / 2;
+    int64_t       k;
+    for (k = 0; k < h; k += TNI_W) {
+        const int   n = TNI_T(lanes)(h - k);
+        const TNI_V c = TNI_LOAD(cosine + k, n) * by, s = TNI_LOAD(sine + k, n) * by_sine;
+        const TNI_V u = TNI_LOAD(x + k, n), v = TNI_LOAD(x + h + k, n);
+        TNI_STORE(y + k, u * c - v * s, n);
+        TNI_STORE(y + h + k, TNI_FMA(v, c, u * s), n);
+    }
+    if (d % 2) y[d - 1] = factor * x[d - 1];
+}
+
+/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
+TNI_INLINE void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
+{
+    TNI_V   dot = TNI_SET(0), by = TNI_SET(1), mean = dot;
+    int64_t i;
+    if (c->f[1] >= 0) {
+        const double norm = TNI_T(rope_length)(c, x, d);
+        for (i = 0; i < d; i += TNI_W) {
+            const int n = TNI_T(lanes)(d - i);
+            dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
+        }
+        by = TNI_SET((TNI_REAL)norm);
+        mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
+    }
+    for (i = 0; i < d; i += TNI_W) {
+        const int n = TNI_T(lanes)(d - i);
+        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
+        if (c->accumulate) v = v + TNI_LOAD(dx + i, n);
+        TNI_STORE(dx + i, v, n);
+    }
+}
+
+TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(rope) *p = (const TNI_T(rope) *)arg;
+    const tn_call     *c = p->pass.call;
+    const tn_view     *x = &c->in[0], *y = &c->out[0];
+    const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD;
+    const int64_t      d = x->shape[3], h = d / 2;
+    TNI_REAL          *cosine = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *sine = cosine + h, *turned = sine + h;
+    int64_t            t, b, n, k;
+    for (t = tni_pass_begin(&p->pass, task); t < tni_pass_end(&p->pass, task); t++) {
+        if (!c->i[1]) TNI_T(rope_angles)(p->turns, (double)(c->i[0] + t), h, cosine, sine);
+        for (k = 0; c->i[1] && k < h; k++) {
+            cosine[k] = 1;
+            sine[k] = 0;
+        }
+        for (b = 0; b < x->shape[0]; b++)
+            for (n = 0; n < x->shape[2]; n++) {
+                const TNI_REAL *from = TNI_ROW(x, b, t, n);
+                if (backward) {
+                    TNI_T(rope_turn)(TNI_ROW(&c->in[1], b, t, n), d, cosine, sine, -1, 1, turned);
+                    TNI_T(rope_slope)(c, from, turned, d, TNI_ROW(y, b, t, n));
+                } else
+                    TNI_T(rope_turn)(from, d, cosine, sine, 1,
+                                     c->f[1] < 0 ? 1 : (TNI_REAL)TNI_T(rope_length)(c, from, d), TNI_ROW(y, b, t, n));
+            }
+    }
+}
+
+TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t d = c->in[0].shape[3], h = d / 2;
+    size_t        bytes, each;
+    double       *turns;
+    TNI_T(rope)   p;
+    int64_t       k;
+    if (!tni_area_size(2, d, sizeof(TNI_REAL), &each) || !tni_area_size(cpu->pool.threads, (int64_t)(each += 64), 1, &bytes)
+        || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
+    p.each = each / 64 * 64;
+    p.pass.cpu = cpu;
+    p.pass.call = c;
+    p.room = tni_cpu_room(cpu, bytes);
+    if (!p.room) return TN_ERR_MEMORY;
+    p.turns = turns = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
+    for (k = 0; !c->i[1] && k < h; k++) turns[k] = pow(c->f[0], -2 * (double)k / (double)d) / 6.283185307179586;
+    tni_pass_run(&p.pass, c->in[0].shape[1], c->in[0].shape[0] * c->in[0].shape[2] * d, INT64_MAX, TNI_T(rope_task));
+    return TN_OK;
+}
+
+/* ---- embed_backward, see >>op-embed: a task has some columns of all rows, so that rows are added in their order ------- */
+TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_call  *c = p->call;
+    const int32_t  *ids = (const int32_t *)c->in[0].data;
+    const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    const int64_t   d = c->in[1].shape[1], begin = task * p->share, n = tni_min(p->share, d - begin);
+    int64_t         r;
+    (void)worker;
+    for (r = 0; r < c->in[1].shape[0]; r++)
+        if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
+            TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
+}
+
+TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t d = c->in[1].shape[1], R = c->in[1].shape[0];
+    tni_pass      p;
+    p.cpu = cpu;
+    p.call = c;
+    p.share = 64;
+    tni_parallel_for(R * d <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tni_ceil_div(d, p.share), TNI_T(embed_backward_task), &p);
+    return TN_OK;
+}
+
 /* ---- the entry ---------------------------------------------------------------------------------------------------- */
 TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
@@ -5280,6 +6422,13 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_ROPE:
+    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
+    case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
+    case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
@@ -5331,6 +6480,11 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_LOAD_SOME
 #undef TNI_STORE_SOME
 #undef TNI_DOTS
+#undef TNI_SIDE
+#undef TNI_WIDE
+#undef TNI_WHOLE
+#undef TNI_ROW
+#undef TNI_NONE
 #undef TNI_U
 #undef TNI_I
 #undef TNI_D
@@ -5696,14 +6850,17 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
 
 /* ---- the two host backends ------------------------------------------------------------------------------------------ */
 
-/* Copies go by the size of an element, all else by the precision of the result (of the second one, where
-   the first is not wanted). */
+/* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
 static tn_status tni_cpu_run(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
-    tn_dtype dtype = c->out[c->out[0].data ? 0 : 1].dtype;
+    tn_dtype dtype;
+    int      wanted = 0;
+    while (wanted < c->n_out - 1 && !c->out[wanted].data) wanted++;
+    dtype = c->out[wanted].dtype;
     if (c->kernel == TN_KERNEL_COPY) return tni_cpu_copy_run(cpu, c);
     if (c->kernel == TN_KERNEL_FILL) return tni_cpu_fill_run(cpu, c);
+    if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
 #if TNI_BF16
     if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
 #endif
@@ -8488,9 +9645,6 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
    dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
    saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
 #ifndef TNI_ONCE
-/* The keys [low,high) of this call that query i sees, and how many there are with the past. */
-typedef struct tni_seen { int64_t low, high, n; } tni_seen;
-
 static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 {
     const int64_t Tk = c->in[1].shape[1], own = Tk - c->in[0].shape[1] + i, window = c->i[2];

@@ -1,0 +1,441 @@
+/* The fast kernels of attention, rope and embed against the reference in double: every kind, form and option, shapes that fill no
+   tile, operands inside of larger tensors, each SIMD level of this processor; and the same bits for any number of threads. */
+#include "test.h"
+
+typedef struct problem {
+    int64_t        B, Tq, Tk, H, d, dv;
+    tn_attend_desc a;
+    bool           state;
+    int64_t        T0;                  /* keys that go into the state first, by a call of their own */
+} problem;
+
+/* o, dq, dk, dv one after the other; without the gradients where there is a state, which then is the second */
+typedef struct results { double *x; int64_t n[4], all; } results;
+
+static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_simd simd, int threads)
+{
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = backend;
+    desc.dtype = dtype;
+    desc.simd = simd;
+    desc.threads = threads;
+    CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    return ctx;
+}
+
+static tn_tensor *part_of(tn_tensor *whole, int64_t T, int64_t n, int64_t d, bool inside)
+{
+    return inside ? tn_slice(tn_slice(tn_slice(whole, 1, 1, T + 1), 2, 2, n + 2), 3, 0, d) : whole;
+}
+
+/* [B,T,n,d] of numbers that a float holds; `inside` a tensor with more heads, positions and columns, which is `whole` */
+static tn_tensor *operand(tn_ctx *ctx, int64_t B, int64_t T, int64_t n, int64_t d, uint64_t seed, bool inside, tn_tensor **whole)
+{
+    int64_t    shape[4] = {B, T + 2 * inside, n + 3 * inside, d + inside}, count = 1, at[4];
+    tn_tensor *t;
+    float     *x;
+    for (int i = 0; i < 4; i++) count *= shape[i];
+    x = (float *)malloc(sizeof *x * (size_t)(count + 1));
+    t = tn_tensor_new(ctx, TN_REAL, 4, shape);
+    if (!x || !t) { free(x); return NULL; }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t  rest = i;
+        uint64_t state;
+        for (int axis = 3; axis >= 0; axis--) { at[axis] = rest % shape[axis]; rest /= shape[axis]; }
+        at[1] -= inside;
+        at[2] -= 2 * inside;                /* the same numbers, inside or not */
+        state = seed * 1000003u + (uint64_t)(((at[0] * (T + 8) + at[1] + 4) * (n + 8) + at[2] + 4) * (d + 8) + at[3]);
+        x[i] = (float)test_random_real(&state);
+    }
+    tn_write(t, TN_F32, x, count);
+    free(x);
+    if (whole) *whole = t;
+    return part_of(t, T, n, d, inside);
+}
+
+static void take(results *r, int which, const tn_tensor *t)
+{
+    if (!CHECK(t != NULL)) return;
+    r->n[which] = tn_tensor_count(t);
+    r->x = (double *)realloc(r->x, sizeof *r->x * (size_t)(r->all + r->n[which] + 1));
+    CHECK(tn_read(t, TN_F64, r->x + r->all, r->n[which]) == TN_OK);
+    r->all += r->n[which];
+}
+
+/* The keys [from,to) and the queries that stand there */
+static tn_tensor *attend_some(tn_ctx *ctx, const problem *p, tn_tensor *q, tn_tensor *k, tn_tensor *v, tn_attend_desc *a, int64_t from,
+                              int64_t to)
+{
+    int64_t ahead = p->Tk - p->Tq, q_from = from > ahead ? from - ahead : 0;
+    a->past = from;
+    return tn_attend(ctx, tn_slice(q, 1, q_from, to - ahead), tn_slice(k, 1, from, to), tn_slice(v, 1, from, to), a);
+}
+
+static results solve(tn_ctx *ctx, const problem *p, bool inside)
+{
+    const int64_t  sets = p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1;
+    results        r;
+    tn_attend_desc a = p->a;
+    tn_tensor     *q, *k, *v, *w, *o, *whole[3];
+    memset(&r, 0, sizeof r);
+    tn_ctx_reset(ctx);
+    q = operand(ctx, p->B, p->Tq, sets * p->H, p->d, 1, inside, &whole[0]);
+    k = operand(ctx, p->B, p->Tk, sets * p->H, p->d, 2, inside, &whole[1]);
+    v = operand(ctx, p->B, p->Tk, p->H, p->dv, 3, inside, &whole[2]);
+    w = operand(ctx, p->B, p->Tq, p->H, p->dv, 4, inside, NULL);
+    if (p->state) {
+        int64_t    F = a.kind == TN_ATTEND_SQUARED ? p->d * (p->d + 1) / 2 : p->d * p->d;
+        int64_t    shape[4] = {p->B, p->H, F, p->dv + (a.row == TN_ROW_SUM)};
+        a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
+        attend_some(ctx, p, q, k, v, &a, 0, p->T0);
+        take(&r, 0, attend_some(ctx, p, q, k, v, &a, p->T0, p->Tk));
+        take(&r, 1, a.state);
+        tn_tensor_destroy(a.state);
+        CHECK_CTX(ctx);
+        return r;
+    }
+    tn_record(ctx);
+    for (int i = 0; i < 3; i++) tn_watch(whole[i]);
+    o = tn_attend(ctx, q, k, v, &a);
+    take(&r, 0, o);
+    CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, w))) == TN_OK);
+    take(&r, 1, part_of(whole[0]->grad, p->Tq, sets * p->H, p->d, inside));
+    take(&r, 2, part_of(whole[1]->grad, p->Tk, sets * p->H, p->d, inside));
+    take(&r, 3, part_of(whole[2]->grad, p->Tk, p->H, p->dv, inside));
+    CHECK_CTX(ctx);
+    return r;
+}
+
+static double worst[2];                 /* in float, in double */
+
+static void compare(const problem *p, const results *got, const results *right, tn_dtype dtype)
+{
+    int64_t at = 0;
+    if (!CHECK_INT(got->all, right->all)) return;
+    for (int which = 0; which < 4; at += right->n[which++]) {
+        double e = test_frobenius(got->x + at, right->x + at, right->n[which]);
+        if (!(e <= worst[dtype == TN_F64])) worst[dtype == TN_F64] = e;
+        if (e <= (dtype == TN_F64 ? 1e-12 : 1e-5)) continue;
+        printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d form %d causal %d window %d row %d past %d: part %d is off by %g\n", (int)p->B, (int)p->Tq,
+               (int)p->Tk, (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, (int)p->a.form, p->a.causal, (int)p->a.window, (int)p->a.row,
+               (int)p->T0, which, e);
+        CHECK(false);
+    }
+}
+
+/* This level's kernels on all of p; the same bits by two and three threads, and inside of larger tensors. */
+static void try_level(const problem *p, const results *right, tn_dtype dtype, tn_simd simd)
+{
+    results first;
+    tn_ctx *ctx = context(tn_cpu_backend(), dtype, simd, 1);
+    first = solve(ctx, p, false);
+    compare(p, &first, right, dtype);
+    tn_ctx_destroy(ctx);
+    for (int threads = 1; threads <= 3; threads++) {
+        results r;
+        ctx = context(tn_cpu_backend(), dtype, simd, threads);
+        r = solve(ctx, p, threads != 3);
+        if (CHECK_INT(r.all, first.all)) CHECK(memcmp(r.x, first.x, sizeof *r.x * (size_t)r.all) == 0);
+        free(r.x);
+        tn_ctx_destroy(ctx);
+    }
+    free(first.x);
+}
+
+static void try_problem(const problem *p)
+{
+    static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON};
+    tn_ctx *ctx = context(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
+    results right = solve(ctx, p, false);
+    for (size_t i = 0; i < sizeof level / sizeof *level; i++) {
+        static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
+        tn_ctx *probe = context(tn_cpu_backend(), TN_F32, level[i], 1);
+        bool    here = strcmp(tn_ctx_simd_name(probe), name[i]) == 0;
+        tn_ctx_destroy(probe);
+        if (!here) continue;
+        try_level(p, &right, TN_F32, level[i]);
+        try_level(p, &right, TN_F64, level[i]);
+    }
+    free(right.x);
+    tn_ctx_destroy(ctx);
+}
+
+static void finish(void)
+{
+    WORST("float", worst[0], 1e-5);
+    WORST("double", worst[1], 1e-12);
+    worst[0] = worst[1] = 0;
+}
+
+static problem make(tn_attend_kind kind, tn_attend_form form, int64_t B, int64_t Tq, int64_t Tk, int64_t H, int64_t d, int64_t dv)
+{
+    problem p;
+    memset(&p, 0, sizeof p);
+    p.B = B; p.Tq = Tq; p.Tk = Tk; p.H = H; p.d = d; p.dv = dv;
+    p.a.kind = kind;
+    p.a.form = form;
+    p.a.causal = true;
+    p.a.length = 16;
+    return p;
+}
+
+static bool linear_can(tn_attend_kind kind) { return kind != TN_ATTEND_SOFTMAX; }
+
+/* Shapes that fill no tile, in all kinds and forms */
+TEST(shapes)
+{
+    static const int64_t shape[][6] = {     /* B, Tq, Tk, H, d, dv */
+        {1, 1, 1, 1, 1, 1}, {2, 5, 5, 2, 3, 4}, {1, 97, 97, 1, 8, 16}, {1, 130, 130, 2, 17, 9}, {1, 7, 150, 1, 16, 33},
+        {1, 40, 3, 1, 5, 2}, {2, 1, 40, 1, 12, 64}, {1, 0, 5, 1, 4, 4}, {1, 5, 0, 1, 4, 4}, {1, 6, 6, 1, 4, 0}, {1, 3, 3, 0, 4, 4}
+    };
+    for (int kind = 0; kind < 3; kind++)
+        for (int form = TN_ATTEND_QUADRATIC; form <= TN_ATTEND_LINEAR; form++)
+            for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
+                const int64_t *n = shape[s];
+                problem p = make((tn_attend_kind)kind, (tn_attend_form)form, n[0], n[1], n[2], n[3], n[4], n[5]);
+                if (form == TN_ATTEND_LINEAR && !linear_can(p.a.kind)) continue;
+                for (int causal = 0; causal < 2; causal++) {
+                    p.a.causal = causal == 1;
+                    try_problem(&p);
+                }
+            }
+    finish();
+}
+
+/* Windows, scales, lengths */
+TEST(options)
+{
+    uint64_t state = 5;
+    for (int kind = 0; kind < 3; kind++)
+        for (int row = TN_ROW_NONE; row <= TN_ROW_SUM; row++) {
+            problem p = make((tn_attend_kind)kind, TN_ATTEND_QUADRATIC, 1, 0, 0, 2, 0, 0);
+            if (row == TN_ROW_SUM && kind != TN_ATTEND_SQUARED) continue;
+            for (int round = 0; round < (test_small() ? 1 : 4); round++) {
+                p.Tq = test_random_int(&state, 1, 130);
+                p.Tk = test_random_int(&state, 2, 130);          /* the softmax of one key is one, and all slopes are rounding errors */
+                p.d = test_random_int(&state, 1, 20);
+                p.dv = test_random_int(&state, 1, 20);
+                p.a.row = (tn_row_scale)row;
+                p.a.causal = round % 2 == 0;
+                p.a.window = test_random_int(&state, 0, 1) * test_random_int(&state, 1, 50);
+                p.a.scale = test_random_real(&state);
+                p.a.form = TN_ATTEND_QUADRATIC;
+                try_problem(&p);
+                p.a.window = 0;
+                p.a.form = TN_ATTEND_LINEAR;
+                if (linear_can(p.a.kind)) try_problem(&p);
+            }
+        }
+    finish();
+}
+
+/* A state takes in the keys of one call after the other. */
+TEST(states)
+{
+    static const int64_t cut[][3] = {{0, 130, 130}, {40, 130, 130}, {129, 130, 130}, {60, 60, 130}};     /* T0, Tq, Tk */
+    for (int kind = 1; kind < 3; kind++)
+        for (int row = TN_ROW_NONE; row <= TN_ROW_SUM; row++)
+            for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+                problem p = make((tn_attend_kind)kind, TN_ATTEND_LINEAR, 1, cut[i][1], cut[i][2], 2, 6, 40);
+                if (row == TN_ROW_SUM && kind != TN_ATTEND_SQUARED) continue;
+                p.a.row = (tn_row_scale)row;
+                p.state = true;
+                p.T0 = cut[i][0];
+                if (p.T0 < p.Tk - p.Tq) continue;
+                try_problem(&p);
+            }
+    finish();
+}
+
+/* Few heads and many keys: the keys go in parts, and are seen by windows in parts. */
+TEST(parts)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        problem p = make((tn_attend_kind)kind, TN_ATTEND_QUADRATIC, 1, test_small() ? 40 : 300, 1100, 1, 6, 5);
+        try_problem(&p);
+        p.a.window = 400;
+        p.a.causal = false;
+        try_problem(&p);
+    }
+    finish();
+}
+
+/* Thousands of keys: both forms in float against each other in double */
+TEST(long_sums)
+{
+    for (int kind = 1; kind < 3; kind++) {
+        problem p = make((tn_attend_kind)kind, TN_ATTEND_QUADRATIC, 1, test_small() ? 500 : 4000, test_small() ? 500 : 4000, 1, 16, 8);
+        tn_ctx *wide = context(tn_cpu_backend(), TN_F64, TN_SIMD_BEST, 1), *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+        results right = solve(wide, &p, false), r = solve(ctx, &p, false);
+        compare(&p, &r, &right, TN_F32);
+        free(r.x);
+        p.a.form = TN_ATTEND_LINEAR;
+        r = solve(ctx, &p, false);
+        compare(&p, &r, &right, TN_F32);
+        free(r.x);
+        r = solve(wide, &p, false);
+        compare(&p, &r, &right, TN_F64);
+        free(r.x);
+        free(right.x);
+        tn_ctx_destroy(wide);
+        tn_ctx_destroy(ctx);
+    }
+    finish();
+}
+
+/* Scores far apart, and such as are no numbers: a softmax that does not look for the largest first would overflow. */
+TEST(extreme_scores)
+{
+    const float  infinity = (float)HUGE_VAL;
+    const float  score[6] = {3000, -3000, 2999, -infinity, 80, 3000.5f};
+    float        one = 1, v[6] = {1, 2, 3, 4, 5, 6}, o[2];
+    double       right = (1 * exp(-0.5) + 3 * exp(-1.5) + 6) / (exp(-0.5) + exp(-1.5) + 1);
+    int64_t      of_q[4] = {1, 1, 1, 1}, of_k[4] = {1, 6, 1, 1};
+    tn_ctx      *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+    tn_tensor   *q = tn_tensor_new(ctx, TN_REAL, 4, of_q), *k = tn_tensor_new(ctx, TN_REAL, 4, of_k), *value = tn_tensor_new(ctx, TN_REAL, 4, of_k);
+    tn_attend_desc a;
+    memset(&a, 0, sizeof a);
+    a.scale = 1;
+    tn_write(q, TN_F32, &one, 1);
+    tn_write(k, TN_F32, score, 6);
+    tn_write(value, TN_F32, v, 6);
+    tn_read(tn_attend(ctx, q, k, value, &a), TN_F32, o, 1);
+    CHECK_NEAR(o[0], right, 1e-5);
+    tn_read(tn_attend(ctx, q, tn_slice(k, 1, 3, 4), tn_slice(value, 1, 3, 4), &a), TN_F32, o, 1);
+    CHECK(o[0] == 0);                       /* a row of nothing but -infinity */
+    one = -1;
+    tn_write(q, TN_F32, &one, 1);
+    tn_read(tn_attend(ctx, q, k, value, &a), TN_F32, o, 1);
+    CHECK(o[0] != o[0]);                    /* +infinity */
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* What no query sees adds nothing, not even where it is no number. */
+TEST(unseen_keys)
+{
+    const int64_t T = 300;
+    for (int kind = 0; kind < 3; kind++)
+        for (int form = TN_ATTEND_QUADRATIC; form <= TN_ATTEND_LINEAR; form++) {
+            problem    p = make((tn_attend_kind)kind, (tn_attend_form)form, 1, T, T, 1, 8, 16);
+            tn_ctx    *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+            tn_tensor *q, *k, *v, *o;
+            float     *x = (float *)malloc(sizeof *x * (size_t)(T * 16)), *y = (float *)malloc(sizeof *y * (size_t)(T * 16));
+            if (form == TN_ATTEND_LINEAR && !linear_can(p.a.kind)) { free(x); free(y); tn_ctx_destroy(ctx); continue; }
+            for (int round = 0; round < 2; round++) {
+                tn_ctx_reset(ctx);
+                q = operand(ctx, 1, T, 2, 8, 1, false, NULL);
+                k = operand(ctx, 1, T, 2, 8, 2, false, NULL);
+                v = operand(ctx, 1, T, 1, 16, 3, false, NULL);
+                if (kind != TN_ATTEND_BILINEAR) { q = tn_slice(q, 2, 0, 1); k = tn_slice(k, 2, 0, 1); }
+                for (int64_t i = 0; i < (T - 200) * 16; i++) y[i] = 1e6f;
+                if (round == 1) tn_write(tn_slice(v, 1, 200, T), TN_F32, y, (T - 200) * 16);
+                o = tn_attend(ctx, q, k, v, &p.a);
+                tn_read(o, TN_F32, round ? y : x, T * 16);
+            }
+            CHECK(memcmp(x, y, sizeof *x * 200 * 16) == 0);
+            CHECK(memcmp(x, y, sizeof *x * 201 * 16) != 0);
+            CHECK_CTX(ctx);
+            tn_ctx_destroy(ctx);
+            free(x);
+            free(y);
+        }
+}
+
+/* ---- rope */
+
+static void rope_once(tn_ctx *ctx, const int64_t n[4], const tn_rope_desc *desc, bool inside, results *r)
+{
+    tn_tensor *x, *w, *whole;
+    memset(r, 0, sizeof *r);
+    tn_ctx_reset(ctx);
+    x = operand(ctx, n[0], n[1], n[2], n[3], 1, inside, &whole);
+    w = operand(ctx, n[0], n[1], n[2], n[3], 2, inside, NULL);
+    tn_record(ctx);
+    tn_watch(whole);
+    {
+        tn_tensor *y = tn_rope(ctx, x, desc);
+        take(r, 0, y);
+        CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))) == TN_OK);
+        take(r, 1, part_of(whole->grad, n[1], n[2], n[3], inside));
+    }
+    CHECK_CTX(ctx);
+}
+
+TEST(rope)
+{
+    static const int64_t shape[][4] = {{1, 1, 1, 1}, {2, 7, 3, 64}, {1, 70, 2, 9}, {3, 5, 1, 2}, {1, 200, 4, 128}, {1, 0, 2, 4}};
+    static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_BEST};
+    double error[2] = {0, 0};
+    for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
+        for (int choice = 0; choice < 3; choice++) {
+            tn_rope_desc desc;
+            tn_ctx      *wide = context(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
+            results      right, r[3];
+            if (choice > 0 && shape[s][3] == 1) { tn_ctx_destroy(wide); continue; }         /* x/|x|: its slope is eps */
+            memset(&desc, 0, sizeof desc);
+            desc.norm = choice > 0;
+            desc.no_rotation = choice == 2;
+            desc.first = 1000;
+            rope_once(wide, shape[s], &desc, false, &right);
+            for (int l = 0; l < 3; l++)
+                for (int dtype = 0; dtype < 2; dtype++) {
+                    for (int threads = 1; threads <= 3; threads++) {
+                        tn_ctx *ctx = context(tn_cpu_backend(), dtype ? TN_F64 : TN_F32, level[l], threads);
+                        rope_once(ctx, shape[s], &desc, threads == 2, &r[threads - 1]);
+                        tn_ctx_destroy(ctx);
+                        CHECK(memcmp(r[threads - 1].x, r[0].x, sizeof *r[0].x * (size_t)r[0].all) == 0);
+                    }
+                    for (int part = 0, at = 0; part < 2; at += (int)right.n[part++]) {
+                        double e = test_frobenius(r[0].x + at, right.x + at, right.n[part]);
+                        if (!(e <= error[dtype])) error[dtype] = e;
+                    }
+                    for (int i = 0; i < 3; i++) free(r[i].x);
+                }
+            free(right.x);
+            tn_ctx_destroy(wide);
+        }
+    WORST("float", error[0], 1e-6);
+    WORST("double", error[1], 1e-12);
+}
+
+/* ---- embed: the same bits as the reference, by any number of threads */
+TEST(embed)
+{
+    const int64_t R = 1500, d = 77, V = 9;
+    int32_t ids[1500];
+    results right, r;
+    uint64_t state = 3, seed;
+    for (int64_t i = 0; i < R; i++) ids[i] = (int32_t)test_random_int(&state, 0, V - 1);
+    for (int dtype = 0; dtype < 2; dtype++) {
+        memset(&right, 0, sizeof right);
+        for (int threads = 0; threads <= 3; threads++) {                 /* 0: the reference */
+            tn_ctx    *ctx = context(threads ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, threads ? threads : 1);
+            tn_tensor *table = tn_tensor_2d(ctx, TN_REAL, V, d), *w = operand(ctx, 1, 1, R, d, 2, false, NULL), *y, *t;
+            float      x[9 * 77];
+            seed = 7;
+            for (int64_t i = 0; i < V * d; i++) x[i] = (float)test_random_real(&seed);
+            tn_write(table, TN_F32, x, V * d);
+            w = tn_reshape_2d(w, R, d);
+            t = tn_tensor_1d(ctx, TN_I32, R);
+            tn_write(t, TN_I32, ids, R);
+            memset(&r, 0, sizeof r);
+            tn_record(ctx);
+            tn_watch(table);
+            y = tn_embed(ctx, table, t);
+            take(&r, 0, y);
+            CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))) == TN_OK);
+            take(&r, 1, table->grad);
+            CHECK_CTX(ctx);
+            tn_ctx_destroy(ctx);
+            if (threads == 0) { right = r; continue; }
+            if (CHECK_INT(r.all, right.all)) CHECK(memcmp(r.x, right.x, sizeof *r.x * (size_t)r.all) == 0);
+            free(r.x);
+        }
+        free(right.x);
+    }
+}
+
+TEST_MAIN(shapes, options, states, parts, long_sums, extreme_scores, unseen_keys, rope, embed)
