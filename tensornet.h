@@ -15298,7 +15298,7 @@ static tn_status tni_optim_begin(tn_optim *o)
 /* ---- Muon ------------------------------------------------------------------------
    Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x leaves U and
    V, and takes each singular value s to a s + b s^3 + c s^5: five times, with coefficients that are steep at zero, and all
-   that were above 1/500 or so lie between 0.68 and 1.14. What the matrix moves by is then about U V^T, the nearest matrix
+   that were above 1/500 or so lie between 0.68 and 1.21. What the matrix moves by is then about U V^T, the nearest matrix
    with orthonormal rows or columns. x has no more rows than columns, or is turned. The iteration: Bernstein & Newhouse 2024;
    the coefficients, Nesterov's momentum as an average, its warm-up and the scale by shape: Jordan et al. 2024,
    github.com/KellerJordan/Muon and /modded-nanogpt; the other scale: Liu et al. 2025, arXiv 2502.16982. */
@@ -16943,10 +16943,21 @@ static const char *tni_names_natural(tni_names *p, uint64_t n)
     return s;
 }
 
+/* As few digits as say exactly this number. */
+static void tni_exact_text(char number[32], double v)
+{
+    int    digits;
+    double back = v;
+    for (digits = 15; digits <= 17; digits++) {
+        int n = tni_format_double(number, v, digits);
+        if (tni_parse_double(number, (size_t)n, &back) == (size_t)n && memcmp(&back, &v, sizeof v) == 0) return;
+    }
+}
+
 static const char *tni_names_double(tni_names *p, double v)
 {
     char number[32];
-    number[tni_format_double(number, v, 17)] = 0;
+    tni_exact_text(number, v);
     return tni_names_write(p, number, "");
 }
 
@@ -17108,7 +17119,7 @@ static tn_status tni_restored_notes(tni_restored *r)
     for (k = 0; k < TNI_OPTIM_NUMBERS; k++) {
         char        here[32];
         const char *there = tn_safetensors_metadata(f, n[k].name);
-        here[tni_format_double(here, n[k].value, 17)] = 0;
+        tni_exact_text(here, n[k].value);
         if (!there || strcmp(here, there) != 0)
             tni_log(ctx, TN_LOG_WARN, "%s: %s was %s, here it is %s", f->file.name.s, n[k].name + 10,
                     there ? tni_quote(there).s : "not said", here);

@@ -252,6 +252,7 @@ TEST(golden)
 static tn_schedule schedule(tn_schedule_kind kind, int64_t warmup, int64_t total, double floor_)
 {
     tn_schedule s;
+    memset(&s, 0, sizeof s);
     s.kind = kind;
     s.warmup = warmup;
     s.total = total;
@@ -783,7 +784,7 @@ TEST(defaults_and_bad_descs)
     BAD(d.weight_decay = -1, "weight_decay -1");
     BAD(d.momentum = 1, "momentum 1");
     BAD(d.clip_norm = -2, "clip_norm -2");
-    BAD(d.schedule.kind = (tn_schedule_kind)3, "3 is no kind of schedule");
+    BAD(memcpy(&d.schedule.kind, &nine, sizeof d.schedule.kind), "9 is no kind of schedule");
     BAD(d.schedule.warmup = -3, "warmup -3");
     BAD(d.schedule.kind = TN_SCHEDULE_COSINE, "total 0");                   /* the rate would be zero from the start */
     BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 10, 10, 0), "total 10");

@@ -1,0 +1,531 @@
+/* test_checkpoint.c: a run that was stopped and one that was not have the same bits; what is no checkpoint changes nothing.
+
+   Two runs are compared by all that a checkpoint of each holds, and by their losses. */
+
+#include "sealed.h"
+#include "world.h"
+
+enum { ROOM = 1 << 16, IDS = 12, VOCAB = 9, DIM = 6 };
+
+typedef struct file { char bytes[ROOM]; size_t used; } file;
+
+static char   warned[8][512];
+static int    warnings;
+
+static void listen(void *user, tn_log_level level, const char *message)
+{
+    (void)user;
+    if (level == TN_LOG_WARN && warnings < 8) snprintf(warned[warnings++], sizeof *warned, "%s", message);
+}
+
+static bool was_warned(const char *part)
+{
+    for (int i = 0; i < warnings; i++) if (strstr(warned[i], part)) return true;
+    return false;
+}
+
+/* ---- a small model with all that could be forgotten: dropout, noise, a tied matrix, a frozen one, one that comes later ----- */
+
+typedef struct model {
+    world        w;
+    tn_embedding embed;
+    tn_norm      norm;
+    tn_mlp       mlp;
+    tn_linear    head, late, fixed;
+    bool         has_late;
+    tn_optim    *optim;
+} model;
+
+static tn_optim_desc rule(tn_optim_kind kind)
+{
+    tn_optim_desc d;
+    memset(&d, 0, sizeof d);
+    d.kind = kind;
+    d.lr = kind == TN_SGD ? 0.05 : 0.02;
+    d.weight_decay = 0.1;
+    d.momentum = kind == TN_SGD ? 0.9 : 0;
+    d.nesterov = kind == TN_SGD;
+    d.clip_norm = 1;
+    d.momentum_warmup = 6;
+    d.schedule.kind = TN_SCHEDULE_TRAPEZOID;
+    d.schedule.warmup = 3;
+    d.schedule.total = 14;
+    d.schedule.decay = 6;
+    return d;
+}
+
+static bool add_linear(model *m, const char *name, tn_linear *l, int64_t in, int64_t out)
+{
+    tn_linear_desc d;
+    memset(&d, 0, sizeof d);
+    d.in = in;
+    d.out = out;
+    d.no_bias = true;
+    return CHECK_STATUS(tn_linear_init(m->w.params, name, l, &d), TN_OK);
+}
+
+static bool add_late(model *m) { return m->has_late = add_linear(m, "late", &m->late, DIM, DIM); }
+
+static bool open_model(model *m, tn_dtype dtype, const tn_optim_desc *od, uint64_t seed, int threads, const tn_backend *backend)
+{
+    tn_embedding_desc ed;
+    tn_norm_desc      nd;
+    tn_mlp_desc       md;
+    tn_desc           desc;
+    memset(m, 0, sizeof *m);
+    memset(&ed, 0, sizeof ed);
+    memset(&nd, 0, sizeof nd);
+    memset(&md, 0, sizeof md);
+    memset(&desc, 0, sizeof desc);
+    ed.count = VOCAB;
+    ed.dim = nd.dim = md.in = md.out = DIM;
+    md.hidden = 7;
+    md.bias = md.out_bias = true;
+    desc.dtype = dtype;
+    desc.seed = seed;
+    desc.threads = threads;
+    desc.backend = backend;
+    desc.log = listen;
+    desc.allocator = test_heap_allocator(&m->w.heap);
+    if (!CHECK(tn_ctx_create(&m->w.ctx, &desc, NULL) == TN_OK)) return false;
+    m->w.params = tn_params_create(m->w.ctx);
+    if (!CHECK_STATUS(tn_embedding_init(m->w.params, "embed", &m->embed, &ed), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_params_tie(m->w.params, "head.w", "embed.w"), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_norm_init(m->w.params, "norm", &m->norm, &nd), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_mlp_init(m->w.params, "mlp", &m->mlp, &md), TN_OK)) return false;
+    if (!add_linear(m, "head", &m->head, DIM, VOCAB) || !add_linear(m, "fixed", &m->fixed, DIM, DIM)) return false;
+    tn_params_freeze(m->w.params, "fixed", true);
+    m->optim = tn_optim_create(m->w.params, od);
+    return CHECK(m->optim != NULL);
+}
+
+static tn_status forward_and_back(model *m, int64_t t, double *loss)
+{
+    tn_ctx    *ctx = m->w.ctx;
+    int32_t    id[IDS], next[IDS];
+    tn_tensor *ids, *labels, *x, *y, *l;
+    tn_status  s;
+    for (int i = 0; i < IDS; i++) { id[i] = (int32_t)((5 * t + i * i + 3 * i) % VOCAB); next[i] = (id[i] + 2) % VOCAB; }
+    tn_ctx_reset(ctx);
+    ids = tn_tensor_1d(ctx, TN_I32, IDS);
+    labels = tn_tensor_1d(ctx, TN_I32, IDS);
+    tn_write(ids, TN_I32, id, IDS);
+    tn_write(labels, TN_I32, next, IDS);
+    tn_record(ctx);
+    x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &m->embed, ids), 0.1), 0.2);
+    y = tn_mlp_forward(ctx, &m->mlp, tn_norm_forward(ctx, &m->norm, x));
+    x = tn_add(ctx, x, tn_add(ctx, y, tn_linear_forward(ctx, &m->fixed, x)));
+    if (m->has_late) x = tn_add(ctx, x, tn_linear_forward(ctx, &m->late, x));
+    l = tn_cross_entropy(ctx, tn_linear_forward(ctx, &m->head, x), labels);
+    s = tn_backward(ctx, l);
+    *loss = tn_item(l);
+    return s;
+}
+
+static void steps(model *m, int64_t from, int64_t to, double *loss)
+{
+    for (int64_t t = from; t < to; t++) {
+        CHECK_STATUS(forward_and_back(m, t, &loss[t]), TN_OK);
+        CHECK_STATUS(tn_optim_step(m->optim), TN_OK);
+    }
+}
+
+static bool save(model *m, file *f, const tn_note *notes, int64_t count)
+{
+    return CHECK_STATUS(tn_checkpoint_write(m->optim, tn_to_memory(f->bytes, ROOM, &f->used), notes, count), TN_OK);
+}
+
+static tn_status load(model *m, const file *f) { return tn_checkpoint_read(m->optim, tn_from_memory(f->bytes, f->used)); }
+
+static bool same(const file *a, const file *b) { return a->used == b->used && memcmp(a->bytes, b->bytes, a->used) == 0; }
+
+/* ---- the same bits ------------------------------------------------------------------------------------------------------ */
+
+enum { TOTAL = 12, LATE = 5 };
+
+/* A run that goes through; beside it one that was stopped after `at` steps and goes on in a new context with another seed. `gap`:
+   it is stopped inside a step, after the parameter that comes late was made, before its first update. */
+static void stop_and_go_on(tn_dtype dtype, const tn_optim_desc *d, int64_t at, int threads, bool gap, const tn_backend *backend)
+{
+    static file  saved, whole, parts, again;
+    static model a, b;
+    double       first[TOTAL], second[TOTAL];
+    const int64_t late = LATE;
+    if (!open_model(&a, dtype, d, 7, 1, backend) || !open_model(&b, dtype, d, 4711, threads, backend)) return;
+    steps(&a, 0, at < late ? at : late, first);
+    if (at > LATE || gap) add_late(&a);
+    if (at > LATE) steps(&a, LATE, at, first);
+    save(&a, &saved, NULL, 0);
+    if (at < LATE) steps(&a, at, LATE, first);
+    if (!a.has_late) add_late(&a);
+    steps(&a, at < late ? late : at, TOTAL, first);
+    save(&a, &whole, NULL, 0);
+
+    if (at > LATE || gap) add_late(&b);
+    steps(&b, 0, 2, second);                                        /* what it did before is forgotten */
+    forward_and_back(&b, 5, &second[0]);                            /* and so is a gradient that waits */
+    CHECK_STATUS(load(&b, &saved), TN_OK);
+    CHECK_INT(tn_optim_steps(b.optim), at);
+    save(&b, &again, NULL, 0);
+    CHECK(same(&saved, &again));
+    if (at < LATE) steps(&b, at, LATE, second);
+    if (!b.has_late) add_late(&b);
+    steps(&b, at < late ? late : at, TOTAL, second);
+    save(&b, &parts, NULL, 0);
+    CHECK(same(&whole, &parts));
+    CHECK(memcmp(first + at, second + at, sizeof *first * (size_t)(TOTAL - at)) == 0);
+    CHECK(at == TOTAL || !same(&saved, &whole));
+    close_world(&a.w);
+    close_world(&b.w);
+}
+
+TEST(a_resumed_run_has_the_same_bits)
+{
+    for (int kind = 0; kind < 3; kind++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (int64_t at = 0; at <= TOTAL; at += at == 0 ? 1 : 3) {
+                tn_optim_desc d = rule((tn_optim_kind)kind);
+                stop_and_go_on(dtype ? TN_F64 : TN_F32, &d, at, 1 + (int)(at % 3), false, NULL);
+            }
+    {
+        tn_optim_desc d = rule(TN_MUON);
+        stop_and_go_on(TN_F32, &d, LATE, 2, true, NULL);
+        stop_and_go_on(TN_F32, &d, LATE, 3, false, NULL);
+    }
+}
+
+TEST(a_resumed_run_on_other_backends)
+{
+    tn_optim_desc d = rule(TN_MUON);
+    stop_and_go_on(TN_F32, &d, 7, 1, false, tn_reference_backend());
+#if SEALED
+    stop_and_go_on(TN_F32, &d, 7, 1, false, sealed_cpu());
+    stop_and_go_on(TN_F64, &d, 4, 1, false, sealed_sparse());
+    CHECK_INT(sealed_damaged(), 0);
+#endif
+}
+
+/* By path, and as weights. */
+TEST(files_notes_and_weights)
+{
+    static const tn_note note[] = {{"config", "{\"layers\": 1}"}, {"position", "4711"}};
+    static file    saved;
+    static model   a, b;
+    tn_optim_desc  d = rule(TN_ADAMW);
+    double         loss[4];
+    tn_safetensors *f;
+    size_t         counted = 0;
+    const char    *path = "build/test_checkpoint.safetensors";
+    FILE          *probe = fopen(path, "wb");
+    if (!probe) path = "test_checkpoint.safetensors";
+    else fclose(probe);
+    if (!open_model(&a, TN_F32, &d, 7, 1, NULL) || !open_model(&b, TN_F32, &d, 8, 1, NULL)) return;
+    steps(&a, 0, 3, loss);
+    save(&a, &saved, note, 2);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(NULL, 0, &counted), note, 2), TN_OK);
+    CHECK_INT(counted, saved.used);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_path(path), note, 2), TN_OK);
+    f = tn_safetensors_open(b.w.ctx, tn_from_path(path));
+    CHECK_STR(tn_safetensors_metadata(f, "config"), "{\"layers\": 1}");
+    CHECK_STR(tn_safetensors_metadata(f, "position"), "4711");
+    CHECK_STR(tn_safetensors_metadata(f, "tensornet.steps"), "3");
+    CHECK_STR(tn_safetensors_metadata(f, "tensornet.optim"), "adamw");
+    CHECK_STR(tn_safetensors_metadata(f, "tensornet.seed"), "7");
+    CHECK_STR(tn_safetensors_metadata(f, "tensornet.lr"), "0.02");
+    CHECK(tn_safetensors_find(f, "optim.v.embed.w") && !tn_safetensors_find(f, "optim.v.head.w") && !tn_safetensors_find(f, "optim.m.fixed.w"));
+    tn_safetensors_close(f);
+    CHECK_STATUS(tn_params_read(b.w.params, tn_from_path(path), TN_MATCH_IGNORE_EXTRA), TN_OK);
+    {
+        double p[VOCAB * DIM], q[VOCAB * DIM];
+        tn_read(a.embed.w, TN_F64, p, VOCAB * DIM);
+        tn_read(b.embed.w, TN_F64, q, VOCAB * DIM);
+        CHECK(memcmp(p, q, sizeof p) == 0);
+    }
+    CHECK_STATUS(tn_checkpoint_read(b.optim, tn_from_path(path)), TN_OK);
+    CHECK_INT(tn_optim_steps(b.optim), 3);
+    remove(path);
+    close_world(&a.w);
+    close_world(&b.w);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------------------------------------ */
+
+/* The checkpoint is refused with this status and message, and the model is as before. */
+static void refused(model *m, const file *f, tn_status status, const char *part)
+{
+    static file before, after;
+    save(m, &before, NULL, 0);
+    CHECK_STATUS(load(m, f), status);
+    CHECK_ERROR(m->w.ctx, status, part);
+    save(m, &after, NULL, 0);
+    CHECK(same(&before, &after));
+}
+
+/* Replaces text in the header by text of the same length. */
+static void change(file *f, const char *from, const char *to)
+{
+    size_t n = strlen(from), i = 8;
+    while (i + n < f->used && memcmp(f->bytes + i, from, n) != 0) i++;
+    if (CHECK(i + n < f->used)) memcpy(f->bytes + i, to, n);
+}
+
+TEST(another_optimiser_or_model)
+{
+    static file  saved, other;
+    static model a, b;
+    tn_optim_desc d = rule(TN_MUON), e = rule(TN_ADAMW);
+    double       loss[4];
+    if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
+    steps(&a, 0, 3, loss);
+    save(&a, &saved, NULL, 0);
+
+    if (!open_model(&b, TN_F32, &e, 8, 1, NULL)) return;
+    steps(&b, 0, 2, loss);
+    refused(&b, &saved, TN_ERR_ARG, "memory: a checkpoint of the optimiser \"muon\", but this one is adamw");
+    other = saved;
+    change(&other, "\"tensornet.optim\":\"muon\"", "\"tensornet.opti_\":\"muon\"");
+    refused(&a, &other, TN_ERR_FORMAT, "no checkpoint: it has no note tensornet.optim");
+    other = saved;
+    change(&other, "\"tensornet.checkpoint\":\"1\"", "\"tensornet.checkpoint\":\"2\"");
+    refused(&a, &other, TN_ERR_FORMAT, "a checkpoint of format \"2\", but this is format 1");
+    other = saved;
+    change(&other, "\"tensornet.steps\":\"3\"", "\"tensornet.steps\":\"x\"");
+    refused(&a, &other, TN_ERR_FORMAT, "note tensornet.steps is \"x\", which is no number");
+    other = saved;
+    change(&other, "optim.v.norm.gain", "optim.v.norm.gaim");
+    refused(&a, &other, TN_ERR_ARG, "parameter \"norm.gain\" has 1 moments in the file, but its rule here, adamw, has 2");
+    other = saved;
+    change(&other, "optim.clock", "optim.cluck");
+    refused(&a, &other, TN_ERR_FORMAT, "tensor optim.clock is missing");
+    other = saved;
+    change(&other, "\"mlp.w\"", "\"mlp.u\"");
+    refused(&a, &other, TN_ERR_ARG, "parameter \"mlp.w\" [2,7,6] is not in the file");
+    other = saved;
+    change(&other, "\"shape\":[2,7,6]", "\"shape\":[2,6,7]");
+    refused(&a, &other, TN_ERR_SHAPE, "[2,6,7]");
+    CHECK_STATUS(tn_params_write(a.w.params, tn_to_memory(other.bytes, ROOM, &other.used), NULL, 0), TN_OK);
+    refused(&a, &other, TN_ERR_FORMAT, "no checkpoint: it has no note tensornet.checkpoint");
+    tn_params_adamw(a.w.params, "mlp.w");
+    refused(&a, &saved, TN_ERR_ARG, "parameter \"mlp.w\" has 1 moments in the file, but its rule here, adamw, has 2");
+    tn_params_at(a.w.params, 2)->adamw = false;
+    add_late(&a);
+    refused(&a, &saved, TN_ERR_ARG, "parameter \"late.w\" [6,6] is not in the file");
+    steps(&a, 3, 4, loss);
+    save(&a, &other, NULL, 0);
+    close_world(&a.w);
+
+    if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
+    refused(&a, &other, TN_ERR_ARG, "is no parameter here");
+    close_world(&a.w);
+    if (!open_model(&a, TN_F64, &d, 7, 1, NULL)) return;
+    refused(&a, &saved, TN_ERR_DTYPE, "is F32, but this context has F64");
+    close_world(&a.w);
+    close_world(&b.w);
+}
+
+TEST(numbers_that_differ_are_named)
+{
+    static file  saved;
+    static model a;
+    tn_optim_desc d = rule(TN_SGD);
+    double       loss[4], nan[1] = {(double)NAN};
+    tn_param    *p;
+    int64_t      one = 1;
+    tn_init      init;
+    memset(&init, 0, sizeof init);
+    if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
+    steps(&a, 0, 3, loss);
+    p = tn_params_add(a.w.params, "extra", 1, &one, init);
+    tn_write(p->value, TN_F64, nan, 1);
+    save(&a, &saved, NULL, 0);
+    warnings = 0;
+    CHECK_STATUS(load(&a, &saved), TN_OK);
+    CHECK(warnings == 1 && was_warned("tensor \"extra\" holds numbers that are not finite"));
+    tn_optim_destroy(a.optim);
+    d.lr = 0.25;
+    d.schedule.total = 100;
+    a.optim = tn_optim_create(a.w.params, &d);
+    warnings = 0;
+    CHECK_STATUS(load(&a, &saved), TN_OK);
+    CHECK(warnings == 3 && was_warned("lr was \"0.05\", here it is 0.25") && was_warned("schedule.total was \"14\", here it is 100"));
+    CHECK_NEAR(tn_optim_lr(a.optim), 0.25, 0);
+    close_world(&a.w);
+}
+
+static bool no_store(void *user, const void *src, size_t bytes)
+{
+    size_t *left = (size_t *)user;
+    (void)src;
+    if (bytes > *left) return false;
+    *left -= bytes;
+    return true;
+}
+
+TEST(bad_calls)
+{
+    static file  saved;
+    static model a;
+    static const tn_note own = {"tensornet.steps", "3"}, twice[2] = {{"a", "1"}, {"a", "2"}}, none = {NULL, NULL};
+    tn_optim_desc d = rule(TN_MUON);
+    int64_t      one = 1;
+    size_t       left = 300;
+    tn_init      init;
+    tn_tensor   *x;
+    memset(&init, 0, sizeof init);
+    CHECK_STATUS(tn_checkpoint_write(NULL, tn_to_memory(NULL, 0, NULL), NULL, 0), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_read(NULL, tn_from_memory(NULL, 0)), TN_ERR_ARG);
+    if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), &own, 1), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "note \"tensornet.steps\": keys that begin with tensornet. are its own");
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), twice, 2), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the name \"a\" is given twice");
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), &none, 1), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "NULL");
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, 1), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: 1 notes at NULL");
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, -1), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: -1 notes");
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, 100, &saved.used), NULL, 0), TN_ERR_FILE);
+    CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "more than there is room for");
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_calls(no_store, &left), NULL, 0), TN_ERR_FILE);
+    CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "could not be written");
+    CHECK_STATUS(tn_checkpoint_read(a.optim, tn_from_path("no/such/file")), TN_ERR_FILE);
+    CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "no/such/file");
+    CHECK(tn_params_add(a.w.params, "optim.m.mlp.w", 1, &one, init) != NULL);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "parameter optim.m.mlp.w: names that begin with optim. are its own");
+    x = tn_tensor_1d(a.w.ctx, TN_REAL, 1);
+    CHECK(x != NULL);
+    tn_params_destroy(a.w.params);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the optimiser's parameters were destroyed");
+    CHECK_STATUS(tn_checkpoint_read(a.optim, tn_from_memory(saved.bytes, 10)), TN_ERR_ARG);
+    CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the optimiser's parameters were destroyed");
+    close_world(&a.w);
+}
+
+/* ---- damaged files ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct tiny { world w; tn_param *p, *q; tn_optim *optim; } tiny;
+
+/* Two parameters, one in double steps behind: little to damage, but of all kinds. */
+static bool open_tiny(tiny *t, uint64_t seed, int updates)
+{
+    static const int64_t shape[2] = {2, 3};
+    tn_optim_desc d;
+    tn_init       init;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    d.kind = TN_MUON;
+    init.rule = TN_INIT_NORMAL;
+    if (!open_on(&t->w, TN_F32, seed, 1, NULL)) return false;
+    t->p = tn_params_add(t->w.params, "p", 2, shape, init);
+    t->optim = tn_optim_create(t->w.params, &d);
+    for (int i = 0; i < updates; i++) {
+        if (i == 1) t->q = tn_params_add(t->w.params, "q", 1, shape, init);
+        tn_ctx_reset(t->w.ctx);
+        tn_record(t->w.ctx);
+        CHECK_STATUS(tn_backward(t->w.ctx, tn_sum(t->w.ctx, tn_dropout(t->w.ctx, i > 0 ? tn_mul(t->w.ctx, t->p->value,
+            tn_sum(t->w.ctx, t->q->value)) : t->p->value, 0.5))), TN_OK);
+        CHECK_STATUS(tn_optim_step(t->optim), TN_OK);
+    }
+    return CHECK(t->p && t->optim);
+}
+
+static void everything(tiny *t, file *f)
+{
+    CHECK_STATUS(tn_checkpoint_write(t->optim, tn_to_memory(f->bytes, ROOM, &f->used), NULL, 0), TN_OK);
+}
+
+TEST(cut_off_at_every_byte)
+{
+    static file saved, before, after;
+    tiny        t;
+    if (!open_tiny(&t, 1, 3)) return;
+    everything(&t, &saved);
+    close_world(&t.w);
+    if (!open_tiny(&t, 2, 2)) return;
+    everything(&t, &before);
+    CHECK(!same(&saved, &before));
+    for (size_t n = 0; n < saved.used; n++) {
+        CHECK_STATUS(tn_checkpoint_read(t.optim, tn_from_memory(saved.bytes, n)), TN_ERR_FORMAT);
+        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: byte ");
+        everything(&t, &after);
+        CHECK(same(&before, &after));
+    }
+    CHECK_STATUS(tn_checkpoint_read(t.optim, tn_from_memory(saved.bytes, saved.used)), TN_OK);
+    everything(&t, &after);
+    CHECK(same(&saved, &after));
+    close_world(&t.w);
+}
+
+/* Each bit of the header: refused, and nothing has changed, or it was a note's value, which another one replaces. */
+TEST(every_bit_of_the_header)
+{
+    static file saved, bad, before, after;
+    tiny        t;
+    int64_t     refusals = 0, taken = 0;
+    size_t      header;
+    if (!open_tiny(&t, 1, 3)) return;
+    everything(&t, &saved);
+    close_world(&t.w);
+    if (!open_tiny(&t, 2, 2)) return;
+    everything(&t, &before);
+    header = 8 + (size_t)(unsigned char)saved.bytes[0] + 256 * (size_t)(unsigned char)saved.bytes[1];
+    CHECK(header < saved.used);
+    for (size_t bit = 0; bit < 8 * header; bit++) {
+        tn_status s;
+        bad = saved;
+        bad.bytes[bit / 8] = (char)(bad.bytes[bit / 8] ^ 1 << bit % 8);
+        s = tn_checkpoint_read(t.optim, tn_from_memory(bad.bytes, bad.used));
+        if (s == TN_OK) {
+            taken++;
+            CHECK_CTX(t.w.ctx);
+            everything(&t, &before);
+            continue;
+        }
+        refusals++;
+        CHECK(tn_ctx_error(t.w.ctx)[0] != 0);
+        tn_ctx_clear_error(t.w.ctx);
+        everything(&t, &after);
+        CHECK(same(&before, &after));
+    }
+    CHECK(refusals > taken && taken > 0);
+    close_world(&t.w);
+}
+
+/* Each allocation fails once, in writing and in reading: all or nothing, no leak. */
+TEST(no_memory)
+{
+    static file saved, before, after;
+    tiny        t;
+    int         failed[2] = {0, 0};
+    if (!open_tiny(&t, 1, 3)) return;
+    everything(&t, &saved);
+    close_world(&t.w);
+    for (uint64_t k = 1; k < 60; k++) {
+        tn_status s;
+        size_t    live;
+        if (!open_tiny(&t, 2, 2)) return;
+        everything(&t, &before);
+        live = t.w.heap.live;
+        t.w.heap.count = 0;
+        t.w.heap.fail_at = k;
+        s = tn_checkpoint_write(t.optim, tn_to_memory(after.bytes, ROOM, &after.used), NULL, 0);
+        t.w.heap.fail_at = 0;
+        if (s != TN_OK) { failed[0]++; CHECK_ERROR(t.w.ctx, TN_ERR_MEMORY, ""); }
+        CHECK_INT(t.w.heap.live, live);
+        t.w.heap.count = 0;
+        t.w.heap.fail_at = k;
+        s = tn_checkpoint_read(t.optim, tn_from_memory(saved.bytes, saved.used));
+        t.w.heap.fail_at = 0;
+        if (s != TN_OK) { failed[1]++; CHECK_ERROR(t.w.ctx, TN_ERR_MEMORY, ""); }
+        everything(&t, &after);
+        CHECK(same(&after, s == TN_OK ? &saved : &before));
+        close_world(&t.w);
+    }
+    CHECK(failed[0] > 5 && failed[1] > 10);
+}
+
+TEST_MAIN(a_resumed_run_has_the_same_bits, a_resumed_run_on_other_backends, files_notes_and_weights, another_optimiser_or_model,
+          numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, every_bit_of_the_header, no_memory)
