@@ -1,6 +1,7 @@
 # make         builds the examples           make test    everything that can be tested here, in about eight minutes
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
+# make tn      the command build/tn: tokenizer, train, generate, info, clean
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, operator: alone
 # make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
@@ -12,7 +13,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples weights demo test check bench fuzz install uninstall clean
+.PHONY: all examples tn weights demo test check bench fuzz install uninstall clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -42,6 +43,18 @@ weights: build/examples/embed/train build/examples/embed/bytes
 build/examples/stb_image_write.o: $(STB)/stb_image_write.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -w -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
+
+# ---- the command tn. PNG's writer is one object for it and the examples.
+
+TN_SOURCES = $(wildcard tools/tn/*.c)
+TN_OBJECTS = $(TN_SOURCES:tools/tn/%.c=build/tn.d/%.o)
+tn: build/tn
+build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
+	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ -lm
+
+build/tn.d/%.o: tools/tn/%.c tools/tn/tn.h tensornet.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
 
 # Waiting threads sleep instead of spinning: on a busy machine that is several times faster, on an idle one hardly slower.
 demo: build/examples/fashion

@@ -20171,13 +20171,13 @@ static const tni_key tni_llama_keys[] = {
 
 typedef enum tni_config_kind { TNI_CONFIG_STRING, TNI_CONFIG_NUMBER, TNI_CONFIG_TRUE, TNI_CONFIG_FALSE, TNI_CONFIG_NULL, TNI_CONFIG_NESTED }
     tni_config_kind;
-typedef struct tni_pair {
+typedef struct tni_config_pair {
     const char   *key;                  /* first: sorted and searched by it */
     tni_config_kind kind;
     const char   *string;
     double        number;
     uint64_t      at;                   /* of the value, in the file */
-} tni_pair;
+} tni_config_pair;
 
 typedef struct tni_config {
     tni_reader file;
@@ -20218,7 +20218,7 @@ static bool tni_config_number(tni_scan *s, double *out)
     return true;
 }
 
-static bool tni_config_value(tni_scan *s, tni_pair *p)
+static bool tni_config_value(tni_scan *s, tni_config_pair *p)
 {
     tni_scan_space(s);
     p->at = s->start + s->at;
@@ -20237,9 +20237,9 @@ static bool tni_config_value(tni_scan *s, tni_pair *p)
     return tni_config_number(s, &p->number);
 }
 
-static bool tni_config_pair(tni_scan *s, tni_config *c)
+static bool tni_config_read_pair(tni_scan *s, tni_config *c)
 {
-    tni_pair *p = (tni_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
+    tni_config_pair *p = (tni_config_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
     if (!p) { s->status = TN_ERR_MEMORY; return false; }
     return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_config_value(s, p);
 }
@@ -20248,7 +20248,7 @@ static bool tni_config_parse(tni_scan *s, tni_config *c)
 {
     if (!tni_scan_expect(s, '{')) return false;
     if (!tni_scan_take(s, '}')) {
-        do if (!tni_config_pair(s, c)) return false; while (tni_scan_take(s, ','));
+        do if (!tni_config_read_pair(s, c)) return false; while (tni_scan_take(s, ','));
         if (!tni_scan_expect(s, '}')) return false;
     }
     tni_scan_space(s);
@@ -20260,7 +20260,7 @@ static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *so
     tni_scan  scan;
     tn_status s;
     memset(c, 0, sizeof *c);
-    c->pairs.each = sizeof(tni_pair);
+    c->pairs.each = sizeof(tni_config_pair);
     if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
     if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
     c->bytes = (size_t)c->file.bytes;
@@ -20280,9 +20280,9 @@ static void tni_config_close(tni_config *c)
     tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
 }
 
-static const tni_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_pair *)tni_list_at(&c->pairs, i); }
+static const tni_config_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_config_pair *)tni_list_at(&c->pairs, i); }
 
-static const tni_pair *tni_config_find(const tni_config *c, const char *key)
+static const tni_config_pair *tni_config_find(const tni_config *c, const char *key)
 {
     size_t i;
     for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
@@ -20314,7 +20314,7 @@ static void tni_word_set(void *at, size_t bytes, int value)
     memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
 }
 
-static tn_status tni_pair_fail(const tni_config *c, const tni_pair *p, const tni_key *k, const char *must)
+static tn_status tni_pair_fail(const tni_config *c, const tni_config_pair *p, const tni_key *k, const char *must)
 {
     char got[40];
     switch (p->kind) {
@@ -20326,7 +20326,7 @@ static tn_status tni_pair_fail(const tni_config *c, const tni_pair *p, const tni
     return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
 }
 
-static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+static tn_status tni_pair_number(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
 {
     char       must[80];
     const bool integer = k->kind == TNI_KEY_INT;
@@ -20342,7 +20342,7 @@ static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const t
     return tni_pair_fail(c, p, k, must);
 }
 
-static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+static tn_status tni_pair_word(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
 {
     const tni_spelling *w;
     char            must[160];
@@ -20357,7 +20357,7 @@ static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni
     return tni_pair_fail(c, p, k, must);
 }
 
-static tn_status tni_pair_take(const tni_config *c, const tni_pair *p, const tni_key *k, tn_transformer_desc *d)
+static tn_status tni_pair_take(const tni_config *c, const tni_config_pair *p, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
     const bool yes = p->kind == TNI_CONFIG_TRUE;
@@ -20376,7 +20376,7 @@ static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_
     tn_status s = TN_OK;
     size_t    i;
     for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
-        const tni_pair *p = tni_config_at(c, i);
+        const tni_config_pair *p = tni_config_at(c, i);
         const tni_key  *k = tni_key_find(keys, n, p->key);
         if (tni_config_find(c, p->key) != p)
             return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
@@ -20401,7 +20401,7 @@ static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
 
 static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
 {
-    const tni_pair *scaling = tni_config_find(c, "rope_scaling");
+    const tni_config_pair *scaling = tni_config_find(c, "rope_scaling");
     tn_status       s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
@@ -20416,7 +20416,7 @@ static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
 
 static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
 {
-    const tni_pair *type = tni_config_find(c, "model_type");
+    const tni_config_pair *type = tni_config_find(c, "model_type");
     const char     *name = type && type->kind == TNI_CONFIG_STRING ? type->string : "";
     memset(d, 0, sizeof *d);
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);

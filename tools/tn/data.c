@@ -1,0 +1,144 @@
+/* data.c - texts and shards as tokens: a part to train on, and one held out */
+#include "tn.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tokens -------------------------------------------------------------------------------- */
+
+tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path)
+{
+    tn_tokenizer *t = path ? tn_tokenizer_load(ctx, path) : tn_tokenizer_bytes(ctx);
+    check(ctx, path ? path : "the tokenizer of bytes");
+    return t;
+}
+
+typedef struct token_list { int32_t *ids; int64_t count, room; } token_list;
+
+static void list_room(token_list *l, int64_t more)
+{
+    if (l->room - l->count >= more) return;
+    l->room = l->room * 2 + more;
+    l->ids = (int32_t *)need(realloc(l->ids, sizeof *l->ids * (size_t)l->room));
+}
+
+/* A piece at a time, so that a long text needs no second one of its size for the spans. Words end at a line's end at the latest, so a
+   text that is cut there has the same tokens. */
+static size_t piece_length(const char *text, size_t bytes)
+{
+    size_t n = 1 << 20;
+    if (bytes <= n) return bytes;
+    while (n < bytes && text[n - 1] != '\n') n++;
+    return n;
+}
+
+static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes, token_list *l, tn_span **spans, size_t *span_room)
+{
+    const int32_t unknown = (int32_t)tn_tokenizer_unk(t);
+    double        hidden = 0;
+    bool          first = true;
+    do {
+        size_t  n = piece_length(text, bytes);
+        int64_t count, i;
+        if (n + 1 > *span_room) {
+            *span_room = n + 1;
+            *spans = (tn_span *)need(realloc(*spans, sizeof **spans * (n + 1)));
+        }
+        list_room(l, (int64_t)n + 1);
+        count = tn_encode(t, text, n, first, l->ids + l->count, (int64_t)n + 1, *spans);
+        if (count < 0 || count > (int64_t)n + 1) fail("the tokenizer failed on a text of %zu bytes", n);
+        for (i = 0; i < count; i++)
+            if (l->ids[l->count + i] == unknown) hidden += (double)((*spans)[i].end - (*spans)[i].start);
+        l->count += count;
+        text += n;
+        bytes -= n;
+        first = false;
+    } while (bytes > 0);
+    return hidden;
+}
+
+int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes, double *unknown_bytes)
+{
+    token_list l = {0};
+    tn_span   *spans = NULL;
+    size_t     span_room = 0, at = 0, start = 0, length = 0;
+    *unknown_bytes = *text_bytes = 0;
+    if (how_to_split(SPLIT_AUTO, text, bytes) == SPLIT_MARKS) {
+        while (next_story(text, bytes, SPLIT_MARKS, &at, &start, &length)) {
+            *unknown_bytes += encode_story(t, text + start, length, &l, &spans, &span_room);
+            *text_bytes += (double)length;
+        }
+    } else if (bytes) {
+        *unknown_bytes = encode_story(t, text, bytes, &l, &spans, &span_room);
+        *text_bytes = (double)bytes;
+    }
+    free(spans);
+    *ids = l.ids;
+    return l.count;
+}
+
+static void hash_tokens(corpus *c)
+{
+    const int32_t *part[2];
+    int64_t        count[2], i;
+    int            p;
+    part[0] = c->train, part[1] = c->held, count[0] = c->train_count, count[1] = c->held_count;
+    c->hash = UINT64_C(1469598103934665603);          /* FNV-1a, by tokens and lengths */
+    for (p = 0; p < 2; p++)
+        for (i = -1; i < count[p]; i++)
+            c->hash = (c->hash ^ (uint64_t)(i < 0 ? count[p] : part[p][i])) * UINT64_C(1099511628211);
+}
+
+void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share)
+{
+    size_t cut = split_text(text, bytes, share);
+    double unused;
+    memset(c, 0, sizeof *c);
+    c->train_count = encode_text(t, text, cut, &c->train, &c->train_bytes, &unused);
+    c->held_count = encode_text(t, text + cut, bytes - cut, &c->held, &c->held_bytes, &c->held_unknown);
+    hash_tokens(c);
+}
+
+bool is_shard(const char *path)
+{
+    int32_t magic = 0;
+    FILE   *f = fopen(path, "rb");
+    bool    read;
+    if (!f) fail("%s: %s", path, strerror(errno));
+    read = fread(&magic, sizeof magic, 1, f) == 1;
+    fclose(f);
+    return read && magic == 20240520;
+}
+
+void load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, double share)
+{
+    token_list l = {0};
+    int64_t    i, held;
+    memset(c, 0, sizeof *c);
+    for (i = 0; i < files->count; i++) {
+        int64_t n = tn_shard_read(ctx, tn_from_path(files->path[i]), vocab, NULL, 0);
+        check(ctx, "token shard");
+        list_room(&l, n);
+        tn_shard_read(ctx, tn_from_path(files->path[i]), vocab, l.ids + l.count, n);
+        check(ctx, "token shard");
+        l.count += n;
+    }
+    held = (int64_t)((double)l.count * share);
+    c->train_count = l.count - held;
+    c->train = l.ids;
+    c->held = (int32_t *)room((size_t)held, sizeof *c->held);
+    c->held_count = held;
+    if (held) memcpy(c->held, l.ids + c->train_count, sizeof *c->held * (size_t)held);
+    if (t) {                                          /* the bytes that the tokens stand for, as near as can be had: what they decode to */
+        c->train_bytes = (double)tn_decode(t, c->train, c->train_count, NULL, 0);
+        c->held_bytes = (double)tn_decode(t, c->held, c->held_count, NULL, 0);
+    }
+    hash_tokens(c);
+}
+
+void free_corpus(corpus *c)
+{
+    free(c->train);
+    free(c->held);
+    memset(c, 0, sizeof *c);
+}

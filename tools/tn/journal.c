@@ -1,0 +1,236 @@
+/* journal.c - what `tn train` tells: log.jsonl, loss.png, the progress line */
+#include "train.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static void curve_add(curve *c, double x, double y)
+{
+    if (c->count == c->room) {
+        c->room = c->room * 2 + 256;
+        c->x = (double *)need(realloc(c->x, sizeof *c->x * (size_t)c->room));
+        c->y = (double *)need(realloc(c->y, sizeof *c->y * (size_t)c->room));
+    }
+    c->x[c->count] = x;
+    c->y[c->count++] = y;
+}
+
+static void journal_begin(journal *j, const char *folder)
+{
+    memset(j, 0, sizeof *j);
+    j->path = join(folder, "log.jsonl");
+#ifdef HAVE_STB_IMAGE_WRITE
+    j->picture = join(folder, "loss.png");
+#else
+    j->picture = join(folder, "loss.ppm");
+#endif
+    j->bar = isatty(STDOUT_FILENO) != 0;
+    j->trigram = j->fivegram = j->smooth = NAN;
+    j->started = now();
+}
+
+void journal_open(journal *j, const char *folder)
+{
+    journal_begin(j, folder);
+    j->file = fopen(j->path, "wb");
+    if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
+}
+
+/* The mean of about the last twenty. */
+static double smoothed(double mean, double loss) { return isnan(mean) ? loss : mean + 0.05 * (loss - mean); }
+
+static void read_line(journal *j, const char *line, const char *end)
+{
+    double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"), held = json_number(line, end, "held");
+    double seconds = json_number(line, end, "seconds"), three = json_number(line, end, "trigram"), five = json_number(line, end, "fivegram");
+    if (!isnan(loss)) {
+        j->smooth = smoothed(j->smooth, loss);
+        curve_add(&j->loss, step, j->smooth);
+    }
+    if (!isnan(held)) curve_add(&j->held, step, held);
+    if (!isnan(seconds)) j->before = seconds;
+    if (!isnan(three)) j->trigram = three;
+    if (!isnan(five)) j->fivegram = five;
+}
+
+void journal_resume(journal *j, const char *folder, int64_t lines)
+{
+    char       *text = NULL;
+    size_t      bytes = 0, at = 0;
+    journal_begin(j, folder);
+    if (is_file(j->path)) text = read_file(j->path, &bytes);
+    while (j->lines < lines && at < bytes) {
+        const char *stop = (const char *)memchr(text + at, '\n', bytes - at);
+        if (!stop) break;
+        read_line(j, text + at, stop);
+        at = (size_t)(stop - text) + 1;
+        j->lines++;
+    }
+    if (j->lines < lines) warn("%s has %lld lines of the %lld that the checkpoint knows of", j->path, (long long)j->lines, (long long)lines);
+    j->lines = lines;
+    free(text);
+    j->file = fopen(j->path, text ? "r+b" : "wb");
+    if (!j->file || ftruncate(fileno(j->file), (off_t)at) != 0 || fseek(j->file, 0, SEEK_END) != 0)
+        fail("cannot write %s: %s", j->path, strerror(errno));
+}
+
+void journal_line(journal *j, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (!j->failed) {
+        fputc('{', j->file);
+        vfprintf(j->file, format, list);
+        fputs("}\n", j->file);
+        if (fflush(j->file) != 0) {
+            j->failed = true;
+            clear_progress(j);
+            warn("cannot write %s: %s", j->path, strerror(errno));
+        }
+    }
+    va_end(list);
+    j->lines++;
+}
+
+double journal_seconds(const journal *j) { return j->before + now() - j->started; }
+
+void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate)
+{
+    j->smooth = smoothed(j->smooth, loss);
+    curve_add(&j->loss, (double)step, j->smooth);
+    journal_line(j, "\"step\":%lld,\"loss\":%.9g,\"lr\":%.6g,\"norm\":%.6g,\"tokens\":%lld,\"rate\":%.0f,\"seconds\":%.3f", (long long)step, loss, lr, norm,
+                 (long long)tokens, rate, journal_seconds(j));
+}
+
+void journal_held(journal *j, int64_t step, double nats) { curve_add(&j->held, (double)step, nats); }
+
+/* ---- the terminal ---------------------------------------------------------------- */
+
+void clear_progress(journal *j)
+{
+    if (!j->shown) return;
+    printf("\r\033[K");
+    fflush(stdout);
+    j->shown = false;
+}
+
+void say(journal *j, const char *format, ...)
+{
+    va_list list;
+    clear_progress(j);
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    fflush(stdout);
+}
+
+void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always)
+{
+    double left, every = j->bar ? 0.1 : 5;
+    int    i, done = (int)(24 * step / steps);
+    char   line[200];
+    if (!always && now() - j->told < every) return;
+    left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
+    j->told = now();
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step, (long long)steps, j->smooth,
+             rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
+    if (j->bar) {
+        printf("\r[");
+        for (i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
+        printf("] %s \033[K", line);
+        j->shown = true;
+    } else printf("%s\n", line);
+    fflush(stdout);
+}
+
+/* ---- the curve --------------------------------------------------------------------- */
+
+void draw_curve(journal *j, tn_ctx *ctx, const char *title)
+{
+    tn_series    series[4];
+    tn_plot_desc desc;
+    tn_image    *image;
+    tn_sink      sink;
+    int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
+    double       ends[2], three[2], five[2], *x, *y, low = INFINITY, high = -INFINITY;
+    atomic_file *f;
+    if (j->loss.count < 2) return;
+    x = (double *)room((size_t)j->loss.count, sizeof *x);
+    y = (double *)room((size_t)j->loss.count, sizeof *y);
+    for (i = k = 0; i < j->loss.count; i += every, k++) {
+        x[k] = j->loss.x[i];
+        y[k] = j->loss.y[i];
+        if (i >= j->loss.count / 50 && y[k] > high) high = y[k];      /* the fall of the first steps is cut off */
+        if (y[k] < low) low = y[k];
+    }
+    memset(series, 0, sizeof series);
+    memset(&desc, 0, sizeof desc);
+    series[n].name = "training";
+    series[n].x = x;
+    series[n].y = y;
+    series[n++].count = k;
+    if (j->held.count) {
+        for (i = 0; i < j->held.count; i++) if (j->held.y[i] < low) low = j->held.y[i];
+        series[n].name = "held out";
+        series[n].x = j->held.x;
+        series[n].y = j->held.y;
+        series[n++].count = j->held.count;
+    }
+    ends[0] = j->loss.x[0];
+    ends[1] = j->loss.x[j->loss.count - 1];
+    three[0] = three[1] = j->trigram;
+    five[0] = five[1] = j->fivegram;
+    for (i = 0; i < 2 && isfinite(j->trigram); i++) {
+        series[n].name = i ? "5-gram" : "trigram";
+        series[n].x = ends;
+        series[n].y = i ? five : three;
+        series[n].dashed = true;
+        series[n++].count = 2;
+        if (*series[n - 1].y < low) low = *series[n - 1].y;
+        if (*series[n - 1].y > high) high = *series[n - 1].y;
+    }
+    desc.title = title;
+    desc.x_title = "step";
+    desc.y_title = "nats a token";
+    desc.scale = 2;
+    if (high > low) {
+        desc.y_low = low - 0.05 * (high - low);
+        desc.y_high = high;
+    }
+    image = tn_image_plot(ctx, series, n, &desc);
+    f = (atomic_file *)room(1, sizeof *f);
+    if (image && atomic_open(f, j->picture)) {
+        sink = tn_to_calls(atomic_store, f);
+#ifdef HAVE_STB_IMAGE_WRITE
+        if (tn_image_write_png(image, sink) == TN_OK) atomic_commit(f);
+#else
+        if (tn_image_write_ppm(image, sink) == TN_OK) atomic_commit(f);
+#endif
+        else atomic_abandon(f);
+    }
+    /* A picture that cannot be drawn or written is no reason to stop. */
+    if (tn_ctx_status(ctx) != TN_OK || f->error) {
+        clear_progress(j);
+        warn("no %s: %s", j->picture, f->error ? strerror(f->error) : tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+    }
+    tn_image_destroy(image);
+    free(f);
+    free(x);
+    free(y);
+}
+
+void journal_close(journal *j)
+{
+    if (j->file) fclose(j->file);
+    free(j->path);
+    free(j->picture);
+    free(j->loss.x);
+    free(j->loss.y);
+    free(j->held.x);
+    free(j->held.y);
+    memset(j, 0, sizeof *j);
+}

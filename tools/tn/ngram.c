@@ -1,0 +1,147 @@
+/* ngram.c - interpolated modified Kneser-Ney over token ids: what a model must beat. Chen & Goodman 1999
+
+   An n-gram that occurs gets a number. Its key is (number of its first n-1 words, last word), so a table per order finds it, and the
+   n-gram that ends at a position is found from the one of order n-1 that ends one position before. With a the adjusted count (order n: how
+   often; below: how many different words stand before it), h a context and h' the same without its first word:
+
+       p_k(w | h) = max(a(h w) - D(a(h w)), 0) / a(h .) + g(h) p_{k-1}(w | h')        p_0 = 1 / V
+       g(h)       = (D1 N1(h .) + D2 N2(h .) + D3 N3+(h .)) / a(h .)
+       Y = n1 / (n1 + 2 n2)     D1 = 1 - 2 Y n2 / n1     D2 = 2 - 3 Y n3 / n2     D3+ = 3 - 4 Y n4 / n3
+   where n1..n4 say how many n-grams have a = 1..4. */
+#include "tn.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct order {
+    uint64_t *key;                  /* [count] context << 24 | word                     */
+    int32_t  *slot;                 /* [mask + 1] number + 1, or 0                      */
+    uint64_t  mask;
+    int64_t   count;
+    int32_t  *seen, *before;        /* [count] how often; after how many different words */
+    double    discount[4];
+    double   *total, *left;         /* [contexts] a(h .); its mass for shorter contexts */
+} order;
+
+static uint64_t spread(uint64_t x)
+{
+    x ^= x >> 31;
+    x *= UINT64_C(0x9E3779B97F4A7C15);
+    return x ^ x >> 29;
+}
+
+/* The number of an n-gram, -1 where there is none; `add` makes one. */
+static int32_t number_of(order *o, int32_t context, int32_t word, bool add)
+{
+    uint64_t key = (uint64_t)context << 24 | (uint64_t)word, i = spread(key) & o->mask;
+    while (o->slot[i]) {
+        if (o->key[o->slot[i] - 1] == key) return o->slot[i] - 1;
+        i = (i + 1) & o->mask;
+    }
+    if (!add) return -1;
+    o->key[o->count] = key;
+    o->slot[i] = (int32_t)++o->count;
+    return (int32_t)o->count - 1;
+}
+
+static bool order_init(order *o, int64_t n)
+{
+    uint64_t slots = 16;
+    while (slots < (uint64_t)n * 2) slots *= 2;
+    o->mask = slots - 1;
+    o->key = (uint64_t *)malloc(sizeof *o->key * (size_t)n);
+    o->slot = (int32_t *)calloc(slots, sizeof *o->slot);
+    o->seen = (int32_t *)calloc((size_t)n, sizeof *o->seen);
+    o->before = (int32_t *)calloc((size_t)n, sizeof *o->before);
+    o->total = (double *)malloc(sizeof *o->total * (size_t)n);
+    o->left = (double *)malloc(sizeof *o->left * (size_t)n);
+    return o->key && o->slot && o->seen && o->before && o->total && o->left;
+}
+
+static void order_free(order *o)
+{
+    free(o->key); free(o->slot); free(o->seen); free(o->before); free(o->total); free(o->left);
+}
+
+/* The discounts, then the sums per context. Context numbers are those of order k - 1, of which there are `contexts`. */
+static void order_sums(order *o, const int32_t *a, int64_t contexts)
+{
+    double n[5] = {0}, y;
+    int64_t i, d;
+    for (i = 0; i < o->count; i++) if (a[i] >= 1 && a[i] <= 4) n[a[i]]++;
+    y = n[1] + 2 * n[2] > 0 ? n[1] / (n[1] + 2 * n[2]) : 0.5;
+    o->discount[0] = 0;
+    for (d = 1; d <= 3; d++) {                        /* little text may lack one of the n: half, one, one and a half then */
+        double v = n[d] > 0 ? (double)d - (double)(d + 1) * y * n[d + 1] / n[d] : (double)d / 2;
+        o->discount[d] = v < 0 ? 0 : v > (double)d ? (double)d : v;
+    }
+    for (i = 0; i < contexts; i++) o->total[i] = o->left[i] = 0;
+    for (i = 0; i < o->count; i++) {
+        int64_t h = (int64_t)(o->key[i] >> 24);
+        o->total[h] += a[i];
+        o->left[h] += o->discount[a[i] < 3 ? a[i] : 3];
+    }
+    for (i = 0; i < contexts; i++) if (o->total[i] > 0) o->left[i] /= o->total[i];
+}
+
+/* The mean of -log p of order n. at [n+1]: the numbers of the n-grams that end at the word before, -1 unknown. */
+static double score(order *orders, int n, const int32_t *held, int64_t count, int64_t vocab)
+{
+    double  nats = 0;
+    int64_t i;
+    int32_t at[NGRAM_MAX + 1], next[NGRAM_MAX + 1];
+    int     k;
+    for (k = 1; k <= n; k++) {
+        order *o = &orders[k];
+        order_sums(o, k == n ? o->seen : o->before, k == 1 ? 1 : orders[k - 1].count);
+        at[k] = -1;
+    }
+    at[0] = next[0] = 0;
+    for (i = 0; i < count; i++) {
+        double p = 1 / (double)vocab;
+        bool   known = true;
+        for (k = 1; k <= n; k++) {
+            order  *o = &orders[k];
+            int32_t h = at[k - 1], g = h < 0 ? -1 : number_of(o, h, held[i], false);
+            next[k] = g;
+            known = known && h >= 0 && o->total[h] > 0;
+            if (known) {
+                int32_t a = g < 0 ? 0 : k == n ? o->seen[g] : o->before[g];
+                p = (a > 0 ? (double)a - o->discount[a < 3 ? a : 3] : 0) / o->total[h] + o->left[h] * p;
+            }
+        }
+        if (i > 0) nats -= log(p);
+        memcpy(at, next, sizeof at);
+    }
+    return count > 1 ? nats / (double)(count - 1) : 0;
+}
+
+bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
+                  double nats[NGRAM_MAX + 1])
+{
+    order   orders[NGRAM_MAX + 1];
+    bool    fits = true;
+    int64_t i;
+    int     k;
+    int32_t at[NGRAM_MAX + 1], next[NGRAM_MAX + 1];
+    memset(orders, 0, sizeof orders);
+    for (k = 1; k <= NGRAM_MAX && fits; k++) fits = order_init(&orders[k], train_count > 0 ? train_count : 1);
+    for (k = 0; k <= NGRAM_MAX; k++) at[k] = k ? -1 : 0;
+    next[0] = 0;
+    for (i = 0; i < train_count && fits; i++) {
+        for (k = 1; k <= NGRAM_MAX; k++) {
+            int64_t old = orders[k].count;
+            next[k] = at[k - 1] < 0 ? -1 : number_of(&orders[k], at[k - 1], train[i], true);
+            if (next[k] < 0) continue;
+            orders[k].seen[next[k]]++;
+            /* a new n-gram is one more word before what follows its first one; what opens the text has nothing before it, which
+               counts as a word, too */
+            if (orders[k].count > old && k > 1) orders[k - 1].before[next[k - 1]]++;
+            if (i + 1 == k) orders[k].before[next[k]]++;
+        }
+        memcpy(at, next, sizeof at);
+    }
+    for (k = 1; k <= NGRAM_MAX && fits; k++) nats[k] = score(orders, k, held, held_count, vocab);
+    for (k = 1; k <= NGRAM_MAX; k++) order_free(&orders[k]);
+    return fits;
+}

@@ -1,0 +1,195 @@
+/* options.c - the command line, config files, help: one table says it all */
+#include "tn.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *choice_word(const char *hint, int place, char *word, size_t bytes)
+{
+    while (place-- > 0 && (hint = strchr(hint, '|')) != NULL) hint++;
+    snprintf(word, bytes, "%.*s", hint ? (int)strcspn(hint, "|") : 0, hint ? hint : "");
+    return word;
+}
+
+static int choice_place(const char *hint, const char *word)
+{
+    char one[64];
+    int  i;
+    for (i = 0; *choice_word(hint, i, one, sizeof one); i++) if (!strcmp(one, word)) return i;
+    return -1;
+}
+
+option *find_option(const usage *u, const char *name)
+{
+    int i;
+    for (i = 0; i < u->count; i++) if (!strcmp(u->options[i].name, name)) return &u->options[i];
+    return NULL;
+}
+
+/* A number with k, M or G behind it. */
+static double number_of(const option *o, const char *where, const char *text)
+{
+    char  *end;
+    double v = strtod(text, &end);
+    if (end != text && *end == 'k') v *= 1e3, end++;
+    else if (end != text && *end == 'M') v *= 1e6, end++;
+    else if (end != text && *end == 'G') v *= 1e9, end++;
+    if (end == text || *end || !isfinite(v)) misuse("%s%s wants a number, not \"%s\"", where, o->name, text);
+    if (v < o->low || v > o->high) misuse("%s%s must lie in %g to %g, and is %s", where, o->name, o->low, o->high, text);
+    if (o->kind == OPTION_COUNT && v != floor(v)) misuse("%s%s wants a whole number, not %s", where, o->name, text);
+    return v;
+}
+
+/* where: what stands before the name in a message, "--" or "FILE:LINE: " */
+static void set_option(option *o, const char *where, const char *text)
+{
+    switch (o->kind) {
+    case OPTION_FLAG:
+        if (text && strcmp(text, "true") && strcmp(text, "false")) misuse("%s%s is true or false, not \"%s\"", where, o->name, text);
+        *(bool *)o->value = !text || !strcmp(text, "true");
+        break;
+    case OPTION_COUNT:  *(int64_t *)o->value = (int64_t)number_of(o, where, text); break;
+    case OPTION_NUMBER: *(double *)o->value = number_of(o, where, text); break;
+    case OPTION_TEXT:   *(const char **)o->value = copy_text(text); break;
+    case OPTION_FILES: {
+        file_list *list = (file_list *)o->value;
+        list->path = (const char **)need(realloc((void *)list->path, sizeof *list->path * (size_t)(list->count + 1)));
+        list->path[list->count++] = copy_text(text);
+        break;
+    }
+    case OPTION_CHOICE: {
+        int place = choice_place(o->hint, text);
+        if (place < 0) misuse("%s%s is one of %s, not \"%s\"", where, o->name, o->hint, text);
+        *(int *)o->value = place;
+        break;
+    }
+    }
+}
+
+static void print_help(const usage *u)
+{
+    int i;
+    printf("usage: tn %s%s\n\n%s\n", u->command, u->arguments, u->about);
+    if (u->count) printf("\n");
+    for (i = 0; i < u->count; i++) {
+        const option *o = &u->options[i];
+        char          left[128];
+        const char   *text = o->help;
+        snprintf(left, sizeof left, "  --%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
+        if (strlen(left) > 25) printf("%s\n%-26s", left, "");
+        else printf("%-26s", left);
+        while (strchr(text, '\n')) {
+            printf("%.*s\n%-26s", (int)strcspn(text, "\n"), text, "");
+            text = strchr(text, '\n') + 1;
+        }
+        printf("%s\n", text);
+    }
+    if (u->more) printf("\n%s\n", u->more);
+}
+
+int read_options(const usage *u, int argc, char **argv, int most_arguments)
+{
+    int  i, arguments = 0;
+    bool only_arguments = false;
+    for (i = 0; i < argc; i++) {
+        char        name[64];
+        const char *text = NULL;
+        option     *o;
+        if (only_arguments || argv[i][0] != '-' || !argv[i][1]) {
+            if (arguments == most_arguments) misuse("tn %s: \"%s\" is one argument too many (tn %s --help)", u->command, argv[i], u->command);
+            argv[arguments++] = argv[i];
+            continue;
+        }
+        if (!strcmp(argv[i], "--")) {
+            only_arguments = true;
+            continue;
+        }
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            print_help(u);
+            exit(0);
+        }
+        if (argv[i][1] != '-') misuse("tn %s knows no %s (tn %s --help)", u->command, argv[i], u->command);
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(argv[i] + 2, "="), argv[i] + 2);
+        if (strchr(argv[i], '=')) text = strchr(argv[i], '=') + 1;
+        o = find_option(u, name);
+        if (!o) misuse("tn %s knows no --%s (tn %s --help)", u->command, name, u->command);
+        if (!text && o->kind != OPTION_FLAG) {
+            if (i + 1 >= argc) misuse("--%s wants %s after it", o->name, o->hint);
+            text = argv[++i];
+        }
+        if (o->given && o->kind != OPTION_FILES) misuse("--%s is given twice", o->name);
+        set_option(o, "--", text);
+        o->given = true;
+    }
+    return arguments;
+}
+
+void read_config(const usage *u, const char *text, size_t bytes, const char *name)
+{
+    const char *end = text + bytes;
+    int         line = 0, i;
+    bool       *from_flags = (bool *)room((size_t)u->count, sizeof *from_flags);
+    for (i = 0; i < u->count; i++) from_flags[i] = u->options[i].given;
+    while (text < end) {
+        const char *stop = (const char *)memchr(text, '\n', (size_t)(end - text)), *equal, *last;
+        char       *key, *value, *where;
+        option     *o;
+        if (!stop) stop = end;
+        line++;
+        last = stop;
+        while (last > text && strchr(" \t\r", last[-1])) last--;
+        while (text < last && strchr(" \t", *text)) text++;
+        if (text == last || *text == '#') {
+            text = stop + 1;
+            continue;
+        }
+        equal = (const char *)memchr(text, '=', (size_t)(last - text));
+        if (!equal) misuse("%s:%d: \"%.*s\" is no line of the form key = value", name, line, (int)(last - text), text);
+        key = text_of("%.*s", (int)(equal - text), text);
+        key[strcspn(key, " \t")] = 0;
+        for (equal++; equal < last && strchr(" \t", *equal); ) equal++;
+        value = text_of("%.*s", (int)(last - equal), equal);
+        where = text_of("%s:%d: ", name, line);
+        o = find_option(u, key);
+        if (!o || !o->saved) misuse("%s:%d: unknown key %s", name, line, key);
+        if (!from_flags[o - u->options]) {
+            set_option(o, where, value);
+            o->given = true;
+        }
+        free(key);
+        free(value);
+        free(where);
+        text = stop + 1;
+    }
+    free(from_flags);
+}
+
+void write_config(const usage *u, buffer *out)
+{
+    char word[64];
+    int  i;
+    for (i = 0; i < u->count; i++) {
+        const option *o = &u->options[i];
+        if (!o->saved || (o->saved == 2 && !o->given)) continue;
+        switch (o->kind) {
+        case OPTION_FLAG:   buffer_print(out, "%s = %s\n", o->name, *(bool *)o->value ? "true" : "false"); break;
+        case OPTION_COUNT:  buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value); break;
+        case OPTION_NUMBER: {
+            double v = *(double *)o->value;
+            int    digits = 6;
+            char   text[40];
+            do snprintf(text, sizeof text, "%.*g", digits, v); while (strtod(text, NULL) != v && digits++ < 17);
+            buffer_print(out, "%s = %s\n", o->name, text);
+            break;
+        }
+        case OPTION_TEXT:   if (*(const char **)o->value) buffer_print(out, "%s = %s\n", o->name, *(const char **)o->value); break;
+        case OPTION_CHOICE: buffer_print(out, "%s = %s\n", o->name, choice_word(o->hint, *(int *)o->value, word, sizeof word)); break;
+        case OPTION_FILES: {
+            const file_list *list = (const file_list *)o->value;
+            int64_t          k;
+            for (k = 0; k < list->count; k++) buffer_print(out, "%s = %s\n", o->name, list->path[k]);
+            break;
+        }
+        }
+    }
+}

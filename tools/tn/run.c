@@ -1,0 +1,186 @@
+/* run.c - a run's folder, models from it, text from models */
+#include "tn.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *join(const char *folder, const char *file)
+{
+    size_t n = strlen(folder);
+    return text_of("%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", file);
+}
+
+char *checkpoint_path(const char *folder, int64_t step)
+{
+    char name[64];
+    snprintf(name, sizeof name, "step-%08lld.safetensors", (long long)step);
+    return join(folder, name);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int64_t list_checkpoints(const char *folder, int64_t **steps)
+{
+    DIR           *d = opendir(folder);
+    struct dirent *e;
+    int64_t        count = 0;
+    *steps = NULL;
+    while (d && (e = readdir(d)) != NULL) {
+        long long step;
+        char      name[64];
+        if (sscanf(e->d_name, "step-%lld.safetensors", &step) != 1 || step < 0) continue;
+        snprintf(name, sizeof name, "step-%08lld.safetensors", step);
+        if (strcmp(name, e->d_name)) continue;
+        *steps = (int64_t *)need(realloc(*steps, sizeof **steps * (size_t)(count + 1)));
+        (*steps)[count++] = step;
+    }
+    if (d) closedir(d);
+    if (count) qsort(*steps, (size_t)count, sizeof **steps, by_number);
+    return count;
+}
+
+void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab)
+{
+    if (tn_tokenizer_count(t) != vocab)
+        fail("%s has %lld tokens, but the model has %lld", name, (long long)tn_tokenizer_count(t), (long long)vocab);
+}
+
+/* The weights that a path means: the file itself; of a folder the finished model, else the newest checkpoint. */
+static char *weights_of(const char *path)
+{
+    int64_t *steps = NULL, count;
+    char    *file;
+    if (!is_folder(path)) {
+        if (!is_file(path)) fail("%s: there is no such run or file", path);
+        return copy_text(path);
+    }
+    file = join(path, "model.safetensors");
+    if (is_file(file)) return file;
+    free(file);
+    count = list_checkpoints(path, &steps);
+    if (!count) fail("%s holds neither model.safetensors nor a checkpoint (step-NNNNNNNN.safetensors)", path);
+    file = checkpoint_path(path, steps[count - 1]);
+    free(steps);
+    return file;
+}
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? text_of("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
+}
+
+void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights)
+{
+    char            why[256], *file = weights_of(path), *folder = folder_of(file), *beside = join(folder, "config.json");
+    const char     *text;
+    tn_safetensors *st;
+    memset(m, 0, sizeof *m);
+    if (tn_ctx_create(&m->ctx, desc, why) != TN_OK) fail("%s", why);
+    st = tn_safetensors_open(m->ctx, tn_from_path(file));
+    check(m->ctx, "weights");
+    text = tn_safetensors_metadata(st, "tn.model");
+    if (text) tn_transformer_config_read(m->ctx, &m->desc, tn_from_memory(text, strlen(text)));
+    else if (is_file(beside)) tn_transformer_config_read(m->ctx, &m->desc, tn_from_path(beside));
+    else fail("%s does not tell its model, and there is no %s", file, beside);
+    check(m->ctx, text ? file : beside);
+    tn_safetensors_close(st);
+    free(beside);
+    beside = tokenizer ? copy_text(tokenizer) : join(folder, "tokenizer.json");
+    m->tokenizer = open_tokenizer(m->ctx, tokenizer || is_file(beside) ? beside : NULL);
+    check_vocabulary(m->tokenizer, tokenizer || is_file(beside) ? beside : "the tokenizer of bytes", m->desc.vocab);
+    m->params = tn_params_create(m->ctx);
+    tn_transformer_init(m->params, "", &m->net, &m->desc);
+    check(m->ctx, "the model");
+    tn_params_freeze(m->params, "", true);
+    tn_params_read(m->params, tn_from_path(file), TN_MATCH_IGNORE_EXTRA);
+    check(m->ctx, "weights");
+    free(beside);
+    free(folder);
+    if (weights) *weights = file;
+    else free(file);
+}
+
+void close_model(model *m)
+{
+    tn_ctx_destroy(m->ctx);
+    memset(m, 0, sizeof *m);
+}
+
+/* ---- text ------------------------------------------------------------------------------ */
+
+/* splitmix64, Steele, Lea & Flood 2014 */
+uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+double next_uniform(uint64_t *state)
+{
+    *state += UINT64_C(0x9E3779B97F4A7C15);
+    return (double)(mix(*state) >> 11) / 9007199254740992.0;
+}
+
+char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes)
+{
+    int64_t n = tn_decode(t, ids, count, NULL, 0);
+    char   *text;
+    if (n < 0) fail("the tokenizer cannot decode these ids");
+    text = (char *)room((size_t)n + 1, 1);
+    tn_decode(t, ids, count, text, (size_t)n + 1);
+    *bytes = (size_t)n;
+    return text;
+}
+
+/* Shows what is new since `shown` bytes, without half a character at the end. */
+static void show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t *shown)
+{
+    size_t n, last;
+    char  *text = decode_tokens(m->tokenizer, ids, count, &n);
+    for (last = n; last > *shown && n - last < 3 && ((unsigned char)text[last - 1] & 0xC0) == 0x80; ) last--;
+    if (last > *shown && (unsigned char)text[last - 1] >= 0xC0 && utf8_length(text + last - 1, n - last + 1) == 0) n = last - 1;
+    if (n > *shown) {
+        s->show(s->user, text + *shown, n - *shown);
+        *shown = n;
+    }
+    free(text);
+}
+
+int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s)
+{
+    const int64_t vocab = m->desc.vocab, prompt = count;
+    int32_t       bos = (int32_t)tn_tokenizer_bos(m->tokenizer), eos = (int32_t)tn_tokenizer_eos(m->tokenizer);
+    float        *logits = (float *)room((size_t)vocab, sizeof *logits);
+    uint64_t      state = mix(s->seed);
+    size_t        shown = 0;
+    int64_t       fed = 0;
+    tn_transformer_cache *cache = tn_transformer_cache_create(m->ctx, &m->net, 1, s->length);
+    check(m->ctx, "generating");
+    if (s->show) show_new(m, ids, count, s, &shown);
+    while (count < s->length) {
+        tn_tensor *x, *y;
+        int32_t    id;
+        tn_ctx_reset(m->ctx);
+        x = tn_tensor_2d(m->ctx, TN_I32, 1, count - fed);
+        tn_write(x, TN_I32, ids + fed, count - fed);
+        y = tn_transformer_decode(m->ctx, &m->net, x, cache);
+        if (y) tn_read(tn_slice(y, 1, count - fed - 1, count - fed), TN_F32, logits, vocab);
+        check(m->ctx, "generating");
+        fed = count;
+        id = (int32_t)tn_sample(logits, vocab, s->temperature, s->top_k, s->top_p, next_uniform(&state));
+        if (id < 0) fail("generating: the model's numbers are not finite");
+        if (!s->no_stop && (id == eos || id == bos) && count > prompt) break;
+        ids[count++] = id;
+        if (s->show) show_new(m, ids, count, s, &shown);
+    }
+    tn_transformer_cache_destroy(cache);
+    free(logits);
+    return count;
+}

@@ -1,0 +1,115 @@
+/* text.c - UTF-8, stories, texts of several files */
+#include "tn.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- UTF-8 --------------------------------------------------------------------- */
+
+int utf8_length(const char *text, size_t bytes)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    int                  n = s[0] < 0x80 ? 1 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3 : s[0] >= 0xF0 && s[0] < 0xF5 ? 4 : 0, i;
+    if ((size_t)n > bytes) return 0;
+    for (i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;      /* overlong; half a pair */
+    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;      /* overlong; past the end */
+    return n;
+}
+
+int64_t utf8_faults(const char *text, size_t bytes, size_t *first)
+{
+    int64_t faults = 0;
+    size_t  i = 0;
+    *first = 0;
+    while (i < bytes) {
+        int n = utf8_length(text + i, bytes - i);
+        if (n == 0 && faults++ == 0) *first = i;
+        i += n ? (size_t)n : 1;
+    }
+    return faults;
+}
+
+/* ---- stories ---------------------------------------------------------------------- */
+
+static const char *find(const char *text, size_t bytes, const char *what)
+{
+    size_t      n = strlen(what);
+    const char *end = text + bytes, *p = text;
+    while ((size_t)(end - p) >= n && (p = (const char *)memchr(p, what[0], (size_t)(end - p) - n + 1)) != NULL) {
+        if (!memcmp(p, what, n)) return p;
+        p++;
+    }
+    return NULL;
+}
+
+split_kind how_to_split(split_kind asked, const char *text, size_t bytes)
+{
+    if (asked != SPLIT_AUTO) return asked;
+    return find(text, bytes, STORY_MARK) ? SPLIT_MARKS : SPLIT_BLANK;
+}
+
+static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+/* The end of what begins at `at`, and where the next one begins. */
+static size_t story_end(const char *text, size_t bytes, split_kind split, size_t at, size_t *next)
+{
+    const char *p;
+    size_t      i;
+    if (split == SPLIT_MARKS) {
+        p = find(text + at, bytes - at, STORY_MARK);
+        *next = p ? (size_t)(p - text) + strlen(STORY_MARK) : bytes;
+        return p ? (size_t)(p - text) : bytes;
+    }
+    for (i = at; i < bytes; i++) {
+        size_t k = i + 1;
+        if (text[i] != '\n') continue;
+        *next = k;
+        if (split == SPLIT_LINES) return i;
+        while (k < bytes && (text[k] == ' ' || text[k] == '\t' || text[k] == '\r')) k++;
+        if (k < bytes && text[k] == '\n') return i;
+    }
+    return *next = bytes;
+}
+
+bool next_story(const char *text, size_t bytes, split_kind split, size_t *at, size_t *start, size_t *length)
+{
+    while (*at < bytes) {
+        size_t next, from = *at, to = story_end(text, bytes, split, from, &next);
+        while (from < to && is_space(text[from])) from++;
+        while (to > from && is_space(text[to - 1])) to--;
+        *at = next;
+        *start = from;
+        *length = to - from;
+        if (to > from) return true;
+    }
+    return false;
+}
+
+/* ---- texts ------------------------------------------------------------------------------ */
+
+char *read_texts(const file_list *files, size_t *bytes)
+{
+    buffer  all = {0};
+    int64_t i;
+    buffer_add(&all, "", 0);
+    for (i = 0; i < files->count; i++) {
+        size_t  n, first;
+        char   *text = read_file(files->path[i], &n);
+        int64_t faults = utf8_faults(text, n, &first);
+        if (n == 0) fail("%s is empty", files->path[i]);
+        if (faults) warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is read as U+FFFD (tn clean drops such stories)",
+                         files->path[i], (long long)faults, first);
+        if (all.bytes && all.data[all.bytes - 1] != '\n') buffer_add(&all, "\n", 1);
+        buffer_add(&all, text, n);
+        free(text);
+    }
+    *bytes = all.bytes;
+    return all.data;
+}
+
+size_t split_text(const char *text, size_t bytes, double share)
+{
+    size_t at = bytes - (size_t)((double)bytes * share);
+    while (at > 0 && at < bytes && ((unsigned char)text[at] & 0xC0) == 0x80) at--;
+    return at;
+}

@@ -1,0 +1,215 @@
+/* tn.h - what the subcommands of `tn` share: messages, options, files that appear whole or not at all, JSON lines, data, n-grams
+
+   tn.c finds the subcommand; each has a file of its own. Memory that lives as long as the program is left to the end of the program. */
+#ifndef TN_TOOL_H
+#define TN_TOOL_H
+
+#include "tensornet.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+#if defined(__GNUC__)
+#define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
+#else
+#define PRINTF_LIKE(text, first)
+#endif
+
+enum { EXIT_WORLD = 1,              /* a file, the memory, the data: the world failed */
+       EXIT_USE = 2,                /* wrong use: the command line                    */
+       PATH_ROOM = 4096 };
+
+/* ---- messages, to the standard error: "tn: ..." ------------------------------------- util.c */
+
+/* Both end the program: with EXIT_WORLD, with EXIT_USE. */
+void fail(const char *format, ...) PRINTF_LIKE(1, 2);
+void misuse(const char *format, ...) PRINTF_LIKE(1, 2);
+void warn(const char *format, ...) PRINTF_LIKE(1, 2);
+/* fail, if the context holds an error; `what` was being done */
+void check(const tn_ctx *ctx, const char *what);
+/* for tn_desc.log: warnings and errors are shown */
+void show_log(void *user, tn_log_level level, const char *message);
+
+/* Memory or the end of the program. */
+void *need(void *p);
+void *room(size_t count, size_t bytes);
+char *copy_text(const char *text);
+/* A new string, as printf has it. */
+char *text_of(const char *format, ...) PRINTF_LIKE(1, 2);
+/* Seconds of a clock that only goes forward. */
+double now(void);
+
+/* A string that grows. */
+typedef struct buffer { char *data; size_t bytes, room; } buffer;
+void buffer_add(buffer *b, const void *src, size_t bytes);
+void buffer_print(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* ---- files --------------------------------------------------------------------------- util.c */
+
+/* All bytes of a file ("-": the standard input) with a zero after them. */
+char *read_file(const char *path, size_t *bytes);
+bool  is_folder(const char *path);
+bool  is_file(const char *path);
+void  make_folder(const char *path);                  /* that it exists already is fine */
+
+/* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. Nothing else has PATH.tmp: what a killed
+   program left there is overwritten. */
+typedef struct atomic_file {
+    char   path[PATH_ROOM], tmp[PATH_ROOM + 8];
+    int    fd, error;                                 /* errno of the first failure, or 0 */
+    size_t used;
+    char   bytes[1 << 16];
+} atomic_file;
+bool atomic_open(atomic_file *f, const char *path);
+bool atomic_store(void *file, const void *src, size_t bytes);    /* a tn_store_fn */
+bool atomic_commit(atomic_file *f);                   /* false: the old file stays, the new one is gone, errno says why */
+void atomic_abandon(atomic_file *f);
+/* All at once; fails with a message. */
+void write_whole(const char *path, const void *src, size_t bytes);
+
+/* ---- JSON -------------------------------------------------------------------------------- util.c */
+
+void json_text(buffer *b, const char *text, size_t bytes);       /* with its quotes; what is not UTF-8 becomes U+FFFD */
+/* The value of `key` in the object that a line holds, raw, as from..to; NULL: there is none. *bad: what is no JSON object. */
+const char *json_find(const char *line, const char *end, const char *key, const char **to, const char **bad);
+/* The string whose quote `from` points to; false where it is none. */
+bool   json_string(const char *from, const char *to, buffer *out);
+double json_number(const char *line, const char *end, const char *key);     /* NaN: none */
+
+/* ---- options -------------------------------------------------------------------------------- options.c */
+
+typedef enum option_kind {
+    OPTION_FLAG,                    /* bool                                  */
+    OPTION_COUNT,                   /* int64_t: 12, 4k, 6M, 1e6              */
+    OPTION_NUMBER,                  /* double                                */
+    OPTION_TEXT,                    /* const char *                          */
+    OPTION_FILES,                   /* file_list: may be given several times */
+    OPTION_CHOICE                   /* int: the place of the word in `hint`, "softmax|squared|..." */
+} option_kind;
+
+typedef struct file_list { const char **path; int64_t count; } file_list;
+
+typedef struct option {
+    const char *name;               /* without the dashes; as a key of a config file, too */
+    option_kind kind;
+    void       *value;
+    const char *hint, *help;        /* a hint of a choice lists its words                 */
+    double      low, high;          /* of numbers                                         */
+    int         saved;              /* in a run's config: 0 never, 1 always, 2 if given   */
+    bool        given;
+} option;
+
+typedef struct usage {
+    const char *command, *arguments, *about, *more;
+    option     *options;
+    int         count;
+} usage;
+
+/* Reads the command line. What is no option is an argument: those are moved to the front of argv, and counted. --help prints and ends. */
+int  read_options(const usage *u, int argc, char **argv, int most_arguments);
+/* `key = value` lines, '#' comments. Options that are given already stay. */
+void read_config(const usage *u, const char *text, size_t bytes, const char *name);
+/* The saved options in the same form. */
+void write_config(const usage *u, buffer *out);
+option *find_option(const usage *u, const char *name);
+const char *choice_word(const char *hint, int place, char *word, size_t bytes);
+
+/* ---- text ----------------------------------------------------------------------------------- text.c */
+
+#define STORY_MARK "<|endoftext|>"
+
+typedef enum split_kind { SPLIT_AUTO = 0, SPLIT_MARKS, SPLIT_BLANK, SPLIT_LINES } split_kind;
+#define SPLIT_WORDS "auto|marks|blank|lines"
+
+/* The next story of text[*at, bytes): its place and length; false at the end. Empty ones are passed over. */
+bool next_story(const char *text, size_t bytes, split_kind split, size_t *at, size_t *start, size_t *length);
+/* SPLIT_AUTO becomes marks where there are any, else blank lines. */
+split_kind how_to_split(split_kind asked, const char *text, size_t bytes);
+/* How many bytes the character at text takes; 0: it is no UTF-8 */
+int utf8_length(const char *text, size_t bytes);
+/* Bytes that are no UTF-8, and where the first is. */
+int64_t utf8_faults(const char *text, size_t bytes, size_t *first);
+/* Several files as one text; empty ones and ones with bad bytes are spoken of. */
+char *read_texts(const file_list *files, size_t *bytes);
+/* Where the last `share` of a text begins: at a character. */
+size_t split_text(const char *text, size_t bytes, double share);
+
+/* ---- tokens --------------------------------------------------------------------------------- data.c */
+
+/* And what part of them is never trained on. */
+typedef struct corpus {
+    int32_t *train, *held;
+    int64_t  train_count, held_count;
+    double   train_bytes, held_bytes;   /* of text; 0: not known (shards without a tokenizer)   */
+    double   held_unknown;              /* bytes that the [UNK] of the held-out part hide        */
+    uint64_t hash;                      /* of all tokens                                         */
+} corpus;
+
+/* The tokenizer that a file holds; NULL: bytes. */
+tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
+/* Tokens of one text, story by story with [BOS] before each; returns the count. *unknown_bytes grows by what [UNK] hides. */
+int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes, double *unknown_bytes);
+bool    is_shard(const char *path);
+void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share);
+void    load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, double share);
+void    free_corpus(corpus *c);
+
+/* ---- n-grams ---------------------------------------------------------------------------------- ngram.c */
+
+enum { NGRAM_MAX = 5 };
+/* nats per predicted token of held[1..] by interpolated modified Kneser-Ney models of order 1..NGRAM_MAX over train */
+bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
+                  double nats[NGRAM_MAX + 1]);
+
+/* ---- runs and models ---------------------------------------------------------------------------- run.c
+
+   A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (none: bytes), log.jsonl, loss.png,
+   step-NNNNNNNN.safetensors (the last checkpoints), and when it is done model.safetensors. */
+
+#define RUN_FORMAT "1"
+
+typedef struct model {
+    tn_ctx             *ctx;
+    tn_params          *params;
+    tn_transformer_desc desc;
+    tn_transformer      net;
+    tn_tokenizer       *tokenizer;
+} model;
+
+char *join(const char *folder, const char *file);
+/* The steps of the checkpoints in a folder, ascending; returns how many. */
+int64_t list_checkpoints(const char *folder, int64_t **steps);
+char   *checkpoint_path(const char *folder, int64_t step);
+/* A model to use, not to train: `path` is a run's folder, a checkpoint, or weights with config.json beside them. tokenizer: NULL takes
+   the one beside it. *weights is set to the file that was read. */
+void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
+void close_model(model *m);
+/* A message if the tokenizer has another vocabulary than the model. */
+void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
+
+/* ---- writing text with a model --------------------------------------------------------------------- run.c */
+
+typedef struct sampling {
+    double   temperature, top_p;
+    int64_t  top_k, length;             /* of all tokens, the prompt's too                    */
+    uint64_t seed;                      /* the same seed, the same text                       */
+    bool     no_stop;                   /* goes on after [EOS] and [BOS]                      */
+    void   (*show)(void *user, const char *text, size_t bytes);    /* new text, as it comes; or NULL */
+    void    *user;
+} sampling;
+/* Continues ids[0..count), which has room for s->length; returns how many there are then. */
+int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
+/* What tokens stand for, a new string. */
+char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes);
+/* A well mixed number of any other; uniforms in [0,1) of a state. */
+uint64_t mix(uint64_t x);
+double   next_uniform(uint64_t *state);
+
+/* ---- subcommands ------------------------------------------------------------------------------- */
+
+int tokenizer_main(int argc, char **argv);
+int clean_main(int argc, char **argv);
+int train_main(int argc, char **argv);
+int generate_main(int argc, char **argv);
+int info_main(int argc, char **argv);
+
+#endif

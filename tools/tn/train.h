@@ -1,0 +1,69 @@
+/* train.h - the parts of `tn train`: settings.c (what was asked for), journal.c (what is told), train.c (what is done) */
+#ifndef TN_TRAIN_H
+#define TN_TRAIN_H
+
+#include "tn.h"
+
+typedef struct settings {
+    file_list   data;
+    const char *tokenizer, *out, *resume, *config, *model, *prompt;
+    double      held_out;
+    int64_t     vocab;
+    /* the model */
+    int64_t     layers, heads, width, context, hidden, order, d_qk, window;
+    int         mlp, attention, row_scale, norm, place, positions;
+    bool        tied, bias, gain, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
+    double      softcap;
+    /* training */
+    int         optimiser, schedule;
+    int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
+    double      minutes, lr, adam_lr, weight_decay, clip, decay, max_loss;
+    int         dtype, backend;
+    /* what is told and kept */
+    int64_t     val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
+    bool        no_baseline;
+} settings;
+
+extern settings    asked;
+extern const usage train_usage;
+
+/* The model that is asked for, with that vocabulary. Fails with a message where the settings contradict each other. */
+void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
+void optimiser_of(const settings *s, tn_optim_desc *desc);
+void context_of(const settings *s, tn_desc *desc);
+
+/* ---- journal: log.jsonl, loss.png, the progress line --------------------------------------------- */
+
+typedef struct curve { double *x, *y; int64_t count, room; } curve;
+
+typedef struct journal {
+    FILE   *file;
+    char   *path, *picture;
+    int64_t lines;
+    bool    failed;                 /* the disk is full, say                                   */
+    bool    bar;                    /* the standard output is a terminal                       */
+    bool    shown;                  /* a bar stands on the last line of it                     */
+    curve   loss, held;             /* by step: nats a token                                   */
+    double  trigram, fivegram;      /* nats a token, or NaN                                    */
+    double  before;                 /* seconds of training before this start                   */
+    double  started, told;
+    double  smooth;                 /* of the loss                                             */
+} journal;
+
+void journal_open(journal *j, const char *folder);
+/* Goes on with a log: its first `lines` lines stay, and what they say is read. */
+void journal_resume(journal *j, const char *folder, int64_t lines);
+/* One line, an object without its braces. */
+void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
+void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate);
+void journal_held(journal *j, int64_t step, double nats);
+double journal_seconds(const journal *j);
+/* Words on the standard output, above the bar. */
+void say(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
+void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always);
+void clear_progress(journal *j);
+/* Draws loss.png anew. */
+void draw_curve(journal *j, tn_ctx *ctx, const char *title);
+void journal_close(journal *j);
+
+#endif
