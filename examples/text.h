@@ -27,7 +27,8 @@ typedef struct tokens {
 typedef struct corpus {
     tn_tokenizer *tokenizer;
     tokens        train, held;
-    int64_t       bytes;            /* of the file */
+    int64_t       bytes;            /* of the file                        */
+    bool          marks;            /* it has some, and so there are [BOS] */
 } corpus;
 
 static inline void *grown(void *p, int64_t count, size_t each)
@@ -68,9 +69,10 @@ static inline int64_t document_end(const char *text, int64_t bytes, int64_t *nex
     return at ? at - text : bytes;
 }
 
-static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *to, const char *text, int64_t bytes)
+static inline void append_document(tn_ctx *ctx, const corpus *c, tokens *to, const char *text, int64_t bytes)
 {
-    int64_t  n = tn_encode(t, text, (size_t)bytes, true, NULL, 0, NULL), i, end = 0;
+    const tn_tokenizer *t = c->tokenizer;
+    int64_t  n = tn_encode(t, text, (size_t)bytes, c->marks, NULL, 0, NULL), i, end = 0;
     tn_span *span = grown(NULL, n, sizeof *span);
     check(ctx);
     if (to->count + n > to->room) {
@@ -79,54 +81,39 @@ static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *t
         to->bytes = grown(to->bytes, to->room, sizeof *to->bytes);
         to->hidden = grown(to->hidden, to->room, sizeof *to->hidden);
     }
-    tn_encode(t, text, (size_t)bytes, true, to->id + to->count, n, span);
+    tn_encode(t, text, (size_t)bytes, c->marks, to->id + to->count, n, span);
     check(ctx);
     for (i = 0; i < n; i++, to->count++) {
-        const int64_t stop_at = (int64_t)span[i].stop > end ? (int64_t)span[i].stop : end;
-        to->bytes[to->count] = (int32_t)(stop_at - end);
-        to->hidden[to->count] = to->id[to->count] == tn_tokenizer_unk(t) ? (int32_t)(span[i].stop - span[i].start) : 0;
-        end = stop_at;
+        int64_t here = (int64_t)span[i].end > end ? (int64_t)span[i].end : end;
+        to->bytes[to->count] = (int32_t)(here - end);
+        to->hidden[to->count] = to->id[to->count] == tn_tokenizer_unk(t) ? (int32_t)(span[i].end - span[i].begin) : 0;
+        end = here;
     }
     free(span);
 }
 
-static inline tokens encode_documents(tn_ctx *ctx, const tn_tokenizer *t, const char *text, int64_t bytes)
+static inline tokens encode_documents(tn_ctx *ctx, const corpus *c, const char *text, int64_t bytes)
 {
     tokens  to = {0};
     int64_t end, next;
     for (; bytes > 0; text += next, bytes -= next) {
         end = document_end(text, bytes, &next);
-        append_document(ctx, t, &to, text, end);
+        append_document(ctx, c, &to, text, end);
     }
     return to;
-}
-
-/* The marks become spaces, so that no word is made of them. */
-static inline tn_tokenizer *train_tokenizer(tn_ctx *ctx, const char *text, int64_t bytes, int64_t vocab)
-{
-    char         *plain = grown(NULL, bytes, 1);
-    int64_t       at, end, next;
-    tn_tokenizer *t;
-    memcpy(plain, text, (size_t)bytes);
-    for (at = 0; at < bytes; at += next) {
-        end = document_end(plain + at, bytes - at, &next);
-        memset(plain + at + end, ' ', (size_t)(next - end));
-    }
-    t = tn_tokenizer_train(ctx, plain, (size_t)bytes, vocab, NULL);
-    check(ctx);
-    free(plain);
-    return t;
 }
 
 static inline corpus load_corpus(tn_ctx *ctx, const char *path, int64_t vocab, int64_t context)
 {
     corpus  c = {0};
     char   *text = read_text(path, &c.bytes);
-    int64_t cut = c.bytes - (int64_t)floor(HELD_OUT * (double)c.bytes);
+    int64_t cut = c.bytes - (int64_t)floor(HELD_OUT * (double)c.bytes), next;
+    c.marks = document_end(text, c.bytes, &next) < c.bytes;
     while (cut > 0 && cut < c.bytes && ((unsigned char)text[cut] & 0xC0) == 0x80) cut--;      /* not inside a character */
-    c.tokenizer = train_tokenizer(ctx, text, cut, vocab);
-    c.train = encode_documents(ctx, c.tokenizer, text, cut);
-    c.held = encode_documents(ctx, c.tokenizer, text + cut, c.bytes - cut);
+    c.tokenizer = tn_tokenizer_train(ctx, text, (size_t)cut, vocab, &(tn_tokenizer_desc){ .separator = DOCUMENT_END });
+    check(ctx);
+    c.train = encode_documents(ctx, &c, text, cut);
+    c.held = encode_documents(ctx, &c, text + cut, c.bytes - cut);
     free(text);
     if (c.train.count <= context || c.held.count <= context) {
         fprintf(stderr, PROGRAM ": %s is too short: %lld tokens to train with and %lld held out, a context is %lld\n", path,
@@ -191,14 +178,15 @@ typedef struct lesson {
     double                lr;       /* Muon's, of the matrices; embeddings, head and vectors: AdamW's, a tenth */
 } lesson;
 
-/* Muon and AdamW under a trapezoid that ends after `steps`. Up to the share 1 - SETTLE of them the rate is constant, and of no
-   other number of steps would be different. */
+/* The step from which on the rate goes down where a training ends after `steps`. */
+static inline int64_t settles_at(int64_t steps) { return steps - (int64_t)(SETTLE * (double)steps); }
+
+/* Muon and AdamW for a training that ends after `steps`, perhaps before the lesson does: until it settles there is no difference. */
 static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
 {
-    int64_t decay = (int64_t)(SETTLE * (double)steps), warmup = steps / 50;
     return tn_optim_create(l->params, &(tn_optim_desc){
         .kind = TN_MUON, .lr = l->lr, .adam_lr = l->lr / 10, .beta1 = 0.9, .beta2 = 0.95, .clip_norm = 1, .weight_decay = 0.01,
-        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = warmup, .total = steps, .decay = decay } });
+        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = l->steps / 50, .total = steps, .decay = steps - settles_at(steps) } });
 }
 
 /* The next step of this optimiser; its loss, nats a token. A loss that is not a number ends the program. */
@@ -258,16 +246,17 @@ static inline reading read_held_out(tn_ctx *ctx, const tn_transformer *model, co
 /* ---- writing --------------------------------------------------------------------- */
 
 /* Goes on after a prompt, up to `most` tokens or the end of the document. */
-static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const tn_tokenizer *t, const char *prompt, int64_t most, double temperature,
+static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const corpus *c, const char *prompt, int64_t most, double temperature,
                              int64_t top_k, uint64_t seed)
 {
-    int64_t  vocab = tn_tokenizer_count(t), past = tn_encode(t, prompt, strlen(prompt), true, NULL, 0, NULL), n, given, bytes;
+    const tn_tokenizer *t = c->tokenizer;
+    int64_t  vocab = tn_tokenizer_count(t), past = tn_encode(t, prompt, strlen(prompt), c->marks, NULL, 0, NULL), n, given, bytes;
     int32_t *ids = grown(NULL, past + most, sizeof *ids);
     float   *logits = grown(NULL, vocab, sizeof *logits);
     char    *text;
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, model, 1, past + most);
     check(ctx);
-    tn_encode(t, prompt, strlen(prompt), true, ids, past, NULL);
+    tn_encode(t, prompt, strlen(prompt), c->marks, ids, past, NULL);
     for (n = past, given = 0; n < past + most; n++) {
         tn_tensor *in, *out;
         tn_ctx_reset(ctx);
