@@ -48,7 +48,7 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
         count = tn_encode(t, text, n, first, l->ids + l->count, (int64_t)n + 1, *spans);
         if (count < 0 || count > (int64_t)n + 1) fail("the tokenizer failed on a text of %zu bytes", n);
         for (i = 0; i < count; i++)
-            if (l->ids[l->count + i] == unknown) hidden += (double)((*spans)[i].end - (*spans)[i].start);
+            if (l->ids[l->count + i] == unknown) hidden += (double)((*spans)[i].end - (*spans)[i].begin);
         l->count += count;
         text += n;
         bytes -= n;
@@ -107,7 +107,7 @@ bool is_shard(const char *path)
     if (!f) fail("%s: %s", path, strerror(errno));
     read = fread(&magic, sizeof magic, 1, f) == 1;
     fclose(f);
-    return read && magic == 20240520;
+    return read && (magic == 20240520 || magic == 20240801);
 }
 
 void load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, double share)
@@ -116,11 +116,13 @@ void load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, c
     int64_t    i, held;
     memset(c, 0, sizeof *c);
     for (i = 0; i < files->count; i++) {
-        int64_t n = tn_shard_read(ctx, tn_from_path(files->path[i]), vocab, NULL, 0);
+        tn_shard *shard = tn_shard_open(ctx, tn_from_path(files->path[i]), vocab);
+        int64_t   n = tn_shard_count(shard);
         check(ctx, "token shard");
         list_room(&l, n);
-        tn_shard_read(ctx, tn_from_path(files->path[i]), vocab, l.ids + l.count, n);
+        tn_shard_read(shard, 0, n, l.ids + l.count);
         check(ctx, "token shard");
+        tn_shard_close(shard);
         l.count += n;
     }
     held = (int64_t)((double)l.count * share);

@@ -71,9 +71,9 @@ static void order_sums(order *o, const int32_t *a, int64_t contexts)
     for (i = 0; i < o->count; i++) if (a[i] >= 1 && a[i] <= 4) n[a[i]]++;
     y = n[1] + 2 * n[2] > 0 ? n[1] / (n[1] + 2 * n[2]) : 0.5;
     o->discount[0] = 0;
-    for (d = 1; d <= 3; d++) {                        /* little text may lack one of the n: half, one, one and a half then */
+    for (d = 1; d <= 3; d++) {                        /* Little text may lack one of the n: half, one, one and a half then. Its estimates */
         double v = n[d] > 0 ? (double)d - (double)(d + 1) * y * n[d + 1] / n[d] : (double)d / 2;
-        o->discount[d] = v < 0 ? 0 : v > (double)d ? (double)d : v;
+        o->discount[d] = v < 0.1 ? 0.1 : v > (double)d ? (double)d : v;         /* may be nonsense, too, and 0 leaves nothing for what is new. */
     }
     for (i = 0; i < contexts; i++) o->total[i] = o->left[i] = 0;
     for (i = 0; i < o->count; i++) {

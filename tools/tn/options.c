@@ -117,7 +117,6 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
             if (i + 1 >= argc) misuse("--%s wants %s after it", o->name, o->hint);
             text = argv[++i];
         }
-        if (o->given && o->kind != OPTION_FILES) misuse("--%s is given twice", o->name);
         set_option(o, "--", text);
         o->given = true;
     }

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 char *join(const char *folder, const char *file)
 {
@@ -41,6 +42,22 @@ int64_t list_checkpoints(const char *folder, int64_t **steps)
     if (d) closedir(d);
     if (count) qsort(*steps, (size_t)count, sizeof **steps, by_number);
     return count;
+}
+
+/* What a killed run left half written. */
+void remove_halves(const char *folder)
+{
+    DIR           *d = opendir(folder);
+    struct dirent *e;
+    while (d && (e = readdir(d)) != NULL) {
+        size_t n = strlen(e->d_name);
+        if (!strncmp(e->d_name, "step-", 5) && n > 16 && !strcmp(e->d_name + n - 16, ".safetensors.tmp")) {
+            char *path = join(folder, e->d_name);
+            unlink(path);
+            free(path);
+        }
+    }
+    if (d) closedir(d);
 }
 
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab)

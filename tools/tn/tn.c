@@ -23,7 +23,7 @@ static void help(FILE *to)
     fprintf(to, "\nExit status: 0 done; 1 a file, the data or the machine failed; 2 wrong use; 130, 143 stopped by SIGINT, SIGTERM, and saved.\n");
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     size_t i;
     if (argc < 2) {
@@ -39,11 +39,14 @@ int main(int argc, char **argv)
         return 0;
     }
     for (i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (!strcmp(argv[1], commands[i].name)) {
-            int status = commands[i].run(argc - 2, argv + 2);
-            if (fflush(stdout) != 0 || ferror(stdout)) fail("cannot write to the standard output");
-            return status;
-        }
+        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 2, argv + 2);
     misuse("there is no command \"%s\" (tn --help)", argv[1]);
     return EXIT_USE;
+}
+
+int main(int argc, char **argv)
+{
+    int status = run_command(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) fail("cannot write to the standard output");
+    return status;
 }

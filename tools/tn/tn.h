@@ -26,7 +26,7 @@ void misuse(const char *format, ...) PRINTF_LIKE(1, 2);
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);
 /* fail, if the context holds an error; `what` was being done */
 void check(const tn_ctx *ctx, const char *what);
-/* for tn_desc.log: warnings and errors are shown */
+/* for tn_desc.log: warnings are shown */
 void show_log(void *user, tn_log_level level, const char *message);
 
 /* Memory or the end of the program. */
@@ -104,7 +104,7 @@ typedef struct usage {
     int         count;
 } usage;
 
-/* Reads the command line. What is no option is an argument: those are moved to the front of argv, and counted. --help prints and ends. */
+/* Reads the command line; of an option that is given twice the last counts. What is no option is an argument: those are moved to the front of argv, and counted. --help prints and ends. */
 int  read_options(const usage *u, int argc, char **argv, int most_arguments);
 /* `key = value` lines, '#' comments. Options that are given already stay. */
 void read_config(const usage *u, const char *text, size_t bytes, const char *name);
@@ -178,6 +178,7 @@ typedef struct model {
 char *join(const char *folder, const char *file);
 /* The steps of the checkpoints in a folder, ascending; returns how many. */
 int64_t list_checkpoints(const char *folder, int64_t **steps);
+void    remove_halves(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
 /* A model to use, not to train: `path` is a run's folder, a checkpoint, or weights with config.json beside them. tokenizer: NULL takes
    the one beside it. *weights is set to the file that was read. */

@@ -1,0 +1,215 @@
+/* kill.c - a run of `tn train` that is killed at random moments and resumed ends with the bits of one that was never stopped
+
+       build/gcc/kill TN [TRIALS]      TN: the command
+
+   Each trial is killed (SIGKILL) at least once, at a random moment of the time that the whole run takes, and resumed, each time with
+   another number of threads, until it is done. Then its checkpoint, its weights and its log (but for times) are compared. The model
+   is tiny and a checkpoint is written after every step, so most kills fall into the writing of one: how many left half a file behind
+   is printed, and some must have. */
+#define _XOPEN_SOURCE 700
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+#error "C only"
+#endif
+
+enum { STEPS = 30 };
+
+static const char *tn, *folder;
+static uint64_t    state = 88172645463325252u;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t draw(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static void stop(const char *what, const char *which)
+{
+    printf("FAIL kill: %s %s\n0 passed, 1 failed, 0 skipped\n", what, which);
+    exit(1);
+}
+
+static char *path(const char *run, const char *file)
+{
+    static char text[4][1024];
+    static int  next;
+    next = (next + 1) % 4;
+    snprintf(text[next], sizeof text[next], "%s/%s%s%s", folder, run, *file ? "/" : "", file);
+    return text[next];
+}
+
+/* Its words go into a file of the run's name. */
+static pid_t start(const char *run, int threads, int resume)
+{
+    char  count[16];
+    pid_t child;
+    snprintf(count, sizeof count, "%d", threads);
+    fflush(stdout);
+    child = fork();
+    if (child < 0) stop("no process for", run);
+    if (child > 0) return child;
+    if (!freopen(path("said", ""), "a", stdout) || dup2(STDOUT_FILENO, STDERR_FILENO) < 0) _exit(99);
+    if (resume) execl(tn, "tn", "train", "--resume", path(run, ""), "--threads", count, (char *)NULL);
+    else execl(tn, "tn", "train", path("text", ""), "--out", path(run, ""), "--threads", count, "--steps", "30", "--width", "24", "--heads", "2",
+               "--context", "16", "--batch", "4", "--accumulate", "2", "--save-every", "1", "--val-every", "10", "--val-tokens", "256", "--sample-every", "10",
+               "--sample-length", "12", (char *)NULL);
+    _exit(98);
+}
+
+/* Waits; 0 if it ended by itself and well, SIGKILL if it was killed in time. */
+static int end_of(pid_t child, const char *run)
+{
+    int status;
+    if (waitpid(child, &status, 0) != child) stop("lost the process of", run);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return SIGKILL;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        printf("its status: %d\n", status);
+        stop("a process failed that was not killed, see `said`:", run);
+    }
+    return 0;
+}
+
+static char *whole(const char *file, size_t *bytes)
+{
+    FILE  *f = fopen(file, "rb");
+    char  *data;
+    struct stat s;
+    if (!f || stat(file, &s) != 0) stop("cannot read", file);
+    data = (char *)malloc((size_t)s.st_size + 1);
+    if (!data || fread(data, 1, (size_t)s.st_size, f) != (size_t)s.st_size) stop("cannot read", file);
+    fclose(f);
+    *bytes = (size_t)s.st_size;
+    data[*bytes] = 0;
+    return data;
+}
+
+/* Of each line of a log the part behind "rate" goes: times. */
+static size_t without_times(char *text, size_t bytes)
+{
+    size_t from = 0, to = 0;
+    while (from < bytes) {
+        char  *line = text + from, *end = (char *)memchr(line, '\n', bytes - from), *rate;
+        size_t length = end ? (size_t)(end - line) + 1 : bytes - from;
+        line[length - 1] = 0;
+        rate = strstr(line, "\"rate\"");
+        from += length;
+        length = rate ? (size_t)(rate - line) : length;
+        memmove(text + to, line, length);
+        to += length;
+    }
+    return to;
+}
+
+static int same(const char *run, const char *file)
+{
+    size_t a, b;
+    char  *x = whole(path("whole", file), &a), *y = whole(path(run, file), &b);
+    int    equal;
+    if (strstr(file, ".jsonl")) {
+        a = without_times(x, a);
+        b = without_times(y, b);
+    }
+    equal = a == b && memcmp(x, y, a) == 0;
+    if (!equal) printf("FAIL kill: %s/%s differs from the unkilled run's (%zu bytes, %zu)\n", run, file, a, b);
+    free(x);
+    free(y);
+    return equal;
+}
+
+static int exists(const char *file) { return access(file, F_OK) == 0; }
+
+static void remove_run(const char *run)
+{
+    char command[1200];
+    snprintf(command, sizeof command, "rm -rf '%s'", path(run, ""));
+    if (system(command) != 0) stop("cannot remove", run);
+}
+
+static void write_text(void)
+{
+    static const char *const words[] = {"one", "day", "the", "cat", "saw", "a", "red", "ball", "and", "ran", "home.", "it", "was\n", "happy"};
+    FILE *f = fopen(path("text", ""), "wb");
+    int   i;
+    if (!f) stop("cannot write", "text");
+    for (i = 0; i < 2000; i++) fprintf(f, "%s ", words[draw() % (sizeof words / sizeof *words)]);
+    fclose(f);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const files[] = {"step-00000030.safetensors", "model.safetensors", "log.jsonl", "config.txt", "config.json"};
+    const char *tmp = getenv("TN_TEST_TMP");
+    char        own[900];
+    int         trials = argc > 2 ? atoi(argv[2]) : 100, trial, kills = 0, halves = 0, before_config = 0, equal = 0;
+    double      begun = now(), length;
+    if (argc < 2) stop("usage: kill", "TN");
+    tn = argv[1];
+    snprintf(own, sizeof own, "%s/kill.%ld", tmp ? tmp : "/tmp", (long)getpid());
+    folder = own;
+    if (mkdir(folder, 0777) != 0) stop("cannot make", folder);
+    write_text();
+    if (end_of(start("whole", 1, 0), "whole") != 0) stop("the first run", "was killed");
+    length = now();
+    remove_run("again");
+    if (end_of(start("again", 2, 0), "again") != 0) stop("the second run", "was killed");
+    length = now() - length;
+    for (trial = 0; trial < (int)(sizeof files / sizeof *files); trial++) if (!same("again", files[trial])) stop("two runs differ without any kill:", files[trial]);
+
+    for (trial = 0; trial < trials; trial++) {
+        int  killed = 0, done = 0, i, good = 1;
+        char half[64];
+        remove_run("trial");
+        while (!done) {
+            const int resume = exists(path("trial", "config.txt"));
+            pid_t     child = start("trial", 1 + (int)(draw() % 2), resume);
+            if (killed == 0 || draw() % 4 == 0) {     /* at least once; then one time in four */
+                double          wait = length * (double)(draw() >> 11) / 9007199254740992.0;
+                struct timespec pause;
+                pause.tv_sec = (time_t)wait;
+                pause.tv_nsec = (long)((wait - (double)pause.tv_sec) * 1e9);
+                nanosleep(&pause, NULL);
+                kill(child, SIGKILL);
+            }
+            if (end_of(child, "trial") == SIGKILL) {
+                killed++;
+                before_config += !exists(path("trial", "config.txt"));
+                for (i = 0; i <= STEPS; i++) {
+                    snprintf(half, sizeof half, "step-%08d.safetensors.tmp", i);
+                    if (exists(path("trial", half))) break;
+                }
+                halves += i <= STEPS;
+            } else if (killed) done = 1;
+            else remove_run("trial");                 /* it was done before the kill came: once more */
+        }
+        kills += killed;
+        for (i = 0; i < (int)(sizeof files / sizeof *files); i++) good = same("trial", files[i]) && good;
+        equal += good;
+    }
+    printf("kills: %d, of them %d while a checkpoint was written, %d before the run had its settings\nequal_resumes: %d of %d\nkill_seconds: %.1f\n",
+           kills, halves, before_config, equal, trials, now() - begun);
+    remove_run("");
+    if (equal < trials || (trials >= 50 && halves == 0)) {
+        printf("FAIL kill: not every trial ended with the same bits, or none was killed while writing\n%d passed, %d failed, 0 skipped\n", equal, trials - equal + 1);
+        return 1;
+    }
+    printf("1 passed, 0 failed, 0 skipped\n");
+    return 0;
+}

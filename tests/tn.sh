@@ -1,0 +1,332 @@
+#!/bin/sh
+# sh tests/tn.sh TN: the command: what it prints, writes and refuses. Its last line is `N passed, N failed, N skipped`.
+set -u
+tn=$1
+case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
+data=${TN_TEST_DATA:-../shared/data}
+case $data in /*) ;; *) data=$PWD/$data ;; esac
+mkdir -p "${TN_TEST_TMP:-/tmp}"
+dir=$(mktemp -d "${TN_TEST_TMP:-/tmp}/tn.XXXXXX") || exit 1
+dir=$(cd "$dir" && pwd)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+passed=0 failed=0 skipped=0
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)); echo "FAIL tn: $*"; }
+is() { if [ "$2" = "$3" ]; then pass; else fail "$1: \"$2\", not \"$3\""; fi; }
+same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
+holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
+
+# expect STATUS TEXT ARGUMENT...: so it ends, and says that; what it said is in `said`. What fails may leave its memory to the system.
+expect() {
+    status=$1 text=$2
+    shift 2
+    if [ "$status" = 0 ]; then leaks=1; else leaks=0; fi
+    ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=$leaks" "$tn" "$@" > said 2>&1 < /dev/null
+    got=$?
+    if [ "$got" != "$status" ]; then fail "tn $*: exit status $got, not $status: $(tail -n 2 said)"
+    elif ! grep -qF -- "$text" said; then fail "tn $*: does not say \"$text\": $(tail -n 3 said)"
+    else pass; fi
+}
+
+# ---- help, wrong use -------------------------------------------------------------------------
+
+expect 0 "usage: tn COMMAND" --help
+expect 0 "usage: tn COMMAND" help
+expect 0 "tn 0" --version
+expect 2 "usage: tn COMMAND"
+expect 2 'no command "trian"' trian
+for command in train generate info clean tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+    expect 0 "usage: tn $command" $command --help
+done
+for command in train generate info clean "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+    expect 2 "knows no --layrs" $command --layrs 3
+    expect 2 "knows no -x" $command -x
+    expect 2 "one argument too many" $command a b c
+done
+expect 2 "not \"eat\"" tokenizer eat
+expect 2 "--steps wants N after it" train text --out r --steps
+expect 2 "--steps wants a number, not \"many\"" train text --out r --steps many
+expect 2 "--steps wants a whole number" train text --out r --steps 1.5
+expect 2 "--held-out must lie in" train text --out r --held-out 2
+expect 2 "--mlp is one of bilinear|relu" train text --out r --mlp cubic
+expect 2 "--tied is true or false" train text --out r --tied=maybe
+expect 2 "wants data" train --out r
+expect 2 "--out RUN" train text
+expect 2 "wants a run" generate
+expect 2 "wants a run" info
+expect 2 "wants a text" clean
+expect 2 "wants a text" tokenizer train
+expect 2 "--out FILE" tokenizer train text
+if [ -w /dev/full ]; then
+    "$tn" --version > /dev/full 2> said
+    is "a full disk behind the standard output" "$?" 1
+fi
+
+# ---- text ------------------------------------------------------------------------------------------
+
+# Stories of a few words, the same on every system.
+awk 'BEGIN {
+    n = split("one day the little cat saw a red ball in the park . it was happy , and ran home with tom", w, " ")
+    x = 1
+    for (i = 0; i < 60; i++) {
+        for (k = 0; k < 40; k++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], k % 10 == 9 ? "\n" : " " }
+        print "<|endoftext|>"
+    }
+}' > text
+
+# ---- tokenizer -----------------------------------------------------------------------------------------
+
+expect 0 "written: t.json" tokenizer train text --vocab 60 --out t.json
+expect 0 "tokens a story (60 stories)" tokenizer train text --vocab 60 --out t2.json
+same "the same text gives the same tokenizer" t.json t2.json
+printf 'The little CAT, saw tom.' > plain
+expect 0 "" tokenizer encode plain --tokenizer t.json
+cp said plain.ids
+expect 0 "" tokenizer decode plain.ids --tokenizer t.json
+is "what was decoded" "$(cat said)" "the little cat, saw tom."
+printf 'na\303\257ve \342\202\254 \360\237\230\200\n\001' > bytes
+"$tn" tokenizer encode --no-bos < bytes | "$tn" tokenizer decode > back
+printf '\n' >> bytes
+same "bytes there and back" bytes back
+
+# Lines of JSON: every escape, order kept, other keys and values left alone, the last of two keys.
+cat > lines <<'END'
+{"text": "one day"}
+{"id": [1, {"text": "no"}, "}"], "more": null, "text": "a \u0063at\t\"ball\" \\ \/ \n\r\b\f \u00e9 \ud83d\ude00 \ud83d x"}
+
+{"text":"","x":-1.5e3}
+{"text": "tom", "text": "home"}
+END
+"$tn" tokenizer encode lines --jsonl > out
+is "lines" "$(wc -l < out)" 4
+unescaped=$(printf 'a cat\t"ball" \\ / \n\r\b\f \303\251 \360\237\230\200 \357\277\275 x' | "$tn" tokenizer encode | sed 's/ /, /g')
+is "escapes" "$(sed -n 2p out)" "{\"ids\": [$unescaped]}"
+is "an empty text" "$(sed -n 3p out)" '{"ids": [256]}'
+is "the last of two" "$(sed -n 4p out)" '{"ids": [256, 104, 111, 109, 101]}'
+for bad in '{"text": "a"' '{"text": "a"} x' '["a"]' '{"text" "a"}' '{"text": "a}' '{"text": "\\x"}' '{"text": "\\u12"}' '{"text": 3}' '{"texts": "a"}' '{"text": "a",}'; do
+    printf '{"text": "good"}\n%b\n' "$(echo "$bad" | sed 's/\\/\\\\/g')" > bad.jsonl
+    expect 1 "bad.jsonl:2: " tokenizer encode bad.jsonl --jsonl
+done
+expect 1 "no.json" tokenizer encode plain --tokenizer no.json
+printf '{"model": {"type": "BPE"}}' > bpe.json
+expect 1 "bpe.json" tokenizer encode plain --tokenizer bpe.json
+echo "1 258" > ids
+expect 1 "id 258 is outside the vocabulary of 258" tokenizer decode ids
+echo "1 two" > ids
+expect 1 "\"two" tokenizer decode ids
+expect 1 "missing.txt" tokenizer encode missing.txt
+expect 2 "exclude" tokenizer encode plain --jsonl --shard x
+: > empty
+expect 1 "empty is empty" tokenizer train empty --out x.json
+holds "no tokenizer of nothing" test ! -e x.json
+mkdir full
+expect 1 "cannot write" tokenizer train text --vocab 60 --out no-such-folder/t.json
+
+if [ -f "$data/tokenizers/encodings-2048.jsonl" ]; then
+    "$tn" tokenizer encode "$data/tokenizers/encodings-2048.jsonl" --jsonl --tokenizer "$data/tokenizers/tdooms-TinyStories-2048.json" | tr -d ' ' > ours
+    sed 's/.*"ids":\[\([0-9,]*\)\].*/{"ids":[\1]}/' "$data/tokenizers/encodings-2048.jsonl" > theirs
+    is "texts encoded" "$(wc -l < ours)" 630
+    same "ids of the published tokenizer" ours theirs
+    head -c 300000 "$data/tinystories/train-first2MiB.txt" > some
+    expect 0 "in the document 229" tokenizer compare some
+else
+    sh "$OLDPWD/tests/missing.sh" data && pass || { [ $? = 77 ] && skipped=$((skipped + 1)) || fail "no data"; }
+fi
+
+# ---- clean --------------------------------------------------------------------------------------------------
+
+printf 'one.\n<|endoftext|>\nshe said \303\242\342\202\254\305\223hi.\ntwo\n<|endoftext|>\n\nthree \342\200\234hi\342\200\235 caf\303\251.\n<|endoftext|>\nbad \377 byte' > stories
+expect 0 "dropped: 2" clean stories --out clean
+is "what is clean" "$(cat clean)" "$(printf 'one.\n<|endoftext|>\nthree \342\200\234hi\342\200\235 caf\303\251.\n<|endoftext|>')"
+grep -av endoftext stories > blank
+expect 0 "kept: 0" clean blank --out clean
+is "by blank lines" "$(cat clean)" ""
+expect 0 "kept: 3" clean blank --out clean --split lines
+expect 0 "stories: 4" clean stories
+expect 1 "missing.txt" clean missing.txt --out clean2
+holds "a failed cleaning writes nothing" test ! -e clean2
+
+# ---- train: what it says and writes ----------------------------------------------------------------------------
+
+small="--width 16 --heads 2 --context 16 --batch 2 --steps 12 --save-every 4 --val-every 5 --val-tokens 64 --sample-every 6 --sample-length 10 --warmup 2 --vocab 60"
+mkdir inside
+cd inside || exit 1
+expect 0 "done: run/model.safetensors" train ../text --out run $small
+mv said ..
+is "what is in the folder of a run" "$(ls run | sed 's/ppm/png/' | tr '\n' ' ')" \
+    "config.json config.txt log.jsonl loss.png model.safetensors step-00000008.safetensors step-00000012.safetensors tokenizer.json "
+is "what is beside it" "$(ls | tr '\n' ' ')" "run "
+cd ..
+for words in "parameters" "flop a token" "tokens to train on" "bytes a token" "trigram" "5-gram" "nats a byte" "of peak" "(all of it)" "Gflop/s"; do
+    holds "tn train says \"$words\"" grep -qF -- "$words" said
+done
+mv inside/run a
+is "steps in the log" "$(grep -c '"loss"' a/log.jsonl)" 12
+is "samples in the log" "$(grep -c '"sample"' a/log.jsonl)" 2
+is "looks at the held-out part" "$(grep -c '"held":' a/log.jsonl)" 3
+holds "n-grams leave something for what is new" grep -q '"trigram":[0-9.]*,"fivegram":[0-9.]*}' a/log.jsonl
+holds "a loss a byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
+untimed() { sed 's/,"rate".*//' "$1"; }
+log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same "$1" log1 log2; }
+
+# The same settings, from a file; a flag goes first; other threads. The data is there by another way.
+sed 's/^save-every.*/save-every = 3 # not this/; s/ # not this//' a/config.txt > settings.txt
+expect 0 "done" train --config settings.txt --out b --threads 2 --save-every 4
+same "other threads, the same bits" a/step-00000012.safetensors b/step-00000012.safetensors
+expect 0 "done" train text --out b2 $small --seed 2
+if cmp -s a/model.safetensors b2/model.safetensors; then fail "another seed gives the same model"; else pass; fi
+printf 'steps = 4\n\n# why\nlayrs = 2\n' > bad.txt
+expect 2 "bad.txt:4: unknown key layrs" train text --out c --config bad.txt
+printf 'steps 4\n' > bad.txt
+expect 2 "bad.txt:1: " train text --out c --config bad.txt
+printf 'steps = x\n' > bad.txt
+expect 2 "bad.txt:1: steps wants a number" train text --out c --config bad.txt
+expect 1 "a holds a run already" train text --out a $small
+
+# ---- stopped, killed, resumed -------------------------------------------------------------------------------------
+
+expect 0 "stopped after step 5 of 12" train text --out c $small --stop-at 5
+expect 2 "--lr cannot be changed" train --resume c --lr 0.1
+expect 2 "no --out" train --resume c --out d
+cp -r c half
+echo '{"step":6,"loss":9}' >> c/log.jsonl
+echo garbage > c/step-00000006.safetensors.tmp
+expect 0 "resumed from c/step-00000005" train --resume c --threads 1
+same "resumed" a/step-00000012.safetensors c/step-00000012.safetensors
+same "resumed weights" a/model.safetensors c/model.safetensors
+log_same "resumed log" a c
+holds "no half file is left" test ! -e c/step-00000006.safetensors.tmp
+expect 0 "done" train --resume c
+cp -r half started && rm started/step-*
+expect 0 "done" train --resume started
+same "started again" a/step-00000012.safetensors started/step-00000012.safetensors
+
+# expect's way of starting it would be another process.
+for signal in INT TERM; do
+    rm -rf stopped
+    "$tn" train text --out stopped $small --steps 1000000 --save-every 0 > said 2>&1 &
+    child=$!
+    while ! grep -qs '"step":3,' stopped/log.jsonl && kill -0 $child 2>/dev/null; do sleep 0.05; done
+    kill -$signal $child
+    wait $child
+    status=$?
+    is "exit status after SIG$signal" "$status" "$([ $signal = INT ] && echo 130 || echo 143)"
+    holds "it says how to resume" grep -q "tn train --resume stopped goes on" said
+    step=$(sed -n 's/stopped after step \([0-9]*\) of.*/\1/p' said)
+    holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
+done
+
+# ---- damaged checkpoints, changed data -------------------------------------------------------------------------------
+
+expect 1 "no run" train --resume nothing
+damaged() {   # WHAT TEXT: `hurt` is a copy of `half` that was changed
+    expect 1 "$2" train --resume hurt
+    rm -rf hurt
+}
+cut() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; }
+cp -r half hurt && cut hurt/step-00000005.safetensors 3000 && damaged "half written" "step-00000005.safetensors"
+cp -r half hurt && : > hurt/step-00000005.safetensors && damaged "empty" "step-00000005.safetensors"
+cp -r half hurt && sed 's/"tn.format":"1"/"tn.format":"9"/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && damaged "another format" "format 9"
+cp -r half hurt && sed 's/"tn.step":/"tn.stop":/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && damaged "no step" 'no "tn.step"'
+cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "no checkpoint of tn train"
+cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" "config.txt was changed"
+expect 0 "done" train text --out wide $small --width 32
+cp -r wide hurt && cp a/step-00000012.safetensors hurt/ && damaged "another model's" "changed"
+expect 0 "written" tokenizer train text --vocab 50 --out t50.json
+cp -r half hurt && cp t50.json hurt/tokenizer.json && damaged "another tokenizer" "--vocab is 60, and hurt/tokenizer.json has 50 tokens"
+cp text text.kept
+awk 'NR == 3 { $0 = "tom tom tom" } { print }' text.kept > text
+cp -r half hurt && damaged "other data" "the tokens of"
+mv text.kept text
+
+# ---- bad data ------------------------------------------------------------------------------------------------------------
+
+expect 1 "empty is empty" train empty --out x $small
+expect 1 "missing.txt" train missing.txt --out x $small
+printf 'one day the cat saw tom' > short
+expect 1 "fewer than one context of 64" train short --out x --context 64
+expect 1 "bytes are no UTF-8" train stories --out x --context 1024
+expect 1 "bpe.json" train text --out x --tokenizer bpe.json
+expect 1 "t.json has 60 tokens" train text --out x --tokenizer t.json --vocab 61
+expect 2 "the model: " train text --out x --width 15 --heads 2
+expect 2 "--model: " train text --out x --model gpt3
+holds "nothing was begun" test ! -e x
+printf 'one day \377 the cat\n' > invalid && cat text >> invalid
+expect 0 "1 bytes are no UTF-8, the first at byte 8" train invalid --out utf8 $small
+rm -rf utf8
+
+expect 0 "written: s.bin" tokenizer encode text --tokenizer t.json --shard s.bin
+expect 0 "done" train s.bin --out shard $small --tokenizer t.json
+holds "a loss a byte of shards" grep -q '"held_byte"' shard/log.jsonl
+expect 2 "token shards want" train s.bin --out x --context 16
+expect 1 "one kind at a time" train --data s.bin --data text --out x --context 16
+expect 1 "vocabulary" train s.bin --out x --context 16 --vocab 20
+cp s.bin cut.bin && cut cut.bin 1500
+expect 1 "cut.bin" train cut.bin --out x --context 16 --vocab 60
+holds "nothing was begun" test ! -e x
+
+# ---- a loss that explodes, a full disk -----------------------------------------------------------------------------------
+
+expect 1 "step " train text --out boom $small --steps 200 --lr 1000 --adam-lr 1000 --clip 0 --max-loss 20
+holds "what exploded is named" grep -Eq '^tn: step [0-9]+: .*(blocks|embed|head)' said
+holds "the last good checkpoint is named" grep -q "the last good checkpoint is boom/step-" said
+kept=$(sed -n 's/.*last good checkpoint is \(boom[^ ]*safetensors\).*/\1/p' said)
+expect 0 "parameters" info "$kept"
+expect 0 "stopped" train text --out disk $small --save-every 0 --stop-at 4
+cp disk/step-00000004.safetensors before
+( ulimit -f 24; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" train --resume disk > said 2>&1 )
+is "exit status with a full disk" "$?" 1
+holds "a full disk is spoken of" grep -q "could not be written: File too large" said
+holds "what to do is said" grep -q "tn train --resume disk goes on" said
+same "the old checkpoint stays" before disk/step-00000004.safetensors
+holds "the half one goes" test ! -e disk/step-00000012.safetensors.tmp
+expect 0 "done" train --resume disk
+same "and it can be resumed from" a/model.safetensors disk/model.safetensors
+
+# ---- other models, other numbers --------------------------------------------------------------------------------------------
+
+tiny="--width 16 --heads 2 --context 16 --batch 2 --steps 3 --no-baseline --sample-every 0"
+for flags in "--attention squared" "--attention bilinear --row-scale none" "--attention differential" "--attention differential-plain" "--mlp swiglu --hidden 24" \
+    "--order 3" "--positions learned" "--positions none" "--norm layer --gain --bias" "--norm-place sandwich" "--tied --softcap 20" "--layers 2 --value-residual --x0-residual" \
+    "--optimizer adamw --lr 0.001 --schedule cosine --weight-decay 0.1" "--dtype f64" "--backend reference" "--accumulate 3" "--window 4" \
+    "--no-zero-init --no-qk-norm" "--tokens 100" "--context 1"; do
+    rm -rf m
+    case $flags in *--tokens*) some="--width 16 --context 16 --batch 2" ;; *--context*) some="--width 16 --batch 4 --steps 3" ;; *) some=$tiny ;; esac
+    expect 0 "done" train text --out m $some $flags
+    expect 0 "" generate m --length 8 --prompt a
+done
+expect 0 "gpt2-bilinear-2l-1h-64embd" train text --out named --model TinyStories-2-64 --context 16 --tokenizer t.json --steps 2 --batch 2 --no-baseline
+expect 0 "minutes are about" train text --out minutes --width 16 --context 16 --batch 2 --vocab 60 --minutes 0.001 --no-baseline
+
+# ---- generate, info ---------------------------------------------------------------------------------------------------------------
+
+expect 0 "" generate a --seed 7 && cp said g1
+expect 0 "" generate a --seed 7 && same "the same seed" said g1
+expect 0 "" generate a --seed 8
+if cmp -s said g1; then fail "another seed writes the same"; else pass; fi
+expect 0 "one day" generate a --prompt "One day" --length 12
+expect 0 "" generate a --temperature 0 && cp said g0
+expect 0 "" generate a --top-k 1 --seed 3 && same "the likeliest" said g0
+expect 0 "" generate a/step-00000012.safetensors --temperature 0 && same "from a checkpoint" said g0
+expect 0 "" generate a --ids --length 9 --no-stop
+is "length" "$(wc -w < said)" 9
+expect 0 "" generate a --count 3 --ids
+is "count" "$(wc -l < said)" 3
+expect 0 "more than the 16 of the model's context" generate a --length 20
+expect 1 "the prompt has" generate a --prompt "one day the cat saw a ball" --length 4
+expect 1 "t50.json has 50 tokens, but the model has 60" generate a --tokenizer t50.json
+expect 1 "no such run" generate nothing
+mkdir nothing-in-it
+expect 1 "holds neither" generate nothing-in-it
+expect 0 "blocks.0.attn.qk" info a
+expect 0 "step: 8" info a/step-00000008.safetensors
+expect 0 "parameters: " info a
+expect 0 "tokens: 60" info t.json
+expect 0 "token shard" info s.bin
+expect 1 "no run" info nothing-in-it
+expect 1 "no such run" info nothing
+expect 1 "text" info text
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

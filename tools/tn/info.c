@@ -1,0 +1,99 @@
+/* info.c - tn info: what a run, a checkpoint, a tokenizer or a shard holds */
+#include "tn.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void print_tokenizer(tn_ctx *ctx, const char *path)
+{
+    static const char *const names[] = {"unknown", "bos", "eos"};
+    tn_tokenizer *t = open_tokenizer(ctx, path);
+    int64_t       special[3];
+    int           i;
+    special[0] = tn_tokenizer_unk(t), special[1] = tn_tokenizer_bos(t), special[2] = tn_tokenizer_eos(t);
+    printf("tokenizer: %s\ntokens: %lld\n", path, (long long)tn_tokenizer_count(t));
+    for (i = 0; i < 3; i++) if (special[i] >= 0) printf("%s: %lld %s\n", names[i], (long long)special[i], tn_tokenizer_token(t, special[i]));
+}
+
+static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    tn_transformer_cost cost = tn_transformer_cost_of(d, d->context);
+    char                name[128];
+    tn_transformer_name(d, name, sizeof name);
+    check(ctx, "the model");
+    printf("model: %s\nparameters: %lld\nof_them_in_tables: %lld\nmflop_a_token: %.4g\nmflop_a_token_training: %.4g\n", name, (long long)cost.params, (long long)cost.table,
+           cost.forward / 1e6, cost.training / 1e6);
+    printf("vocabulary: %lld\ncontext: %lld\n", (long long)d->vocab, (long long)d->context);
+}
+
+static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
+{
+    static const char *const notes[] = {"tn.step", "tn.machine", "tn.data", "tn.format"};
+    tn_safetensors     *st = tn_safetensors_open(ctx, tn_from_path(path));
+    const char         *text, *value;
+    tn_transformer_desc desc;
+    int64_t             i, k;
+    size_t              n;
+    check(ctx, "weights");
+    printf("file: %s\n", path);
+    for (n = 0; n < sizeof notes / sizeof *notes; n++)
+        if ((value = tn_safetensors_metadata(st, notes[n])) != NULL) printf("%s: %s\n", notes[n] + 3, value);
+    if ((text = tn_safetensors_metadata(st, "tn.model")) != NULL) {
+        tn_transformer_config_read(ctx, &desc, tn_from_memory(text, strlen(text)));
+        check(ctx, path);
+        print_model(ctx, &desc);
+        printf("%s\n", text);
+    }
+    if ((value = tn_safetensors_metadata(st, "tn.config")) != NULL) printf("%s", value);
+    printf("tensors: %lld\n", (long long)tn_safetensors_count(st));
+    for (i = 0; tensors && i < tn_safetensors_count(st); i++) {
+        const tn_safetensors_entry *e = tn_safetensors_at(st, i);
+        printf("  %-40s %-4s [", e->name, e->dtype);
+        for (k = 0; k < e->rank; k++) printf(k ? ",%lld" : "%lld", (long long)e->shape[k]);
+        printf("]\n");
+    }
+    tn_safetensors_close(st);
+}
+
+static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
+{
+    int64_t *steps, count = list_checkpoints(folder, &steps), i;
+    char    *model_file = join(folder, "model.safetensors"), *tokenizer = join(folder, "tokenizer.json"), *config = join(folder, "config.txt");
+    if (!count && !is_file(model_file)) fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
+    for (i = 0; i < count; i++) printf("checkpoint: step %lld\n", (long long)steps[i]);
+    printf("done: %s\n", is_file(model_file) ? "yes" : "no");
+    if (is_file(tokenizer)) print_tokenizer(ctx, tokenizer);
+    if (count) {
+        char *newest = checkpoint_path(folder, steps[count - 1]);
+        print_weights(ctx, newest, tensors);
+        free(newest);
+    } else print_weights(ctx, model_file, tensors);
+    free(model_file);
+    free(tokenizer);
+    free(config);
+    free(steps);
+}
+
+int info_main(int argc, char **argv)
+{
+    static bool   no_tensors;
+    static option options[] = {{"no-tensors", OPTION_FLAG, &no_tensors, "", "does not list them", 0, 0, 0, false}};
+    static const usage u = {"info", " RUN|FILE", "Tells what a run, a checkpoint, a tokenizer.json or a token shard holds.", NULL, options, 1};
+    int         arguments = read_options(&u, argc, argv, 1);
+    const char *path = arguments ? argv[0] : NULL;
+    tn_ctx     *ctx;
+    char        why[256];
+    size_t      n;
+    if (!path) misuse("tn info wants a run or a file");
+    if (tn_ctx_create(&ctx, NULL, why) != TN_OK) fail("%s", why);
+    n = strlen(path);
+    if (is_folder(path)) print_run(ctx, path, !no_tensors);
+    else if (!is_file(path)) fail("%s: there is no such run or file", path);
+    else if (is_shard(path)) {
+        tn_shard *shard = tn_shard_open(ctx, tn_from_path(path), INT32_MAX);
+        check(ctx, "token shard");
+        printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
+    } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_tokenizer(ctx, path);
+    else print_weights(ctx, path, !no_tensors);
+    tn_ctx_destroy(ctx);
+    return 0;
+}
