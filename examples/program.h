@@ -40,9 +40,17 @@ static inline void check(tn_ctx *ctx)
     if (tn_ctx_status(ctx) != TN_OK) stop(tn_ctx_error(ctx));
 }
 
+/* And those it lies in. */
 static inline void make_folder(const char *path)
 {
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) stop("cannot make the output folder");
+    char  part[512];
+    char *slash = part;
+    if (snprintf(part, sizeof part, "%s/", path) >= (int)sizeof part) stop("the output folder's name is too long");
+    while ((slash = strchr(slash + 1, '/')) != NULL) {
+        *slash = 0;
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) stop("cannot make the output folder");
+        *slash = '/';
+    }
 }
 
 /* ---- flags: a table says what there is, where it goes and what it may be; the usage text comes from the same table -------- */
