@@ -17888,6 +17888,10 @@ static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         size_t  i;
         bigger.bits = m->slots ? m->bits + 1 : 6;
         bigger.used = m->used;
+        if (bigger.bits > 8 * sizeof(size_t) - 6) {
+            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots do not fit a size", (int)bigger.bits);
+            return false;
+        }
         bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
         if (!bigger.slots) return false;
         memset(bigger.slots, 0, tni_map_bytes(&bigger));
@@ -18685,128 +18689,136 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     return NULL;
 }
 
-/* ---- tokenizer.json, written ---------------------------------------------------------- */
+/* ---- tokenizer.json, written ----------------------------------------------------------
+   Written down without spaces and with ' for quotation marks, and set as Hugging Face does: an item a line. */
 
-static void tni_text_flag(tni_text *t, const char *name, bool on, bool last)
-{
-    tni_text_string(t, "      \"");
-    tni_text_string(t, name);
-    tni_text_string(t, on ? "\": true" : "\": false");
-    tni_text_string(t, last ? "\n    }" : ",\n");
-}
+typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty;      /* fresh: nothing since the bracket */
 
-static void tni_text_added(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_line(tni_pretty *p)
 {
     size_t i;
-    tni_text_string(t, "  \"added_tokens\": [");
+    tni_text_add(&p->t, "\n", 1);
+    for (i = 0; i < p->depth; i++) tni_text_add(&p->t, "  ", 2);
+    p->fresh = false;
+}
+
+static void tni_pretty_put(tni_pretty *p, const char *s)
+{
+    for (; *s; s++) {
+        bool opens = *s == '{' || *s == '[', closes = *s == '}' || *s == ']';
+        if (closes) p->depth--;
+        if (closes != p->fresh) tni_pretty_line(p);          /* {} stays closed */
+        p->fresh = opens;
+        tni_text_add(&p->t, *s == '\'' ? "\"" : s, 1);
+        if (opens) p->depth++;
+        else if (*s == ',') tni_pretty_line(p);
+        else if (*s == ':') tni_text_add(&p->t, " ", 1);
+    }
+}
+
+static void tni_pretty_name(tni_pretty *p, const tn_tokenizer *z, int64_t id)
+{
+    if (p->fresh) tni_pretty_line(p);
+    tni_text_json(&p->t, tn_tokenizer_token(z, id));
+}
+
+static void tni_pretty_number(tni_pretty *p, int64_t v)
+{
+    if (p->fresh) tni_pretty_line(p);
+    tni_text_signed(&p->t, v);
+}
+
+static void tni_pretty_added(tni_pretty *p, const tn_tokenizer *z)
+{
+    size_t i;
     for (i = 0; i < z->added.count; i++) {
         const tni_added *a = (const tni_added *)tni_list_at(&z->added, i);
-        tni_text_string(t, i > 0 ? ",\n    {\n      \"id\": " : "\n    {\n      \"id\": ");
-        tni_text_signed(t, a->id);
-        tni_text_string(t, ",\n      \"content\": ");
-        tni_text_json(t, tn_tokenizer_token(z, a->id));
-        tni_text_string(t, ",\n");
-        tni_text_flag(t, "single_word", false, false);
-        tni_text_flag(t, "lstrip", false, false);
-        tni_text_flag(t, "rstrip", false, false);
-        tni_text_flag(t, "normalized", false, false);
-        tni_text_flag(t, "special", a->special, true);
+        tni_pretty_put(p, i > 0 ? ",{'id':" : "{'id':");
+        tni_pretty_number(p, a->id);
+        tni_pretty_put(p, ",'content':");
+        tni_pretty_name(p, z, a->id);
+        tni_pretty_put(p, ",'single_word':false,'lstrip':false,'rstrip':false,'normalized':false,'special':");
+        tni_pretty_put(p, a->special ? "true}" : "false}");
     }
-    tni_text_string(t, z->added.count > 0 ? "\n  ],\n" : "],\n");
 }
 
-/* The text, with the one special token before it if the tokenizer has one; '@' stands for its name. */
-static void tni_text_template(tni_text *t, const tn_tokenizer *z)
+/* The text, with the one special token before it. */
+static void tni_pretty_template(tni_pretty *p, const tn_tokenizer *z)
 {
-    static const char before[] = "  \"post_processor\": {\n    \"type\": \"TemplateProcessing\",\n    \"single\": [\n";
-    static const char special[] =
-        "      {\n        \"SpecialToken\": {\n          \"id\": @,\n          \"type_id\": 0\n        }\n      },\n";
-    static const char after[] =
-        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      }\n    ],\n"
-        "    \"pair\": [\n"
-        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      },\n"
-        "      {\n        \"Sequence\": {\n          \"id\": \"B\",\n          \"type_id\": 1\n        }\n      }\n    ],\n"
-        "    \"special_tokens\": {\n      @: {\n        \"id\": @,\n        \"ids\": [\n          ";
-    const char *part[3], *s;
-    int k;
-    part[0] = before; part[1] = special; part[2] = after;
-    for (k = 0; k < 3; k++)
-        for (s = part[k]; *s; s++) {
-            if (*s == '@') tni_text_json(t, tn_tokenizer_token(z, z->bos));
-            else tni_text_add(t, s, 1);
-        }
-    tni_text_signed(t, z->bos);
-    tni_text_string(t, "\n        ],\n        \"tokens\": [\n          ");
-    tni_text_json(t, tn_tokenizer_token(z, z->bos));
-    tni_text_string(t, "\n        ]\n      }\n    }\n  },\n");
+    tni_pretty_put(p, "{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ",'type_id':0}},{'Sequence':{'id':'A','type_id':0}}],"
+                      "'pair':[{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}],'special_tokens':{");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ":{'id':");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ",'ids':[");
+    tni_pretty_number(p, z->bos);
+    tni_pretty_put(p, "],'tokens':[");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, "]}}}");
 }
 
-static void tni_text_model(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_vocabulary(tni_pretty *p, const tn_tokenizer *z)
 {
-    static const char *const decoder[3] = {
-        "null", "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": false\n  }",
-        "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": true\n  }"
-    };
-    const char *comma = "\n";
-    int64_t     i;
-    tni_text_string(t, "  \"decoder\": ");
-    tni_text_string(t, decoder[z->decoder]);
-    tni_text_string(t, ",\n  \"model\": {\n    \"type\": \"WordPiece\",\n    \"unk_token\": ");
-    tni_text_json(t, tn_tokenizer_token(z, z->unk));
-    tni_text_string(t, ",\n    \"continuing_subword_prefix\": \"##\",\n    \"max_input_chars_per_word\": ");
-    tni_text_signed(t, z->longest);
-    tni_text_string(t, ",\n    \"vocab\": {");
+    int64_t i, written = 0;
     for (i = 0; i < tn_tokenizer_count(z); i++) {
         const char *name = tn_tokenizer_token(z, i);
         if (*tni_trie_value(&z->pieces, tni_trie_find(&z->pieces, name, strlen(name))) == 0) continue;     /* only added */
-        tni_text_string(t, comma);
-        tni_text_string(t, "      ");
-        tni_text_json(t, name);
-        tni_text_string(t, ": ");
-        tni_text_signed(t, i);
-        comma = ",\n";
+        if (written++ > 0) tni_pretty_put(p, ",");
+        tni_pretty_name(p, z, i);
+        tni_pretty_put(p, ":");
+        tni_pretty_number(p, i);
     }
-    tni_text_string(t, *comma == ',' ? "\n    }\n  }\n}" : "}\n  }\n}");
 }
 
-static void tni_text_tokenizer(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_tokenizer(tni_pretty *p, const tn_tokenizer *z)
 {
-    tni_text_string(t, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
-    tni_text_added(t, z);
-    tni_text_string(t, "  \"normalizer\": {\n    \"type\": \"Sequence\",\n    \"normalizers\": [\n"
-        "      {\n        \"type\": \"NFD\"\n      },\n"
-        "      {\n        \"type\": \"StripAccents\"\n      },\n"
-        "      {\n        \"type\": \"Lowercase\"\n      }\n    ]\n  },\n");
-    tni_text_string(t, "  \"pre_tokenizer\": {\n    \"type\": \"Sequence\",\n    \"pretokenizers\": [\n"
-        "      {\n        \"type\": \"Punctuation\",\n        \"behavior\": \"Isolated\"\n      },\n"
-        "      {\n        \"type\": \"Whitespace\"\n      },\n"
-        "      {\n        \"type\": \"Digits\",\n        \"individual_digits\": true\n      }\n    ]\n  },\n");
-    if (z->bos_first) tni_text_template(t, z);
-    else tni_text_string(t, "  \"post_processor\": null,\n");
-    tni_text_model(t, z);
+    static const char *const decoder[3] = {
+        "null", "{'type':'WordPiece','prefix':'##','cleanup':false}", "{'type':'WordPiece','prefix':'##','cleanup':true}"
+    };
+    tni_pretty_put(p, "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[");
+    tni_pretty_added(p, z);
+    tni_pretty_put(p, "],'normalizer':{'type':'Sequence','normalizers':["
+                      "{'type':'NFD'},{'type':'StripAccents'},{'type':'Lowercase'}]},"
+                      "'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'Punctuation','behavior':'Isolated'},"
+                      "{'type':'Whitespace'},{'type':'Digits','individual_digits':true}]},'post_processor':");
+    if (z->bos_first) tni_pretty_template(p, z);
+    else tni_pretty_put(p, "null");
+    tni_pretty_put(p, ",'decoder':");
+    tni_pretty_put(p, decoder[z->decoder]);
+    tni_pretty_put(p, ",'model':{'type':'WordPiece','unk_token':");
+    tni_pretty_name(p, z, z->unk);
+    tni_pretty_put(p, ",'continuing_subword_prefix':'##','max_input_chars_per_word':");
+    tni_pretty_number(p, z->longest);
+    tni_pretty_put(p, ",'vocab':{");
+    tni_pretty_vocabulary(p, z);
+    tni_pretty_put(p, "}}}");
 }
 
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
     tn_ctx    *ctx;
-    tni_text   text;
+    tni_pretty p;
     tni_writer w;
     size_t     bytes;
     tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: that of bytes has no vocabulary to write");
-    text.dst = NULL; text.room = 0; text.length = 0;
-    tni_text_tokenizer(&text, t);                            /* once to measure it */
-    bytes = text.length + 1;
-    text.dst = (char *)tni_alloc(ctx, bytes, "tokenizer"); text.room = bytes; text.length = 0;
-    if (text.dst) {
-        tni_text_tokenizer(&text, t);
+    memset(&p, 0, sizeof p);
+    tni_pretty_tokenizer(&p, t);                             /* once to measure it */
+    bytes = p.t.length + 1;
+    memset(&p, 0, sizeof p);
+    p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
+    p.t.room = bytes;
+    if (p.t.dst) {
+        tni_pretty_tokenizer(&p, t);
         tni_writer_open(&w, ctx, &sink);
-        tni_put(&w, text.dst, text.length);
+        tni_put(&w, p.t.dst, p.t.length);
         s = tni_writer_close(&w);
     }
-    tni_free(ctx, text.dst, bytes);
+    tni_free(ctx, p.t.dst, bytes);
     return s;
 }
 
