@@ -47,6 +47,7 @@
        >>operator tn_cp: fold, split, eigen        >>operator-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
+       >>text     tokenizers, token shards         >>text-impl
        >>models   transformer, config.json, names  >>models-impl
        >>image    matrices, curves as pictures     >>image-impl
 
@@ -417,7 +418,7 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
    by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
-   positions only. A NULL desc means all defaults.   Su et al. 2021 */
+   positions only. A NULL desc means all defaults; without rotation and norm the result is x itself.   Su et al. 2021 */
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
     int64_t first;              /* position of row 0                                                  */
@@ -871,10 +872,12 @@ typedef struct tn_attention {
     tn_tensor *v;               /* [heads d_v,dim]                                                      */
     tn_tensor *o;               /* [out,heads d_v]                                                      */
     tn_tensor *qkb, *vb, *ob;   /* NAME.qk_b [2s,heads d_qk], .v_b [heads d_v], .o_b [out]; or NULL     */
-    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at first; or NULL */
+    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at
+                                   first; or NULL                                                       */
     tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
 } tn_attention;
-TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer, const tn_attention_desc *desc);
+TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer,
+                                     const tn_attention_desc *desc);
 /* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
    *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
@@ -1220,9 +1223,90 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
 #endif
 
 /* ======================================================================
+   >>text     tokens of text: WordPiece, bytes, shards
+   A tokenizer turns UTF-8 into ids and back. Two kinds: bytes, which needs no vocabulary, and WordPiece as Hugging Face's
+   tokenizers does it for the published TinyStories models: NFD, accents stripped, lower-case; punctuation and digits
+   stand alone; then the longest piece that the vocabulary has, and so on, inner pieces written with ## before them.
+   A word with a part that no piece begins, or of more than 100 letters, is one [UNK]. Unicode 14 throughout (Hugging Face
+   mixes versions 8 to 15, so characters that came after Unicode 8 may fall otherwise there).
+   A tokenizer is read-only once it is made: several threads may use one, as long as no call fails.
+   ====================================================================== */
+
+typedef struct tn_tokenizer tn_tokenizer;
+
+/* 258 ids: each byte is its own, then [BOS] and [EOS]. Their names are <0x00> ... <0xFF>. NULL: no memory. */
+TN_API tn_tokenizer *tn_tokenizer_bytes(tn_ctx *ctx);
+/* A tokenizer.json of the kind above, else an error that names what is not of it. Ids must be 0 ... n-1, each once.
+   post_processor: none, or one special token before the text; pairs of texts are not encoded. Owned: freed by _destroy or
+   with the context. Writing what was read gives what Hugging Face would, byte for byte (but its template of pairs is the
+   usual one). A bytes tokenizer has no file: TN_ERR_ARG. */
+TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
+TN_API tn_status     tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink);
+#ifndef TN_NO_STDIO
+TN_API tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path);
+TN_API tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path);
+#endif
+TN_API void          tn_tokenizer_destroy(tn_tokenizer *t);
+
+/* A vocabulary from a text, as Hugging Face's WordPiece trainer makes it: [UNK] [BOS] [EOS], the letters, the letters inside
+   words; then again and again the pair of neighbours that is most frequent becomes a piece. Letters stand in the order of
+   their code points and of equally frequent pairs the one with the lower ids goes first: so a text has one vocabulary.
+   It is smaller than `vocab` where no pair is left. TN_ERR_ARG where the letters alone are more, TN_ERR_DATA for a text
+   without words. Words of more than 100 letters, and U+0000, are left out. */
+typedef struct tn_tokenizer_desc {
+    int64_t     min_count;              /* of a pair that becomes a piece; 0: 2                                          */
+    int64_t     letters;                /* how many letters at most, the most frequent ones; 0: all                      */
+    const char *separator;              /* what stands between two texts and is part of none, "<|endoftext|>"; or NULL   */
+} tn_tokenizer_desc;
+TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab,
+                                        const tn_tokenizer_desc *desc);
+
+TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* ids are 0 ... count-1; NULL: 0      */
+TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* "##ing"; NULL: no such id           */
+TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* -1: no such token          */
+TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                /* what tn_encode puts first; -1: none */
+TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* [EOS]; -1: none                     */
+TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* -1: none, every text has its ids    */
+TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);
+
+/* The bytes [begin,end) of the text behind an id, stripped marks with the letter before them. An [UNK] can so be charged
+   for what it hides. Nothing ([0,0)) is behind the [BOS] in front. The parts of a Hangul syllable share its bytes. */
+typedef struct tn_span { size_t begin, end; } tn_span;
+
+/* The ids of a UTF-8 text. Returns how many there are; only the first `room` are written, so (NULL, 0) counts. -1: error.
+   Names of added tokens in the text ("[EOS]") become their ids. Where the text is no UTF-8 it reads U+FFFD. spans: room for
+   `room`, or NULL. */
+TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+                         tn_span *spans);
+/* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an
+   id is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again
+   where they came from tn_encode ([BOS] and [EOS] apart, which print nothing; what follows them begins a line).
+   Spaces: none before inner pieces, digits after digits, closing signs and . , ! ? ; : % nor after opening ones; none on
+   both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's; quotation marks open and close
+   in turn; one everywhere else. */
+TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
+
+/* Where the first sign of a damaged encoding is, a byte's number, or -1: bytes that are no UTF-8, U+FFFD, C1 controls, and
+   UTF-8 that was taken for Windows-1252 or Latin-1 and encoded again, also if it was lower-cased after that: an a with a
+   circumflex and a euro sign where a quotation mark was, an A with a tilde and a copyright sign for an e with an acute. */
+TN_API int64_t tn_mojibake(const char *text, size_t bytes);
+
+/* ---- token shards, the format of llm.c ---------------------------------------
+   256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
+   20240801, version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are
+   checked against `vocab` as they are read. NULL or a status on error. */
+typedef struct tn_shard tn_shard;
+TN_API tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab);
+TN_API void      tn_shard_close(tn_shard *shard);
+TN_API int64_t   tn_shard_count(const tn_shard *shard);
+TN_API tn_status tn_shard_read(const tn_shard *shard, int64_t first, int64_t n, int32_t *ids);
+/* 16 bits an id where `vocab` fits them, else 32. */
+TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab);
+
+/* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
-   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 16 has the formula with every option in its place,
    docs/guide.md the keys of config.json.
    ====================================================================== */
 
@@ -1324,7 +1408,7 @@ TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_t
 TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
 TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
 TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
-TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* of its tensors      */
 /* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
    over the whole. Not while recording. After a failed call the cache wants a reset. */
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
@@ -9664,7 +9748,8 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
-static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double ds[2])
+static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
+                                   double ds[2])
 {
     const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
@@ -9685,7 +9770,8 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* sum [2,d] += ds (x) row x of both sets */
-static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2], double *sum)
+static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2],
+                              double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
     int64_t set, a;
@@ -9715,8 +9801,9 @@ static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
 
-/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); the other is NULL. */
-static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq, double *dk)
+/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); one is NULL. */
+static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
+                               double *dk)
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
     double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
@@ -9756,11 +9843,12 @@ static void TNI_T(attention_backward)(const tn_call *c)
 }
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
-   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times sqrt 2 off
-   the diagonal). Queries go in chunks. What a chunk's first query has before it is in the state S = sum_j phi(k_j) v_j^T,
-   o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above).
-   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T:  dphi(q_i) = f0^2 S u'_i
-   and a sweep backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:  dphi(k_j) = G v'_j,  dv_j += G^T phi(k_j)
+   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times
+   sqrt 2 where a < b). Queries go in chunks. What a chunk's first query has before it is in the state
+   S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above)
+   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
+   with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
+   dphi(q_i) = f0^2 S u'_i      dphi(k_j) = G v'_j      dv_j += G^T phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
 #ifndef TNI_ONCE
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
@@ -9898,8 +9986,8 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
 }
 
 /* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
-static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin, int64_t end,
-                                  const double *G, double *work)
+static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
+                                  int64_t end, const double *G, double *work)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
@@ -9977,7 +10065,8 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
     int64_t       a0 = 0, b0, a1, b1, all;
     if (tni_root(a) != tni_root(b)) return true;
-    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1] || a->strides[2] < 0 || b->strides[2] < 0) return false;
+    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1]) return false;
+    if (a->strides[2] < 0 || b->strides[2] < 0) return false;
     b0 = ((const char *)b->data - (const char *)a->data) / size;
     a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
     b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
@@ -10036,16 +10125,16 @@ static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, in
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind, (int)a->form,
-                 (int)a->row);
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
+                 (int)a->form, (int)a->row);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
         tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
                  (long long)a->length, (long long)a->past);
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
     else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the bilinear "
-                                  "pattern has signs");
+        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
+                                  "bilinear pattern has signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
         if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
@@ -10059,11 +10148,12 @@ static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
-    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1] && q->shape[3] == k->shape[3]
-        && q->shape[3] >= 1 && v->shape[2] <= INT64_MAX / 2 && q->shape[2] == sets * v->shape[2] && k->shape[2] == q->shape[2])
-        return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], d >= 1",
-             TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), sets == 2 ? "2 " : "", sets == 2 ? "2 " : "");
+    const char   *times = sets == 2 ? "2 " : "";
+    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
+        && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
+        && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
+             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
     return false;
 }
 
@@ -10073,8 +10163,8 @@ static bool tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d,
     if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
     else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit", (long long)d,
-                 (long long)d, (long long)dv);
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+                 (long long)d, (long long)d, (long long)dv);
     else return true;
     return false;
 }
@@ -10095,7 +10185,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
     return false;
 }
 
-static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
+                             const tn_tensor *v)
 {
     const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
     const tn_tensor *s = a->state;
@@ -13003,8 +13094,9 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
 
 /* ---- attention --------------------------------------------------------------------- */
 static const struct { const char *name; tn_attend_kind attend; int sets; bool differential; } tni_attention_kinds[] = {
-    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false}, {"bilinear", TN_ATTEND_BILINEAR, 2, false},
-    {"differential", TN_ATTEND_SOFTMAX, 2, true}, {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
+    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false},
+    {"bilinear", TN_ATTEND_BILINEAR, 2, false}, {"differential", TN_ATTEND_SOFTMAX, 2, true},
+    {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
 };
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
 
@@ -13029,13 +13121,14 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 }
 
 /* The extents of a head: a whole share of dim where the desc does not say. */
-static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads, int64_t sets,
-                                     int64_t *d)
+static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads,
+                                     int64_t sets, int64_t *d)
 {
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a multiple "
-                    "of %lld", name, what, (long long)*d, (long long)dim, (long long)heads, (long long)(heads * sets));
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a "
+                    "multiple of %lld", name, what, (long long)*d, (long long)dim, (long long)heads,
+                    (long long)(heads * sets));
 }
 
 static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attention_desc *d)
@@ -13056,8 +13149,8 @@ static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attenti
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return ctx->status;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or lambda_init "
-                        "%g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
+                        "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
@@ -13108,8 +13201,9 @@ tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer
     whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
     if (whole) whole = (layer->v = tni_layer_matrix(ps, name, "v", width, d.dim, in)) != NULL;
     if (whole) whole = (layer->o = tni_layer_matrix(ps, name, "o", d.out, width, out)) != NULL;
-    if (whole && d.bias) whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL;
-    if (whole && d.bias) whole = (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
+    if (whole && d.bias)
+        whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL
+                && (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
     if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
     if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
     if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
@@ -13132,7 +13226,8 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     const int64_t heads = layer->qk->shape[0] * d->heads;
     tn_rope_desc  rope;
     int64_t       all = -1;
-    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim), *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
+    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
+    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
     memset(&rope, 0, sizeof rope);
     rope.base = d->rope_base;
     rope.first = first;
@@ -13174,8 +13269,8 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
 }
 
 /* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
-static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q, tn_tensor *k,
-                                      tn_tensor *v)
+static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                      tn_tensor *k, tn_tensor *v)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t H = d->heads;
@@ -13212,7 +13307,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
 tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
 {
     tn_attend_desc a;
-    tn_tensor     *qk, *v;
+    tn_tensor     *qk, *q, *k, *v;
     int64_t        n;
     if (!tni_attention_given(ctx, layer, x)) return NULL;
     a = tni_attention_attend(&layer->desc);
@@ -13220,7 +13315,9 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
     if (!v) return NULL;
     n = qk->shape[2] / 2;
-    return tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), v));
+    q = tn_slice(qk, 2, 0, n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    return k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
 }
 
 /* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
@@ -13275,11 +13372,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     int64_t                  k[4], v[4], state[4];
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
-    if (batch < 1 || length < 1 || d->not_causal) {
-        tni_fail(ctx, TN_ERR_ARG, d->not_causal ? "attention cache: the layer is not causal: what comes later would change what was said"
-                 : "attention cache: batch %lld and length %lld must be at least 1", (long long)batch, (long long)length);
-        return NULL;
-    }
+    if (d->not_causal)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is not causal: what comes later would change what was said");
+    else if (batch < 1 || length < 1)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
+                 (long long)length);
+    if (d->not_causal || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
     tni_own(ctx, &c->owned, tni_attention_cache_free);
@@ -13305,17 +13403,19 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)
 {
-    const tn_attention_desc *d = &layer->desc;
+    const tn_attention_desc *d = &layer->desc, *made = c ? &c->desc : d;
     if (!c || c->owned.ctx != ctx)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
-    else if (c->desc.kind != d->kind || c->desc.heads != d->heads || c->desc.d_qk != d->d_qk || c->desc.d_v != d->d_v
-             || c->desc.window != d->window || c->desc.row != d->row)
+    else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
+             || made->window != d->window || made->row != d->row)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
-                 tn_attention_kind_name(c->desc.kind), (long long)c->desc.heads, (long long)c->desc.d_qk, (long long)c->desc.d_v);
+                 tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
     else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
-    else if (c->broken) tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+    else if (c->broken)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
     else if (x->shape[0] != c->batch)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x), (long long)c->batch);
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x),
+                 (long long)c->batch);
     else if (!c->state && x->shape[1] > c->length - c->past)
         tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
                  (long long)x->shape[1], (long long)c->past, (long long)c->length);
@@ -13331,7 +13431,8 @@ static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t 
     return here && tni_copy(here, t) == TN_OK ? tn_slice(kept, 1, from, to) : NULL;
 }
 
-tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c, tn_tensor **values)
+tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c,
+                               tn_tensor **values)
 {
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
@@ -13343,7 +13444,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (!v) return NULL;
     n = qk->shape[2] / 2;
     q = tn_slice(qk, 2, 0, n);
-    k = tn_slice(qk, 2, n, 2 * n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
     if (c->state) {
         a.form = TN_ATTEND_LINEAR;
         a.state = c->state;
@@ -13353,7 +13454,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
         k = tni_attention_remember(c->k, k, c->past, from);
         v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
     }
-    if (!q || !k || !v) return NULL;
+    if (!k || !v) return NULL;
     c->broken = c->state != NULL;
     y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v));
     if (!y) return NULL;
@@ -17547,6 +17648,1783 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #undef TNI_NPY_HEADER
 
 /* ======================================================================
+   >>text-impl letters, words, pieces; tokenizer.json; training; token shards
+   Hugging Face's steps, one after the other over the whole text, are folded into one: what NFD, StripAccents and Lowercase
+   make of a character is one letter or none (Hangul apart), and a letter's class says where words end. So nothing is copied:
+   a word is a range of the text's bytes, read through the table of letters as often as needed, and every id knows its bytes.
+   Pieces are found in a trie: the longest one that begins here.
+   ====================================================================== */
+
+/* ---- letters ----------------------------------------------------------------
+   Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
+enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
+
+/* Unicode 14.0.0 */
+#define TNI_LETTER_RUNS 3491
+static const char *const tni_letter_runs[] = {
+    "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
+    "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
+    "5BpNFyNZxNZyNBZxNFyNdMVB5BvNF0NZzNRZAxCtBiVtBGtBGd1WdQdM9EMB9BnBdqIZAd9HdI9BIdmiBFtYtB9Jd3YFqSFyCdOdZdqIdkB9BtJ9BI9BI",
+    "9BM9BG9BGdDdCZyDdXZlI5BmIdNdI9DUdUxCF0iVZziVFnKZ2sVBZtiVFnMFwQFE5ErEx4BwBxFwGhCgDBABgI83BxH5BAF3LAZ4LQxBHn0BFu7BgCEh1B",
+    "FwwBH1vBF6vBFCFCAFIAFIFGFhBlIRAlDAFhBFWFpBFGFCFCZWxLFrCFWFNFKFGZaRdk9BhB5LNxBZ5DAZ6DFPZQBlBlIdmGFkNF-BlBgCFB1BCFjCFFFU",
+    "F2BlE-CFB1KChEZhChKdABZ9BRZ+BhBFhCFFZU5K4BdgE5EAAsDpnC5aAFcdsjC5FbB9BLZAdK9BoKdlKdCZA9BCdM9B2Kd3J9CTdIZAdI5aAA1S+CQBzC",
+    "hUTwCsW1kCDMADcADcADMAwDhNwBxBTwJTATQsFADAjBRduiDFXFjCZkChRsKtiDzGRMAhnBZdZrBhHFADBsDAQ8CARcAA8BARzEhBQBzGQBMAxOsNAQ",
+    "hsBsFABwGzEhQsEARAjBBQMAQxK8BABsEABsBABsCAQjHAhMsBAQDAhFgCxLAxCgE8DAxU8LAAsQAhSZAxCZAdmzEhCsBlzEB8IABsDAlBjEFIVIFQZGB",
+    "cAjGxHsBAAxDQRQxKAhDABgBxBQMABsDAQcAQsBABwDMAwBVVAZWBcAQzERQzCQBDMAQsBAAxCwBRQxKAhDAdkjFABFkDARQMjjFAsCAwBcAQsBAgBMAgD",
+    "VpEZIAFYgDzEcAhBMADwEsBAAhEAhBAxKAhDARAhCQMAB8DAAsBAAsBAQBgHRcAQjFwDB8CAAsBAAxDQRQxKAhDARAhCQMABsDAQcAQsBAgDsBAwBVPAhB",
+    "cAQzEABzCwEMABAxCgBhBARZyDgBRABARgBRgBhBgBxFwBsCAgBsBAA8BAQBwCMAwGjGgGsCAxDAhBAhLAxHQMABsDAAsBAA8BAgDcAAhBQBQRcAQzEgD",
+    "zDABsBADxDAhBAhLAxEAhCQMABsDAAsBAA8BAgDcAwCRARcAQzEARgG8BAhEAhBAhUcABsDAAsBAA8BABgChBMAjDhBcAQjJAxCAsBAAxIgBxLAhEABQhD",
+    "gBMAwB8CAAMAA8DAwCzEQcADwFxXMARsDAgChD8DAjGgSRABAhCAxLABAxEMARsEABQhCABA8CAQzEQxBwPBgBjHADgBcAwCzJAMAAMAAMAzBcAhBZChBA",
+    "xBZAhBZAhBZAhBZAhFZvCRwB8JADcAhCsFAA8RAgEMAgEjCwBTgSxSZwChB8JABzHxC8BAxBsBABsBARsDAhB8BAhG8FABMAzE8BAQ1SimOAFAgCFAQhVD",
+    "hmFAxBQhDABAxBQhUAxBQhQAxBQhDABAxBQhHAhcAxBQhhBQsBAjOgBxHwH1nBg39B1Cv8rCQxCQDx1JADhICxMTgBhlBzCxDgDxI8BAgEhJsBATgExIcA",
+    "wFhGAhBAcAwFxZ8PAjBBjBABMAQzEwCzEwCjFsBAAMAzEwChsBgDhCcAxQMABgCxiBwEhPA8FAwB8FAwDzFxOQhCgFxVwBxMwCjFgShLsCAQTha8EAAsOA",
+    "QMAzEwCzEwCjDBzCQsPAgYsCAdqwNdEdEdEdEhBZRxPsI5wNxDgBjIwEsEAgETAsBAxOsGARzExV8GAwDzBxR8JAgBjHgBhBzExRThEgDlV97FQlBAzDwD",
+    "sBADsKAxBMAxCMARsBABgCx-C8fAdiG9CCdC9EC9ECdCdC9EC9BC9CE9DC9CC9DC9DC9BC9DE9EC9DC9EC9BC9EC9BCdC9CCF7mJFWFEZCZoQBZlK9LxB",
+    "9HI9BI9LM9GM9DI5Cg8O9HwzB9CIQ9CAQ9HE9HE9CMQ9CAQ9DMAFp5NAFDAFDAFD9HIdvBdIdEdEdMdMdIQ9HvB9HM9HkBtCvBAtDAAF1GQEnxBtBMAdA",
+    "dDtBEsBwgO9BrgOQ9CAAsBqkO9BxjOdH9CIF8uBc5xBHn2BQtBiyBAdAdTtBUYsEAW20PiEARQzLSgCCzJAjGAzFCwHDBQzCgBTBzEgBTAhGgZsQx8BgIB",
+    "wBBQxEABgBhCwCBAF91OABAFj2BZVBAhBZsuQxCQxBgChCwBBAzH3HXjJZdjCwHEVYCgIYhBgOE6BEGYFgZYHgBYAc2gRgL4BAgMYHcwDQYGYCgKHjiR",
+    "c8BwEEmgRHjhRHCUqiRQUUQUAwCUHQUIQUAwQEPUKYCgXU-FUmBwC0ByBwMzBgOXuxGg6EzdwM1MpsGxMzKwzJzVgYTgPzEgpGzKgfzBwPTwuDYxBwwE",
+    "1X+CxXZ9CFv-UFixNZhwNB5Cw+UF5hVF+BFjCZCZ+hVBZAhDV-jV5xBgkVBwC5BAsBhmRZAgCjDxSABgCBQxbgDBDwGMAhLgEhDAhDAhDAhDAhDAhDAhDA",
+    "hDA8PAjXBzPQzFwwGCjBARjFQzFAjE8CADhCQjBRDgBhF5LDdomYdEdExCdOtBGtBGtBGtBGxKZ5EBQc1nYQd6pYBDhF5L6EduCdEdExCdOtBGtBGtBG",
+    "tBGxKZ5EB1BsEDRZOgChVAxuBgBzBwExPwXxHwPzEwOzDAjHwPzEgTjHw-Ex-mDwfhm6KghBxWThmEjBxHzERwJ5WEB8B1tYD8EADB5NARcAxiBzEcAzC",
+    "gPhEQ5GAR5eAhE5BAFpglC5EqglCBQZAZxyyCB5ByyyCR5JAFp0yCFVFIFUZFFkDFvBFqBFqr0C5H95BFhDFlxyCF2wN5ByjlCgCZAABAB5BAwLhBZAhF",
+    "MAhBMAxBMAhLsCAwBMAgBzCwExZzBwDcAxY8IAwDzFwC8IAxCjBBDRMAzExN8DAThLsGAgFDhOgB8BAhX8GAjGABzEwBThCMAxEzEhCAhU8GAgEhBMAxD",
+    "cAQzEQzBhLgBBsBAxYMABsBARcAhCcABMABwLhBThFsCAThBcAwExCQxCQxCgEhDAhDAhVAxGwCh5B8DADcAQzEwCxxuFwFhLwBhYwhkEFxr2BFp1SFq9T",
+    "FlgBFv-OF-pQFk7Cd45vCFy2CF+ncF1keFg8BF6qEFknKF2xEFyrDF0XF6TFs5DF7oTFwxBF67BFowBF8lIF4yGFsoEF-2lBFkvCF84LFsxDFihKFg-L",
+    "F9sgBF0pJFi+KFs5BF3pTF8wPFskDFr1UF4kEFklDFi5CFi9OFx0gBFgjBFsSFq+IF8gDF4zDFstCFyxEFogDFqFFk5DFk0EF4jCF0oBF92SFkPFgiC",
+    "FwiDF0zHF03FFz6JFv-YFoiDF21OF6hCF5hHFumDFu-JFojFF-hfFy4BFg7GFs8BFoTF+hHFuQFmhMFz3hBFw7WF-qXFhBF+kUFi6BFkjDFmoJFrvFFjrU",
+    "FkzDF2vQFrseF66GF0iCFo3JFweFzlRFm+SF5zUFy+HF55IF8rPFp1DFy6LF-1UF0pCFkqPFu0GFgmDFhvPFq-RFxyRF14EFs+PFr0PFo8IFvrTF0rBF+F",
+    "FurLFqmKFu4CFkmEF4vDF1tfF4UFgzCFw3CFwtDFwjFF2yEFkoOF4rCF4iCFsDFnjmBF0iKFgrCF0+RF9uYF2xBF+GFypBFwoFFqiBF+zBFg0CFyiCF0nB",
+    "FsrHFxjFFozFFsyBFnzgBF2IFyhBF0gOFy-LFueFj+VF2SFq4BFkjEF+oIFzsEFjpSFohEF6uCFkdFimBFq5JFsLFgzFF2KF6+IFisCFiFF+MF7okBFkiV",
+    "FqgMFmwCFv9aF3lJFmlBFmxFFgFFy1EFwmCF28DFmnCFyrHF+3FFgxHFrwcFq6XFr6hBFivKFuHF60CF0VF42CF+UFixBFoqCF60NFjvjBFgsIFyka",
+    "F7kjBF6uGFgtIF+zQF-5XFwbFktDF+2FF8vRF7liBFqeFqlEF66EF0TFyVF4jCFgyDF2dFs5EFq1EFiBF0uEFqxCFn6hBF03NF7pNFk7OFusBFi2IFwqI",
+    "Fm7CFukBFxwbFmjDF4hKF7xDFoFFiXFl9EFviBF8rNFxpeFqnaF5vYFnDF8pGF4iCFkgNFj1QFw5IF1mDFsoUF-uDFggHFlsGFxrVFn5GZ+nCBZupBZwhH",
+    "BFxpKF20QF+5BFinBFiCFMFyCFs8OFxpNZ8vBZmlDZouCBF6zCZoMRF8+DFYF2CF2oCFttGFw9CFzwjBFwTFqGF2XF0BF4GF2kBFwGFiGFudFuGF27BFS",
+    "FqiCFmNFqCFmGF41BFkJF8KFmfFivCFkKFuQF2kBF4LFsfF8mCF4KFUFDFOFKFMV+CFiLFgEF8TFmjBFoBFuDFgTFkJFuedlyOFumBFwrCFqIF0WFuDFyZ",
+    "FoDF6qBFiIF0qDF2RF2DFt8bFwnxHFttgHQFp-ZF84BF7EFxeFocF0DFsUFkDFkqBFxEFmEFwEFunBFwFFgJFeF6QFqMFy6BFMF+IFmEF0SFqHFtEFqI",
+    "F9CFiJFiEF+YFuFFqDFmQF6RFkKFGF0DFkiCFgEFsYFyZFhBFsFF2PF+UFwjDFl3CFyHF0HFsUFoJFoDFiOFCF0KFgBFwBFqFFVF2YFoeF8QF0LF+NFwJ",
+    "FyUFsMF40BF4JFy4BFucFoEFeFwSFwDF7CFqDFHFjBF2EFgFF6XF+iBFyTFsSF4NFqgCFsGFkHFoIFmCFWF+CFstBFyoCF6qkGFNFg5FFxj8HF0nCFgC",
+    "F+gpIFsoFFkgRFh5vHF0EwShDwFhCgCFx-sCMxnhCZuBxDA9By+CtBxB1ClDAlCAAFAAVAAVAAlCAFrBFJFSZQxwBgQh1FTwHxfQxawTxFwB8H-8CzEwC",
+    "8HAjRAzGADwBDATwBhCAhjCwBjBAzCAzHgBT1M046DjBADAxMDADAjDhsBgBxCQxCQxCQhBgRxFAxMAhJARAhHQxGwQh9BgCjBwBjWwFjcgITg4BMAwgC",
+    "hOgBhYgHMAjNwBxPzBgExJDxDDgCxSsCAgCxOADxRwBxDzCwU1TQx6BQzEwC1RAwBxRwBxTwDxZgFDlFBAlHAAlDAAVAAhFAhHAhDARghBh7EgExKwExD",
+    "wLxCAxUAhEgiBxCQBAxVARgBBQhLAjEhLQjDhPwDjEwXhJARgCjCxKzCgBDxMgCDwfxbwBTRzHQzWBsBAAcAgC8BAxBAhBAhOQsBAwBMAjEgDjEgDhOjB",
+    "hOjBwPxDAxNcAwBzFgExagBjDxKQzDhJgCzDxIgDzBwFjDwnBhkBgblZyBgGhZgDzCxR8BAwDzEwyEjPAxUAcADQRwmBhOzEBwDxKsFAjEwKxI8BAzBwS",
+    "hKjDwJhLgEsBAhasHAjDwBzOMARcABgE8BAhL5BhEhGZJhBsFATAzBMAgGhMgDzEwCsBAxR8GAAzGBcABwDhRMATBgEsBAxX8GAxBzB8BADcAzEBDBjBA",
+    "zJgFxIAhM8FAzCMAggBhDABAxBAhHAxEDwChX8FAgCzEwC8BAAxDQRQxKAhDARAhCAcABsDAQcAQsBAQBwCMAgChCcAQsDAgBsCAglCha8IAxBjIADMAhB",
+    "wOxX8JARDBwDzEwyChXsDAQsEAjLxBcAwQxXsIAjBBgFzEwCjGgJhVsGABDwCzEwahNQsHAwBjHAhDg8CxVsHADwxB1PsCxPjJwFxDQBQxDARAxL8CAAcA",
+    "Q8BABMABcAjBgEzEwiBxDQhTsDAQsDABDBMAgNB8EAxTsDAB8BAzDMAwDBsFAxW8HAjBBjCgGhkBgjEhEAhS8DAA8DABjCwEjOgBTxOQ8KAA8GAgkBhDAR",
+    "AxS8CAgBMAAcAAsDABMAwDzEwCxCARAxPsCAAcAAsCABgDzEw6EhJ8BATg7CBgHjKwUDxsOwyBj3BAjCgFxhDwlpBhwBTgGh3Qgo-BhjJg8mEh8IgDhPA",
+    "zEwBThnBAzEwCxOQsCADwExXsDAjCwBxBDgFzEAjDAhKgChJw3K1PAxPjNgyBhlBwBMABsbAgD8BAhGwfRDBMAgFcAwGx7-CwDxqTwUhEgzrExBAhDARA",
+    "hxEgWhBgIxBwDxlGwhkBh1BgChGgBhEgDxEgBcADwvpC8WAQsLAgrIUtCsCw1oHsCv1oHgB8CAwD8DAQsDAwO8BAgGUKUDUDggCsBAgtCzJw1BjMgjChqB",
+    "AhjBARQBQRQxBAxFABAhDAhgBAxBQxDAhDAxNAxBAhCABgBhDAxpFQhMAhMAhPAhMAhPAhMAhPAhMAhPAhMAxDQzYw-HsbAwB8YAwDMAwGMAQjCgHsCAA",
+    "sHAwnRhPgwDsDAAsIAQsDAAcAAsCAgqDhWgBsDAhDQzEwBBggFxOMAgIxV8BAzEwyThDAxBARAhHAhiDQjEsDAgU1QwCxQsDABwBzEwBTgoMjdAjBAzB",
+    "wlBjWAjHwgDxBAhNARABQBAxEAxBABABwCBwBBABABAhBARABQBABABABABARABQxBAhDAxBAxBABAxEAhIgChBAhCAhIwhJjGgRxMwCxMwCxMwypBzE",
+    "wiQxv7UwPh8gCgDxuDQxg6CwGh40DgvwBFp+0KFLFQFgu5GFl84GF6EFYFsEFuHF8BF6EFxBFjjOF25oHF7u6GFMFeFkBFo65GFnmoHF6qOFqCF675G",
+    "Fp75GFYFxtBF+tBFQFyigJF1+-IFaFpyOF21OFUF2CFIFl2OFi7OFCF0BFqBVUFgBFiDFOFQFwBFStB+3pBF2q7GF57sGFtqOFoBFm47GFx37GFKFoBFuJ",
+    "FtGFeF+BFyDFmFFyBFkEFedqgBFmDFiBFOFcFmVFhRFgRFtMFkCF7mCFsuDFhSFqCFwBFlIFsKFDF0HFuj+GFl-9GFIFcFmBFOF+DFq0+GFiEF9v+GF8C",
+    "FWF-EF6IFx3RFaF2gSd07CF6r-GFrg-GFoBFcFWFoy-GFzx-GFMF40BFjzBFjqSF8tSFaFiFFnDFs1gHFjqgHFkqgHFxngHFHFgBVoGFn7SF68SF0CFoB",
+    "F2CFvgTFgy0HFvw0HFmjTFEFEFmBFusiJFppiJdm-jHFgwRd9giHF5zkBFg-8HFiyXFxnhIFQFxoTFsrTFkDFSFiCFuIFv0TF9BFu3TF+jjHF7gjHFgIFG",
+    "FCFFF6CFmBFmCFdFUF8CFmBFGFyBFUFiEFmFFkCF2HF27jHF-8jHFjEF2GF0BFgGF4gkHF-8jHF7FF5BF33UF0jVFoBF8BFtCF3gVFkuVF4BF6plHFvilH",
+    "FoRF-KFhzVFu3VFz4VFpCF6qLFEF02KFpGFghNFpteF6zRFGFKF4DFXF+mmHF1n8HFgrWFrHF4MFkDFu+lHF-9lHF-GFoPFv3WFo6WFgGFsEF6LF0-lH",
+    "Fx8lHFnsXFwwXFq4mHFn1mHFtwXFmyXF4CV0BFitnHFl4OF8+OF5qnHF6moHF7-nHFaFtGF8KFuCFwDFtDFuCFcFYFw5nHF1+nHF0PF8DF3zYFu5YFJ",
+    "FygoHFxtoHFoXF++nHF+CFx8nHFkHF3BFHFroZFmrZFkDFNFqDFunqGFh+pGF6xoHFvsoHF8gpHFn4oHFYF0BFu7pHFx4pHFoBF+pqHF8NF1pqHFgBF-ta",
+    "FwvadzmQF+JFoBFoBFmBFoEF-6aFwgbFixrHFxvrHFm1rHFlyrHF8i2GF-41GFg5sHFsBF2IFxkoIFWF2ubF8-sHFDFsCFyBVrhtHFBF0CFjxbFi1bFr0b",
+    "F+EFs4pIF-8tHF6DF+DFz+bFk0qIFhtuHFm0uHF0CFtzuHF2FF5rcFgxcFSFIF4yvHd++tIFhpvHF5ucFw6sIFr+vHFEFl6cFwltIF96vHFljdFukdFL",
+    "F4BFqoxHFnixHFlmdFqsdF0DFkEFjxdFmvvIF8BF9uvIF+3vIF-1xHFm8xHFz6xHFoGFUFotyHFwEFnsyHFu0yHFxzyHF8u5GF143HF4teFgFFxveFkze",
+    "FzoTFivmIFaFliaFQF354GFEFy5GFnzlBFqifFNFiBF1+XF6-XFCFSFwCFql0HFvl0HFuDFqEFyEF1IFyJFyCF+GFpQFsHFCFeFyl0HFoTFtJF16zIFq8f",
+    "FCFkCFmr3HFtm3HFu80HF-80IFGF+k1IFgSFv21IFougBFWFUFCF+DFjCFqIF5CFsJFjFFkEF0BF-6gBFyghBF+BFxghBFsmhBFEFmg3HFh52HFMFzqhB",
+    "FoshBF-jqBFk-hJFuLFxq5IFQFw9hBF4EF4JF0MFkl4HF7-3HFqBFyFF2FFu74HF3y7BFzj9FFfFmDF6u9FF1g9FFmGFyp7HF0BFz16HF4FF+BF4h7H",
+    "Fnh7HF4RV8JF5FF4XF2BFo+7HF-m7HFt-lBFiimBF+77HFj5hJF4tmBFjxcFg3cFii9HFoNF56jJFOFy2mBFyi+HFx1kJFm+kJd3phHF-m+HF44+HFpt+H",
+    "F-6mBFq-mBF6HF0BF2DFhjnBFi2nJF9hgIF6SF4LF-ioBF8BFynoBFs2hIFt9pJF4gqJFwQFkIFt9hIFr2oBFk6oBFIFMFSFMFoCFosjIwwXhltCg629K",
+    "83D1gsCwn4-C"
+};
+
+typedef struct tni_letter_run { uint32_t first; int32_t value; uint8_t rule, kind; } tni_letter_run;
+typedef struct tni_letters {
+    tni_letter_run run[TNI_LETTER_RUNS];
+    uint8_t        ascii[128], ascii_kind[128];              /* the same again, for those that nearly all are */
+} tni_letters;
+
+static uint32_t tni_letter_number(const char **at)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
+    uint32_t n = 0, digit, shift = 0;
+    do {
+        digit = (uint32_t)(strchr(digits, *(*at)++) - digits);
+        n |= (digit & 31) << shift;
+        shift += 5;
+    } while (digit >= 32);
+    return n;
+}
+
+static int32_t tni_letter_signed(const char **at)
+{
+    uint32_t n = tni_letter_number(at);
+    return n & 1 ? -(int32_t)(n >> 1) - 1 : (int32_t)(n >> 1);
+}
+
+/* What becomes of a character. kind TNI_LETTER_GONE: a mark, nothing is left of it. */
+static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
+{
+    const tni_letter_run *r;
+    size_t low = 0, high = TNI_LETTER_RUNS;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (l->run[middle].first <= c) low = middle;
+        else high = middle;
+    }
+    r = &l->run[low];
+    *kind = r->kind;
+    if (r->rule == 3) return (uint32_t)r->value;
+    return r->rule == 0 || (r->rule == 2 && (c - r->first) % 2 == 1) ? c : (uint32_t)((int32_t)c + r->value);
+}
+
+static void tni_letters_unpack(tni_letters *l)
+{
+    uint32_t first = 0, c;
+    int32_t  last[2] = {0, 0};
+    size_t   i, k = 0;
+    for (i = 0; i < sizeof tni_letter_runs / sizeof *tni_letter_runs; i++)
+        for (const char *at = tni_letter_runs[i]; *at; k++) {
+            uint32_t        n = tni_letter_number(&at);
+            tni_letter_run *r = &l->run[k];
+            r->first = first;
+            r->rule = (uint8_t)(n >> 2 & 3);
+            r->kind = (uint8_t)(n & 3);
+            r->value = r->rule == 0 ? 0 : (last[r->rule == 3] += tni_letter_signed(&at));
+            if (r->rule == 3 && r->value == 0) r->kind = TNI_LETTER_GONE;
+            first += n / 16 + 1;
+        }
+    for (c = 0; c < 128; c++) {
+        int kind;
+        l->ascii[c] = (uint8_t)tni_letter_of(l, c, &kind);
+        l->ascii_kind[c] = (uint8_t)kind;
+    }
+}
+
+/* The character at text, of *n bytes. What is no UTF-8 reads as U+FFFD: once for each longest beginning of a character, as
+   the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
+static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t   whole = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
+    uint32_t c = whole < 2 ? p[0] : p[0] & (0x7Fu >> whole);
+    unsigned low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80, high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
+    for (*n = 1; *n < whole && *n < left && p[*n] >= low && p[*n] <= high; ++*n, low = 0x80, high = 0xBF)
+        c = c << 6 | (p[*n] & 0x3Fu);
+    return *n == whole ? c : 0xFFFD;
+}
+
+/* A syllable of Hangul is two or three letters: a consonant, a vowel, perhaps a consonant. Unicode 15.0, section 3.12 */
+static bool     tni_is_hangul(uint32_t c)           { return c >= 0xAC00 && c <= 0xD7A3; }
+static int      tni_hangul_letters(uint32_t c)      { return (c - 0xAC00) % 28 == 0 ? 2 : 3; }
+static uint32_t tni_hangul_letter(uint32_t c, int part)
+{
+    c -= 0xAC00;
+    return part == 0 ? 0x1100 + c / 588 : part == 1 ? 0x1161 + c % 588 / 28 : 0x11A7 + c % 28;
+}
+
+/* Letters of one class; one alone where that is its class. Marks belong to what they follow. */
+typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
+
+/* The next word from w->end on; false: there is none. */
+static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
+{
+    size_t at = w->end, n;
+    int    kind = 0, k;
+    w->letters = 0;
+    for (; at < end; at += n) {
+        uint32_t c = (unsigned char)text[at];
+        n = 1;
+        if (c < 128) k = l->ascii_kind[c];
+        else tni_letter_of(l, c = tni_utf8_get(text + at, end - at, &n), &k);
+        if (w->letters > 0 && k != kind && k != TNI_LETTER_GONE) break;
+        if (k == TNI_LETTER_GONE || (w->letters == 0 && k == TNI_LETTER_SPACE)) continue;
+        if (w->letters > 0 && k == TNI_LETTER_ALONE) break;
+        if (w->letters == 0) w->begin = at;
+        kind = k;
+        w->letters += tni_is_hangul(c) ? tni_hangul_letters(c) : 1;
+    }
+    w->end = at;
+    return w->letters > 0;
+}
+
+/* Where a letter is: its character's first byte, and which part of a syllable it is. */
+typedef struct tni_place { size_t at; int part; } tni_place;
+
+/* The letter at *p as UTF-8, nothing for a mark; returns its bytes and goes on to the next one. */
+static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
+{
+    uint32_t c = (unsigned char)text[p->at];
+    size_t   n;
+    int      kind;
+    if (c < 128) {
+        utf8[0] = (char)l->ascii[c];
+        p->at++;
+        return 1;
+    }
+    c = tni_utf8_get(text + p->at, end - p->at, &n);
+    if (tni_is_hangul(c)) {
+        size_t bytes = tni_utf8_put(utf8, tni_hangul_letter(c, p->part));
+        if (++p->part == tni_hangul_letters(c)) { p->part = 0; p->at += n; }
+        return bytes;
+    }
+    p->at += n;
+    c = tni_letter_of(l, c, &kind);
+    return kind == TNI_LETTER_GONE ? 0 : tni_utf8_put(utf8, c);
+}
+
+/* ---- maps and tries ------------------------------------------------------------
+   A map has a number (not 0) for each of its keys. A trie's edges are one: a node and a byte lead to a node. */
+
+typedef struct tni_slot { uint64_t key; uint32_t value; } tni_slot;
+typedef struct tni_map { tni_slot *slots; size_t used; unsigned bits; } tni_map;      /* 2^bits slots, at most half in use */
+
+static size_t tni_map_bytes(const tni_map *m) { return m->slots ? sizeof(tni_slot) << m->bits : 0; }
+
+static void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
+
+/* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
+static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
+{
+    size_t i = (size_t)(key * 0x9E3779B97F4A7C15u >> (64 - m->bits)), mask = ((size_t)1 << m->bits) - 1;
+    while (m->slots[i].value != 0 && m->slots[i].key != key) i = (i + 1) & mask;
+    return &m->slots[i];
+}
+
+static uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
+
+/* A key that the map does not have yet. */
+static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
+{
+    tni_slot *slot;
+    if (!m->slots || m->used >= (size_t)1 << (m->bits - 1)) {
+        tni_map bigger;
+        size_t  i;
+        bigger.bits = m->slots ? m->bits + 1 : 6;
+        bigger.used = m->used;
+        bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
+        if (!bigger.slots) return false;
+        memset(bigger.slots, 0, tni_map_bytes(&bigger));
+        for (i = 0; m->slots && i >> m->bits == 0; i++)
+            if (m->slots[i].value != 0) *tni_map_slot(&bigger, m->slots[i].key) = m->slots[i];
+        tni_map_free(ctx, m);
+        *m = bigger;
+    }
+    slot = tni_map_slot(m, key);
+    slot->key = key;
+    slot->value = value;
+    m->used++;
+    return true;
+}
+
+enum { TNI_ROOT = 1 };
+typedef struct tni_trie { tni_map edges; tni_list nodes; } tni_trie;                 /* a node is its value, 0: none */
+
+static uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
+{
+    return tni_map_get(&t->edges, (uint64_t)node << 8 | (unsigned char)byte);
+}
+
+static uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
+{
+    uint32_t node = TNI_ROOT;
+    size_t   i;
+    for (i = 0; i < n && node != 0; i++) node = tni_trie_step(t, node, s[i]);
+    return node;
+}
+
+/* Node 0 has no value. */
+static uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
+
+static void tni_trie_free(tn_ctx *ctx, tni_trie *t)
+{
+    tni_map_free(ctx, &t->edges);
+    tni_free(ctx, t->nodes.items, t->nodes.room * t->nodes.each);
+}
+
+/* Nodes 0 (none) and TNI_ROOT. */
+static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
+{
+    memset(t, 0, sizeof *t);
+    t->nodes.each = sizeof(uint32_t);
+    return tni_list_add(ctx, &t->nodes, "trie") && tni_list_add(ctx, &t->nodes, "trie");
+}
+
+/* The value of a string, to be set; good until the next call. NULL: no memory. */
+static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
+{
+    uint32_t node = TNI_ROOT;
+    size_t   i;
+    for (i = 0; i < n; i++) {
+        uint32_t next = tni_trie_step(t, node, s[i]);
+        if (next == 0) {
+            next = (uint32_t)t->nodes.count;
+            if (t->nodes.count == UINT32_MAX) {
+                tni_fail(ctx, TN_ERR_MEMORY, "trie: more than 2^32 nodes");
+                return NULL;
+            }
+            if (!tni_list_add(ctx, &t->nodes, "trie")
+                || !tni_map_put(ctx, &t->edges, (uint64_t)node << 8 | (unsigned char)s[i], next)) return NULL;
+        }
+        node = next;
+    }
+    return tni_trie_value(t, node);
+}
+
+/* ---- the tokenizer ----------------------------------------------------------------- */
+
+typedef struct tni_added { int64_t id; bool special; } tni_added;
+
+struct tn_tokenizer {
+    tni_owned   owned;
+    bool        bytes;                  /* ids 0 ... 255 are bytes; nothing below but names is used            */
+    int64_t     bos, eos, unk;
+    bool        bos_first;              /* the file has a template that puts bos first                         */
+    int64_t     longest;                /* letters of a word that is not [UNK]                                 */
+    int         decoder;                /* of the file: 0 none, 1 WordPiece, 2 with cleanup                    */
+    tni_list    names;                  /* size_t: where in strings token id is, + 1                           */
+    tni_list    strings;                /* of all names, each with a zero                                      */
+    tni_list    added;                  /* tni_added: tokens found in the text as it is, in the order of the file */
+    tni_trie    pieces, specials;       /* values are ids + 1                                                  */
+    uint32_t    inner;                  /* the node of "##" in pieces, 0: no inner pieces                      */
+    bool        begins_special[256];    /* bytes that an added token begins with                               */
+    tni_letters letters;
+};
+
+static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+
+static void tni_tokenizer_destroy(tni_owned *owned)
+{
+    tn_tokenizer *t = (tn_tokenizer *)(void *)owned;
+    tn_ctx       *ctx = owned->ctx;
+    tni_disown(owned);
+    tni_list_free(ctx, &t->names);
+    tni_list_free(ctx, &t->strings);
+    tni_list_free(ctx, &t->added);
+    tni_trie_free(ctx, &t->pieces);
+    tni_trie_free(ctx, &t->specials);
+    tni_free(ctx, t, sizeof *t);
+}
+
+void tn_tokenizer_destroy(tn_tokenizer *t) { if (t) tni_tokenizer_destroy(&t->owned); }
+
+static tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
+{
+    tn_tokenizer *t = (tn_tokenizer *)tni_alloc(ctx, sizeof *t, "tokenizer");
+    if (!t) return NULL;
+    memset(t, 0, sizeof *t);
+    t->names.each = sizeof(size_t);
+    t->strings.each = 1;
+    t->added.each = sizeof(tni_added);
+    t->bos = t->eos = t->unk = -1;
+    t->longest = 100;
+    tni_letters_unpack(&t->letters);
+    tni_own(ctx, &t->owned, tni_tokenizer_destroy);
+    if (tni_trie_begin(ctx, &t->pieces) && tni_trie_begin(ctx, &t->specials)) return t;
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+/* Puts n bytes and a zero behind the others; where they begin, + 1. 0: no memory. */
+static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
+{
+    size_t begin = l->count, i;
+    for (i = 0; i <= n; i++) {
+        char *c = (char *)tni_list_add(ctx, l, "tokenizer");
+        if (!c) return 0;
+        *c = i < n ? s[i] : (char)0;
+    }
+    return begin + 1;
+}
+
+/* One more id, as yet without a name. */
+static bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
+
+static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+{
+    size_t at = tni_strings_add(t->owned.ctx, &t->strings, s, n);
+    *(size_t *)tni_list_at(&t->names, (size_t)id) = at;
+    return at != 0;
+}
+
+/* Token id, of which there is a place in names but no name, is s. */
+static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+{
+    uint32_t *value = tni_trie_add(t->owned.ctx, &t->pieces, s, n);
+    if (!value) return false;
+    *value = (uint32_t)id + 1;
+    return tni_token_name(t, id, s, n);
+}
+
+static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special)
+{
+    tn_ctx    *ctx = t->owned.ctx;
+    uint32_t  *value = tni_trie_add(ctx, &t->specials, s, strlen(s));
+    tni_added *a = value ? (tni_added *)tni_list_add(ctx, &t->added, "tokenizer") : NULL;
+    if (!a) return false;
+    *value = (uint32_t)id + 1;
+    a->id = id;
+    a->special = special;
+    t->begins_special[(unsigned char)*s] = true;
+    return true;
+}
+
+/* Once all tokens are there. */
+static void tni_tokenizer_finish(tn_tokenizer *t)
+{
+    t->inner = tni_trie_find(&t->pieces, "##", 2);
+    t->eos = tn_tokenizer_id(t, "[EOS]");
+}
+
+tn_tokenizer *tn_tokenizer_bytes(tn_ctx *ctx)
+{
+    tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
+    bool          ok = t != NULL;
+    int64_t       id;
+    for (id = 0; ok && id < 258; id++) {
+        static const char hex[] = "0123456789ABCDEF";
+        char name[8] = "<0x00>";
+        name[3] = hex[id >> 4 & 15];
+        name[4] = hex[id & 15];
+        if (id >= 256) memcpy(name, id == 256 ? "[BOS]" : "[EOS]", 6);
+        ok = tni_names_grow(t) && tni_token_set(t, id, name, strlen(name));
+    }
+    if (ok) {
+        t->bytes = true;
+        t->bos = 256;
+        t->eos = 257;
+        return t;
+    }
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+int64_t tn_tokenizer_count(const tn_tokenizer *t)    { return t ? (int64_t)t->names.count : 0; }
+int64_t tn_tokenizer_bos(const tn_tokenizer *t)      { return t ? t->bos : -1; }
+int64_t tn_tokenizer_eos(const tn_tokenizer *t)      { return t ? t->eos : -1; }
+int64_t tn_tokenizer_unk(const tn_tokenizer *t)      { return t ? t->unk : -1; }
+bool    tn_tokenizer_is_bytes(const tn_tokenizer *t) { return t && t->bytes; }
+
+const char *tn_tokenizer_token(const tn_tokenizer *t, int64_t id)
+{
+    if (id < 0 || id >= tn_tokenizer_count(t)) return NULL;
+    return (const char *)t->strings.items + *(const size_t *)tni_list_at(&t->names, (size_t)id) - 1;
+}
+
+/* The tokens of the vocabulary, then those that a file added to it. */
+int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
+{
+    uint32_t value;
+    if (!t || !token) return -1;
+    value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, token, strlen(token)));
+    if (value == 0) value = *tni_trie_value(&t->specials, tni_trie_find(&t->specials, token, strlen(token)));
+    return (int64_t)value - 1;
+}
+
+/* ---- text to ids ------------------------------------------------------------------- */
+
+typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, room; } tni_encoding;
+
+static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
+{
+    if (e->n < e->room) e->ids[e->n] = (int32_t)id;
+    if (e->n < e->room && e->spans) {
+        e->spans[e->n].begin = begin;
+        e->spans[e->n].end = end;
+    }
+    e->n++;
+}
+
+/* The longest piece that begins at *p, found below `node`; *p becomes what is behind it. -1: there is none. */
+static int64_t tni_piece(const tn_tokenizer *t, const char *text, size_t end, uint32_t node, tni_place *p)
+{
+    tni_place q = *p;
+    int64_t   best = -1;
+    while (q.at < end && node != 0) {
+        char     utf8[4];
+        size_t   n = tni_letter_take(&t->letters, text, end, &q, utf8), i;
+        uint32_t value;
+        for (i = 0; i < n && node != 0; i++) node = tni_trie_step(&t->pieces, node, utf8[i]);
+        if ((value = *tni_trie_value(&t->pieces, node)) == 0) continue;
+        best = (int64_t)value - 1;
+        *p = q;
+    }
+    return best;
+}
+
+static void tni_encode_word(const tn_tokenizer *t, const char *text, const tni_word *w, tni_encoding *e)
+{
+    int64_t   first = e->n, id = w->letters <= t->longest ? 0 : -1;
+    tni_place p;
+    p.at = w->begin;
+    p.part = 0;
+    while (p.at < w->end && id >= 0) {
+        size_t begin = p.at;
+        id = tni_piece(t, text, w->end, e->n == first ? (uint32_t)TNI_ROOT : t->inner, &p);
+        if (id >= 0) tni_encode_put(e, id, begin, p.part > 0 ? p.at + 3 : p.at);      /* a syllable of Hangul has 3 bytes */
+    }
+    if (id >= 0) return;
+    e->n = first;
+    tni_encode_put(e, t->unk, w->begin, w->end);
+}
+
+/* Where from `at` on the next added token begins, the longest of those that do; `end`: nowhere. */
+static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, int64_t *id, size_t *bytes)
+{
+    for (; at < end; at++) {
+        uint32_t node = TNI_ROOT, value;
+        size_t   i;
+        if (!t->begins_special[(unsigned char)text[at]]) continue;
+        for (*id = -1, i = at; i < end && (node = tni_trie_step(&t->specials, node, text[i])) != 0; i++)
+            if ((value = *tni_trie_value(&t->specials, node)) != 0) { *id = (int64_t)value - 1; *bytes = i + 1 - at; }
+        if (*id >= 0) break;
+    }
+    return at;
+}
+
+static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end, tni_encoding *e)
+{
+    size_t at = 0;
+    while (at < end) {
+        int64_t  id = -1;
+        size_t   bytes = 0, stop = tni_special_next(t, text, at, end, &id, &bytes);
+        tni_word w;
+        for (w.end = at; tni_word_next(&t->letters, text, stop, &w);) tni_encode_word(t, text, &w, e);
+        if (stop < end) tni_encode_put(e, id, stop, stop + bytes);
+        at = stop + bytes;
+    }
+}
+
+int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+                  tn_span *spans)
+{
+    tni_encoding e;
+    size_t       i;
+    if (!t) return -1;
+    if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: %zu bytes at %s, %lld ids at %s", bytes, text ? "text" : "NULL",
+                 (long long)room, ids ? "ids" : "NULL");
+        return -1;
+    }
+    if (bos && t->bos < 0) {
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: this tokenizer has no [BOS]");
+        return -1;
+    }
+    e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
+    if (bos) tni_encode_put(&e, t->bos, 0, 0);
+    if (!t->bytes) tni_encode_text(t, text, bytes, &e);
+    else for (i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
+    return e.n;
+}
+
+/* ---- ids to text ------------------------------------------------------------------- */
+
+/* How a token behaves among others: 'a' a word, '0' a digit, else the sign that it is or that it is like. */
+static char tni_token_shape(const char *s)
+{
+    static const char *const like[] = {"(\xE2\x80\x9C", "(\xE2\x80\x98", "(\xC2\xAB", ")\xE2\x80\x9D", "'\xE2\x80\x99",
+                                       ")\xC2\xBB", ")\xE2\x80\xA6", "-\xE2\x80\x90"};   /* quotation marks ... */
+    size_t i;
+    if (s[0] == 0 || s[1] != 0) {
+        for (i = 0; i < sizeof like / sizeof *like; i++) if (strcmp(like[i] + 1, s) == 0) return like[i][0];
+        return 'a';
+    }
+    return s[0] >= '0' && s[0] <= '9' ? '0' : s[0] >= 'a' && s[0] <= 'z' ? 'a' : s[0];
+}
+
+typedef enum tni_join { TNI_APART = 0, TNI_JOINED, TNI_JOIN_ENDING, TNI_JOIN_DIGIT } tni_join;
+typedef struct tni_speech { tni_text out; bool fresh, quoted[2]; tni_join join; char before; } tni_speech;
+
+static bool tni_is_ending(const char *s)                      /* of "don't", "we're" */
+{
+    static const char *const ending[] = {"s", "t", "m", "d", "ll", "re", "ve"};
+    size_t i;
+    for (i = 0; i < sizeof ending / sizeof *ending; i++) if (strcmp(s, ending[i]) == 0) return true;
+    return false;
+}
+
+/* Does a sign of this shape stand close to what is before it? Says what it does to the next token. */
+static bool tni_sign_joins(tni_speech *v, char shape, tni_join *next)
+{
+    bool word = v->before == 'a' || v->before == '0';
+    *next = TNI_APART;
+    if (shape == '"' || (shape == '\'' && !word)) {
+        bool *quoted = &v->quoted[shape == '"'];
+        *quoted = !*quoted;
+        *next = *quoted ? TNI_JOINED : TNI_APART;
+        return !*quoted;
+    }
+    if (shape == '\'') { *next = TNI_JOIN_ENDING; return true; }
+    if (strchr("([{$#", shape)) { *next = TNI_JOINED; return false; }
+    if (strchr("-_/", shape)) { *next = word || v->before == shape ? TNI_JOINED : TNI_APART; return *next == TNI_JOINED; }
+    if (v->before == '0' && strchr(".,:", shape)) *next = TNI_JOIN_DIGIT;
+    return strchr(")]}.,!?;:%", shape) != NULL;
+}
+
+static void tni_speak(tni_speech *v, const char *token)
+{
+    bool     inner = strncmp(token, "##", 2) == 0 && token[2] != 0, close;
+    char     shape = inner ? 'a' : tni_token_shape(token);
+    tni_join next = TNI_APART;
+    if (inner) { token += 2; close = true; }
+    else if (shape == 'a') close = v->join == TNI_JOIN_ENDING && tni_is_ending(token);
+    else if (shape == '0') close = v->before == '0' || v->join == TNI_JOIN_DIGIT;
+    else close = tni_sign_joins(v, shape, &next);
+    if (v->join == TNI_JOIN_ENDING && !(close && shape == 'a')) v->quoted[0] = false;     /* it was a closing mark */
+    if (v->fresh) { if (v->out.length > 0) tni_text_add(&v->out, "\n", 1); }
+    else if (!close && v->join != TNI_JOINED) tni_text_add(&v->out, " ", 1);
+    tni_text_add(&v->out, token, strlen(token));
+    v->fresh = false;
+    v->join = next;
+    v->before = shape;
+}
+
+static void tni_speech_begin(tni_speech *v)
+{
+    v->fresh = true;
+    v->quoted[0] = v->quoted[1] = false;
+    v->join = TNI_APART;
+    v->before = '\n';
+}
+
+int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room)
+{
+    tni_speech v;
+    int64_t    i;
+    if (!t) return -1;
+    if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: %lld ids at %s, %zu bytes at %s", (long long)n, ids ? "ids" : "NULL",
+                 room, dst ? "dst" : "NULL");
+        return -1;
+    }
+    v.out.dst = dst; v.out.room = room; v.out.length = 0;
+    tni_text_add(&v.out, "", 0);
+    tni_speech_begin(&v);
+    for (i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
+            tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %d at %lld, but the tokenizer has %lld", ids[i], (long long)i,
+                     (long long)tn_tokenizer_count(t));
+            return -1;
+        }
+        if (ids[i] == t->bos || ids[i] == t->eos) tni_speech_begin(&v);
+        else if (t->bytes) { char byte = (char)ids[i]; tni_text_add(&v.out, &byte, 1); }
+        else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
+    }
+    return (int64_t)v.out.length;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------
+   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
+   0 is nobody's; it holds the root. Strings stay where they are in the text. */
+
+typedef enum tni_json_kind {
+    TNI_JSON_NULL = 0, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT
+} tni_json_kind;
+
+typedef struct tni_value {
+    tni_json_kind kind;
+    uint32_t      at, key, string;      /* its first byte; its key and what it says: where they are in the text   */
+    uint32_t      up, child, last, next;
+    uint64_t      number;               /* UINT64_MAX: not a natural one                                          */
+} tni_value;
+
+typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
+
+#define TNI_JSON_MOST (16 << 20)
+
+static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
+
+static bool tni_json_digits(tni_scan *s)
+{
+    size_t first = s->at;
+    while (s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9') s->at++;
+    return s->at > first || tni_scan_fail(s, "a digit is missing");
+}
+
+static bool tni_json_number(tni_scan *s, uint64_t *out)
+{
+    size_t first = s->at, i;
+    bool   natural = true;
+    if (s->text[s->at] == '-') { natural = false; s->at++; first++; }
+    if (!tni_json_digits(s)) return false;
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
+    for (*out = 0, i = first; natural && i < s->at; i++) {
+        natural = *out <= UINT64_MAX / 100;
+        *out = *out * 10 + (uint64_t)(s->text[i] - '0');
+    }
+    if (s->at < s->bytes && s->text[s->at] == '.') {
+        natural = false;
+        s->at++;
+        if (!tni_json_digits(s)) return false;
+    }
+    if (s->at < s->bytes && (s->text[s->at] | 32) == 'e') {
+        natural = false;
+        s->at++;
+        if (s->at < s->bytes && (s->text[s->at] == '+' || s->text[s->at] == '-')) s->at++;
+        if (!tni_json_digits(s)) return false;
+    }
+    if (!natural) *out = UINT64_MAX;
+    return true;
+}
+
+/* The value that begins here; of an object or array just its bracket. */
+static bool tni_json_begin(tni_scan *s, tni_value *v)
+{
+    static const char *const word[] = {"null", "false", "true"};
+    const char *string;
+    int k;
+    tni_scan_space(s);
+    v->at = (uint32_t)s->at;
+    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    for (k = 0; k < 3; k++) {
+        size_t n = strlen(word[k]);
+        if (n > s->bytes - s->at || memcmp(s->text + s->at, word[k], n) != 0) continue;
+        v->kind = (tni_json_kind)k;
+        s->at += n;
+        return true;
+    }
+    if (s->text[s->at] == '"') {
+        if (!tni_scan_string(s, &string)) return false;
+        v->kind = TNI_JSON_STRING;
+        v->string = (uint32_t)(string - s->text);
+        return true;
+    }
+    if (s->text[s->at] == '-' || (s->text[s->at] >= '0' && s->text[s->at] <= '9')) {
+        v->kind = TNI_JSON_NUMBER;
+        return tni_json_number(s, &v->number);
+    }
+    v->kind = tni_scan_take(s, '{') ? TNI_JSON_OBJECT : TNI_JSON_ARRAY;
+    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_fail(s, "a value is missing");
+}
+
+/* The next value inside value `up`; its number, 0 on error. */
+static uint32_t tni_json_add(tni_json *j, uint32_t up)
+{
+    const char *key = NULL;
+    uint32_t    i = (uint32_t)j->values.count;
+    tni_value  *v;
+    if (tni_json_at(j, up)->kind == TNI_JSON_OBJECT
+        && (!tni_scan_string(&j->scan, &key) || !tni_scan_expect(&j->scan, ':'))) return 0;
+    v = (tni_value *)tni_list_add(j->file.ctx, &j->values, "JSON");
+    if (!v || !tni_json_begin(&j->scan, v)) return 0;
+    v->key = key ? (uint32_t)(key - j->scan.text) : 0;
+    v->up = up;
+    v = tni_json_at(j, up);
+    if (v->child == 0) v->child = i;
+    else tni_json_at(j, v->last)->next = i;
+    v->last = i;
+    return i;
+}
+
+static bool tni_json_parse(tni_json *j)
+{
+    tni_scan *s = &j->scan;
+    uint32_t  up = 0, i;
+    if (!tni_list_add(j->file.ctx, &j->values, "JSON")) return false;
+    tni_json_at(j, 0)->kind = TNI_JSON_ARRAY;
+    do {
+        const tni_value *v;
+        if ((i = tni_json_add(j, up)) == 0) return false;
+        v = tni_json_at(j, i);
+        if (v->kind >= TNI_JSON_ARRAY && !tni_scan_take(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) { up = i; continue; }
+        while (up != 0 && !tni_scan_take(s, ',')) {
+            v = tni_json_at(j, up);
+            if (!tni_scan_expect(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) return false;
+            up = v->up;
+        }
+    } while (up != 0);
+    tni_scan_space(s);
+    return s->at == s->bytes || tni_scan_fail(s, "text after the end");
+}
+
+static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
+{
+    memset(j, 0, sizeof *j);
+    j->values.each = sizeof(tni_value);
+    if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
+    if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
+        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "JSON of %llu bytes, but %d are the most",
+                        (unsigned long long)j->file.bytes, TNI_JSON_MOST);
+        return false;
+    }
+    j->scan.file = &j->file;
+    j->scan.text = (char *)tni_alloc(ctx, (size_t)j->file.bytes, "JSON");
+    if (!j->scan.text) return false;
+    j->scan.bytes = (size_t)j->file.bytes;
+    return tni_reader_get(&j->file, 0, j->scan.text, j->scan.bytes) == TN_OK && tni_json_parse(j);
+}
+
+static void tni_json_close(tni_json *j)
+{
+    tni_reader_close(&j->file);
+    tni_free(j->file.ctx, j->scan.text, j->scan.bytes);
+    tni_list_free(j->file.ctx, &j->values);
+}
+
+static const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
+{
+    return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
+}
+
+static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
+{
+    return v->next != 0 ? tni_json_at(j, v->next) : NULL;
+}
+
+static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
+
+static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
+
+/* What an object has under a key; NULL: nothing, or this is no object. A key for the second time is an error. */
+static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
+{
+    const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
+    for (; v; v = tni_json_next(j, v)) {
+        if (strcmp(tni_json_key(j, v), key) != 0) continue;
+        if (found) {
+            j->twice = true;
+            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "the key %s for the second time", tni_quote(key).s);
+        }
+        found = v;
+    }
+    return found;
+}
+
+/* The string under a key; NULL: there is none. */
+static const char *tni_json_string(tni_json *j, const tni_value *object, const char *key)
+{
+    const tni_value *v = tni_json_get(j, object, key);
+    return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
+}
+
+/* ---- tokenizer.json, read -------------------------------------------------------------
+   https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
+
+TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
+{
+    char     reason[256];
+    tni_text t;
+    va_list  args;
+    t.dst = reason; t.room = sizeof reason; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    tni_reader_fail(&j->file, TN_ERR_FORMAT, v ? v->at : 0, "%s", reason);
+    return false;
+}
+
+/* An object says what it is by its "type"; here it must be this one. */
+static bool tni_tokens_type(tni_json *j, const tni_value *v, const char *what, const char *type)
+{
+    const char *is = tni_json_string(j, v, "type");
+    if (!is) return tni_tokens_fail(j, v, "%s: an object of type %s is missing", what, type);
+    if (strcmp(is, type) == 0) return true;
+    return tni_tokens_fail(j, v, "%s: %s is not supported here, only %s", what, tni_quote(is).s, type);
+}
+
+/* The three steps of a sequence, of these types. */
+static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *what, const char *list,
+                                const char *const type[3], const tni_value *step[3])
+{
+    const tni_value *v = tni_json_get(j, root, what), *s;
+    int k;
+    if (!tni_tokens_type(j, v, what, "Sequence")) return false;
+    s = tni_json_child(j, tni_json_get(j, v, list));
+    for (k = 0; k < 3; k++) {
+        if (!s) return tni_tokens_fail(j, v, "%s: the step %s is missing", what, type[k]);
+        if (!tni_tokens_type(j, s, what, type[k])) return false;
+        step[k] = s;
+        s = tni_json_next(j, s);
+    }
+    return !s || tni_tokens_fail(j, s, "%s: more than three steps", what);
+}
+
+/* Everything but the vocabulary, the added tokens and the template. */
+static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    static const char *const normalizers[3] = {"NFD", "StripAccents", "Lowercase"};
+    static const char *const splitters[3] = {"Punctuation", "Whitespace", "Digits"};
+    static const char *const unused[2] = {"truncation", "padding"};
+    const tni_value *step[3], *v, *model = tni_json_get(j, root, "model");
+    const char      *s;
+    int k;
+    if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "a tokenizer is an object");
+    for (k = 0; k < 2; k++) {
+        v = tni_json_get(j, root, unused[k]);
+        if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is not supported here", unused[k]);
+    }
+    if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
+        || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
+    s = tni_json_string(j, step[0], "behavior");
+    if (s && strcmp(s, "Isolated") != 0)
+        return tni_tokens_fail(j, step[0], "Punctuation: %s is not supported here, only Isolated", tni_quote(s).s);
+    if (!tni_json_is(tni_json_get(j, step[2], "individual_digits"), TNI_JSON_TRUE))
+        return tni_tokens_fail(j, step[2], "Digits: only individual_digits is supported here");
+    v = tni_json_get(j, root, "decoder");
+    if (v && v->kind != TNI_JSON_NULL) {
+        if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
+        t->decoder = tni_json_is(tni_json_get(j, v, "cleanup"), TNI_JSON_TRUE) ? 2 : 1;
+    }
+    if (!tni_tokens_type(j, model, "model", "WordPiece")) return false;
+    s = tni_json_string(j, model, "continuing_subword_prefix");
+    if (!s || strcmp(s, "##") != 0)
+        return tni_tokens_fail(j, model, "continuing_subword_prefix: %s is not supported here, only ##",
+                               s ? tni_quote(s).s : "none");
+    v = tni_json_get(j, model, "max_input_chars_per_word");
+    if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number > INT32_MAX)
+        return tni_tokens_fail(j, v, "max_input_chars_per_word is no number from 0 to 2^31 - 1");
+    t->longest = (int64_t)v->number;
+    return true;
+}
+
+static size_t tni_json_count(const tni_json *j, const tni_value *v)
+{
+    size_t n = 0;
+    for (v = tni_json_child(j, v); v; v = tni_json_next(j, v)) n++;
+    return n;
+}
+
+/* Is v an id that nobody has yet? */
+static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_value *v, const char *name)
+{
+    if (!tni_json_is(v, TNI_JSON_NUMBER)) return tni_tokens_fail(j, v, "token %s: its id is no number", tni_quote(name).s);
+    if (v->number >= t->names.count)
+        return tni_tokens_fail(j, v, "token %s: id %llu, but there are no more than %zu tokens", tni_quote(name).s,
+                               (unsigned long long)v->number, t->names.count);
+    if (*(const size_t *)tni_list_at(&t->names, (size_t)v->number) == 0) return true;
+    return tni_tokens_fail(j, v, "tokens %s and %s: both have id %llu",
+                           tni_quote(tn_tokenizer_token(t, (int64_t)v->number)).s, tni_quote(name).s,
+                           (unsigned long long)v->number);
+}
+
+static bool tni_tokens_piece(tni_json *j, const tni_value *v, tn_tokenizer *t)
+{
+    const char *name = tni_json_key(j, v);
+    if (!tni_tokens_id(j, t, v, name)) return false;
+    if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "token %s is there twice", tni_quote(name).s);
+    return tni_token_set(t, (int64_t)v->number, name, strlen(name));
+}
+
+static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
+{
+    static const char *const flag[4] = {"single_word", "lstrip", "rstrip", "normalized"};
+    const tni_value *id = tni_json_get(j, v, "id");
+    const char      *name = tni_json_string(j, v, "content");
+    int64_t          known;
+    int k;
+    if (!name || !*name) return tni_tokens_fail(j, v, "an added token without content");
+    for (k = 0; k < 4; k++)
+        if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE))
+            return tni_tokens_fail(j, v, "added token %s: %s is not supported here", tni_quote(name).s, flag[k]);
+    if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
+        return tni_tokens_fail(j, v, "added token %s is there twice", tni_quote(name).s);
+    known = tn_tokenizer_id(t, name);
+    if (known < 0) {
+        if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
+        known = (int64_t)id->number;
+    } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
+        return tni_tokens_fail(j, v, "added token %s: its id is not the vocabulary's, %lld", tni_quote(name).s,
+                               (long long)known);
+    return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE));
+}
+
+/* Ids 0 ... n-1 and who has them. */
+static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab"), *v;
+    const tni_value *added = tni_json_get(j, root, "added_tokens");
+    size_t i, n = tni_json_count(j, vocab) + tni_json_count(j, added);
+    if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "the vocabulary is no object");
+    if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is no array");
+    for (i = 0; i < n; i++) if (!tni_names_grow(t)) return false;
+    for (v = tni_json_child(j, vocab); v; v = tni_json_next(j, v)) if (!tni_tokens_piece(j, v, t)) return false;
+    for (v = tni_json_child(j, added); v; v = tni_json_next(j, v)) {
+        size_t before = t->strings.count;
+        if (!tni_tokens_added(j, v, t)) return false;
+        if (t->strings.count == before) n--;                /* it is in the vocabulary, too */
+    }
+    for (i = 0; i < n; i++)
+        if (*(const size_t *)tni_list_at(&t->names, i) == 0)
+            return tni_tokens_fail(j, vocab, "no token has id %zu, but there are %zu", i, n);
+    t->names.count = n;
+    return true;
+}
+
+/* "single" of the template: the text, or one special token and the text. */
+static bool tni_tokens_template(tni_json *j, const tni_value *root, tn_tokenizer *t)
+{
+    const tni_value *v = tni_json_get(j, root, "post_processor"), *single, *first, *ids, *id;
+    const char      *name;
+    t->bos = tn_tokenizer_id(t, "[BOS]");
+    if (!v || v->kind == TNI_JSON_NULL) return true;
+    if (!tni_tokens_type(j, v, "post_processor", "TemplateProcessing")) return false;
+    single = tni_json_get(j, v, "single");
+    first = tni_json_child(j, single);
+    name = tni_json_string(j, tni_json_get(j, first, "SpecialToken"), "id");
+    if (name) {
+        ids = tni_json_get(j, tni_json_get(j, tni_json_get(j, v, "special_tokens"), name), "ids");
+        id = tni_json_child(j, ids);
+        t->bos = tn_tokenizer_id(t, name);
+        t->bos_first = true;
+        if (t->bos < 0 || !tni_json_is(id, TNI_JSON_NUMBER) || id->next != 0 || id->number != (uint64_t)t->bos)
+            return tni_tokens_fail(j, single, "post_processor: the ids of %s are not its own one", tni_quote(name).s);
+        first = tni_json_next(j, first);
+    }
+    if (first && tni_json_get(j, first, "Sequence") && first->next == 0) return true;
+    return tni_tokens_fail(j, v, "post_processor: only one special token and the text after it are supported here");
+}
+
+static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
+{
+    const tni_value *root = tni_json_at(j, 1), *model = tni_json_get(j, root, "model");
+    const char      *unk;
+    if (!tni_tokens_kind(j, root, t) || !tni_tokens_all(j, root, t) || !tni_tokens_template(j, root, t)) return false;
+    unk = tni_json_string(j, model, "unk_token");
+    t->unk = tn_tokenizer_id(t, unk);
+    if (t->unk < 0) return tni_tokens_fail(j, model, "unk_token: %s is no token", unk ? tni_quote(unk).s : "none");
+    tni_tokenizer_finish(t);
+    return !j->twice;
+}
+
+tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
+{
+    tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
+    tni_json      j;
+    bool          ok;
+    if (!t) return NULL;
+    ok = tni_json_open(&j, ctx, &source) && tni_tokens_read(&j, t);
+    tni_json_close(&j);
+    if (ok) return t;
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+/* ---- tokenizer.json, written ---------------------------------------------------------- */
+
+static void tni_text_flag(tni_text *t, const char *name, bool on, bool last)
+{
+    tni_text_string(t, "      \"");
+    tni_text_string(t, name);
+    tni_text_string(t, on ? "\": true" : "\": false");
+    tni_text_string(t, last ? "\n    }" : ",\n");
+}
+
+static void tni_text_added(tni_text *t, const tn_tokenizer *z)
+{
+    size_t i;
+    tni_text_string(t, "  \"added_tokens\": [");
+    for (i = 0; i < z->added.count; i++) {
+        const tni_added *a = (const tni_added *)tni_list_at(&z->added, i);
+        tni_text_string(t, i > 0 ? ",\n    {\n      \"id\": " : "\n    {\n      \"id\": ");
+        tni_text_signed(t, a->id);
+        tni_text_string(t, ",\n      \"content\": ");
+        tni_text_json(t, tn_tokenizer_token(z, a->id));
+        tni_text_string(t, ",\n");
+        tni_text_flag(t, "single_word", false, false);
+        tni_text_flag(t, "lstrip", false, false);
+        tni_text_flag(t, "rstrip", false, false);
+        tni_text_flag(t, "normalized", false, false);
+        tni_text_flag(t, "special", a->special, true);
+    }
+    tni_text_string(t, z->added.count > 0 ? "\n  ],\n" : "],\n");
+}
+
+/* The text, with the one special token before it if the tokenizer has one; '@' stands for its name. */
+static void tni_text_template(tni_text *t, const tn_tokenizer *z)
+{
+    static const char before[] = "  \"post_processor\": {\n    \"type\": \"TemplateProcessing\",\n    \"single\": [\n";
+    static const char special[] =
+        "      {\n        \"SpecialToken\": {\n          \"id\": @,\n          \"type_id\": 0\n        }\n      },\n";
+    static const char after[] =
+        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      }\n    ],\n"
+        "    \"pair\": [\n"
+        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      },\n"
+        "      {\n        \"Sequence\": {\n          \"id\": \"B\",\n          \"type_id\": 1\n        }\n      }\n    ],\n"
+        "    \"special_tokens\": {\n      @: {\n        \"id\": @,\n        \"ids\": [\n          ";
+    const char *part[3], *s;
+    int k;
+    part[0] = before; part[1] = special; part[2] = after;
+    for (k = 0; k < 3; k++)
+        for (s = part[k]; *s; s++) {
+            if (*s == '@') tni_text_json(t, tn_tokenizer_token(z, z->bos));
+            else tni_text_add(t, s, 1);
+        }
+    tni_text_signed(t, z->bos);
+    tni_text_string(t, "\n        ],\n        \"tokens\": [\n          ");
+    tni_text_json(t, tn_tokenizer_token(z, z->bos));
+    tni_text_string(t, "\n        ]\n      }\n    }\n  },\n");
+}
+
+static void tni_text_model(tni_text *t, const tn_tokenizer *z)
+{
+    static const char *const decoder[3] = {
+        "null", "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": false\n  }",
+        "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": true\n  }"
+    };
+    const char *comma = "\n";
+    int64_t     i;
+    tni_text_string(t, "  \"decoder\": ");
+    tni_text_string(t, decoder[z->decoder]);
+    tni_text_string(t, ",\n  \"model\": {\n    \"type\": \"WordPiece\",\n    \"unk_token\": ");
+    tni_text_json(t, tn_tokenizer_token(z, z->unk));
+    tni_text_string(t, ",\n    \"continuing_subword_prefix\": \"##\",\n    \"max_input_chars_per_word\": ");
+    tni_text_signed(t, z->longest);
+    tni_text_string(t, ",\n    \"vocab\": {");
+    for (i = 0; i < tn_tokenizer_count(z); i++) {
+        const char *name = tn_tokenizer_token(z, i);
+        if (*tni_trie_value(&z->pieces, tni_trie_find(&z->pieces, name, strlen(name))) == 0) continue;     /* only added */
+        tni_text_string(t, comma);
+        tni_text_string(t, "      ");
+        tni_text_json(t, name);
+        tni_text_string(t, ": ");
+        tni_text_signed(t, i);
+        comma = ",\n";
+    }
+    tni_text_string(t, *comma == ',' ? "\n    }\n  }\n}" : "}\n  }\n}");
+}
+
+static void tni_text_tokenizer(tni_text *t, const tn_tokenizer *z)
+{
+    tni_text_string(t, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    tni_text_added(t, z);
+    tni_text_string(t, "  \"normalizer\": {\n    \"type\": \"Sequence\",\n    \"normalizers\": [\n"
+        "      {\n        \"type\": \"NFD\"\n      },\n"
+        "      {\n        \"type\": \"StripAccents\"\n      },\n"
+        "      {\n        \"type\": \"Lowercase\"\n      }\n    ]\n  },\n");
+    tni_text_string(t, "  \"pre_tokenizer\": {\n    \"type\": \"Sequence\",\n    \"pretokenizers\": [\n"
+        "      {\n        \"type\": \"Punctuation\",\n        \"behavior\": \"Isolated\"\n      },\n"
+        "      {\n        \"type\": \"Whitespace\"\n      },\n"
+        "      {\n        \"type\": \"Digits\",\n        \"individual_digits\": true\n      }\n    ]\n  },\n");
+    if (z->bos_first) tni_text_template(t, z);
+    else tni_text_string(t, "  \"post_processor\": null,\n");
+    tni_text_model(t, z);
+}
+
+tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
+{
+    tn_ctx    *ctx;
+    tni_text   text;
+    tni_writer w;
+    size_t     bytes;
+    tn_status  s = TN_ERR_MEMORY;
+    if (!t) return TN_ERR_ARG;
+    ctx = t->owned.ctx;
+    if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: that of bytes has no vocabulary to write");
+    text.dst = NULL; text.room = 0; text.length = 0;
+    tni_text_tokenizer(&text, t);                            /* once to measure it */
+    bytes = text.length + 1;
+    text.dst = (char *)tni_alloc(ctx, bytes, "tokenizer"); text.room = bytes; text.length = 0;
+    if (text.dst) {
+        tni_text_tokenizer(&text, t);
+        tni_writer_open(&w, ctx, &sink);
+        tni_put(&w, text.dst, text.length);
+        s = tni_writer_close(&w);
+    }
+    tni_free(ctx, text.dst, bytes);
+    return s;
+}
+
+#ifndef TN_NO_STDIO
+tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_tokenizer_read(ctx, tn_from_path(path)); }
+tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path) { return tn_tokenizer_write(t, tn_to_path(path)); }
+#endif
+
+/* ---- training ---------------------------------------------------------------------------
+   Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
+   of pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
+   since; whoever comes to its top with such a count goes back with the present one. Counts rise only with the new piece in
+   the pair, and those pairs go into the heap after the merge. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
+
+enum { TNI_WORD_LETTERS = 100 };
+
+typedef struct tni_counted_word { int64_t count; size_t first; int32_t letters; } tni_counted_word;   /* first: in symbols */
+typedef struct tni_alphabet { uint32_t code; bool inner; int64_t count; int32_t id, inner_id; } tni_alphabet;
+typedef struct tni_pair { int64_t count; int32_t a, b; uint32_t uses; bool touched; } tni_pair;       /* uses: newest, + 1 */
+typedef struct tni_use { uint32_t word, next; } tni_use;
+typedef struct tni_ranked { int64_t count; uint32_t pair; } tni_ranked;
+
+typedef struct tni_training {
+    tn_ctx       *ctx;
+    tn_tokenizer *t;
+    int64_t       min_count;
+    tni_trie      known;                /* a word's number + 1                             */
+    tni_list      words, symbols;       /* symbols, int32: letters at first, then ids      */
+    tni_map       letter_of, pair_of;   /* numbers + 1                                     */
+    tni_list      alphabet, pairs, uses, heap, touched;
+} tni_training;
+
+static void tni_training_end(tni_training *r)
+{
+    tni_list *list[7];
+    int k;
+    list[0] = &r->words; list[1] = &r->symbols; list[2] = &r->alphabet; list[3] = &r->pairs; list[4] = &r->uses;
+    list[5] = &r->heap; list[6] = &r->touched;
+    for (k = 0; k < 7; k++) tni_list_free(r->ctx, list[k]);
+    tni_trie_free(r->ctx, &r->known);
+    tni_map_free(r->ctx, &r->letter_of);
+    tni_map_free(r->ctx, &r->pair_of);
+}
+
+static bool tni_training_begin(tni_training *r, tn_ctx *ctx, tn_tokenizer *t)
+{
+    memset(r, 0, sizeof *r);
+    r->ctx = ctx;
+    r->t = t;
+    r->words.each = sizeof(tni_counted_word);
+    r->symbols.each = sizeof(int32_t);
+    r->alphabet.each = sizeof(tni_alphabet);
+    r->pairs.each = sizeof(tni_pair);
+    r->uses.each = sizeof(tni_use);
+    r->heap.each = sizeof(tni_ranked);
+    r->touched.each = sizeof(uint32_t);
+    return tni_trie_begin(ctx, &r->known);
+}
+
+/* A word that was not seen before: n bytes of UTF-8. */
+static bool tni_training_learn(tni_training *r, const char *bytes, size_t n)
+{
+    tni_counted_word *word = (tni_counted_word *)tni_list_add(r->ctx, &r->words, "words");
+    size_t at, used;
+    if (!word) return false;
+    word->first = r->symbols.count;
+    for (at = 0; at < n; at += used, word->letters++) {
+        int32_t *letter = (int32_t *)tni_list_add(r->ctx, &r->symbols, "words");
+        if (!letter) return false;
+        *letter = (int32_t)tni_utf8_get(bytes + at, n - at, &used);
+    }
+    return true;
+}
+
+/* One occurrence of a word. */
+static bool tni_training_see(tni_training *r, const char *text, const tni_word *w)
+{
+    char      bytes[4 * TNI_WORD_LETTERS + 4];
+    uint32_t *number;
+    size_t    n = 0;
+    tni_place p;
+    if (w->letters > TNI_WORD_LETTERS) return true;
+    for (p.at = w->begin, p.part = 0; p.at < w->end;) n += tni_letter_take(&r->t->letters, text, w->end, &p, bytes + n);
+    if (memchr(bytes, 0, n)) return true;
+    if (!(number = tni_trie_add(r->ctx, &r->known, bytes, n))) return false;
+    if (*number == 0) {
+        if (!tni_training_learn(r, bytes, n)) return false;
+        *number = (uint32_t)r->words.count;
+    }
+    ((tni_counted_word *)tni_list_at(&r->words, *number - 1))->count++;
+    return true;
+}
+
+/* Where from `at` on the next separator begins; the end: nowhere. */
+static size_t tni_separator_next(const char *text, size_t at, size_t end, const char *separator, size_t n)
+{
+    while (n > 0 && end - at >= n) {
+        const char *s = (const char *)memchr(text + at, separator[0], end - at - n + 1);
+        if (!s) break;
+        at = (size_t)(s - text);
+        if (memcmp(s, separator, n) == 0) return at;
+        at++;
+    }
+    return end;
+}
+
+static bool tni_training_text(tni_training *r, const char *text, size_t bytes, const char *separator)
+{
+    size_t at = 0, n = separator ? strlen(separator) : 0;
+    while (at < bytes) {
+        size_t   stop = tni_separator_next(text, at, bytes, separator, n);
+        tni_word w;
+        for (w.end = at; tni_word_next(&r->t->letters, text, stop, &w);) if (!tni_training_see(r, text, &w)) return false;
+        at = bytes - stop > n ? stop + n : bytes;
+    }
+    return true;
+}
+
+static tni_pair *tni_pair_at(const tni_training *r, uint32_t i) { return (tni_pair *)tni_list_at(&r->pairs, i); }
+
+static tni_counted_word *tni_word_at(const tni_training *r, size_t i)
+{
+    return (tni_counted_word *)tni_list_at(&r->words, i);
+}
+
+static int32_t *tni_word_symbols(const tni_training *r, const tni_counted_word *w)
+{
+    return (int32_t *)r->symbols.items + w->first;
+}
+
+/* How often each letter is there, and whether it stands inside words. */
+static bool tni_training_letters(tni_training *r)
+{
+    size_t i;
+    for (i = 0; i < r->words.count; i++) {
+        const tni_counted_word *w = tni_word_at(r, i);
+        const int32_t *letter = tni_word_symbols(r, w);
+        int32_t k;
+        for (k = 0; k < w->letters; k++) {
+            uint32_t      number = tni_map_get(&r->letter_of, (uint32_t)letter[k]);
+            tni_alphabet *a = (tni_alphabet *)(number ? tni_list_at(&r->alphabet, number - 1)
+                                                      : tni_list_add(r->ctx, &r->alphabet, "letters"));
+            if (!a) return false;
+            a->code = (uint32_t)letter[k];
+            a->count += w->count;
+            a->inner = a->inner || k > 0;
+            if (!number && !tni_map_put(r->ctx, &r->letter_of, a->code, (uint32_t)r->alphabet.count)) return false;
+        }
+    }
+    return true;
+}
+
+static bool tni_by_count(const void *a, const void *b)
+{
+    const tni_alphabet *x = (const tni_alphabet *)a, *y = (const tni_alphabet *)b;
+    return x->count != y->count ? x->count > y->count : x->code < y->code;
+}
+
+static bool tni_by_code(const void *a, const void *b)
+{
+    return ((const tni_alphabet *)a)->code < ((const tni_alphabet *)b)->code;
+}
+
+static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t *id)
+{
+    *id = (int32_t)r->t->names.count;
+    return tni_names_grow(r->t) && tni_token_set(r->t, *id, s, n);
+}
+
+/* Ids for the most frequent letters, as words begin with them, then as they stand inside. The others keep id 0, [UNK]. */
+static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
+{
+    size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, i, inner = 0;
+    const void **order = tni_sorted(r->ctx, r->alphabet.items, n, r->alphabet.each, tni_by_count);
+    bool         ok = order != NULL;
+    if (!ok) return TN_ERR_MEMORY;
+    tni_sort(order, most, tni_by_code);
+    for (i = 0; i < most; i++) inner += ((const tni_alphabet *)order[i])->inner;
+    if ((int64_t)(most + inner + r->t->names.count) > vocab) {
+        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: a vocabulary of %lld, but %zu letters, %zu of them inside words, need %zu",
+                 (long long)vocab, most, inner, most + inner + r->t->names.count);
+        ok = false;
+    }
+    for (i = 0; i < 2 * most && ok; i++) {
+        tni_alphabet *a = (tni_alphabet *)(void *)order[i % most];
+        char          name[6] = "##";
+        size_t        length = tni_utf8_put(name + 2, a->code);
+        if (i < most) ok = tni_training_token(r, name + 2, length, &a->id);
+        else if (a->inner) ok = tni_training_token(r, name, length + 2, &a->inner_id);
+    }
+    tni_free_sorted(r->ctx, order, n);
+    return ok ? TN_OK : tn_ctx_status(r->ctx);
+}
+
+/* Letters become ids. A word with a letter that has none is [UNK] for ever, nothing is learned from it. */
+static void tni_training_spell(tni_training *r)
+{
+    size_t i;
+    for (i = 0; i < r->words.count; i++) {
+        tni_counted_word *w = tni_word_at(r, i);
+        int32_t *symbol = tni_word_symbols(r, w), k;
+        for (k = 0; k < w->letters; k++) {
+            uint32_t            number = tni_map_get(&r->letter_of, (uint32_t)symbol[k]);
+            const tni_alphabet *a = (const tni_alphabet *)tni_list_at(&r->alphabet, number - 1);
+            symbol[k] = k > 0 ? a->inner_id : a->id;
+            if (symbol[k] == 0) { w->letters = 0; break; }
+        }
+    }
+}
+
+/* ---- the heap: the most frequent pair on top, of equals the one with the lower ids */
+
+static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
+{
+    const tni_pair *p = tni_pair_at(r, x.pair), *q = tni_pair_at(r, y.pair);
+    if (x.count != y.count) return x.count > y.count;
+    return p->a != q->a ? p->a < q->a : p->b < q->b;
+}
+
+static bool tni_heap_push(tni_training *r, uint32_t pair)
+{
+    tni_ranked moving, *heap;
+    size_t     i = r->heap.count;
+    if (!tni_list_add(r->ctx, &r->heap, "pairs")) return false;
+    heap = (tni_ranked *)r->heap.items;
+    moving.count = tni_pair_at(r, pair)->count;
+    moving.pair = pair;
+    for (; i > 0 && tni_ranks_before(r, moving, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = moving;
+    return true;
+}
+
+static uint32_t tni_heap_pop(tni_training *r)
+{
+    tni_ranked *heap = (tni_ranked *)r->heap.items, moving = heap[r->heap.count - 1];
+    uint32_t    top = heap[0].pair;
+    size_t      n = --r->heap.count, i = 0, child;
+    for (; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && tni_ranks_before(r, heap[child + 1], heap[child])) child++;
+        if (!tni_ranks_before(r, heap[child], moving)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moving;
+    return top;
+}
+
+/* ---- pairs */
+
+/* Counts `by` more of a pair in word number `word`. A fresh pair is noted: it goes into the heap when the merge is done. */
+static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, uint32_t word, bool fresh)
+{
+    uint64_t  key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+    uint32_t  number = tni_map_get(&r->pair_of, key);
+    tni_pair *p = (tni_pair *)(number ? tni_list_at(&r->pairs, number - 1) : tni_list_add(r->ctx, &r->pairs, "pairs"));
+    tni_use  *use;
+    if (!p) return false;
+    p->a = a;
+    p->b = b;
+    p->count += by;
+    if (!number && !tni_map_put(r->ctx, &r->pair_of, key, number = (uint32_t)r->pairs.count)) return false;
+    if (!fresh) return true;
+    if (!p->touched) {
+        uint32_t *touched = (uint32_t *)tni_list_add(r->ctx, &r->touched, "pairs");
+        if (!touched) return false;
+        *touched = number - 1;
+        p->touched = true;
+    }
+    if (p->uses != 0 && ((const tni_use *)tni_list_at(&r->uses, p->uses - 1))->word == word) return true;
+    if (!(use = (tni_use *)tni_list_add(r->ctx, &r->uses, "pairs"))) return false;
+    use->word = word;
+    use->next = p->uses;
+    p->uses = (uint32_t)r->uses.count;
+    return true;
+}
+
+/* All pairs of a word, `sign` times. fresh: a piece whose pairs are new, -1: all are. */
+static bool tni_word_count(tni_training *r, uint32_t word, int sign, int32_t fresh)
+{
+    const tni_counted_word *w = tni_word_at(r, word);
+    const int32_t *s = tni_word_symbols(r, w);
+    int32_t k;
+    for (k = 1; k < w->letters; k++) {
+        bool noted = sign > 0 && (fresh < 0 || s[k - 1] == fresh || s[k] == fresh);
+        if (!tni_pair_count(r, s[k - 1], s[k], sign * w->count, word, noted)) return false;
+    }
+    return true;
+}
+
+static bool tni_touched_push(tni_training *r)
+{
+    size_t i;
+    for (i = 0; i < r->touched.count; i++) {
+        uint32_t pair = *(const uint32_t *)tni_list_at(&r->touched, i);
+        tni_pair_at(r, pair)->touched = false;
+        if (!tni_heap_push(r, pair)) return false;
+    }
+    r->touched.count = 0;
+    return true;
+}
+
+/* a and b side by side become id, from the left. false: the word does not hold them. */
+static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
+{
+    int32_t *s = tni_word_symbols(r, w), from, to = 0;
+    for (from = 0; from < w->letters; from++, to++) {
+        bool here = from + 1 < w->letters && s[from] == a && s[from + 1] == b;
+        s[to] = here ? id : s[from];
+        from += here;
+    }
+    if (to == w->letters) return false;
+    w->letters = to;
+    return true;
+}
+
+static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int32_t a, int32_t b)
+{
+    const int32_t *s = tni_word_symbols(r, w);
+    int32_t k;
+    for (k = 1; k < w->letters; k++) if (s[k - 1] == a && s[k] == b) return true;
+    return false;
+}
+
+/* The id of two pieces in one. Another pair may have made it before. */
+static bool tni_training_join(tni_training *r, int32_t a, int32_t b, int32_t *id)
+{
+    char        name[4 * TNI_WORD_LETTERS + 4];
+    const char *first = tn_tokenizer_token(r->t, a), *second = tn_tokenizer_token(r->t, b) + 2;     /* without its ## */
+    size_t      n = strlen(first), more = strlen(second);
+    memcpy(name, first, n);
+    memcpy(name + n, second, more + 1);
+    *id = (int32_t)tn_tokenizer_id(r->t, name);
+    return *id >= 0 || tni_training_token(r, name, n + more, id);
+}
+
+static bool tni_training_merge(tni_training *r, uint32_t pair)
+{
+    int32_t  a = tni_pair_at(r, pair)->a, b = tni_pair_at(r, pair)->b, id;
+    uint32_t use = tni_pair_at(r, pair)->uses;
+    if (!tni_training_join(r, a, b, &id)) return false;
+    while (use != 0) {
+        tni_use           u = *(const tni_use *)tni_list_at(&r->uses, use - 1);
+        tni_counted_word *w = tni_word_at(r, u.word);
+        if (tni_word_holds(r, w, a, b)) {
+            if (!tni_word_count(r, u.word, -1, id)) return false;
+            tni_word_merge(r, w, a, b, id);
+            if (!tni_word_count(r, u.word, 1, id)) return false;
+        }
+        use = u.next;
+    }
+    return tni_touched_push(r);
+}
+
+static bool tni_training_merges(tni_training *r, int64_t vocab)
+{
+    uint32_t i;
+    for (i = 0; i < r->words.count; i++) if (!tni_word_count(r, i, 1, -1)) return false;
+    if (!tni_touched_push(r)) return false;
+    while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
+        int64_t  said = ((const tni_ranked *)r->heap.items)->count;
+        uint32_t pair = tni_heap_pop(r);
+        int64_t  count = tni_pair_at(r, pair)->count;
+        if (count < r->min_count) continue;
+        if (!(count == said ? tni_training_merge(r, pair) : tni_heap_push(r, pair))) return false;
+    }
+    return true;
+}
+
+static tn_status tni_training_run(tni_training *r, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *d)
+{
+    static const char *const special[3] = {"[UNK]", "[BOS]", "[EOS]"};
+    tn_status s;
+    int32_t   id;
+    int k;
+    for (k = 0; k < 3; k++)
+        if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true)) return TN_ERR_MEMORY;
+    if (!tni_training_text(r, text, bytes, d->separator)) return TN_ERR_MEMORY;
+    if (r->words.count == 0)
+        return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: there are no words in %zu bytes of text", bytes);
+    if (!tni_training_letters(r)) return TN_ERR_MEMORY;
+    if ((s = tni_training_alphabet(r, d->letters, vocab)) != TN_OK) return s;
+    tni_training_spell(r);
+    if (!tni_training_merges(r, vocab)) return TN_ERR_MEMORY;
+    r->t->unk = 0;
+    r->t->bos = 1;
+    r->t->bos_first = true;
+    tni_tokenizer_finish(r->t);
+    return TN_OK;
+}
+
+tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *desc)
+{
+    tn_tokenizer_desc d = {0, 0, NULL};
+    tni_training      r;
+    tn_tokenizer     *t;
+    bool              ok;
+    if (!ctx) return NULL;
+    if (desc) d = *desc;
+    if ((!text && bytes > 0) || vocab < 3 || vocab > INT32_MAX || d.min_count < 0 || d.letters < 0) {
+        tni_fail(ctx, TN_ERR_ARG, "tokenizer: %zu bytes at %s, a vocabulary of %lld, min_count %lld, letters %lld", bytes,
+                 text ? "text" : "NULL", (long long)vocab, (long long)d.min_count, (long long)d.letters);
+        return NULL;
+    }
+    if (!(t = tni_tokenizer_new(ctx))) return NULL;
+    ok = tni_training_begin(&r, ctx, t);
+    r.min_count = d.min_count > 0 ? d.min_count : 2;
+    ok = ok && tni_training_run(&r, text, bytes, vocab, &d) == TN_OK;
+    tni_training_end(&r);
+    if (ok) return t;
+    tn_tokenizer_destroy(t);
+    return NULL;
+}
+
+/* ---- token shards ------------------------------------------------------------------------- */
+
+enum { TNI_SHARD_HEADER = 1024, TNI_SHARD_CHUNK = 4096 };
+static const struct { uint32_t magic, version; unsigned width; } tni_shard_kind[2] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+struct tn_shard { tni_owned owned; tni_reader file; int64_t count, vocab; unsigned width; };
+
+static void tni_shard_destroy(tni_owned *owned)
+{
+    tn_shard *s = (tn_shard *)(void *)owned;
+    tni_disown(owned);
+    tni_reader_close(&s->file);
+    tni_free(owned->ctx, s, sizeof *s);
+}
+
+void    tn_shard_close(tn_shard *s)       { if (s) tni_shard_destroy(&s->owned); }
+int64_t tn_shard_count(const tn_shard *s) { return s ? s->count : 0; }
+
+static tn_status tni_shard_header(tn_shard *s)
+{
+    const tni_reader *f = &s->file;
+    uint8_t   head[12];
+    uint32_t  magic, version;
+    uint64_t  count, wants;
+    int       k;
+    tn_status status;
+    if (f->bytes < TNI_SHARD_HEADER)
+        return tni_reader_fail(f, TN_ERR_FORMAT, f->bytes, "the file ends here, but a shard's header has %d bytes",
+                               TNI_SHARD_HEADER);
+    if ((status = tni_reader_get(f, 0, head, sizeof head)) != TN_OK) return status;
+    magic = (uint32_t)tni_load_bits(head, 4, false);
+    version = (uint32_t)tni_load_bits(head + 4, 4, false);
+    count = tni_load_bits(head + 8, 4, false);
+    for (k = 0; k < 2 && tni_shard_kind[k].magic != magic; k++) {}
+    if (k == 2)
+        return tni_reader_fail(f, TN_ERR_FORMAT, 0, "magic %zu, but %d or %d begins a token shard", (size_t)magic,
+                               (int)tni_shard_kind[0].magic, (int)tni_shard_kind[1].magic);
+    if (tni_shard_kind[k].version != version)
+        return tni_reader_fail(f, TN_ERR_FORMAT, 4, "version %zu, but shards of magic %d have %d", (size_t)version,
+                               (int)magic, (int)tni_shard_kind[k].version);
+    if (count > INT32_MAX) return tni_reader_fail(f, TN_ERR_FORMAT, 8, "a negative count");
+    s->width = tni_shard_kind[k].width;
+    wants = TNI_SHARD_HEADER + count * s->width;
+    if (f->bytes != wants)
+        return tni_reader_fail(f, TN_ERR_FORMAT, 8, "%zu tokens of %d bytes and a header are %llu bytes, the file has %llu",
+                               (size_t)count, (int)s->width, (unsigned long long)wants, (unsigned long long)f->bytes);
+    s->count = (int64_t)count;
+    return TN_OK;
+}
+
+tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
+{
+    tn_shard *s;
+    tn_status status;
+    if (!ctx) return NULL;
+    if (vocab < 1) {
+        tni_fail(ctx, TN_ERR_ARG, "token shard: a vocabulary of %lld", (long long)vocab);
+        return NULL;
+    }
+    s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
+    if (!s) return NULL;
+    memset(s, 0, sizeof *s);
+    s->vocab = vocab;
+    status = tni_reader_open(&s->file, ctx, &source);
+    tni_own(ctx, &s->owned, tni_shard_destroy);
+    if (status == TN_OK) status = tni_shard_header(s);
+    if (status == TN_OK) return s;
+    tn_shard_close(s);
+    return NULL;
+}
+
+tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *ids)
+{
+    uint8_t   chunk[TNI_SHARD_CHUNK];
+    int64_t   most, i, k;
+    tn_status status;
+    if (!s) return TN_ERR_ARG;
+    if (first < 0 || n < 0 || first > s->count || n > s->count - first || (!ids && n > 0))
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: %lld tokens from %lld on to %s, but there are %lld", s->file.name.s,
+                        (long long)n, (long long)first, ids ? "ids" : "NULL", (long long)s->count);
+    for (most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
+        uint64_t at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
+        k = tni_min(n, most);
+        if ((status = tni_reader_get(&s->file, at, chunk, (size_t)k * s->width)) != TN_OK) return status;
+        for (i = 0; i < k; i++) {
+            uint64_t id = tni_load_bits(chunk + (size_t)i * s->width, s->width, false);
+            if (id >= (uint64_t)s->vocab || id > INT32_MAX)
+                return tni_reader_fail(&s->file, TN_ERR_DATA, at + (uint64_t)i * s->width,
+                                       "token %lld is id %llu, but the vocabulary has %lld", (long long)(first + i),
+                                       (unsigned long long)id, (long long)s->vocab);
+            ids[i] = (int32_t)id;
+        }
+    }
+    return TN_OK;
+}
+
+tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab)
+{
+    int        kind = vocab > 65536;
+    unsigned   width = tni_shard_kind[kind].width;
+    uint8_t    chunk[TNI_SHARD_CHUNK];
+    size_t     used;
+    int64_t    i;
+    tni_writer w;
+    if (!ctx) return TN_ERR_ARG;
+    if (n < 0 || n > INT32_MAX || (!ids && n > 0) || vocab < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "token shard: %lld ids at %s, a vocabulary of %lld; a shard holds 2^31 - 1 at most",
+                        (long long)n, ids ? "ids" : "NULL", (long long)vocab);
+    for (i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return tni_fail(ctx, TN_ERR_DATA, "token shard: token %lld is id %d, but the vocabulary has %lld", (long long)i,
+                            ids[i], (long long)vocab);
+    memset(chunk, 0, TNI_SHARD_HEADER);
+    tni_store_bits(chunk, tni_shard_kind[kind].magic, 4);
+    tni_store_bits(chunk + 4, tni_shard_kind[kind].version, 4);
+    tni_store_bits(chunk + 8, (uint64_t)n, 4);
+    tni_writer_open(&w, ctx, &sink);
+    for (used = TNI_SHARD_HEADER, i = 0; i <= n; i++) {
+        if (i == n || used == sizeof chunk) { tni_put(&w, chunk, used); used = 0; }
+        if (i < n) { tni_store_bits(chunk + used, (uint64_t)ids[i], width); used += width; }
+    }
+    return tni_writer_close(&w);
+}
+
+/* ---- mojibake --------------------------------------------------------------------------------
+   A character of two to four bytes whose bytes were read as Windows-1252 (or Latin-1) is a letter with an accent, for the
+   first byte, and signs. Such letters before such signs are rare in honest text, but for closing quotation marks, dashes and
+   the like, which follow letters: so these count only where the letter is one that few texts have there. Windows-1252 has
+   nothing at five places: what stood there is a C1 control, or lost. Lower-casing adds 32 to the first byte of most, and
+   makes 0xFF of 0x9F. */
+
+/* The byte that stands for a character in Windows-1252, or in Latin-1; 0 for ASCII and all that has none. */
+static unsigned tni_single_byte(uint32_t c)
+{
+    static const uint16_t sign[32] = {
+        0x20AC, 0, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0, 0x017D, 0,
+        0, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0, 0x017E, 0x0178
+    };
+    unsigned k;
+    if (c >= 0x80 && c < 0x100) return c;
+    for (k = 0; c >= 0x80 && k < 32; k++) if (sign[k] == c) return 0x80 + k;
+    return 0;
+}
+
+/* Signs among the bytes 0x80 to 0xBF that may well follow a letter: quotation marks, dashes, no-break space, (R) ... */
+static bool tni_may_follow(unsigned byte)
+{
+    static const uint8_t follow[] = {0x82, 0x84, 0x85, 0x8B, 0x91, 0x92, 0x93, 0x94, 0x96, 0x97, 0x99, 0x9B,
+                                     0xA0, 0xAA, 0xAB, 0xAE, 0xB0, 0xB2, 0xB3, 0xB9, 0xBA, 0xBB};
+    return memchr(follow, (int)byte, sizeof follow) != NULL;
+}
+
+/* Do these three begin UTF-8 read as single bytes? 0: no such byte. */
+static bool tni_is_mojibake(unsigned first, unsigned second, unsigned third)
+{
+    bool signs = second >= 0x80 && second < 0xC0, more = third >= 0x80 && third < 0xC0;
+    if (first == 0xF0 && (second == 0x9F || second == 0xFF)) return more;                    /* most of the emoji */
+    if (!signs) return false;
+    if (first == 0xC2 || first == 0xC3 || (first == 0xE2 && second == 0x80)) return true;
+    if (first == 0xE2 || first == 0xEF) return more || !tni_may_follow(second);     /* arrows ...; U+FEFF, U+FFFD */
+    if (tni_may_follow(second)) return false;
+    if (first == 0xE3 || (first >= 0xC4 && first <= 0xDE && first != 0xD7)) return true;
+    return first >= 0xE0 && first <= 0xEF && more && !tni_may_follow(third);
+}
+
+int64_t tn_mojibake(const char *text, size_t bytes)
+{
+    size_t at = 0, n;
+    for (; text && at < bytes; at += n) {
+        unsigned byte[3];
+        uint32_t c;
+        size_t   k, used, next = at;
+        n = 1;
+        if ((unsigned char)text[at] < 128) continue;
+        if ((n = tni_utf8_length(text + at, bytes - at)) == 0) return (int64_t)at;
+        c = tni_utf8_get(text + at, n, &used);
+        if (c == 0xFFFD || (c >= 0x80 && c < 0xA0)) return (int64_t)at;
+        if (c < 0xC2 || c > 0xF0) continue;
+        for (k = 0; k < 3; k++, next += used) {
+            used = 0;
+            byte[k] = next < bytes ? tni_single_byte(tni_utf8_get(text + next, bytes - next, &used)) : 0;
+        }
+        if (tni_is_mojibake(byte[0], byte[1], byte[2])) return (int64_t)at;
+    }
+    return -1;
+}
+
+#undef TNI_LETTER_RUNS
+#undef TNI_JSON_MOST
+
+/* ======================================================================
    >>models-impl
    A desc is checked and completed in one place; counting, init and config.json all begin there.
    ====================================================================== */
@@ -18109,7 +19987,7 @@ int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c-
 
 size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 {
-    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    size_t  bytes = 0;
     int64_t l;
     for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
     return bytes;
@@ -18272,10 +20150,10 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 }
 
 /* ---- config.json --------------------------------------------------------------------
-   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others
-   mean. A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+   One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
+   walk the first one. */
 
-typedef struct tni_word { const char *word; int value; } tni_word;          /* ends with {NULL, 0} */
+typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
 typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
 typedef struct tni_key {
@@ -18284,7 +20162,7 @@ typedef struct tni_key {
     bool            required;
     size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
     double          low, high;          /* what it may be */
-    const tni_word *words;
+    const tni_choice *words;
 } tni_key;
 
 #define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
@@ -18294,30 +20172,30 @@ typedef struct tni_key {
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 
-static const tni_word tni_mlp_words[] = {
+static const tni_choice tni_mlp_words[] = {
     {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
     {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
     {"swiglu", TN_MLP_SWIGLU}, {"gelu_tanh", TN_MLP_GELU_TANH}, {NULL, 0}
 };
-static const tni_word tni_attn_words[] = {
+static const tni_choice tni_attn_words[] = {
     {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
     {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential_plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
 };
-static const tni_word tni_form_words[] = {
+static const tni_choice tni_form_words[] = {
     {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
 };
-static const tni_word tni_row_words[] = {
+static const tni_choice tni_row_words[] = {
     {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN},
     {"sum", TN_ROW_SUM}, {NULL, 0}
 };
-static const tni_word tni_position_words[] = {
+static const tni_choice tni_position_words[] = {
     {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
 };
-static const tni_word tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
-static const tni_word tni_place_words[] = {
+static const tni_choice tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_choice tni_place_words[] = {
     {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
 };
-static const tni_word tni_init_words[] = {
+static const tni_choice tni_init_words[] = {
     {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
     {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
 };
@@ -18343,12 +20221,12 @@ static const tni_key tni_config_keys[] = {
 };
 
 /* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
-static const tni_word tni_gpt2_acts[] = {
+static const tni_choice tni_gpt2_acts[] = {
     {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
     {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
     {NULL, 0}
 };
-static const tni_word tni_llama_acts[] = {
+static const tni_choice tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
     {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
 };
@@ -18368,127 +20246,6 @@ static const tni_key tni_llama_keys[] = {
     TNI_FLAG("mlp_bias", mlp_bias)
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
-
-typedef enum tni_json_kind {
-    TNI_JSON_STRING, TNI_JSON_NUMBER, TNI_JSON_TRUE, TNI_JSON_FALSE, TNI_JSON_NULL, TNI_JSON_NESTED
-} tni_json_kind;
-typedef struct tni_pair {
-    const char   *key;                  /* first: sorted and searched by it */
-    tni_json_kind kind;
-    const char   *string;
-    double        number;
-    uint64_t      at;                   /* of the value, in the file */
-} tni_pair;
-
-typedef struct tni_config {
-    tni_reader file;
-    char      *text;
-    size_t     bytes;
-    tni_list   pairs;
-} tni_config;
-
-#define TNI_CONFIG_MOST 1048576u
-
-/* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
-static bool tni_json_skip(tni_scan *s)
-{
-    int64_t     depth = 0;
-    const char *string;
-    do {
-        char c;
-        tni_scan_space(s);
-        if (s->at == s->bytes) return tni_scan_fail(s, "a list or an object without an end");
-        c = s->text[s->at];
-        if (c == '"') {
-            if (!tni_scan_string(s, &string)) return false;
-            continue;
-        }
-        if (c == '[' || c == '{') depth++;
-        if (c == ']' || c == '}') depth--;
-        s->at++;
-    } while (depth > 0);
-    return true;
-}
-
-static bool tni_json_number(tni_scan *s, double *out)
-{
-    char   c = s->at < s->bytes ? s->text[s->at] : 0;
-    size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
-    if (used == 0 || !(fabs(*out) < HUGE_VAL)) return tni_scan_fail(s, "no value");
-    s->at += used;
-    return true;
-}
-
-static bool tni_json_value(tni_scan *s, tni_pair *p)
-{
-    tni_scan_space(s);
-    p->at = s->start + s->at;
-    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
-    p->kind = TNI_JSON_STRING;
-    if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
-    p->kind = TNI_JSON_NESTED;
-    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_json_skip(s);
-    p->kind = TNI_JSON_TRUE;
-    if (tni_scan_word(s, "true")) return true;
-    p->kind = TNI_JSON_FALSE;
-    if (tni_scan_word(s, "false")) return true;
-    p->kind = TNI_JSON_NULL;
-    if (tni_scan_word(s, "null")) return true;
-    p->kind = TNI_JSON_NUMBER;
-    return tni_json_number(s, &p->number);
-}
-
-static bool tni_config_pair(tni_scan *s, tni_config *c)
-{
-    tni_pair *p = (tni_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
-    if (!p) { s->status = TN_ERR_MEMORY; return false; }
-    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_json_value(s, p);
-}
-
-static bool tni_config_parse(tni_scan *s, tni_config *c)
-{
-    if (!tni_scan_expect(s, '{')) return false;
-    if (!tni_scan_take(s, '}')) {
-        do if (!tni_config_pair(s, c)) return false; while (tni_scan_take(s, ','));
-        if (!tni_scan_expect(s, '}')) return false;
-    }
-    tni_scan_space(s);
-    return s->at == s->bytes || tni_scan_fail(s, "text after the last '}'");
-}
-
-static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *source)
-{
-    tni_scan  scan;
-    tn_status s;
-    memset(c, 0, sizeof *c);
-    c->pairs.each = sizeof(tni_pair);
-    if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
-    if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
-    c->bytes = (size_t)c->file.bytes;
-    if (!(c->text = (char *)tni_alloc(ctx, c->bytes, "config"))) return TN_ERR_MEMORY;
-    if ((s = tni_reader_get(&c->file, 0, c->text, c->bytes)) != TN_OK) return s;
-    memset(&scan, 0, sizeof scan);
-    scan.file = &c->file;
-    scan.text = c->text;
-    scan.bytes = c->bytes;
-    return tni_config_parse(&scan, c) ? TN_OK : scan.status;
-}
-
-static void tni_config_close(tni_config *c)
-{
-    tni_reader_close(&c->file);
-    tni_free(c->file.ctx, c->text, c->bytes);
-    tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
-}
-
-static const tni_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_pair *)tni_list_at(&c->pairs, i); }
-
-static const tni_pair *tni_config_find(const tni_config *c, const char *key)
-{
-    size_t i;
-    for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
-    return NULL;
-}
 
 static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
 {
@@ -18515,128 +20272,134 @@ static void tni_word_set(void *at, size_t bytes, int value)
     memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
 }
 
-static tn_status tni_pair_fail(const tni_config *c, const tni_pair *p, const tni_key *k, const char *must)
+static tn_status tni_key_fail(const tni_json *j, const tni_value *v, const tni_key *k, const char *must)
 {
-    char got[40];
-    switch (p->kind) {
-    case TNI_JSON_NUMBER: tni_format_double(got, p->number, 15); break;
-    case TNI_JSON_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
-    default: tni_print(got, sizeof got, "%s", p->kind == TNI_JSON_TRUE ? "true" : p->kind == TNI_JSON_FALSE ? "false"
-                       : p->kind == TNI_JSON_NULL ? "null" : "a list or an object");
+    static const char *const words[] = {"null", "false", "true", "", "", "a list", "an object"};
+    char   got[80];
+    double number;
+    tni_print(got, sizeof got, "%s", words[v->kind]);
+    if (v->kind == TNI_JSON_STRING) tni_print(got, sizeof got, "%s", tni_quote(j->scan.text + v->string).s);
+    if (v->kind == TNI_JSON_NUMBER) {
+        tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+        tni_format_double(got, number, 15);
     }
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, but must be %s", k->name, got, must);
 }
 
-static tn_status tni_pair_number(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
+    const bool integer = k->kind == TNI_KEY_INT;
+    double     number = (double)NAN;
     char       must[80];
-    const bool integer = k->kind == TNI_KEY_INT, in_range = p->number >= k->low && p->number <= k->high;
     int64_t    n;
-    if (p->kind == TNI_JSON_NUMBER && in_range && (!integer || p->number == floor(p->number))) {
-        n = integer ? (int64_t)p->number : 0;
+    if (v->kind == TNI_JSON_NUMBER) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+    if (number >= k->low && number <= k->high && (!integer || number == floor(number))) {
+        n = integer ? (int64_t)number : 0;
         if (integer) memcpy(at, &n, sizeof n);
-        else memcpy(at, &p->number, sizeof p->number);
+        else memcpy(at, &number, sizeof number);
         return TN_OK;
     }
     tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
               integer ? "2147483646" : "1e30");
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_word(const tni_config *c, const tni_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
-    const tni_word *w;
+    const tni_choice *w;
     char            must[160];
     size_t          used = 0;
     for (w = k->words; w->word; w++) {
-        if (p->kind == TNI_JSON_STRING && strcmp(p->string, w->word) == 0) {
+        if (v->kind == TNI_JSON_STRING && strcmp(j->scan.text + v->string, w->word) == 0) {
             tni_word_set(at, k->bytes, w->value);
             return TN_OK;
         }
         used += tni_print(must + used, sizeof must - used, "%s%s", w == k->words ? "" : w[1].word ? ", " : " or ", w->word);
     }
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_take(const tni_config *c, const tni_pair *p, const tni_key *k, tn_transformer_desc *d)
+static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
-    const bool yes = p->kind == TNI_JSON_TRUE;
-    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
-    if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
-    if (!yes && p->kind != TNI_JSON_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    const bool yes = v->kind == TNI_JSON_TRUE;
+    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_key_number(j, v, k, at);
+    if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
+    if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
-        return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+        return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
     return TN_OK;
 }
 
-/* All pairs into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
-static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_t n, bool own, tn_transformer_desc *d)
+/* All of the object into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
+                                 tn_transformer_desc *d)
 {
-    tn_status s = TN_OK;
-    size_t    i;
-    for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
-        const tni_pair *p = tni_config_at(c, i);
-        const tni_key  *k = tni_key_find(keys, n, p->key);
-        if (tni_config_find(c, p->key) != p)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
-        if (own && !k && strcmp(p->key, "model_type") != 0)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
-        if (k && (own || p->kind != TNI_JSON_NULL)) s = tni_pair_take(c, p, k, d);
+    const tni_value *v;
+    tn_status        s = TN_OK;
+    size_t           i;
+    for (v = tni_json_child(j, root); v && s == TN_OK; v = tni_json_next(j, v)) {
+        const char    *name = tni_json_key(j, v);
+        const tni_key *k = tni_key_find(keys, n, name);
+        if (own && !k && strcmp(name, "model_type") != 0)
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is no key of a transformer", tni_quote(name).s);
+        if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
     for (i = 0; i < n && s == TN_OK; i++)
-        if (keys[i].required && !tni_config_find(c, keys[i].name))
-            s = tni_reader_fail(&c->file, TN_ERR_FORMAT, c->bytes, "%s is missing", keys[i].name);
+        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* asked for all: it notes what is there twice */
+            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "%s is missing", keys[i].name);
     return s;
 }
 
-static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_GELU_TANH;
     d->norm = TN_NORM_LAYER;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
-    return tni_config_take(c, TNI_KEYS(tni_gpt2_keys), false, d);
+    return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
 }
 
-static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
-    const tni_pair *scaling = tni_config_find(c, "rope_scaling");
-    tn_status       s;
+    const tni_value *scaling = tni_json_get(j, root, "rope_scaling");
+    tn_status        s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
-    s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
+    s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
-        s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     return s;
 }
 
-static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
-    const tni_pair *type = tni_config_find(c, "model_type");
-    const char     *name = type && type->kind == TNI_JSON_STRING ? type->string : "";
+    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
+    const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
-    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
-    if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
-    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
+    if (root->kind != TNI_JSON_OBJECT)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
+    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
 }
 
 tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
 {
-    tni_config          c;
+    tni_json            j;
     tn_transformer_desc d;
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
-    s = tni_config_open(&c, ctx, &source);
-    if (s == TN_OK) s = tni_config_any(&c, &d);
-    tni_config_close(&c);
+    s = tni_json_open(&j, ctx, &source) ? tni_config_any(&j, &d) : ctx->status;
+    if (j.twice) s = TN_ERR_FORMAT;
+    tni_json_close(&j);
     return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
 }
 
@@ -18656,7 +20419,7 @@ static void tni_text_shortest(tni_text *t, double v)
 static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
 {
     const char     *at = (const char *)d + k->offset;
-    const tni_word *w;
+    const tni_choice *w;
     int64_t         n;
     double          v;
     bool            yes;
@@ -19164,7 +20927,6 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_KEYS
-#undef TNI_CONFIG_MOST
 
 /* ======================================================================
    >>image-impl matrices and curves as pixels

@@ -62,7 +62,7 @@ static inline plain plain_stretch(plain p, int rank, const int64_t *shape)
 
 /* ---- a case, and the setting it runs in -------------------------------------------------------------------- */
 
-enum { CASE_INPUTS = 8, CASE_DRAWS = 12, CASE_ROUNDS = 8, CASE_DEEP = CASE_ROUNDS - 2, CASE_LARGE = CASE_ROUNDS - 1, CASE_SEED = 20240607, CASE_RANDOM = 77 };
+enum { CASE_INPUTS = 10, CASE_DRAWS = 12, CASE_ROUNDS = 8, CASE_DEEP = CASE_ROUNDS - 2, CASE_LARGE = CASE_ROUNDS - 1, CASE_SEED = 20240607, CASE_RANDOM = 77 };
 
 /* What numbers an input gets. */
 typedef enum case_range {
@@ -110,6 +110,7 @@ typedef struct setting {
     tn_product   product;
     tn_quadratic quadratic;
     tn_modifier  modifier;
+    tn_attention attention;
 } setting;
 
 struct test_case {
@@ -210,7 +211,7 @@ static inline tn_init case_init_zero(void)
 
 static inline void case_real(setting *s, int rank, const int64_t *shape, case_range range)
 {
-    static const char *const name[CASE_INPUTS] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    static const char *const name[CASE_INPUTS] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9"};
     const char *called = name[s->inputs];
     case_input *in = case_slot(s, rank, shape, true, true);
     int64_t i;
@@ -1457,6 +1458,80 @@ static inline void want_modifier(setting *s)
     free(mid);
 }
 
+/* kind: the tn_attention_kind, the row scale, and what else. Input 1 may be the values of an earlier layer; the weights come last. */
+enum { ATTENTION_ROW = 8 /* times the tn_row_scale */, ATTENTION_BIAS = 64, ATTENTION_NORM = 128, ATTENTION_MIX = 256, ATTENTION_LINEAR = 512,
+       ATTENTION_WINDOW = 1024, ATTENTION_BOTH_WAYS = 2048, ATTENTION_STILL = 4096 };
+
+static inline void build_attention(setting *s)
+{
+    const int64_t kind = s->of->kind;
+    const bool    large = s->round == CASE_LARGE;
+    tn_attention_desc d;
+    int64_t before, shape[4];
+    memset(&d, 0, sizeof d);
+    d.kind = (tn_attention_kind)(kind % 8);
+    d.row = (tn_row_scale)(kind / ATTENTION_ROW % 8);
+    d.heads = draw(s, 1, 3);
+    d.dim = s->round % 2 ? 2 * d.heads * draw(s, 1, 2) : draw(s, 1, large ? 20 : 5);
+    d.out = draw(s, 0, 4);
+    d.d_qk = s->round % 2 ? 0 : draw(s, kind & ATTENTION_NORM ? 2 : 1, large ? 7 : 4);
+    d.d_v = s->round % 2 ? 0 : draw(s, kind & ATTENTION_NORM ? 2 : 1, large ? 7 : 4);
+    d.length = draw(s, 0, 3);
+    d.scale = s->round % 2 ? 0 : 0.5;
+    d.rope_base = s->round % 2 ? 0 : 100;
+    d.depth = draw(s, 0, 3);
+    d.bias = d.out_bias = (kind & ATTENTION_BIAS) != 0;
+    d.qk_norm = d.head_norm = (kind & ATTENTION_NORM) != 0;
+    d.mix_values = (kind & ATTENTION_MIX) != 0;
+    d.form = kind & ATTENTION_LINEAR ? TN_ATTEND_LINEAR : TN_ATTEND_AUTO;
+    d.window = kind & ATTENTION_WINDOW ? draw(s, 1, 4) : 0;
+    d.not_causal = (kind & ATTENTION_BOTH_WAYS) != 0;
+    d.no_rope = (kind & ATTENTION_STILL) != 0;
+    shape[0] = large ? 1 : draw(s, 1, 2);
+    shape[1] = large ? draw(s, 30, 50) : draw(s, 1, 4);
+    shape[2] = d.dim;
+    case_real(s, 3, shape, CASE_UNIT);
+    if (d.mix_values) {
+        shape[2] = d.heads;
+        shape[3] = d.d_v ? d.d_v : d.dim / d.heads;
+        case_real(s, 4, shape, CASE_UNIT);
+    }
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_attention_init(s->params, "attention", &s->attention, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_attention(setting *s)
+{
+    tn_tensor *values = s->of->kind & ATTENTION_MIX ? case_x(s, 1) : NULL;
+    return tn_attention_forward(s->ctx, &s->attention, case_x(s, 0), &values);
+}
+
+static inline void want_attention(setting *s)
+{
+    const tn_attention_desc *d = &s->attention.desc;
+    const bool differential = d->kind >= TN_ATTENTION_DIFFERENTIAL;
+    plain   x = plain_x(s, 0), values;
+    double *fx = plain_flat(&x), *fv = NULL, *y;
+    int64_t shape[3];
+    int     next = 1;
+    plain_weights w;
+    memset(&w, 0, sizeof w);
+    if (d->mix_values) { values = plain_x(s, next++); fv = plain_flat(&values); }
+    w.qk = s->in[next++].v;
+    w.v = s->in[next++].v;
+    w.o = s->in[next++].v;
+    if (d->bias) { w.qkb = s->in[next++].v; w.vb = s->in[next++].v; }
+    if (d->out_bias) w.ob = s->in[next++].v;
+    if (differential) w.lambda = s->in[next++].v;
+    if (d->mix_values) w.mix = s->in[next++].v;
+    shape[0] = x.shape[0]; shape[1] = x.shape[1]; shape[2] = d->out;
+    y = case_want(s, 3, shape);
+    if (plain_attention_layer(d, w, fx, fv, shape[0], shape[1], y) < 0.15) s->kink = true;
+    free(fx);
+    free(fv);
+}
+
 /* ---- the list --------------------------------------------------------------------------------------------------------------------------------- */
 
 #define CASE_ACTS(X) X("none", TN_ACT_NONE) X("relu", TN_ACT_RELU) X("relu2", TN_ACT_RELU2) X("gelu", TN_ACT_GELU) \
@@ -1474,6 +1549,8 @@ static inline void want_modifier(setting *s)
     CASE_ATTEND_(name " linear",        kind + ATTEND_ROW * TN_ROW_MEAN   + ATTEND_LINEAR) \
     CASE_ATTEND_(name " linear causal", kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_LINEAR + ATTEND_CAUSAL) \
     CASE_ATTEND_(name " linear self",   kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_LINEAR + ATTEND_SELF)
+
+#define CASE_ATTENTION(name, kind) {name, kind, 6e-6, true, build_attention, run_attention, want_attention},
 
 static const test_case cases[] = {
     {"copy",            TN_REAL, 0,     true,  build_any,       run_copy,          want_cast},
@@ -1600,7 +1677,21 @@ static const test_case cases[] = {
     {"modifier rank",       MODIFIER_RANK + MODIFIER_BIAS,                 3e-6, true,  build_modifier, run_modifier, want_modifier},
     {"modifier rank, no P", MODIFIER_RANK + MODIFIER_L2 + MODIFIER_NO_P,   3e-6, true,  build_modifier, run_modifier, want_modifier},
     {"modifier rounded",    MODIFIER_STEP + MODIFIER_RANK,                 3e-6, false, build_modifier, run_modifier, want_modifier},
-    {"modifier rounded, L2", MODIFIER_STEP + MODIFIER_L2,                  3e-6, false, build_modifier, run_modifier, want_modifier}
+    {"modifier rounded, L2", MODIFIER_STEP + MODIFIER_L2,                  3e-6, false, build_modifier, run_modifier, want_modifier},
+    CASE_ATTENTION("attention",              TN_ATTENTION_SOFTMAX)
+    CASE_ATTENTION("attention biases",       TN_ATTENTION_SOFTMAX + ATTENTION_BIAS + ATTENTION_BOTH_WAYS)
+    CASE_ATTENTION("attention norms",        TN_ATTENTION_SOFTMAX + ATTENTION_NORM)
+    CASE_ATTENTION("attention window",       TN_ATTENTION_SOFTMAX + ATTENTION_WINDOW + ATTENTION_MIX)
+    CASE_ATTENTION("attention squared",      TN_ATTENTION_SQUARED + ATTENTION_BIAS)
+    CASE_ATTENTION("attention squared mean", TN_ATTENTION_SQUARED + ATTENTION_LINEAR + ATTENTION_STILL + ATTENTION_ROW * TN_ROW_MEAN)
+    CASE_ATTENTION("attention squared norms", TN_ATTENTION_SQUARED + ATTENTION_NORM)
+    CASE_ATTENTION("attention bilinear",     TN_ATTENTION_BILINEAR + ATTENTION_BIAS + ATTENTION_MIX)
+    CASE_ATTENTION("attention bilinear linear", TN_ATTENTION_BILINEAR + ATTENTION_LINEAR + ATTENTION_BIAS + ATTENTION_ROW * TN_ROW_NONE)
+    CASE_ATTENTION("attention bilinear both ways", TN_ATTENTION_BILINEAR + ATTENTION_BOTH_WAYS + ATTENTION_STILL)
+    CASE_ATTENTION("attention bilinear window", TN_ATTENTION_BILINEAR + ATTENTION_WINDOW + ATTENTION_NORM)
+    CASE_ATTENTION("attention differential", TN_ATTENTION_DIFFERENTIAL)
+    CASE_ATTENTION("attention differential, all", TN_ATTENTION_DIFFERENTIAL + ATTENTION_BIAS + ATTENTION_MIX + ATTENTION_WINDOW)
+    CASE_ATTENTION("attention differential, plain", TN_ATTENTION_DIFFERENTIAL_PLAIN + ATTENTION_BIAS)
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

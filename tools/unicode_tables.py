@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""The table of letters in tensornet.h (>>text-impl, tni_letter_runs), and the hash that tests/test_core.c holds it against.
+
+    python3 tools/unicode_tables.py            prints both; `unicodedata` says which Unicode that is
+
+What NFD, StripAccents and Lowercase do to one character c leaves one letter or none: NFD makes of c a base and marks (a syllable of
+Hangul apart, which is arithmetic in C), StripAccents takes all marks (categories Mn, Mc, Me) away, Lowercase is the character's own
+(no word has a final sigma here, as in Rust's char::to_lowercase). Every character whose canonical combining class is not zero is
+a mark: so the order that NFD puts marks in is never seen. All this is checked below. A letter then is of one class:
+
+    0 other     no letter, no space: runs of it are words
+    1 word      \\w of Rust's regex: Alphabetic, M, Nd, Pc, Join_Control; not in class 3
+    2 space     White_Space
+    3 alone     punctuation (P*, and ASCII's signs) and numbers (N*): each is a word of its own
+
+The code points are cut into runs of one class and one rule: 0 the letter stays, 1 a number is added, 2 the same to the first, third,
+fifth ... only, 3 all become one letter (U+0000, and by no other rule: none). A run is the number (length - 1) 16 + rule 4 + class. After
+it, but for rule 0, comes what is added, as its difference from that of the run of rule 1 or 2 before, or the letter, as its difference
+from that of the run of rule 3 before; a difference d >= 0 is written as 2 d, else as -2 d - 1. Numbers are base 32, the lowest digit
+first: the first half of the alphabet is the last digit of a number, the second half the others.
+"""
+import unicodedata as u
+
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"
+SPACES = {9, 10, 11, 12, 13, 32, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000} | set(range(0x2000, 0x200B))
+OTHER_ALPHABETIC = [(0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)]   # those that are neither L*, Nl nor M*
+HANGUL = range(0xAC00, 0xD7A4)
+SURROGATES = range(0xD800, 0xE000)
+LAST = 0x110000
+
+
+def letter_of(c):
+    """The letter that c becomes; 0: none. Surrogates are no characters, and U+0000 stays itself."""
+    letters = [x.lower() for x in u.normalize("NFD", chr(c)) if u.category(x)[0] != "M"]
+    assert len(letters) <= 1 and all(len(x) == 1 for x in letters), hex(c)
+    return ord(letters[0]) if letters else 0
+
+
+def class_of(c):
+    category = u.category(chr(c))
+    if category[0] in "PN" or 32 < c < 127 and not chr(c).isalnum():
+        return 3
+    if c in SPACES:
+        return 2
+    word = category[0] in "LM" or c in (0x200C, 0x200D) or any(a <= c <= b for a, b in OTHER_ALPHABETIC)
+    return 1 if word else 0
+
+
+letters, classes = [], []
+for c in range(LAST):
+    if c in SURROGATES:
+        letters.append(None), classes.append(None)                      # never asked for: any rule will do
+        continue
+    assert u.combining(chr(c)) == 0 or u.category(chr(c))[0] == "M", hex(c)
+    letters.append(c if c in HANGUL else letter_of(c))
+    classes.append(None if c > 0 and letters[c] == 0 else class_of(letters[c]))
+
+
+def run_at(first, rule):
+    """How long the rule holds from here on, for letters of which class, and its number."""
+    kind = value = None
+    for c in range(first, LAST):
+        if letters[c] is not None:
+            v = [letters[c] - c, letters[c] - c, letters[c] - c, letters[c]][rule]
+            fixed = rule == 0 or rule == 2 and (c - first) % 2 == 1
+            if fixed and v != 0 or not fixed and value not in (None, v) or rule < 3 and letters[c] == 0 < c:
+                return c - first, kind or 0, value
+            value = value if fixed else v
+        if classes[c] is not None:
+            if kind not in (None, classes[c]):
+                return c - first, kind, value
+            kind = classes[c]
+    return LAST - first, kind or 0, value
+
+
+def number(n):
+    return ALPHABET[n] if n < 32 else ALPHABET[32 + n % 32] + number(n // 32)
+
+
+def signed(d):
+    return number(2 * d if d >= 0 else -2 * d - 1)
+
+
+def runs():
+    first, last = 0, [0, 0]
+    while first < LAST:
+        length, rule = max((run_at(first, rule)[0], -rule) for rule in range(4))
+        rule = -rule
+        _, kind, value = run_at(first, rule)
+        text = number((length - 1) * 16 + rule * 4 + kind)
+        if rule > 0:
+            text += signed(value - last[rule == 3])
+            last[rule == 3] = value
+        yield text
+        first += length
+
+
+def golden():
+    """FNV-1a over the four bytes letter, letter, letter, class (4: none) of every character but the surrogates."""
+    h = 0xCBF29CE484222325
+    for c in range(LAST):
+        if c in SURROGATES:
+            continue
+        word = letters[c] | (4 if c > 0 and letters[c] == 0 else classes[c]) << 24
+        for byte in word.to_bytes(4, "little"):
+            h = (h ^ byte) * 0x100000001B3 % 2**64
+    return h
+
+
+lines, count = [""], 0
+for text in runs():
+    count += 1
+    if len(lines[-1]) + len(text) > 118:
+        lines.append("")
+    lines[-1] += text
+print(f"/* Unicode {u.unidata_version} */")
+print(f"#define TNI_LETTER_RUNS {count}")
+print("static const char *const tni_letter_runs[] = {")
+print(",\n".join(f'    "{line}"' for line in lines))
+print("};")
+print(f"golden hash: 0x{golden():016X}")
