@@ -16932,6 +16932,7 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
    Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
 
 #define TNI_CHECKPOINT_FORMAT "1"
+#define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* counts beyond are no doubles, and may run over */
 
 static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
 static const char *const tni_moment_prefix[] = {"optim.m.", "optim.v."};
@@ -17137,9 +17138,9 @@ static tn_status tni_restored_notes(tni_restored *r)
     if (strcmp(kind, tni_optim_names[d->kind]) != 0)
         return tni_fail(ctx, TN_ERR_ARG, "%s: a checkpoint of the optimiser %s, but this one is %s", f->file.name.s,
                         tni_quote(kind).s, tni_optim_names[d->kind]);
-    if ((s = tni_restored_natural(r, "tensornet.steps", INT64_MAX, &r->steps)) != TN_OK
+    if ((s = tni_restored_natural(r, "tensornet.steps", TNI_MOST_STEPS, &r->steps)) != TN_OK
         || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
-        || (s = tni_restored_natural(r, "tensornet.calls", INT64_MAX, &r->calls)) != TN_OK) return s;
+        || (s = tni_restored_natural(r, "tensornet.calls", TNI_MOST_STEPS, &r->calls)) != TN_OK) return s;
     tni_optim_numbers(d, n);
     for (k = 0; k < TNI_OPTIM_NUMBERS; k++) {
         char        here[32];
@@ -17188,7 +17189,7 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
     r->names.used = 0;
     tni_names_write(&r->names, "tensornet.born.", p->name);
     if (have > 0 && tn_safetensors_metadata(r->file, r->names.text))
-        s = tni_restored_natural(r, r->names.text, (uint64_t)1 << 53, &born);
+        s = tni_restored_natural(r, r->names.text, TNI_MOST_STEPS, &born);
     r->born[i] = (double)born;
     return s;
 }
@@ -17244,11 +17245,25 @@ static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *
     return s;
 }
 
+/* The updates done so far: a bias correction divides by what comes of them, and a parameter cannot have come later. */
+static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
+{
+    double    v[TNI_SCALARS], latest = 0;
+    int64_t   i;
+    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    if (s == TN_OK) s = tn_read(r->scalars, TN_F64, v, TNI_SCALARS);
+    for (i = 0; i < r->n; i++) if (r->born[i] > latest) latest = r->born[i];
+    if (s != TN_OK || (v[TNI_STEP] >= latest && v[TNI_STEP] <= (double)r->steps && v[TNI_SIZE] == 0)) return s;
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT,
+                    "%s: tensor optim.scalars: %g updates in %g steps, the latest parameter after %g, a norm of %g begun",
+                    r->file->file.name.s, v[TNI_STEP], (double)r->steps, latest, v[TNI_SIZE]);
+}
+
 static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
 {
     int64_t   i;
     int       k;
-    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    tn_status s = tni_restored_scalars(r, widest);
     if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = r->optim->of.params->item[i];
