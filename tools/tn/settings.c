@@ -8,7 +8,7 @@ settings asked = {
     .prompt = "", .held_out = 0.05,
     .layers = 1, .width = 128, .context = 256,
     .batch = 16, .accumulate = 1, .tokens = 6000000, .warmup = 20, .seed = 1,
-    .lr = 0.02, .adam_lr = 0.004, .clip = 1, .decay = 0.5,
+    .adam_lr = 0.004, .clip = 1, .decay = 0.5,
     .val_every = 250, .val_tokens = 16384, .sample_every = 500, .sample_length = 60, .save_every = 250, .keep = 2,
 };
 
@@ -60,8 +60,9 @@ static option options[] = {
     COUNT("tokens", tokens, "to train on in all; 6M", 1, 1e15, 0),
     {"minutes", OPTION_NUMBER, &asked.minutes, "X", "as many steps as fit into X minutes, by a look at the speed", 0, 1e6, 0, false},
     WORDS("optimizer", optimiser, "muon|adamw", "muon: matrices by Muon, all else by AdamW", ALWAYS),
-    NUMBER("lr", lr, "learning rate, of Muon or of AdamW alone; 0.02", 0, 1e12),
+    NUMBER("lr", lr, "learning rate, of Muon or of AdamW alone; 0: 0.02, 0.002", 0, 1e12),
     NUMBER("adam-lr", adam_lr, "of what AdamW updates beside Muon; 0.004", 0, 1e12),
+    NUMBER("embed-lr", embed_lr, "of the embedding; 0: ten times AdamW's, tied: AdamW's", 0, 1e12),
     NUMBER("weight-decay", weight_decay, "decoupled; 0", 0, 1e3),
     NUMBER("clip", clip, "gradients are cut to this norm; 1; 0: never", 0, 1e12),
     WORDS("schedule", schedule, "trapezoid|cosine|linear|constant", "trapezoid", ALWAYS),
@@ -142,7 +143,7 @@ void optimiser_of(const settings *s, tn_optim_desc *desc)
     const int64_t steps = s->steps ? s->steps : 1000;         /* not known yet where the speed is looked at */
     memset(desc, 0, sizeof *desc);
     desc->kind = s->optimiser ? TN_ADAMW : TN_MUON;
-    desc->lr = s->lr;
+    desc->lr = s->lr > 0 ? s->lr : s->optimiser ? 0.002 : 0.02;
     desc->adam_lr = s->adam_lr;
     desc->beta2 = 0.95;
     desc->weight_decay = s->weight_decay;

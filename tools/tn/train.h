@@ -17,7 +17,7 @@ typedef struct settings {
     /* training */
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
-    double      minutes, lr, adam_lr, weight_decay, clip, decay, max_loss;
+    double      minutes, lr, adam_lr, embed_lr, weight_decay, clip, decay, max_loss;
     int         dtype, backend;
     /* what is told and kept */
     int64_t     val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
