@@ -2,7 +2,8 @@
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make tn      the command build/tn: tokenizer, train, generate, info, clean
-# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, operator: alone
+# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, lm, operator,
+#              attention: alone
 # make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
@@ -24,7 +25,7 @@ PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
 OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
                $(CC) -fopenmp -include omp.h -x c - -o /dev/null >/dev/null 2>&1 && echo -fopenmp)
 
-build/examples/%: examples/%.c examples/common.h tensornet.h $(PNG_OBJECT)
+build/examples/%: examples/%.c $(wildcard examples/*.h) tensornet.h $(PNG_OBJECT)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -I. $(PNG_FLAGS) $< $(PNG_OBJECT) $(LDFLAGS) -o $@ -lm
 
@@ -80,7 +81,7 @@ fuzz:
 
 # ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run of their own.
 
-BENCH     = gemm pieces step operator
+BENCH     = gemm pieces step lm operator attention
 PYTHON    = /usr/bin/python3
 BLAS      = $(dir $(firstword $(wildcard /usr/lib/*/openblas-openmp/libopenblas.so.0)))
 # PyTorch makes new tensors in each run: malloc is told to keep their memory, as our arena does.

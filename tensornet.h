@@ -418,7 +418,7 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
    by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
-   positions only. A NULL desc means all defaults.   Su et al. 2021 */
+   positions only. A NULL desc means all defaults; without rotation and norm the result is x itself.   Su et al. 2021 */
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
     int64_t first;              /* position of row 0                                                  */
@@ -621,7 +621,8 @@ typedef struct tn_param {
     bool        frozen;         /* gets no gradient and no update                           */
     double      lr_scale;       /* of the optimiser's learning rate: 1                      */
     double      decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
-    bool        adamw;          /* AdamW's also where the optimiser is TN_MUON: set by the init of embeddings and heads */
+    bool        adamw;          /* AdamW's also where the optimiser is TN_MUON: set by the init of biases, gains,
+                                   embeddings and a transformer's head                      */
 } tn_param;
 
 /* Init rules; the scale in brackets. n: fan-in, m: fan-out. */
@@ -871,10 +872,12 @@ typedef struct tn_attention {
     tn_tensor *v;               /* [heads d_v,dim]                                                      */
     tn_tensor *o;               /* [out,heads d_v]                                                      */
     tn_tensor *qkb, *vb, *ob;   /* NAME.qk_b [2s,heads d_qk], .v_b [heads d_v], .o_b [out]; or NULL     */
-    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at first; or NULL */
+    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at
+                                   first; or NULL                                                       */
     tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
 } tn_attention;
-TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer, const tn_attention_desc *desc);
+TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer,
+                                     const tn_attention_desc *desc);
 /* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
    *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
@@ -1224,8 +1227,8 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
    A tokenizer turns UTF-8 into ids and back. Two kinds: bytes, which needs no vocabulary, and WordPiece as Hugging Face's
    tokenizers does it for the published TinyStories models: NFD, accents stripped, lower-case; punctuation and digits
    stand alone; then the longest piece that the vocabulary has, and so on, inner pieces written with ## before them.
-   A word with a part that no piece begins, or of more than 100 letters, is one [UNK]. Unicode 14 throughout (Hugging Face mixes
-   versions 8 to 15, so characters that came after Unicode 8 may fall otherwise there).
+   A word with a part that no piece begins, or of more than 100 letters, is one [UNK]. Unicode 14 throughout (Hugging Face
+   mixes versions 8 to 15, so characters that came after Unicode 8 may fall otherwise there).
    A tokenizer is read-only once it is made: several threads may use one, as long as no call fails.
    ====================================================================== */
 
@@ -1234,9 +1237,9 @@ typedef struct tn_tokenizer tn_tokenizer;
 /* 258 ids: each byte is its own, then [BOS] and [EOS]. Their names are <0x00> ... <0xFF>. NULL: no memory. */
 TN_API tn_tokenizer *tn_tokenizer_bytes(tn_ctx *ctx);
 /* A tokenizer.json of the kind above, else an error that names what is not of it. Ids must be 0 ... n-1, each once.
-   post_processor: none, or one special token before the text; pairs of texts are not encoded. Owned: freed by _destroy or with
-   the context. Writing what was read gives what Hugging Face would, byte for byte (but its template of pairs is the usual
-   one). A bytes tokenizer has no file: TN_ERR_ARG. */
+   post_processor: none, or one special token before the text; pairs of texts are not encoded. Owned: freed by _destroy or
+   with the context. Writing what was read gives what Hugging Face would, byte for byte (but its template of pairs is the
+   usual one). A bytes tokenizer has no file: TN_ERR_ARG. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
 TN_API tn_status     tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink);
 #ifndef TN_NO_STDIO
@@ -1255,14 +1258,15 @@ typedef struct tn_tokenizer_desc {
     int64_t     letters;                /* how many letters at most, the most frequent ones; 0: all                      */
     const char *separator;              /* what stands between two texts and is part of none, "<|endoftext|>"; or NULL   */
 } tn_tokenizer_desc;
-TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *desc);
+TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab,
+                                        const tn_tokenizer_desc *desc);
 
-TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);                       /* ids are 0 ... count-1; NULL: 0       */
-TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);           /* "##ing"; NULL: no such id            */
-TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* -1: no such token                    */
-TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                         /* what tn_encode puts first; -1: none  */
-TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                         /* [EOS]; -1: none                      */
-TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                         /* -1: none, every text has its ids     */
+TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* ids are 0 ... count-1; NULL: 0      */
+TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* "##ing"; NULL: no such id           */
+TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* -1: no such token          */
+TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                /* what tn_encode puts first; -1: none */
+TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* [EOS]; -1: none                     */
+TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* -1: none, every text has its ids    */
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);
 
 /* The bytes [begin,end) of the text behind an id, stripped marks with the letter before them. An [UNK] can so be charged
@@ -1272,12 +1276,14 @@ typedef struct tn_span { size_t begin, end; } tn_span;
 /* The ids of a UTF-8 text. Returns how many there are; only the first `room` are written, so (NULL, 0) counts. -1: error.
    Names of added tokens in the text ("[EOS]") become their ids. Where the text is no UTF-8 it reads U+FFFD. spans: room for
    `room`, or NULL. */
-TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room, tn_span *spans);
-/* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an id
-   is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again where
-   they came from tn_encode ([BOS] and [EOS] apart, which print nothing; what follows them begins a line).
-   Spaces: inner pieces, digits and what - _ / ' join are joined to what stands before them; none before closing signs and . , ! ? ; : %,
-   none after opening ones; quotation marks open and close in turn; one everywhere else. */
+TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+                         tn_span *spans);
+/* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an
+   id is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again
+   where they came from tn_encode ([BOS] and [EOS] apart, which print nothing; what follows them begins a line).
+   Spaces: none before inner pieces, digits after digits, closing signs and . , ! ? ; : % nor after opening ones; none on
+   both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's; quotation marks open and close
+   in turn; one everywhere else. */
 TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
 
 /* Where the first sign of a damaged encoding is, a byte's number, or -1: bytes that are no UTF-8, U+FFFD, C1 controls, and
@@ -1286,9 +1292,9 @@ TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, c
 TN_API int64_t tn_mojibake(const char *text, size_t bytes);
 
 /* ---- token shards, the format of llm.c ---------------------------------------
-   256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic 20240801,
-   version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are checked
-   against `vocab` as they are read. NULL or a status on error. */
+   256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
+   20240801, version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are
+   checked against `vocab` as they are read. NULL or a status on error. */
 typedef struct tn_shard tn_shard;
 TN_API tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab);
 TN_API void      tn_shard_close(tn_shard *shard);
@@ -1300,7 +1306,7 @@ TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, i
 /* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
-   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 16 has the formula with every option in its place,
    docs/guide.md the keys of config.json.
    ====================================================================== */
 
@@ -1402,7 +1408,7 @@ TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_t
 TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
 TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
 TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
-TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* of its tensors      */
 /* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
    over the whole. Not while recording. After a failed call the cache wants a reset. */
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
@@ -1431,7 +1437,7 @@ TN_API double     tn_transformer_flops(const tn_transformer_desc *desc, int64_t 
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
 
 /* ---- names -----------------------------------------------------------------
-       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu-tanh
+       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu_tanh
        gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without: softmax
        TinyStories-2-512           2 layers, dim 512
    The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,
@@ -9742,7 +9748,8 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
-static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double ds[2])
+static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
+                                   double ds[2])
 {
     const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
@@ -9763,7 +9770,8 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* sum [2,d] += ds (x) row x of both sets */
-static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2], double *sum)
+static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2],
+                              double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
     int64_t set, a;
@@ -9793,8 +9801,9 @@ static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
 
-/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); the other is NULL. */
-static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq, double *dk)
+/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); one is NULL. */
+static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
+                               double *dk)
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
     double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
@@ -9834,11 +9843,12 @@ static void TNI_T(attention_backward)(const tn_call *c)
 }
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
-   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times sqrt 2 off
-   the diagonal). Queries go in chunks. What a chunk's first query has before it is in the state S = sum_j phi(k_j) v_j^T,
-   o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above).
-   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T:  dphi(q_i) = f0^2 S u'_i
-   and a sweep backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:  dphi(k_j) = G v'_j,  dv_j += G^T phi(k_j)
+   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times
+   sqrt 2 where a < b). Queries go in chunks. What a chunk's first query has before it is in the state
+   S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above)
+   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
+   with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
+   dphi(q_i) = f0^2 S u'_i      dphi(k_j) = G v'_j      dv_j += G^T phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
 #ifndef TNI_ONCE
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
@@ -9976,8 +9986,8 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
 }
 
 /* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
-static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin, int64_t end,
-                                  const double *G, double *work)
+static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
+                                  int64_t end, const double *G, double *work)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
@@ -10055,7 +10065,8 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
     int64_t       a0 = 0, b0, a1, b1, all;
     if (tni_root(a) != tni_root(b)) return true;
-    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1] || a->strides[2] < 0 || b->strides[2] < 0) return false;
+    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1]) return false;
+    if (a->strides[2] < 0 || b->strides[2] < 0) return false;
     b0 = ((const char *)b->data - (const char *)a->data) / size;
     a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
     b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
@@ -10114,16 +10125,16 @@ static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, in
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind, (int)a->form,
-                 (int)a->row);
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
+                 (int)a->form, (int)a->row);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
         tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
                  (long long)a->length, (long long)a->past);
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
     else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the bilinear "
-                                  "pattern has signs");
+        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
+                                  "bilinear pattern has signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
         if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
@@ -10137,11 +10148,12 @@ static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
-    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1] && q->shape[3] == k->shape[3]
-        && q->shape[3] >= 1 && v->shape[2] <= INT64_MAX / 2 && q->shape[2] == sets * v->shape[2] && k->shape[2] == q->shape[2])
-        return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], d >= 1",
-             TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), sets == 2 ? "2 " : "", sets == 2 ? "2 " : "");
+    const char   *times = sets == 2 ? "2 " : "";
+    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
+        && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
+        && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
+             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
     return false;
 }
 
@@ -10151,8 +10163,8 @@ static bool tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d,
     if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
     else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit", (long long)d,
-                 (long long)d, (long long)dv);
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+                 (long long)d, (long long)d, (long long)dv);
     else return true;
     return false;
 }
@@ -10173,7 +10185,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
     return false;
 }
 
-static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
+                             const tn_tensor *v)
 {
     const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
     const tn_tensor *s = a->state;
@@ -12217,8 +12230,9 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- named parameters ------------------------------------------------------ */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
-/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to. */
-typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;   /* they stand behind it */
+/* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to, and
+   stands behind this head. */
+typedef struct tni_layers { struct tni_layers *next; size_t bytes; const void *copy_of; } tni_layers;
 #define TNI_LAYERS_HEAD ((sizeof(tni_layers) + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN)
 
 /* Who must be told when parameters go: an optimiser. */
@@ -12654,6 +12668,7 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     p = tn_params_add(ps, full, rank, shape, init);
     if (!p) return NULL;
     p->decay_scale = decays ? 1 : 0;
+    p->adamw = !decays;                 /* rows of biases are vectors side by side, no matrix */
     return p->value;
 }
 
@@ -12821,7 +12836,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = {
     {"bilinear", 2, TN_ACT_NONE}, {"relu", 1, TN_ACT_RELU}, {"relu2", 1, TN_ACT_RELU2}, {"gelu", 1, TN_ACT_GELU},
     {"swish", 1, TN_ACT_SWISH}, {"glu", 2, TN_ACT_SIGMOID}, {"reglu", 2, TN_ACT_RELU}, {"geglu", 2, TN_ACT_GELU},
-    {"swiglu", 2, TN_ACT_SWISH}, {"gelu-tanh", 1, TN_ACT_NONE}
+    {"swiglu", 2, TN_ACT_SWISH}, {"gelu_tanh", 1, TN_ACT_NONE}
 };
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
@@ -13079,8 +13094,9 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
 
 /* ---- attention --------------------------------------------------------------------- */
 static const struct { const char *name; tn_attend_kind attend; int sets; bool differential; } tni_attention_kinds[] = {
-    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false}, {"bilinear", TN_ATTEND_BILINEAR, 2, false},
-    {"differential", TN_ATTEND_SOFTMAX, 2, true}, {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
+    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false},
+    {"bilinear", TN_ATTEND_BILINEAR, 2, false}, {"differential", TN_ATTEND_SOFTMAX, 2, true},
+    {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
 };
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
 
@@ -13105,13 +13121,14 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 }
 
 /* The extents of a head: a whole share of dim where the desc does not say. */
-static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads, int64_t sets,
-                                     int64_t *d)
+static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads,
+                                     int64_t sets, int64_t *d)
 {
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a multiple "
-                    "of %lld", name, what, (long long)*d, (long long)dim, (long long)heads, (long long)(heads * sets));
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a "
+                    "multiple of %lld", name, what, (long long)*d, (long long)dim, (long long)heads,
+                    (long long)(heads * sets));
 }
 
 static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attention_desc *d)
@@ -13132,8 +13149,8 @@ static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attenti
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return ctx->status;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or lambda_init "
-                        "%g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
+                        "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
@@ -13184,8 +13201,9 @@ tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer
     whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
     if (whole) whole = (layer->v = tni_layer_matrix(ps, name, "v", width, d.dim, in)) != NULL;
     if (whole) whole = (layer->o = tni_layer_matrix(ps, name, "o", d.out, width, out)) != NULL;
-    if (whole && d.bias) whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL;
-    if (whole && d.bias) whole = (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
+    if (whole && d.bias)
+        whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL
+                && (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
     if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
     if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
     if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
@@ -13208,7 +13226,8 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     const int64_t heads = layer->qk->shape[0] * d->heads;
     tn_rope_desc  rope;
     int64_t       all = -1;
-    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim), *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
+    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
+    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
     memset(&rope, 0, sizeof rope);
     rope.base = d->rope_base;
     rope.first = first;
@@ -13250,8 +13269,8 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
 }
 
 /* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
-static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q, tn_tensor *k,
-                                      tn_tensor *v)
+static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                      tn_tensor *k, tn_tensor *v)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t H = d->heads;
@@ -13288,7 +13307,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
 tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
 {
     tn_attend_desc a;
-    tn_tensor     *qk, *v;
+    tn_tensor     *qk, *q, *k, *v;
     int64_t        n;
     if (!tni_attention_given(ctx, layer, x)) return NULL;
     a = tni_attention_attend(&layer->desc);
@@ -13296,7 +13315,9 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
     if (!v) return NULL;
     n = qk->shape[2] / 2;
-    return tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), v));
+    q = tn_slice(qk, 2, 0, n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    return k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
 }
 
 /* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
@@ -13351,11 +13372,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     int64_t                  k[4], v[4], state[4];
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
-    if (batch < 1 || length < 1 || d->not_causal) {
-        tni_fail(ctx, TN_ERR_ARG, d->not_causal ? "attention cache: the layer is not causal: what comes later would change what was said"
-                 : "attention cache: batch %lld and length %lld must be at least 1", (long long)batch, (long long)length);
-        return NULL;
-    }
+    if (d->not_causal)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is not causal: what comes later would change what was said");
+    else if (batch < 1 || length < 1)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
+                 (long long)length);
+    if (d->not_causal || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
     tni_own(ctx, &c->owned, tni_attention_cache_free);
@@ -13381,17 +13403,19 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)
 {
-    const tn_attention_desc *d = &layer->desc;
+    const tn_attention_desc *d = &layer->desc, *made = c ? &c->desc : d;
     if (!c || c->owned.ctx != ctx)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
-    else if (c->desc.kind != d->kind || c->desc.heads != d->heads || c->desc.d_qk != d->d_qk || c->desc.d_v != d->d_v
-             || c->desc.window != d->window || c->desc.row != d->row)
+    else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
+             || made->window != d->window || made->row != d->row)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
-                 tn_attention_kind_name(c->desc.kind), (long long)c->desc.heads, (long long)c->desc.d_qk, (long long)c->desc.d_v);
+                 tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
     else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
-    else if (c->broken) tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+    else if (c->broken)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
     else if (x->shape[0] != c->batch)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x), (long long)c->batch);
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x),
+                 (long long)c->batch);
     else if (!c->state && x->shape[1] > c->length - c->past)
         tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
                  (long long)x->shape[1], (long long)c->past, (long long)c->length);
@@ -13407,7 +13431,8 @@ static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t 
     return here && tni_copy(here, t) == TN_OK ? tn_slice(kept, 1, from, to) : NULL;
 }
 
-tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c, tn_tensor **values)
+tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c,
+                               tn_tensor **values)
 {
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
@@ -13419,7 +13444,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (!v) return NULL;
     n = qk->shape[2] / 2;
     q = tn_slice(qk, 2, 0, n);
-    k = tn_slice(qk, 2, n, 2 * n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
     if (c->state) {
         a.form = TN_ATTEND_LINEAR;
         a.state = c->state;
@@ -13429,7 +13454,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
         k = tni_attention_remember(c->k, k, c->past, from);
         v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
     }
-    if (!q || !k || !v) return NULL;
+    if (!k || !v) return NULL;
     c->broken = c->state != NULL;
     y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v));
     if (!y) return NULL;
@@ -17620,7 +17645,7 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
 
 /* Unicode 14.0.0 */
-#define TNI_LETTER_RUNS 3473
+#define TNI_LETTER_RUNS 3491
 static const char *const tni_letter_runs[] = {
     "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
     "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
@@ -17628,75 +17653,75 @@ static const char *const tni_letter_runs[] = {
     "9BM9BG9BGdDdCZyDdXZlI5BmIdNdI9DUdUxCF0iVZziVFnKZ2sVBZtiVFnMFwQFE5ErEx4BwBxFwGhCgDBABgI83BxH5BAF3LAZ4LQxBHn0BFu7BgCEh1B",
     "FwwBH1vBF6vBFCFCAFIAFIFGFhBlIRAlDAFhBFWFpBFGFCFCZWxLFrCFWFNFKFGZaRdk9BhB5LNxBZ5DAZ6DFPZQBlBlIdmGFkNF-BlBgCFB1BCFjCFFFU",
     "F2BlE-CFB1KChEZhChKdABZ9BRZ+BhBFhCFFZU5K4BdgE5EAAsDpnC5aAFcdsjC5FbB9BLZAdK9BoKdlKdCZA9BCdM9B2Kd3J9CTdIZAdI5aAA1S+CQBzC",
-    "hUTwCsW1kCDb9+CcADcADYPgDhNwBxBTwJTATQsFADAjBRduiDF2+CFjCZkChRsKtiDzGRZnpDxmBZqoDZrBhHFADBsDAQ8CARcAA8BARzEhBQBzGQB",
-    "Z-wDhOsNAQhsBsFABwGzEhQsEARAjBBQY3OAxK8BABsEABsBABsCAQjHAhMsBAQDAhFgCxLAxCgE8DAxU8LAAsQAhSZ4-DxCZAdmzEhCsBlzEB8IABsDA",
-    "lBjEFIVIFQZGBcAjGxHsBAAxDQRQxKAhDABgBxBQZ34EsDAQcAQsBABwDY1BgBV45EAZWBcAQzERQzCQBDY78EAsBAAxCwBRQxKAhDAdkjFABFggFARQ",
-    "Y7jFsCjjFwBcAQsBAgBYpBwCV8gFZIAFYgDzEcAhBbjkFwEsBAAhEAhBAxKAhDARAhCQZtE8DAAsBAAsBAQBgHRcAQjFwDB8CAAsBAAxDQRQxKAhDARAhC",
-    "QZ-HsDAQcAQsBAgDsBAwBViwFAhBcAQzEABzCwEZt0FAxCgBhBARZg4FgBRABARgBRgBhBgBxFwBsCAgBsBAA8BAQBwCYp9FgGjGgGsCAxDAhBAhLAxHQ",
-    "ZpGsDAAsBAA8BAgDcAAhBQBQRcAQzEgDzDABsBADxDAhBAhLAxEAhCQZ-HsDAAsBAA8BAgDcAwCRARcAQzEARgG8BAhEAhBAhUcABsDAAsBAA8BABgChB",
-    "b1JzChBcAQjJAxCAsBAAxIgBxLAhEABQhDgBYlHgB8CAAYX8DAwCzEQcADwFxXZ1FBsDAgChD8DAjGgSRABAhCAxLABAxEZ-HBsEABQhCABA8CAQzEQxB",
-    "wPBgBjHADgBcAwCzJAYnIYDbDjBcAhBZwzHhBAxBZAhBZAhBZAhBZAhFZvCRwB8JADcAhCsFAA8RAgEY55HwDjCwBTgSxSZq8HhB8JABzHxC8BAxBsBAB",
-    "sBARsDAhB8BAhG8FABb7oIjE8BAQ1S+uWAFAgCFAQhVDhmFAxBQhDABAxBQhUAxBQhQAxBQhDABAxBQhHAhcAxBQhhBQsBAjOgBxHwH1nBg39B1Cv8rCQ",
-    "xCQDx1JADhICxMTgBhlBzCxDgDxI8BAgEhJsBATgExIcAwFhGAhBAcAwFxZ8PAjBBjBABYp+LAzEwCzEwCjFsBAAbjDjEwChsBgDhCcAxQZzJgCxiBwEhP",
-    "A8FAwB8FAwDzFxOQhCgFxVwBxMwCjFgShLsCAQTha8EAAsOAQbrdjEwCzEwCjDBzCQsPAgYsCAdqwNdEdEdEdEhBZ8nNxPsI5wNxDgBjIwEsEAgETAsBA",
-    "xOsGARzExV8GAwDzBxR8JAgBjHgBhBzExRThEgDlV97FQlBAzDwDsBADsKAxBZ5yIhCZNBsBABgCx-C8fAdiG9CCdC9EC9ECdCdC9EC9BC9CE9DC9CC9DC",
-    "9DC9BC9DE9EC9DC9EC9BC9EC9BCdC9CCFzTFWFEZCZoQBZlK9LxB9HI9BI9LM9GM9DI5Cg8O9HwzB9CIQ9CAQ9HE9HE9CMQ9CAQ9DMAFp5NAFDAFDAFD",
-    "9HIdvBdIdEdEdMdMdIQ9HvB9HM9HkBtCvBAtDAAF1GQEnxBtBMAdAdDtBEsBwgO9BrgOQ9CAAsBqkO9BxjOdH9CIF8uBc5xBHn2BQtBiyBAdAdTtBUYsEA",
-    "W20PiEARQzLSgCCzJAjGAzFCwHDBQzCgBTBzEgBTAhGgZsQx8BgIBwBBQxEABgBhCwCBAF91OABAFj2BZVBAhBZsuQxCQxBgChCwBBAzH3HXjJZdjCwHEV",
-    "YCgIYhBgOE6BEGYFgZYHgBYAc2gRgL4BAgMYHcwDQYGYCgKHjiRc8BwEEmgRHjhRHCUqiRQUUQUAwCUHQUIQUAwQEPUKYCgXU-FUmBwC0ByBwMzBgOXuxG",
-    "g6EzdwM1MpsGxMzKwzJzVgYTgPzEgpGzKgfzBwPTwuDYxBwwE1X+CxXZ9CFv-UFixNZhwNB5Cw+UF5hVF+BFjCZCZ+hVBZAhDV-jV5xBgkVBwC5BAsBhmR",
-    "ZAgCjDxSABgCBQxbgDBDwGZ-3WxKgEhDAhDAhDAhDAhDAhDAhDAhDA8PAjXBzPQzFwwGCjBARjFQzFAjE8CADhCQjBRDgBhF5L83WdomYdEdExCdOtBG",
-    "tBGtBGtBGxKZ5EBQc1nYQd6pYBDhF5L6EduCdEdExCdOtBGtBGtBGtBGxKZ5EB1BsEDRZOgChVAxuBgBzBwExPwXxHwPzEwOzDAjHwPzEgTjHw-Ex-mDwf",
-    "hm6KghBxWThmEjBxHzERwJ5WEB8B1tYD8EADB5NARcAxiBzEcAzCgPhEQ5GAR5eAhE5BAFpglC5EqglCBQZAZxyyCB5ByyyCR5JAFp0yCFVFIFUZFFkD",
-    "FvBFqBFqr0C5H95BFhDFlxyCF2wN5ByjlCgCZAABAB5BAwLhBZAhFZlg0CRZHhBZJxKsCAwBYhCQzCwExZzBwDcAxY8IAwDzFwC8IAxCjBBDRblNjExN",
-    "8DAThLsGAgFDhOgB8BAhX8GAjGABzEwBThCZrOhEzEhCAhU8GAgEhBZ7FhDcAQzEQzBhLgBBsBAxYZ5GsBARcAhCcABZhBwLhBThFsCAThBcAwExCQxCQ",
-    "xCgEhDAhDAhVAxGwCh5B8DADcAQzEwCxxuFwFhLwBhYwhkEFygfFp1SFq9TFlgBFv-OF-pQFk7Cd45vCFy2CF+ncF1keFg8BF6qEFknKF2xEFyrDF0XF6T",
-    "Fs5DF7oTFwxBF67BFowBF8lIF4yGFsoEF-2lBFkvCF84LFsxDFihKFg-LF9sgBF0pJFi+KFs5BF3pTF8wPFskDFr1UF4kEFklDFi5CFi9OFx0gBFgjBFsS",
-    "Fq+IF8gDF4zDFstCFyxEFogDFqFFk5DFk0EF4jCF0oBF92SFkPFgiCFwiDF0zHF03FFz6JFv-YFoiDF21OF6hCF5hHFumDFu-JFojFF-hfFy4BFg7GFs8B",
-    "FoTF+hHFuQFmhMFz3hBFw7WF-qXFhBF+kUFi6BFkjDFmoJFrvFFjrUFkzDF2vQFrseF66GF0iCFo3JFweFzlRFm+SF5zUFy+HF55IF8rPFp1DFy6LF-1U",
-    "F0pCFkqPFu0GFgmDFhvPFq-RFxyRF14EFs+PFr0PFo8IFvrTF0rBF+FFurLFqmKFu4CFkmEF4vDF1tfF4UFgzCFw3CFwtDFwjFF2yEFkoOF4rCF4iCFsD",
-    "FnjmBF0iKFgrCF0+RF9uYF2xBF+GFypBFwoFFqiBF+zBFg0CFyiCF0nBFsrHFxjFFozFFsyBFnzgBF2IFyhBF0gOFy-LFueFj+VF2SFq4BFkjEF+oIFzsE",
-    "FjpSFohEF6uCFkdFimBFq5JFsLFgzFF2KF6+IFisCFiFF+MF7okBFkiVFqgMFmwCFv9aF3lJFmlBFmxFFgFFy1EFwmCF28DFmnCFyrHF+3FFgxHFrwc",
-    "Fq6XFr6hBFivKFuHF60CF0VF42CF+UFixBFoqCF60NFjvjBFgsIFykaF7kjBF6uGFgtIF+zQF-5XFwbFktDF+2FF8vRF7liBFqeFqlEF66EF0TFyVF4jC",
-    "FgyDF2dFs5EFq1EFiBF0uEFqxCFn6hBF03NF7pNFk7OFusBFi2IFwqIFm7CFukBFxwbFmjDF4hKF7xDFoFFiXFl9EFviBF8rNFxpeFqnaF5vYFnDF8pG",
-    "F4iCFkgNFj1QFw5IF1mDFsoUF-uDFggHFlsGFxrVFn5GZ+nCBZupBZwhHBFxpKF20QF+5BFinBFiCFMFyCFs8OFxpNZ8vBZmlDZouCBF6zCZoMRF8+DFY",
-    "F2CF2oCFttGFw9CFzwjBFwTFqGF2XF0BF4GF2kBFwGFiGFudFuGF27BFSFqiCFmNFqCFmGF41BFkJF8KFmfFivCFkKFuQF2kBF4LFsfF8mCF4KFUFDFOFK",
-    "FMV+CFiLFgEF8TFmjBFoBFuDFgTFkJFuedlyOFumBFwrCFqIF0WFuDFyZFoDF6qBFiIF0qDF2RF2DFt8bFwnxHFttgHQFp-ZF84BF7EFxeFocF0DFsUFkD",
-    "FkqBFxEFmEFwEFunBFwFFgJFeF6QFqMFy6BFMF+IFmEF0SFqHFtEFqIF9CFiJFiEF+YFuFFqDFmQF6RFkKFGF0DFkiCFgEFsYFyZFhBFsFF2PF+UFwjD",
-    "Fl3CFyHF0HFsUFoJFoDFiOFCF0KFgBFwBFqFFVF2YFoeF8QF0LF+NFwJFyUFsMF40BF4JFy4BFucFoEFeFwSFwDF7CFqDFHFjBF2EFgFF6XF+iBFyTFsS",
-    "F4NFqgCFsGFkHFoIFmCFWF+CFstBFyoCF6qkGFNFg5FFxj8HF0nCFgCF+gpIFsoFFkgRFh5vHF0EwShDwFhCgCFx-sCEz9CZi-CxDA9B-o+BtBxB1ClDA",
-    "lCAAFAAVAAVAAlCAFrBFJFSZQxwBgQh1FTwHxfQxawTxFwB8H-8CzEwC8HAjRAzGADwBDATwBhCAhjCwBjBAzCAzHgBT1M046DjBADAxMDADAjDhsBgBxC",
-    "QxCQxCQhBgRxFAxMAhJARAhHQxGwQh9BgCjBwBjWwFjcgITg4BY5hhEggChOgBhYgHblOzMwBxPzBgExJDxDDgCxSsCAgCxOADxRwBxDzCwU1TwwhEx6BQ",
-    "zEwC1RAwBxRwBxTwDxZgFDlFBAlHAAlDAAVAAhFAhHAhDARghBh7EgExKwExDwLxCAxUAhEgiBxCQBAxVARgBBQhLAjEhLQjDhPwDjEwXhJARgCjCxKzC",
-    "gBDxMgCDwfxbwBTRzHQzWBsBAAcAgC8BAxBAhBAhOQsBAwBbrmlEzDgDjEgDhOjBhOjBwPxDAxNcAwBzFgExagBjDxKQzDhJgCzDxIgDzBwFjDwnBhkBgb",
-    "lZ+nlEgGhZgDzCxR8BAwDzEwyEjPAxUAcADQRwmBhOzEBwDxKsFAjEwKxI8BAzBwShKjDwJhLgEsBAhasHAjDwBzOZ-qoEBcABgE8BAhL5B+moEhGZJhB",
-    "sFATAzBY3roEwFhMgDzEwCsBAxR8GAAzGBcABwDhRbhLDBgEsBAxX8GAxBzB8BADcAzEBDBjBAzJgFxIAhM8FAzCY1MwfhDABAxBAhHAxEDwChX8FAgCzE",
-    "wC8BAAxDQRQxKAhDARAhCAcABsDAQcAQsBAQBwCYxRwBhCcAQsDAgBsCAglCha8IAxBjIADZtQRwOxX8JARDBwDzEwyChXsDAQsEAjLxBcAwQxXsIAjBB",
-    "gFzEwCjGgJhVsGABDwCzEwahNQsHAwBjHAhDg8CxVsHADwxB1P8nqExPjJwFxDQBQxDARAxL8CAAcAQ8BABZ-1sEcAjBgEzEwiBxDQhTsDAQsDABDBYnK",
-    "wMB8EAxTsDAB8BAzDYlGgDBsFAxW8HAjBBjCgGhkBgjEhEAhS8DAA8DABjCwEjOgBTxOQ8KAA8GAgkBhDARAxS8CAgBYlvBcAAsDABYZgDzEwCxCARAxP",
-    "sCAAcAAsCABgDzEw6EhJ8BATg7CBgHjKwUDxsOwyBj3BAjCgFxhDwlpBhwBTgGh3Qgo-BhjJg8mEh8IgDhPAzEwBThnBAzEwCxOQsCADwExXsDAjCwBxBD",
-    "gFzEAjDAhKgChJw3K1Pu2uExPjNgyBhlBwBZ923FsbAgD8BAhGwfRDBYpJwEcAwGx7-CwDxqTwUhEgzrExBAhDARAhxEgWhBgIxBwDxlGwhkBh1BgChGgB",
-    "hEgDxEgBcADwvpC8WAQsLAgrIU693FsCw1oHsCv1oHgB8CAwD8DAQsDAwO8BAgGUKUDUDggCsBAgtCzJw1BjMgjChqBAhjBARQBQRQxBAxFABAhDAhgBA",
-    "xBQxDAhDAxNAxBAhCABgBhDAxpFQhMAhMAhPAhMAhPAhMAhPAhMAhPAhMAxDQzYw-HsbAwB8YAwDY9mtHgGYdAjCgHsCAAsHAwnRhPgwDsDAAsIAQsDAA",
-    "cAAsCAgqDhWgBsDAhDQzEwBBggFxOYziEwHxV8BAzEwyThDAxBARAhHAhiDQjEsDAgU1QgtxHxQsDABwBzEwBTgoMjdAjBAzBwlBjWAjHwgDxBAhNARABQ",
-    "BAxEAxBABABwCBwBBABABAhBARABQBABABABABARABQxBAhDAxBAxBABAxEAhIgChBAhCAhIwhJjGgRxMwCxMwCxMwypBzEwiQxv7UwPh8gCgDxuDQxg6C",
-    "wGh40DgvwBFp+0KFLFQFgu5GFl84GF6EFYFsEFuHF8BF6EFxBFjjOF25oHF7u6GFMFeFkBFo65GFnmoHF6qOFqCF675GFp75GFYFxtBF+tBFQFyigJ",
-    "F1+-IFaFpyOF21OFUF2CFIFl2OFi7OFCF0BFqBVUFgBFiDFOFQFwBFStB+3pBF2q7GF57sGFtqOFoBFm47GFx37GFKFoBFuJFtGFeF+BFyDFmFFyBFkEFe",
-    "dqgBFmDFiBFOFcFmVFhRFgRFtMFkCF7mCFsuDFhSFqCFwBFlIFsKFDF0HFuj+GFl-9GFIFcFmBFOF+DFq0+GFiEF9v+GF8CFWF-EF6IFx3RFaF2gSd07C",
-    "F6r-GFrg-GFoBFcFWFoy-GFzx-GFMF40BFjzBFjqSF8tSFaFiFFnDFs1gHFjqgHFkqgHFxngHFHFgBVoGFn7SF68SF0CFoBF2CFvgTFgy0HFvw0HFmjTFE",
-    "FEFmBFusiJFppiJdm-jHFgwRd9giHF5zkBFg-8HFiyXFxnhIFQFxoTFsrTFkDFSFiCFuIFv0TF9BFu3TF+jjHF7gjHFgIFGFCFFF6CFmBFmCFdFUF8CFmB",
-    "FGFyBFUFiEFmFFkCF2HF27jHF-8jHFjEF2GF0BFgGF4gkHF-8jHF7FF5BF33UF0jVFoBF8BFtCF3gVFkuVF4BF6plHFvilHFoRF-KFhzVFu3VFz4VFpC",
-    "F6qLFEF02KFpGFghNFpteF6zRFGFKF4DFXF+mmHF1n8HFgrWFrHF4MFkDFu+lHF-9lHF-GFoPFv3WFo6WFgGFsEF6LF0-lHFx8lHFnsXFwwXFq4mHFn1mH",
-    "FtwXFmyXF4CV0BFitnHFl4OF8+OF5qnHF6moHF7-nHFaFtGF8KFuCFwDFtDFuCFcFYFw5nHF1+nHF0PF8DF3zYFu5YFJFygoHFxtoHFoXF++nHF+CFx8nH",
-    "FkHF3BFHFroZFmrZFkDFNFqDFunqGFh+pGF6xoHFvsoHF8gpHFn4oHFYF0BFu7pHFx4pHFoBF+pqHF8NF1pqHFgBF-taFwvadzmQF+JFoBFoBFmBFoE",
-    "F-6aFwgbFixrHFxvrHFm1rHFlyrHF8i2GF-41GFg5sHFsBF2IFxkoIFWF2ubF8-sHFDFsCFyBVrhtHFBF0CFjxbFi1bFr0bF+EFs4pIF-8tHF6DF+DFz+b",
-    "Fk0qIFhtuHFm0uHF0CFtzuHF2FF5rcFgxcFSFIF4yvHd++tIFhpvHF5ucFw6sIFr+vHFEFl6cFwltIF96vHFljdFukdFLF4BFqoxHFnixHFlmdFqsdF0D",
-    "FkEFjxdFmvvIF8BF9uvIF+3vIF-1xHFm8xHFz6xHFoGFUFotyHFwEFnsyHFu0yHFxzyHF8u5GF143HF4teFgFFxveFkzeFzoTFivmIFaFliaFQF354GFE",
-    "Fy5GFnzlBFqifFNFiBF1+XF6-XFCFSFwCFql0HFvl0HFuDFqEFyEF1IFyJFyCF+GFpQFsHFCFeFyl0HFoTFtJF16zIFq8fFCFkCFmr3HFtm3HFu80H",
-    "F-80IFGF+k1IFgSFv21IFougBFWFUFCF+DFjCFqIF5CFsJFjFFkEF0BF-6gBFyghBF+BFxghBFsmhBFEFmg3HFh52HFMFzqhBFoshBF-jqBFk-hJFuL",
-    "Fxq5IFQFw9hBF4EF4JF0MFkl4HF7-3HFqBFyFF2FFu74HF3y7BFzj9FFfFmDF6u9FF1g9FFmGFyp7HF0BFz16HF4FF+BF4h7HFnh7HF4RV8JF5FF4XF2B",
-    "Fo+7HF-m7HFt-lBFiimBF+77HFj5hJF4tmBFjxcFg3cFii9HFoNF56jJFOFy2mBFyi+HFx1kJFm+kJd3phHF-m+HF44+HFpt+HF-6mBFq-mBF6HF0BF2D",
-    "FhjnBFi2nJF9hgIF6SF4LF-ioBF8BFynoBFs2hIFt9pJF4gqJFwQFkIFt9hIFr2oBFk6oBFIFMFSFMFoCFosjIwwXhltCg629K83D1gsCwn4-C"
+    "hUTwCsW1kCDMADcADcADMAwDhNwBxBTwJTATQsFADAjBRduiDFXFjCZkChRsKtiDzGRMAhnBZdZrBhHFADBsDAQ8CARcAA8BARzEhBQBzGQBMAxOsNAQ",
+    "hsBsFABwGzEhQsEARAjBBQMAQxK8BABsEABsBABsCAQjHAhMsBAQDAhFgCxLAxCgE8DAxU8LAAsQAhSZAxCZAdmzEhCsBlzEB8IABsDAlBjEFIVIFQZGB",
+    "cAjGxHsBAAxDQRQxKAhDABgBxBQMABsDAQcAQsBABwDMAwBVVAZWBcAQzERQzCQBDMAQsBAAxCwBRQxKAhDAdkjFABFkDARQMjjFAsCAwBcAQsBAgBMAgD",
+    "VpEZIAFYgDzEcAhBMADwEsBAAhEAhBAxKAhDARAhCQMAB8DAAsBAAsBAQBgHRcAQjFwDB8CAAsBAAxDQRQxKAhDARAhCQMABsDAQcAQsBAgDsBAwBVPAhB",
+    "cAQzEABzCwEMABAxCgBhBARZyDgBRABARgBRgBhBgBxFwBsCAgBsBAA8BAQBwCMAwGjGgGsCAxDAhBAhLAxHQMABsDAAsBAA8BAgDcAAhBQBQRcAQzEgD",
+    "zDABsBADxDAhBAhLAxEAhCQMABsDAAsBAA8BAgDcAwCRARcAQzEARgG8BAhEAhBAhUcABsDAAsBAA8BABgChBMAjDhBcAQjJAxCAsBAAxIgBxLAhEABQhD",
+    "gBMAwB8CAAMAA8DAwCzEQcADwFxXMARsDAgChD8DAjGgSRABAhCAxLABAxEMARsEABQhCABA8CAQzEQxBwPBgBjHADgBcAwCzJAMAAMAAMAzBcAhBZChBA",
+    "xBZAhBZAhBZAhBZAhFZvCRwB8JADcAhCsFAA8RAgEMAgEjCwBTgSxSZwChB8JABzHxC8BAxBsBABsBARsDAhB8BAhG8FABMAzE8BAQ1SimOAFAgCFAQhVD",
+    "hmFAxBQhDABAxBQhUAxBQhQAxBQhDABAxBQhHAhcAxBQhhBQsBAjOgBxHwH1nBg39B1Cv8rCQxCQDx1JADhICxMTgBhlBzCxDgDxI8BAgEhJsBATgExIcA",
+    "wFhGAhBAcAwFxZ8PAjBBjBABMAQzEwCzEwCjFsBAAMAzEwChsBgDhCcAxQMABgCxiBwEhPA8FAwB8FAwDzFxOQhCgFxVwBxMwCjFgShLsCAQTha8EAAsOA",
+    "QMAzEwCzEwCjDBzCQsPAgYsCAdqwNdEdEdEdEhBZRxPsI5wNxDgBjIwEsEAgETAsBAxOsGARzExV8GAwDzBxR8JAgBjHgBhBzExRThEgDlV97FQlBAzDwD",
+    "sBADsKAxBMAxCMARsBABgCx-C8fAdiG9CCdC9EC9ECdCdC9EC9BC9CE9DC9CC9DC9DC9BC9DE9EC9DC9EC9BC9EC9BCdC9CCF7mJFWFEZCZoQBZlK9LxB",
+    "9HI9BI9LM9GM9DI5Cg8O9HwzB9CIQ9CAQ9HE9HE9CMQ9CAQ9DMAFp5NAFDAFDAFD9HIdvBdIdEdEdMdMdIQ9HvB9HM9HkBtCvBAtDAAF1GQEnxBtBMAdA",
+    "dDtBEsBwgO9BrgOQ9CAAsBqkO9BxjOdH9CIF8uBc5xBHn2BQtBiyBAdAdTtBUYsEAW20PiEARQzLSgCCzJAjGAzFCwHDBQzCgBTBzEgBTAhGgZsQx8BgIB",
+    "wBBQxEABgBhCwCBAF91OABAFj2BZVBAhBZsuQxCQxBgChCwBBAzH3HXjJZdjCwHEVYCgIYhBgOE6BEGYFgZYHgBYAc2gRgL4BAgMYHcwDQYGYCgKHjiR",
+    "c8BwEEmgRHjhRHCUqiRQUUQUAwCUHQUIQUAwQEPUKYCgXU-FUmBwC0ByBwMzBgOXuxGg6EzdwM1MpsGxMzKwzJzVgYTgPzEgpGzKgfzBwPTwuDYxBwwE",
+    "1X+CxXZ9CFv-UFixNZhwNB5Cw+UF5hVF+BFjCZCZ+hVBZAhDV-jV5xBgkVBwC5BAsBhmRZAgCjDxSABgCBQxbgDBDwGMAhLgEhDAhDAhDAhDAhDAhDAhDA",
+    "hDA8PAjXBzPQzFwwGCjBARjFQzFAjE8CADhCQjBRDgBhF5LDdomYdEdExCdOtBGtBGtBGtBGxKZ5EBQc1nYQd6pYBDhF5L6EduCdEdExCdOtBGtBGtBG",
+    "tBGxKZ5EB1BsEDRZOgChVAxuBgBzBwExPwXxHwPzEwOzDAjHwPzEgTjHw-Ex-mDwfhm6KghBxWThmEjBxHzERwJ5WEB8B1tYD8EADB5NARcAxiBzEcAzC",
+    "gPhEQ5GAR5eAhE5BAFpglC5EqglCBQZAZxyyCB5ByyyCR5JAFp0yCFVFIFUZFFkDFvBFqBFqr0C5H95BFhDFlxyCF2wN5ByjlCgCZAABAB5BAwLhBZAhF",
+    "MAhBMAxBMAhLsCAwBMAgBzCwExZzBwDcAxY8IAwDzFwC8IAxCjBBDRMAzExN8DAThLsGAgFDhOgB8BAhX8GAjGABzEwBThCMAxEzEhCAhU8GAgEhBMAxD",
+    "cAQzEQzBhLgBBsBAxYMABsBARcAhCcABMABwLhBThFsCAThBcAwExCQxCQxCgEhDAhDAhVAxGwCh5B8DADcAQzEwCxxuFwFhLwBhYwhkEFxr2BFp1SFq9T",
+    "FlgBFv-OF-pQFk7Cd45vCFy2CF+ncF1keFg8BF6qEFknKF2xEFyrDF0XF6TFs5DF7oTFwxBF67BFowBF8lIF4yGFsoEF-2lBFkvCF84LFsxDFihKFg-L",
+    "F9sgBF0pJFi+KFs5BF3pTF8wPFskDFr1UF4kEFklDFi5CFi9OFx0gBFgjBFsSFq+IF8gDF4zDFstCFyxEFogDFqFFk5DFk0EF4jCF0oBF92SFkPFgiC",
+    "FwiDF0zHF03FFz6JFv-YFoiDF21OF6hCF5hHFumDFu-JFojFF-hfFy4BFg7GFs8BFoTF+hHFuQFmhMFz3hBFw7WF-qXFhBF+kUFi6BFkjDFmoJFrvFFjrU",
+    "FkzDF2vQFrseF66GF0iCFo3JFweFzlRFm+SF5zUFy+HF55IF8rPFp1DFy6LF-1UF0pCFkqPFu0GFgmDFhvPFq-RFxyRF14EFs+PFr0PFo8IFvrTF0rBF+F",
+    "FurLFqmKFu4CFkmEF4vDF1tfF4UFgzCFw3CFwtDFwjFF2yEFkoOF4rCF4iCFsDFnjmBF0iKFgrCF0+RF9uYF2xBF+GFypBFwoFFqiBF+zBFg0CFyiCF0nB",
+    "FsrHFxjFFozFFsyBFnzgBF2IFyhBF0gOFy-LFueFj+VF2SFq4BFkjEF+oIFzsEFjpSFohEF6uCFkdFimBFq5JFsLFgzFF2KF6+IFisCFiFF+MF7okBFkiV",
+    "FqgMFmwCFv9aF3lJFmlBFmxFFgFFy1EFwmCF28DFmnCFyrHF+3FFgxHFrwcFq6XFr6hBFivKFuHF60CF0VF42CF+UFixBFoqCF60NFjvjBFgsIFyka",
+    "F7kjBF6uGFgtIF+zQF-5XFwbFktDF+2FF8vRF7liBFqeFqlEF66EF0TFyVF4jCFgyDF2dFs5EFq1EFiBF0uEFqxCFn6hBF03NF7pNFk7OFusBFi2IFwqI",
+    "Fm7CFukBFxwbFmjDF4hKF7xDFoFFiXFl9EFviBF8rNFxpeFqnaF5vYFnDF8pGF4iCFkgNFj1QFw5IF1mDFsoUF-uDFggHFlsGFxrVFn5GZ+nCBZupBZwhH",
+    "BFxpKF20QF+5BFinBFiCFMFyCFs8OFxpNZ8vBZmlDZouCBF6zCZoMRF8+DFYF2CF2oCFttGFw9CFzwjBFwTFqGF2XF0BF4GF2kBFwGFiGFudFuGF27BFS",
+    "FqiCFmNFqCFmGF41BFkJF8KFmfFivCFkKFuQF2kBF4LFsfF8mCF4KFUFDFOFKFMV+CFiLFgEF8TFmjBFoBFuDFgTFkJFuedlyOFumBFwrCFqIF0WFuDFyZ",
+    "FoDF6qBFiIF0qDF2RF2DFt8bFwnxHFttgHQFp-ZF84BF7EFxeFocF0DFsUFkDFkqBFxEFmEFwEFunBFwFFgJFeF6QFqMFy6BFMF+IFmEF0SFqHFtEFqI",
+    "F9CFiJFiEF+YFuFFqDFmQF6RFkKFGF0DFkiCFgEFsYFyZFhBFsFF2PF+UFwjDFl3CFyHF0HFsUFoJFoDFiOFCF0KFgBFwBFqFFVF2YFoeF8QF0LF+NFwJ",
+    "FyUFsMF40BF4JFy4BFucFoEFeFwSFwDF7CFqDFHFjBF2EFgFF6XF+iBFyTFsSF4NFqgCFsGFkHFoIFmCFWF+CFstBFyoCF6qkGFNFg5FFxj8HF0nCFgC",
+    "F+gpIFsoFFkgRFh5vHF0EwShDwFhCgCFx-sCMxnhCZuBxDA9By+CtBxB1ClDAlCAAFAAVAAVAAlCAFrBFJFSZQxwBgQh1FTwHxfQxawTxFwB8H-8CzEwC",
+    "8HAjRAzGADwBDATwBhCAhjCwBjBAzCAzHgBT1M046DjBADAxMDADAjDhsBgBxCQxCQxCQhBgRxFAxMAhJARAhHQxGwQh9BgCjBwBjWwFjcgITg4BMAwgC",
+    "hOgBhYgHMAjNwBxPzBgExJDxDDgCxSsCAgCxOADxRwBxDzCwU1TQx6BQzEwC1RAwBxRwBxTwDxZgFDlFBAlHAAlDAAVAAhFAhHAhDARghBh7EgExKwExD",
+    "wLxCAxUAhEgiBxCQBAxVARgBBQhLAjEhLQjDhPwDjEwXhJARgCjCxKzCgBDxMgCDwfxbwBTRzHQzWBsBAAcAgC8BAxBAhBAhOQsBAwBMAjEgDjEgDhOjB",
+    "hOjBwPxDAxNcAwBzFgExagBjDxKQzDhJgCzDxIgDzBwFjDwnBhkBgblZyBgGhZgDzCxR8BAwDzEwyEjPAxUAcADQRwmBhOzEBwDxKsFAjEwKxI8BAzBwS",
+    "hKjDwJhLgEsBAhasHAjDwBzOMARcABgE8BAhL5BhEhGZJhBsFATAzBMAgGhMgDzEwCsBAxR8GAAzGBcABwDhRMATBgEsBAxX8GAxBzB8BADcAzEBDBjBA",
+    "zJgFxIAhM8FAzCMAggBhDABAxBAhHAxEDwChX8FAgCzEwC8BAAxDQRQxKAhDARAhCAcABsDAQcAQsBAQBwCMAgChCcAQsDAgBsCAglCha8IAxBjIADMAhB",
+    "wOxX8JARDBwDzEwyChXsDAQsEAjLxBcAwQxXsIAjBBgFzEwCjGgJhVsGABDwCzEwahNQsHAwBjHAhDg8CxVsHADwxB1PsCxPjJwFxDQBQxDARAxL8CAAcA",
+    "Q8BABMABcAjBgEzEwiBxDQhTsDAQsDABDBMAgNB8EAxTsDAB8BAzDMAwDBsFAxW8HAjBBjCgGhkBgjEhEAhS8DAA8DABjCwEjOgBTxOQ8KAA8GAgkBhDAR",
+    "AxS8CAgBMAAcAAsDABMAwDzEwCxCARAxPsCAAcAAsCABgDzEw6EhJ8BATg7CBgHjKwUDxsOwyBj3BAjCgFxhDwlpBhwBTgGh3Qgo-BhjJg8mEh8IgDhPA",
+    "zEwBThnBAzEwCxOQsCADwExXsDAjCwBxBDgFzEAjDAhKgChJw3K1PAxPjNgyBhlBwBMABsbAgD8BAhGwfRDBMAgFcAwGx7-CwDxqTwUhEgzrExBAhDARA",
+    "hxEgWhBgIxBwDxlGwhkBh1BgChGgBhEgDxEgBcADwvpC8WAQsLAgrIUtCsCw1oHsCv1oHgB8CAwD8DAQsDAwO8BAgGUKUDUDggCsBAgtCzJw1BjMgjChqB",
+    "AhjBARQBQRQxBAxFABAhDAhgBAxBQxDAhDAxNAxBAhCABgBhDAxpFQhMAhMAhPAhMAhPAhMAhPAhMAhPAhMAxDQzYw-HsbAwB8YAwDMAwGMAQjCgHsCAA",
+    "sHAwnRhPgwDsDAAsIAQsDAAcAAsCAgqDhWgBsDAhDQzEwBBggFxOMAgIxV8BAzEwyThDAxBARAhHAhiDQjEsDAgU1QwCxQsDABwBzEwBTgoMjdAjBAzB",
+    "wlBjWAjHwgDxBAhNARABQBAxEAxBABABwCBwBBABABAhBARABQBABABABABARABQxBAhDAxBAxBABAxEAhIgChBAhCAhIwhJjGgRxMwCxMwCxMwypBzE",
+    "wiQxv7UwPh8gCgDxuDQxg6CwGh40DgvwBFp+0KFLFQFgu5GFl84GF6EFYFsEFuHF8BF6EFxBFjjOF25oHF7u6GFMFeFkBFo65GFnmoHF6qOFqCF675G",
+    "Fp75GFYFxtBF+tBFQFyigJF1+-IFaFpyOF21OFUF2CFIFl2OFi7OFCF0BFqBVUFgBFiDFOFQFwBFStB+3pBF2q7GF57sGFtqOFoBFm47GFx37GFKFoBFuJ",
+    "FtGFeF+BFyDFmFFyBFkEFedqgBFmDFiBFOFcFmVFhRFgRFtMFkCF7mCFsuDFhSFqCFwBFlIFsKFDF0HFuj+GFl-9GFIFcFmBFOF+DFq0+GFiEF9v+GF8C",
+    "FWF-EF6IFx3RFaF2gSd07CF6r-GFrg-GFoBFcFWFoy-GFzx-GFMF40BFjzBFjqSF8tSFaFiFFnDFs1gHFjqgHFkqgHFxngHFHFgBVoGFn7SF68SF0CFoB",
+    "F2CFvgTFgy0HFvw0HFmjTFEFEFmBFusiJFppiJdm-jHFgwRd9giHF5zkBFg-8HFiyXFxnhIFQFxoTFsrTFkDFSFiCFuIFv0TF9BFu3TF+jjHF7gjHFgIFG",
+    "FCFFF6CFmBFmCFdFUF8CFmBFGFyBFUFiEFmFFkCF2HF27jHF-8jHFjEF2GF0BFgGF4gkHF-8jHF7FF5BF33UF0jVFoBF8BFtCF3gVFkuVF4BF6plHFvilH",
+    "FoRF-KFhzVFu3VFz4VFpCF6qLFEF02KFpGFghNFpteF6zRFGFKF4DFXF+mmHF1n8HFgrWFrHF4MFkDFu+lHF-9lHF-GFoPFv3WFo6WFgGFsEF6LF0-lH",
+    "Fx8lHFnsXFwwXFq4mHFn1mHFtwXFmyXF4CV0BFitnHFl4OF8+OF5qnHF6moHF7-nHFaFtGF8KFuCFwDFtDFuCFcFYFw5nHF1+nHF0PF8DF3zYFu5YFJ",
+    "FygoHFxtoHFoXF++nHF+CFx8nHFkHF3BFHFroZFmrZFkDFNFqDFunqGFh+pGF6xoHFvsoHF8gpHFn4oHFYF0BFu7pHFx4pHFoBF+pqHF8NF1pqHFgBF-ta",
+    "FwvadzmQF+JFoBFoBFmBFoEF-6aFwgbFixrHFxvrHFm1rHFlyrHF8i2GF-41GFg5sHFsBF2IFxkoIFWF2ubF8-sHFDFsCFyBVrhtHFBF0CFjxbFi1bFr0b",
+    "F+EFs4pIF-8tHF6DF+DFz+bFk0qIFhtuHFm0uHF0CFtzuHF2FF5rcFgxcFSFIF4yvHd++tIFhpvHF5ucFw6sIFr+vHFEFl6cFwltIF96vHFljdFukdFL",
+    "F4BFqoxHFnixHFlmdFqsdF0DFkEFjxdFmvvIF8BF9uvIF+3vIF-1xHFm8xHFz6xHFoGFUFotyHFwEFnsyHFu0yHFxzyHF8u5GF143HF4teFgFFxveFkze",
+    "FzoTFivmIFaFliaFQF354GFEFy5GFnzlBFqifFNFiBF1+XF6-XFCFSFwCFql0HFvl0HFuDFqEFyEF1IFyJFyCF+GFpQFsHFCFeFyl0HFoTFtJF16zIFq8f",
+    "FCFkCFmr3HFtm3HFu80HF-80IFGF+k1IFgSFv21IFougBFWFUFCF+DFjCFqIF5CFsJFjFFkEF0BF-6gBFyghBF+BFxghBFsmhBFEFmg3HFh52HFMFzqhB",
+    "FoshBF-jqBFk-hJFuLFxq5IFQFw9hBF4EF4JF0MFkl4HF7-3HFqBFyFF2FFu74HF3y7BFzj9FFfFmDF6u9FF1g9FFmGFyp7HF0BFz16HF4FF+BF4h7H",
+    "Fnh7HF4RV8JF5FF4XF2BFo+7HF-m7HFt-lBFiimBF+77HFj5hJF4tmBFjxcFg3cFii9HFoNF56jJFOFy2mBFyi+HFx1kJFm+kJd3phHF-m+HF44+HFpt+H",
+    "F-6mBFq-mBF6HF0BF2DFhjnBFi2nJF9hgIF6SF4LF-ioBF8BFynoBFs2hIFt9pJF4gqJFwQFkIFt9hIFr2oBFk6oBFIFMFSFMFoCFosjIwwXhltCg629K",
+    "83D1gsCwn4-C"
 };
 
 typedef struct tni_letter_run { uint32_t first; int32_t value; uint8_t rule, kind; } tni_letter_run;
@@ -17775,7 +17800,7 @@ static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
     return *n == whole ? c : 0xFFFD;
 }
 
-/* A syllable of Hangul is two or three letters: leading consonant, vowel, and perhaps a trailing one. Unicode 15.0, section 3.12 */
+/* A syllable of Hangul is two or three letters: a consonant, a vowel, perhaps a consonant. Unicode 15.0, section 3.12 */
 static bool     tni_is_hangul(uint32_t c)           { return c >= 0xAC00 && c <= 0xD7A3; }
 static int      tni_hangul_letters(uint32_t c)      { return (c - 0xAC00) % 28 == 0 ? 2 : 3; }
 static uint32_t tni_hangul_letter(uint32_t c, int part)
@@ -17784,7 +17809,7 @@ static uint32_t tni_hangul_letter(uint32_t c, int part)
     return part == 0 ? 0x1100 + c / 588 : part == 1 ? 0x1161 + c % 588 / 28 : 0x11A7 + c % 28;
 }
 
-/* Letters of one class, from the one character to the other; one alone where that is its class. Marks belong to what they follow. */
+/* Letters of one class; one alone where that is its class. Marks belong to what they follow. */
 typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
 
 /* The next word from w->end on; false: there is none. */
@@ -18156,14 +18181,15 @@ static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end,
     }
 }
 
-int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room, tn_span *spans)
+int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+                  tn_span *spans)
 {
     tni_encoding e;
     size_t       i;
     if (!t) return -1;
     if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: %zu bytes at %s, %lld ids at %s", bytes, text ? "text" : "NULL", (long long)room,
-                 ids ? "ids" : "NULL");
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: %zu bytes at %s, %lld ids at %s", bytes, text ? "text" : "NULL",
+                 (long long)room, ids ? "ids" : "NULL");
         return -1;
     }
     if (bos && t->bos < 0) {
@@ -18182,8 +18208,8 @@ int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bo
 /* How a token behaves among others: 'a' a word, '0' a digit, else the sign that it is or that it is like. */
 static char tni_token_shape(const char *s)
 {
-    static const char *const like[] = {"(\xE2\x80\x9C", "(\xE2\x80\x98", "(\xC2\xAB", ")\xE2\x80\x9D", "'\xE2\x80\x99", ")\xC2\xBB",
-                                       ")\xE2\x80\xA6", "-\xE2\x80\x90"};       /* quotation marks, ellipsis, hyphen */
+    static const char *const like[] = {"(\xE2\x80\x9C", "(\xE2\x80\x98", "(\xC2\xAB", ")\xE2\x80\x9D", "'\xE2\x80\x99",
+                                       ")\xC2\xBB", ")\xE2\x80\xA6", "-\xE2\x80\x90"};   /* quotation marks ... */
     size_t i;
     if (s[0] == 0 || s[1] != 0) {
         for (i = 0; i < sizeof like / sizeof *like; i++) if (strcmp(like[i] + 1, s) == 0) return like[i][0];
@@ -18197,7 +18223,7 @@ typedef struct tni_speech { tni_text out; bool fresh, quoted[2]; tni_join join; 
 
 static bool tni_is_ending(const char *s)                      /* of "don't", "we're" */
 {
-    static const char *const ending[] = {"s", "t", "m", "d", "ll", "re", "ve"};
+    static const char *const ending[] = {"s", "t", "m", "d", "ll", "re", "ve", "l", "r", "v"};    /* or begun */
     size_t i;
     for (i = 0; i < sizeof ending / sizeof *ending; i++) if (strcmp(s, ending[i]) == 0) return true;
     return false;
@@ -18230,7 +18256,7 @@ static void tni_speak(tni_speech *v, const char *token)
     else if (shape == 'a') close = v->join == TNI_JOIN_ENDING && tni_is_ending(token);
     else if (shape == '0') close = v->before == '0' || v->join == TNI_JOIN_DIGIT;
     else close = tni_sign_joins(v, shape, &next);
-    if (v->join == TNI_JOIN_ENDING && !(close && shape == 'a')) v->quoted[0] = false;       /* it was no apostrophe, but a closing mark */
+    if (v->join == TNI_JOIN_ENDING && !(close && shape == 'a')) v->quoted[0] = false;     /* it was a closing mark */
     if (v->fresh) { if (v->out.length > 0) tni_text_add(&v->out, "\n", 1); }
     else if (!close && v->join != TNI_JOINED) tni_text_add(&v->out, " ", 1);
     tni_text_add(&v->out, token, strlen(token));
@@ -18253,8 +18279,8 @@ int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *ds
     int64_t    i;
     if (!t) return -1;
     if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
-        tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: %lld ids at %s, %zu bytes at %s", (long long)n, ids ? "ids" : "NULL", room,
-                 dst ? "dst" : "NULL");
+        tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: %lld ids at %s, %zu bytes at %s", (long long)n, ids ? "ids" : "NULL",
+                 room, dst ? "dst" : "NULL");
         return -1;
     }
     v.out.dst = dst; v.out.room = room; v.out.length = 0;
@@ -18274,10 +18300,12 @@ int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *ds
 }
 
 /* ---- JSON ---------------------------------------------------------------------------
-   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value 0
-   is nobody's; it holds the root. Strings stay where they are in the text. */
+   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
+   0 is nobody's; it holds the root. Strings stay where they are in the text. */
 
-typedef enum tni_json_kind { TNI_JSON_NULL, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT } tni_json_kind;
+typedef enum tni_json_kind {
+    TNI_JSON_NULL = 0, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT
+} tni_json_kind;
 
 typedef struct tni_value {
     tni_json_kind kind;
@@ -18361,7 +18389,8 @@ static uint32_t tni_json_add(tni_json *j, uint32_t up)
     const char *key = NULL;
     uint32_t    i = (uint32_t)j->values.count;
     tni_value  *v;
-    if (tni_json_at(j, up)->kind == TNI_JSON_OBJECT && (!tni_scan_string(&j->scan, &key) || !tni_scan_expect(&j->scan, ':'))) return 0;
+    if (tni_json_at(j, up)->kind == TNI_JSON_OBJECT
+        && (!tni_scan_string(&j->scan, &key) || !tni_scan_expect(&j->scan, ':'))) return 0;
     v = (tni_value *)tni_list_add(j->file.ctx, &j->values, "JSON");
     if (!v || !tni_json_begin(&j->scan, v)) return 0;
     v->key = key ? (uint32_t)(key - j->scan.text) : 0;
@@ -18423,8 +18452,12 @@ static const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
     return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
 }
 
-static const tni_value *tni_json_next(const tni_json *j, const tni_value *v) { return v->next != 0 ? tni_json_at(j, v->next) : NULL; }
-static const char      *tni_json_key(const tni_json *j, const tni_value *v)  { return j->scan.text + v->key; }
+static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
+{
+    return v->next != 0 ? tni_json_at(j, v->next) : NULL;
+}
+
+static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
 
 static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
@@ -18471,12 +18504,13 @@ static bool tni_tokens_type(tni_json *j, const tni_value *v, const char *what, c
 {
     const char *is = tni_json_string(j, v, "type");
     if (!is) return tni_tokens_fail(j, v, "%s: an object of type %s is missing", what, type);
-    return strcmp(is, type) == 0 || tni_tokens_fail(j, v, "%s: %s is not supported here, only %s", what, tni_quote(is).s, type);
+    if (strcmp(is, type) == 0) return true;
+    return tni_tokens_fail(j, v, "%s: %s is not supported here, only %s", what, tni_quote(is).s, type);
 }
 
 /* The three steps of a sequence, of these types. */
-static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *what, const char *list, const char *const type[3],
-                                const tni_value *step[3])
+static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *what, const char *list,
+                                const char *const type[3], const tni_value *step[3])
 {
     const tni_value *v = tni_json_get(j, root, what), *s;
     int k;
@@ -18508,7 +18542,8 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
         || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
     s = tni_json_string(j, step[0], "behavior");
-    if (s && strcmp(s, "Isolated") != 0) return tni_tokens_fail(j, step[0], "Punctuation: %s is not supported here, only Isolated", tni_quote(s).s);
+    if (s && strcmp(s, "Isolated") != 0)
+        return tni_tokens_fail(j, step[0], "Punctuation: %s is not supported here, only Isolated", tni_quote(s).s);
     if (!tni_json_is(tni_json_get(j, step[2], "individual_digits"), TNI_JSON_TRUE))
         return tni_tokens_fail(j, step[2], "Digits: only individual_digits is supported here");
     v = tni_json_get(j, root, "decoder");
@@ -18519,9 +18554,11 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     if (!tni_tokens_type(j, model, "model", "WordPiece")) return false;
     s = tni_json_string(j, model, "continuing_subword_prefix");
     if (!s || strcmp(s, "##") != 0)
-        return tni_tokens_fail(j, model, "continuing_subword_prefix: %s is not supported here, only ##", s ? tni_quote(s).s : "none");
+        return tni_tokens_fail(j, model, "continuing_subword_prefix: %s is not supported here, only ##",
+                               s ? tni_quote(s).s : "none");
     v = tni_json_get(j, model, "max_input_chars_per_word");
-    if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number > INT32_MAX) return tni_tokens_fail(j, v, "max_input_chars_per_word is no number from 0 to 2^31 - 1");
+    if (!tni_json_is(v, TNI_JSON_NUMBER) || v->number > INT32_MAX)
+        return tni_tokens_fail(j, v, "max_input_chars_per_word is no number from 0 to 2^31 - 1");
     t->longest = (int64_t)v->number;
     return true;
 }
@@ -18541,7 +18578,8 @@ static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_va
         return tni_tokens_fail(j, v, "token %s: id %llu, but there are no more than %zu tokens", tni_quote(name).s,
                                (unsigned long long)v->number, t->names.count);
     if (*(const size_t *)tni_list_at(&t->names, (size_t)v->number) == 0) return true;
-    return tni_tokens_fail(j, v, "tokens %s and %s: both have id %llu", tni_quote(tn_tokenizer_token(t, (int64_t)v->number)).s, tni_quote(name).s,
+    return tni_tokens_fail(j, v, "tokens %s and %s: both have id %llu",
+                           tni_quote(tn_tokenizer_token(t, (int64_t)v->number)).s, tni_quote(name).s,
                            (unsigned long long)v->number);
 }
 
@@ -18571,14 +18609,16 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
         if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
         known = (int64_t)id->number;
     } else if (!tni_json_is(id, TNI_JSON_NUMBER) || id->number != (uint64_t)known)
-        return tni_tokens_fail(j, v, "added token %s: its id is not the vocabulary's, %lld", tni_quote(name).s, (long long)known);
+        return tni_tokens_fail(j, v, "added token %s: its id is not the vocabulary's, %lld", tni_quote(name).s,
+                               (long long)known);
     return tni_added_set(t, name, known, tni_json_is(tni_json_get(j, v, "special"), TNI_JSON_TRUE));
 }
 
 /* Ids 0 ... n-1 and who has them. */
 static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
-    const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab"), *added = tni_json_get(j, root, "added_tokens"), *v;
+    const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab"), *v;
+    const tni_value *added = tni_json_get(j, root, "added_tokens");
     size_t i, n = tni_json_count(j, vocab) + tni_json_count(j, added);
     if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "the vocabulary is no object");
     if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is no array");
@@ -18679,10 +18719,12 @@ static void tni_text_added(tni_text *t, const tn_tokenizer *z)
 static void tni_text_template(tni_text *t, const tn_tokenizer *z)
 {
     static const char before[] = "  \"post_processor\": {\n    \"type\": \"TemplateProcessing\",\n    \"single\": [\n";
-    static const char special[] = "      {\n        \"SpecialToken\": {\n          \"id\": @,\n          \"type_id\": 0\n        }\n      },\n";
+    static const char special[] =
+        "      {\n        \"SpecialToken\": {\n          \"id\": @,\n          \"type_id\": 0\n        }\n      },\n";
     static const char after[] =
         "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      }\n    ],\n"
-        "    \"pair\": [\n      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      },\n"
+        "    \"pair\": [\n"
+        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      },\n"
         "      {\n        \"Sequence\": {\n          \"id\": \"B\",\n          \"type_id\": 1\n        }\n      }\n    ],\n"
         "    \"special_tokens\": {\n      @: {\n        \"id\": @,\n        \"ids\": [\n          ";
     const char *part[3], *s;
@@ -18732,12 +18774,13 @@ static void tni_text_tokenizer(tni_text *t, const tn_tokenizer *z)
     tni_text_string(t, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     tni_text_added(t, z);
     tni_text_string(t, "  \"normalizer\": {\n    \"type\": \"Sequence\",\n    \"normalizers\": [\n"
-                       "      {\n        \"type\": \"NFD\"\n      },\n      {\n        \"type\": \"StripAccents\"\n      },\n"
-                       "      {\n        \"type\": \"Lowercase\"\n      }\n    ]\n  },\n");
+        "      {\n        \"type\": \"NFD\"\n      },\n"
+        "      {\n        \"type\": \"StripAccents\"\n      },\n"
+        "      {\n        \"type\": \"Lowercase\"\n      }\n    ]\n  },\n");
     tni_text_string(t, "  \"pre_tokenizer\": {\n    \"type\": \"Sequence\",\n    \"pretokenizers\": [\n"
-                       "      {\n        \"type\": \"Punctuation\",\n        \"behavior\": \"Isolated\"\n      },\n"
-                       "      {\n        \"type\": \"Whitespace\"\n      },\n"
-                       "      {\n        \"type\": \"Digits\",\n        \"individual_digits\": true\n      }\n    ]\n  },\n");
+        "      {\n        \"type\": \"Punctuation\",\n        \"behavior\": \"Isolated\"\n      },\n"
+        "      {\n        \"type\": \"Whitespace\"\n      },\n"
+        "      {\n        \"type\": \"Digits\",\n        \"individual_digits\": true\n      }\n    ]\n  },\n");
     if (z->bos_first) tni_text_template(t, z);
     else tni_text_string(t, "  \"post_processor\": null,\n");
     tni_text_model(t, z);
@@ -18773,16 +18816,16 @@ tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path) { retur
 #endif
 
 /* ---- training ---------------------------------------------------------------------------
-   Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts of
-   pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
-   since; whoever comes to its top with such a count goes back with the present one. Counts rise only with a new piece in the
-   pair, and those pairs go into the heap after the merge. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
+   Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
+   of pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
+   since; whoever comes to its top with such a count goes back with the present one. Counts rise only with the new piece in
+   the pair, and those pairs go into the heap after the merge. Schuster & Nakajima 2012; Sennrich, Haddow & Birch 2016. */
 
 enum { TNI_WORD_LETTERS = 100 };
 
-typedef struct tni_counted_word { int64_t count; size_t first; int32_t letters; } tni_counted_word;     /* first: into symbols */
+typedef struct tni_counted_word { int64_t count; size_t first; int32_t letters; } tni_counted_word;   /* first: in symbols */
 typedef struct tni_alphabet { uint32_t code; bool inner; int64_t count; int32_t id, inner_id; } tni_alphabet;
-typedef struct tni_pair { int64_t count; int32_t a, b; uint32_t uses; bool touched; } tni_pair;         /* uses: the newest, + 1 */
+typedef struct tni_pair { int64_t count; int32_t a, b; uint32_t uses; bool touched; } tni_pair;       /* uses: newest, + 1 */
 typedef struct tni_use { uint32_t word, next; } tni_use;
 typedef struct tni_ranked { int64_t count; uint32_t pair; } tni_ranked;
 
@@ -18882,21 +18925,30 @@ static bool tni_training_text(tni_training *r, const char *text, size_t bytes, c
     return true;
 }
 
-static tni_counted_word *tni_training_word(const tni_training *r, size_t i) { return (tni_counted_word *)tni_list_at(&r->words, i); }
-static int32_t *tni_training_symbols(const tni_training *r, const tni_counted_word *w) { return (int32_t *)r->symbols.items + w->first; }
-static tni_pair *tni_training_pair(const tni_training *r, uint32_t i) { return (tni_pair *)tni_list_at(&r->pairs, i); }
+static tni_pair *tni_pair_at(const tni_training *r, uint32_t i) { return (tni_pair *)tni_list_at(&r->pairs, i); }
+
+static tni_counted_word *tni_word_at(const tni_training *r, size_t i)
+{
+    return (tni_counted_word *)tni_list_at(&r->words, i);
+}
+
+static int32_t *tni_word_symbols(const tni_training *r, const tni_counted_word *w)
+{
+    return (int32_t *)r->symbols.items + w->first;
+}
 
 /* How often each letter is there, and whether it stands inside words. */
 static bool tni_training_letters(tni_training *r)
 {
     size_t i;
     for (i = 0; i < r->words.count; i++) {
-        const tni_counted_word *w = tni_training_word(r, i);
-        const int32_t *letter = tni_training_symbols(r, w);
+        const tni_counted_word *w = tni_word_at(r, i);
+        const int32_t *letter = tni_word_symbols(r, w);
         int32_t k;
         for (k = 0; k < w->letters; k++) {
             uint32_t      number = tni_map_get(&r->letter_of, (uint32_t)letter[k]);
-            tni_alphabet *a = (tni_alphabet *)(number ? tni_list_at(&r->alphabet, number - 1) : tni_list_add(r->ctx, &r->alphabet, "letters"));
+            tni_alphabet *a = (tni_alphabet *)(number ? tni_list_at(&r->alphabet, number - 1)
+                                                      : tni_list_add(r->ctx, &r->alphabet, "letters"));
             if (!a) return false;
             a->code = (uint32_t)letter[k];
             a->count += w->count;
@@ -18913,7 +18965,10 @@ static bool tni_by_count(const void *a, const void *b)
     return x->count != y->count ? x->count > y->count : x->code < y->code;
 }
 
-static bool tni_by_code(const void *a, const void *b) { return ((const tni_alphabet *)a)->code < ((const tni_alphabet *)b)->code; }
+static bool tni_by_code(const void *a, const void *b)
+{
+    return ((const tni_alphabet *)a)->code < ((const tni_alphabet *)b)->code;
+}
 
 static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t *id)
 {
@@ -18921,7 +18976,7 @@ static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t
     return tni_names_grow(r->t) && tni_token_set(r->t, *id, s, n);
 }
 
-/* Ids for the most frequent letters, as they begin words or are words, then as they stand inside. The others keep id 0, [UNK]. */
+/* Ids for the most frequent letters, as words begin with them, then as they stand inside. The others keep id 0, [UNK]. */
 static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
 {
     size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, i, inner = 0;
@@ -18931,8 +18986,8 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
     tni_sort(order, most, tni_by_code);
     for (i = 0; i < most; i++) inner += ((const tni_alphabet *)order[i])->inner;
     if ((int64_t)(most + inner + r->t->names.count) > vocab) {
-        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: a vocabulary of %lld, but %zu letters, %zu of them inside words, need %zu", (long long)vocab,
-                 most, inner, most + inner + r->t->names.count);
+        tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: a vocabulary of %lld, but %zu letters, %zu of them inside words, need %zu",
+                 (long long)vocab, most, inner, most + inner + r->t->names.count);
         ok = false;
     }
     for (i = 0; i < 2 * most && ok; i++) {
@@ -18951,10 +19006,11 @@ static void tni_training_spell(tni_training *r)
 {
     size_t i;
     for (i = 0; i < r->words.count; i++) {
-        tni_counted_word *w = tni_training_word(r, i);
-        int32_t *symbol = tni_training_symbols(r, w), k;
+        tni_counted_word *w = tni_word_at(r, i);
+        int32_t *symbol = tni_word_symbols(r, w), k;
         for (k = 0; k < w->letters; k++) {
-            const tni_alphabet *a = (const tni_alphabet *)tni_list_at(&r->alphabet, tni_map_get(&r->letter_of, (uint32_t)symbol[k]) - 1);
+            uint32_t            number = tni_map_get(&r->letter_of, (uint32_t)symbol[k]);
+            const tni_alphabet *a = (const tni_alphabet *)tni_list_at(&r->alphabet, number - 1);
             symbol[k] = k > 0 ? a->inner_id : a->id;
             if (symbol[k] == 0) { w->letters = 0; break; }
         }
@@ -18965,7 +19021,7 @@ static void tni_training_spell(tni_training *r)
 
 static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
 {
-    const tni_pair *p = tni_training_pair(r, x.pair), *q = tni_training_pair(r, y.pair);
+    const tni_pair *p = tni_pair_at(r, x.pair), *q = tni_pair_at(r, y.pair);
     if (x.count != y.count) return x.count > y.count;
     return p->a != q->a ? p->a < q->a : p->b < q->b;
 }
@@ -18976,7 +19032,7 @@ static bool tni_heap_push(tni_training *r, uint32_t pair)
     size_t     i = r->heap.count;
     if (!tni_list_add(r->ctx, &r->heap, "pairs")) return false;
     heap = (tni_ranked *)r->heap.items;
-    moving.count = tni_training_pair(r, pair)->count;
+    moving.count = tni_pair_at(r, pair)->count;
     moving.pair = pair;
     for (; i > 0 && tni_ranks_before(r, moving, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
     heap[i] = moving;
@@ -18999,7 +19055,7 @@ static uint32_t tni_heap_pop(tni_training *r)
 
 /* ---- pairs */
 
-/* Counts `by` more of a pair in word number `word`. A pair of the new piece is noted: it goes into the heap when the merge is done. */
+/* Counts `by` more of a pair in word number `word`. A fresh pair is noted: it goes into the heap when the merge is done. */
 static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, uint32_t word, bool fresh)
 {
     uint64_t  key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
@@ -19029,11 +19085,13 @@ static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, ui
 /* All pairs of a word, `sign` times. fresh: a piece whose pairs are new, -1: all are. */
 static bool tni_word_count(tni_training *r, uint32_t word, int sign, int32_t fresh)
 {
-    const tni_counted_word *w = tni_training_word(r, word);
-    const int32_t *s = tni_training_symbols(r, w);
+    const tni_counted_word *w = tni_word_at(r, word);
+    const int32_t *s = tni_word_symbols(r, w);
     int32_t k;
-    for (k = 1; k < w->letters; k++)
-        if (!tni_pair_count(r, s[k - 1], s[k], sign * w->count, word, sign > 0 && (fresh < 0 || s[k - 1] == fresh || s[k] == fresh))) return false;
+    for (k = 1; k < w->letters; k++) {
+        bool noted = sign > 0 && (fresh < 0 || s[k - 1] == fresh || s[k] == fresh);
+        if (!tni_pair_count(r, s[k - 1], s[k], sign * w->count, word, noted)) return false;
+    }
     return true;
 }
 
@@ -19042,7 +19100,7 @@ static bool tni_touched_push(tni_training *r)
     size_t i;
     for (i = 0; i < r->touched.count; i++) {
         uint32_t pair = *(const uint32_t *)tni_list_at(&r->touched, i);
-        tni_training_pair(r, pair)->touched = false;
+        tni_pair_at(r, pair)->touched = false;
         if (!tni_heap_push(r, pair)) return false;
     }
     r->touched.count = 0;
@@ -19052,7 +19110,7 @@ static bool tni_touched_push(tni_training *r)
 /* a and b side by side become id, from the left. false: the word does not hold them. */
 static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
 {
-    int32_t *s = tni_training_symbols(r, w), from, to = 0;
+    int32_t *s = tni_word_symbols(r, w), from, to = 0;
     for (from = 0; from < w->letters; from++, to++) {
         bool here = from + 1 < w->letters && s[from] == a && s[from + 1] == b;
         s[to] = here ? id : s[from];
@@ -19065,7 +19123,7 @@ static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a
 
 static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int32_t a, int32_t b)
 {
-    const int32_t *s = tni_training_symbols(r, w);
+    const int32_t *s = tni_word_symbols(r, w);
     int32_t k;
     for (k = 1; k < w->letters; k++) if (s[k - 1] == a && s[k] == b) return true;
     return false;
@@ -19075,7 +19133,7 @@ static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int
 static bool tni_training_join(tni_training *r, int32_t a, int32_t b, int32_t *id)
 {
     char        name[4 * TNI_WORD_LETTERS + 4];
-    const char *first = tn_tokenizer_token(r->t, a), *second = tn_tokenizer_token(r->t, b) + 2;       /* b stands inside: ## */
+    const char *first = tn_tokenizer_token(r->t, a), *second = tn_tokenizer_token(r->t, b) + 2;     /* without its ## */
     size_t      n = strlen(first), more = strlen(second);
     memcpy(name, first, n);
     memcpy(name + n, second, more + 1);
@@ -19085,12 +19143,12 @@ static bool tni_training_join(tni_training *r, int32_t a, int32_t b, int32_t *id
 
 static bool tni_training_merge(tni_training *r, uint32_t pair)
 {
-    int32_t  a = tni_training_pair(r, pair)->a, b = tni_training_pair(r, pair)->b, id;
-    uint32_t use = tni_training_pair(r, pair)->uses;
+    int32_t  a = tni_pair_at(r, pair)->a, b = tni_pair_at(r, pair)->b, id;
+    uint32_t use = tni_pair_at(r, pair)->uses;
     if (!tni_training_join(r, a, b, &id)) return false;
     while (use != 0) {
         tni_use           u = *(const tni_use *)tni_list_at(&r->uses, use - 1);
-        tni_counted_word *w = tni_training_word(r, u.word);
+        tni_counted_word *w = tni_word_at(r, u.word);
         if (tni_word_holds(r, w, a, b)) {
             if (!tni_word_count(r, u.word, -1, id)) return false;
             tni_word_merge(r, w, a, b, id);
@@ -19109,7 +19167,7 @@ static bool tni_training_merges(tni_training *r, int64_t vocab)
     while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
         int64_t  said = ((const tni_ranked *)r->heap.items)->count;
         uint32_t pair = tni_heap_pop(r);
-        int64_t  count = tni_training_pair(r, pair)->count;
+        int64_t  count = tni_pair_at(r, pair)->count;
         if (count < r->min_count) continue;
         if (!(count == said ? tni_training_merge(r, pair) : tni_heap_push(r, pair))) return false;
     }
@@ -19125,7 +19183,8 @@ static tn_status tni_training_run(tni_training *r, const char *text, size_t byte
     for (k = 0; k < 3; k++)
         if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true)) return TN_ERR_MEMORY;
     if (!tni_training_text(r, text, bytes, d->separator)) return TN_ERR_MEMORY;
-    if (r->words.count == 0) return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: there are no words in %zu bytes of text", bytes);
+    if (r->words.count == 0)
+        return tni_fail(r->ctx, TN_ERR_DATA, "tokenizer: there are no words in %zu bytes of text", bytes);
     if (!tni_training_letters(r)) return TN_ERR_MEMORY;
     if ((s = tni_training_alphabet(r, d->letters, vocab)) != TN_OK) return s;
     tni_training_spell(r);
@@ -19180,27 +19239,32 @@ int64_t tn_shard_count(const tn_shard *s) { return s ? s->count : 0; }
 
 static tn_status tni_shard_header(tn_shard *s)
 {
+    const tni_reader *f = &s->file;
     uint8_t   head[12];
-    uint64_t  magic, version, count;
+    uint32_t  magic, version;
+    uint64_t  count, wants;
     int       k;
     tn_status status;
-    if (s->file.bytes < TNI_SHARD_HEADER)
-        return tni_reader_fail(&s->file, TN_ERR_FORMAT, s->file.bytes, "the file ends here, but a shard's header has %d bytes", TNI_SHARD_HEADER);
-    if ((status = tni_reader_get(&s->file, 0, head, sizeof head)) != TN_OK) return status;
-    magic = tni_load_bits(head, 4, false);
-    version = tni_load_bits(head + 4, 4, false);
+    if (f->bytes < TNI_SHARD_HEADER)
+        return tni_reader_fail(f, TN_ERR_FORMAT, f->bytes, "the file ends here, but a shard's header has %d bytes",
+                               TNI_SHARD_HEADER);
+    if ((status = tni_reader_get(f, 0, head, sizeof head)) != TN_OK) return status;
+    magic = (uint32_t)tni_load_bits(head, 4, false);
+    version = (uint32_t)tni_load_bits(head + 4, 4, false);
     count = tni_load_bits(head + 8, 4, false);
     for (k = 0; k < 2 && tni_shard_kind[k].magic != magic; k++) {}
-    if (k == 2) return tni_reader_fail(&s->file, TN_ERR_FORMAT, 0, "magic %llu, but 20240520 or 20240801 begins a token shard", (unsigned long long)magic);
+    if (k == 2)
+        return tni_reader_fail(f, TN_ERR_FORMAT, 0, "magic %zu, but %d or %d begins a token shard", (size_t)magic,
+                               (int)tni_shard_kind[0].magic, (int)tni_shard_kind[1].magic);
     if (tni_shard_kind[k].version != version)
-        return tni_reader_fail(&s->file, TN_ERR_FORMAT, 4, "version %llu, but shards of magic %llu have %d", (unsigned long long)version,
-                               (unsigned long long)magic, (int)tni_shard_kind[k].version);
+        return tni_reader_fail(f, TN_ERR_FORMAT, 4, "version %zu, but shards of magic %d have %d", (size_t)version,
+                               (int)magic, (int)tni_shard_kind[k].version);
+    if (count > INT32_MAX) return tni_reader_fail(f, TN_ERR_FORMAT, 8, "a negative count");
     s->width = tni_shard_kind[k].width;
-    if (count > INT32_MAX) return tni_reader_fail(&s->file, TN_ERR_FORMAT, 8, "a negative count");
-    if (s->file.bytes != TNI_SHARD_HEADER + count * s->width)
-        return tni_reader_fail(&s->file, TN_ERR_FORMAT, 8, "%llu tokens of %d bytes are %llu bytes with the header, but the file has %llu",
-                               (unsigned long long)count, (int)s->width, (unsigned long long)(TNI_SHARD_HEADER + count * s->width),
-                               (unsigned long long)s->file.bytes);
+    wants = TNI_SHARD_HEADER + count * s->width;
+    if (f->bytes != wants)
+        return tni_reader_fail(f, TN_ERR_FORMAT, 8, "%zu tokens of %d bytes and a header are %llu bytes, the file has %llu",
+                               (size_t)count, (int)s->width, (unsigned long long)wants, (unsigned long long)f->bytes);
     s->count = (int64_t)count;
     return TN_OK;
 }
@@ -19233,8 +19297,8 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
     tn_status status;
     if (!s) return TN_ERR_ARG;
     if (first < 0 || n < 0 || first > s->count || n > s->count - first || (!ids && n > 0))
-        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: %lld tokens from %lld on to %s, but there are %lld", s->file.name.s, (long long)n,
-                        (long long)first, ids ? "ids" : "NULL", (long long)s->count);
+        return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: %lld tokens from %lld on to %s, but there are %lld", s->file.name.s,
+                        (long long)n, (long long)first, ids ? "ids" : "NULL", (long long)s->count);
     for (most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
         uint64_t at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
         k = tni_min(n, most);
@@ -19242,8 +19306,9 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
         for (i = 0; i < k; i++) {
             uint64_t id = tni_load_bits(chunk + (size_t)i * s->width, s->width, false);
             if (id >= (uint64_t)s->vocab || id > INT32_MAX)
-                return tni_reader_fail(&s->file, TN_ERR_DATA, at + (uint64_t)i * s->width, "token %lld is id %llu, but the vocabulary has %lld",
-                                       (long long)(first + i), (unsigned long long)id, (long long)s->vocab);
+                return tni_reader_fail(&s->file, TN_ERR_DATA, at + (uint64_t)i * s->width,
+                                       "token %lld is id %llu, but the vocabulary has %lld", (long long)(first + i),
+                                       (unsigned long long)id, (long long)s->vocab);
             ids[i] = (int32_t)id;
         }
     }
@@ -19260,11 +19325,12 @@ tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t 
     tni_writer w;
     if (!ctx) return TN_ERR_ARG;
     if (n < 0 || n > INT32_MAX || (!ids && n > 0) || vocab < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "token shard: %lld ids at %s of a vocabulary of %lld; a shard holds 2^31 - 1 at most", (long long)n,
-                        ids ? "ids" : "NULL", (long long)vocab);
+        return tni_fail(ctx, TN_ERR_ARG, "token shard: %lld ids at %s, a vocabulary of %lld; a shard holds 2^31 - 1 at most",
+                        (long long)n, ids ? "ids" : "NULL", (long long)vocab);
     for (i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
-            return tni_fail(ctx, TN_ERR_DATA, "token shard: token %lld is id %d, but the vocabulary has %lld", (long long)i, ids[i], (long long)vocab);
+            return tni_fail(ctx, TN_ERR_DATA, "token shard: token %lld is id %d, but the vocabulary has %lld", (long long)i,
+                            ids[i], (long long)vocab);
     memset(chunk, 0, TNI_SHARD_HEADER);
     tni_store_bits(chunk, tni_shard_kind[kind].magic, 4);
     tni_store_bits(chunk + 4, tni_shard_kind[kind].version, 4);
@@ -19278,10 +19344,11 @@ tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t 
 }
 
 /* ---- mojibake --------------------------------------------------------------------------------
-   A character of two to four bytes whose bytes were read as Windows-1252 (or Latin-1) is a letter with an accent, for the first
-   byte, and signs. Such letters before such signs are rare in honest text, but for closing quotation marks, dashes and the
-   like, which follow letters: so these count only where the letter is one that few texts have there. Windows-1252 has nothing
-   at five places: what stood there is a C1 control or lost. Lower-casing adds 32 to the first byte of most, and 0x9F becomes 0xFF. */
+   A character of two to four bytes whose bytes were read as Windows-1252 (or Latin-1) is a letter with an accent, for the
+   first byte, and signs. Such letters before such signs are rare in honest text, but for closing quotation marks, dashes and
+   the like, which follow letters: so these count only where the letter is one that few texts have there. Windows-1252 has
+   nothing at five places: what stood there is a C1 control, or lost. Lower-casing adds 32 to the first byte of most, and
+   makes 0xFF of 0x9F. */
 
 /* The byte that stands for a character in Windows-1252, or in Latin-1; 0 for ASCII and all that has none. */
 static unsigned tni_single_byte(uint32_t c)
@@ -19296,11 +19363,11 @@ static unsigned tni_single_byte(uint32_t c)
     return 0;
 }
 
-/* Of the bytes 0x80 to 0xBF: those that are signs which may follow a letter: quotation marks, dashes, ellipsis, no-break space, (R), TM .. */
+/* Signs among the bytes 0x80 to 0xBF that may well follow a letter: quotation marks, dashes, no-break space, (R) ... */
 static bool tni_may_follow(unsigned byte)
 {
-    static const uint8_t follow[] = {0x82, 0x84, 0x85, 0x8B, 0x91, 0x92, 0x93, 0x94, 0x96, 0x97, 0x99, 0x9B, 0xA0, 0xAA, 0xAB, 0xAE,
-                                     0xB0, 0xB2, 0xB3, 0xB9, 0xBA, 0xBB};
+    static const uint8_t follow[] = {0x82, 0x84, 0x85, 0x8B, 0x91, 0x92, 0x93, 0x94, 0x96, 0x97, 0x99, 0x9B,
+                                     0xA0, 0xAA, 0xAB, 0xAE, 0xB0, 0xB2, 0xB3, 0xB9, 0xBA, 0xBB};
     return memchr(follow, (int)byte, sizeof follow) != NULL;
 }
 
@@ -19311,7 +19378,7 @@ static bool tni_is_mojibake(unsigned first, unsigned second, unsigned third)
     if (first == 0xF0 && (second == 0x9F || second == 0xFF)) return more;                    /* most of the emoji */
     if (!signs) return false;
     if (first == 0xC2 || first == 0xC3 || (first == 0xE2 && second == 0x80)) return true;
-    if (first == 0xE2 || first == 0xEF) return more || !tni_may_follow(second);              /* punctuation, arrows; U+FEFF, U+FFFD */
+    if (first == 0xE2 || first == 0xEF) return more || !tni_may_follow(second);     /* arrows ...; U+FEFF, U+FFFD */
     if (tni_may_follow(second)) return false;
     if (first == 0xE3 || (first >= 0xC4 && first <= 0xDE && first != 0xD7)) return true;
     return first >= 0xE0 && first <= 0xEF && more && !tni_may_follow(third);
@@ -19348,16 +19415,6 @@ int64_t tn_mojibake(const char *text, size_t bytes)
    ====================================================================== */
 
 /* ---- the desc ----------------------------------------------------------------- */
-
-static int64_t tni_score_sets(tn_attention_kind kind)
-{
-    return kind == TN_ATTENTION_SOFTMAX || kind == TN_ATTENTION_SQUARED ? 1 : 2;
-}
-
-static bool tni_is_differential(tn_attention_kind kind)
-{
-    return kind == TN_ATTENTION_DIFFERENTIAL || kind == TN_ATTENTION_DIFFERENTIAL_PLAIN;
-}
 
 static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 {
@@ -19418,7 +19475,7 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
 /* The extents of heads and hidden layer that the desc leaves open. */
 static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 {
-    const int64_t k = tni_transformer_encoders(d), each = tni_is_differential(d->attention) ? 2 : 1;
+    const int64_t k = tni_transformer_encoders(d), each = tni_attention_kinds[d->attention].differential ? 2 : 1;
     if ((d->d_qk == 0 && d->dim % (each * d->heads) != 0) || (d->d_v == 0 && d->dim % d->heads != 0)) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: dim %lld is no multiple of %lld heads%s, so d_qk and d_v must be given",
                  (long long)d->dim, (long long)d->heads, each == 2 ? " with two queries each" : "");
@@ -19432,7 +19489,7 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
     if (!tni_extent_given(ctx, "d_qk", d->d_qk) || !tni_extent_given(ctx, "d_v", d->d_v)
         || !tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
     if (d->no_projection && d->hidden != d->dim) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are the same",
+        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are one",
                  (long long)d->hidden, (long long)d->dim);
         return false;
     }
@@ -19463,8 +19520,8 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     if (!tni_transformer_known(ctx, &d) || !tni_transformer_numbers(ctx, &d) || !tni_transformer_sound(ctx, &d))
         return TN_ERR_ARG;
     if (d.order < 0 || d.order > 64 || d.window < 0)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a window not "
-                        "negative", (long long)d.order, (long long)d.window);
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a "
+                        "window not negative", (long long)d.order, (long long)d.window);
     if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
     if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
     depth = 1 / sqrt(2.0 * (double)d.layers);
@@ -19487,8 +19544,8 @@ static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 /* Matrices, which are multiplied by, and all the rest of a block's parameters. */
 static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
 {
-    const int64_t k = tni_transformer_encoders(d), s = tni_score_sets(d->attention), qk = 2 * s * d->heads * d->d_qk;
-    const int64_t v = d->heads * d->d_v, norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    const int64_t qk = 2 * tni_attention_kinds[d->attention].sets * d->heads * d->d_qk, v = d->heads * d->d_v;
     *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
     *rest = norms * tni_norm_numbers(d);
     if (d->attn_bias) *rest += qk + v;
@@ -19503,7 +19560,7 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
 /* Of one head, for one query. Linear: the state is read and added to, F d_v multiply-adds each. */
 static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
-    const double s = (double)tni_score_sets(d->attention), dk = (double)d->d_qk, dv = (double)d->d_v;
+    const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
     if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
     return keys * (2 * s * dk + 2 * dv);
 }
@@ -19588,7 +19645,8 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
 }
 
-static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d, int64_t depth)
+static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d,
+                                int64_t depth)
 {
     tn_attention_desc a;
     memset(&a, 0, sizeof a);
@@ -19657,7 +19715,8 @@ static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambd
     return *lambdas && tn_write(*lambdas, TN_F64, start, 2) == TN_OK;
 }
 
-static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d, int64_t l)
+static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d,
+                            int64_t l)
 {
     tni_part part, block;
     bool     whole;
@@ -19687,6 +19746,7 @@ static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, 
     if (d->positions == TN_POSITIONS_LEARNED) {
         m->position = tni_layer_matrix(ps, tni_part_of(name, "position").s, "w", d->context, d->dim, table);
         if (!m->position) return false;
+        tni_layer_adamw(ps, m->position);
     }
     return !d->embed_norm || tni_model_norm(ps, name, "embed_norm", &m->embed_norm, d);
 }
@@ -19703,7 +19763,9 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     if (d->zero_head) h.init.rule = TN_INIT_ZERO;
     if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
     if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
-    return tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) == TN_OK;
+    if (tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) != TN_OK) return false;
+    tni_layer_adamw(ps, m->head.w);
+    return true;
 }
 
 tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *model, const tn_transformer_desc *desc)
@@ -19791,7 +19853,8 @@ struct tn_transformer_cache {
 };
 
 /* ids [B,T], which stand behind `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past, tn_transformer_cache *cache)
+static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+                                tn_transformer_cache *cache)
 {
     tn_tensor *x, *x0, *values = NULL;
     int64_t    l, end = past + ids->shape[1];
@@ -19909,7 +19972,7 @@ int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c-
 
 size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 {
-    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    size_t  bytes = 0;
     int64_t l;
     for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
     return bytes;
@@ -19949,9 +20012,9 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 }
 
 /* ---- sampling ----------------------------------------------------------------------
-   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with just this
-   key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key: amounts
-   (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
+   Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with
+   just this key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key:
+   amounts (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
 
 typedef struct tni_cut { uint32_t key; int64_t last; } tni_cut;
 
@@ -20072,10 +20135,10 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 }
 
 /* ---- config.json --------------------------------------------------------------------
-   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others mean.
-   A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+   One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
+   walk the first one. */
 
-typedef struct tni_spelling { const char *word; int value; } tni_spelling;          /* ends with {NULL, 0} */
+typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
 typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
 typedef struct tni_key {
@@ -20084,7 +20147,7 @@ typedef struct tni_key {
     bool            required;
     size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
     double          low, high;          /* what it may be */
-    const tni_spelling *words;
+    const tni_choice *words;
 } tni_key;
 
 #define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
@@ -20094,30 +20157,30 @@ typedef struct tni_key {
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 
-static const tni_spelling tni_mlp_words[] = {
+static const tni_choice tni_mlp_words[] = {
     {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
     {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
-    {"swiglu", TN_MLP_SWIGLU}, {"gelu-tanh", TN_MLP_GELU_TANH}, {NULL, 0}
+    {"swiglu", TN_MLP_SWIGLU}, {"gelu_tanh", TN_MLP_GELU_TANH}, {NULL, 0}
 };
-static const tni_spelling tni_attn_words[] = {
+static const tni_choice tni_attn_words[] = {
     {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
-    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential-plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
+    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential_plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
 };
-static const tni_spelling tni_form_words[] = {
+static const tni_choice tni_form_words[] = {
     {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
 };
-static const tni_spelling tni_row_words[] = {
-    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN}, {"sum", TN_ROW_SUM},
-    {NULL, 0}
+static const tni_choice tni_row_words[] = {
+    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN},
+    {"sum", TN_ROW_SUM}, {NULL, 0}
 };
-static const tni_spelling tni_position_words[] = {
+static const tni_choice tni_position_words[] = {
     {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
 };
-static const tni_spelling tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
-static const tni_spelling tni_place_words[] = {
+static const tni_choice tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_choice tni_place_words[] = {
     {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
 };
-static const tni_spelling tni_init_words[] = {
+static const tni_choice tni_init_words[] = {
     {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
     {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
 };
@@ -20143,12 +20206,12 @@ static const tni_key tni_config_keys[] = {
 };
 
 /* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
-static const tni_spelling tni_gpt2_acts[] = {
+static const tni_choice tni_gpt2_acts[] = {
     {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
     {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
     {NULL, 0}
 };
-static const tni_spelling tni_llama_acts[] = {
+static const tni_choice tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
     {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
 };
@@ -20168,126 +20231,6 @@ static const tni_key tni_llama_keys[] = {
     TNI_FLAG("mlp_bias", mlp_bias)
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
-
-typedef enum tni_config_kind { TNI_CONFIG_STRING, TNI_CONFIG_NUMBER, TNI_CONFIG_TRUE, TNI_CONFIG_FALSE, TNI_CONFIG_NULL, TNI_CONFIG_NESTED }
-    tni_config_kind;
-typedef struct tni_config_pair {
-    const char   *key;                  /* first: sorted and searched by it */
-    tni_config_kind kind;
-    const char   *string;
-    double        number;
-    uint64_t      at;                   /* of the value, in the file */
-} tni_config_pair;
-
-typedef struct tni_config {
-    tni_reader file;
-    char      *text;
-    size_t     bytes;
-    tni_list   pairs;
-} tni_config;
-
-#define TNI_CONFIG_MOST 1048576u
-
-/* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
-static bool tni_config_skip(tni_scan *s)
-{
-    int64_t     depth = 0;
-    const char *string;
-    do {
-        char c;
-        tni_scan_space(s);
-        if (s->at == s->bytes) return tni_scan_fail(s, "a list or an object without an end");
-        c = s->text[s->at];
-        if (c == '"') {
-            if (!tni_scan_string(s, &string)) return false;
-            continue;
-        }
-        if (c == '[' || c == '{') depth++;
-        if (c == ']' || c == '}') depth--;
-        s->at++;
-    } while (depth > 0);
-    return true;
-}
-
-static bool tni_config_number(tni_scan *s, double *out)
-{
-    char   c = s->at < s->bytes ? s->text[s->at] : 0;
-    size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
-    if (used == 0 || !(fabs(*out) < HUGE_VAL)) return tni_scan_fail(s, "no value");
-    s->at += used;
-    return true;
-}
-
-static bool tni_config_value(tni_scan *s, tni_config_pair *p)
-{
-    tni_scan_space(s);
-    p->at = s->start + s->at;
-    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
-    p->kind = TNI_CONFIG_STRING;
-    if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
-    p->kind = TNI_CONFIG_NESTED;
-    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_config_skip(s);
-    p->kind = TNI_CONFIG_TRUE;
-    if (tni_scan_word(s, "true")) return true;
-    p->kind = TNI_CONFIG_FALSE;
-    if (tni_scan_word(s, "false")) return true;
-    p->kind = TNI_CONFIG_NULL;
-    if (tni_scan_word(s, "null")) return true;
-    p->kind = TNI_CONFIG_NUMBER;
-    return tni_config_number(s, &p->number);
-}
-
-static bool tni_config_read_pair(tni_scan *s, tni_config *c)
-{
-    tni_config_pair *p = (tni_config_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
-    if (!p) { s->status = TN_ERR_MEMORY; return false; }
-    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_config_value(s, p);
-}
-
-static bool tni_config_parse(tni_scan *s, tni_config *c)
-{
-    if (!tni_scan_expect(s, '{')) return false;
-    if (!tni_scan_take(s, '}')) {
-        do if (!tni_config_read_pair(s, c)) return false; while (tni_scan_take(s, ','));
-        if (!tni_scan_expect(s, '}')) return false;
-    }
-    tni_scan_space(s);
-    return s->at == s->bytes || tni_scan_fail(s, "text after the last '}'");
-}
-
-static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *source)
-{
-    tni_scan  scan;
-    tn_status s;
-    memset(c, 0, sizeof *c);
-    c->pairs.each = sizeof(tni_config_pair);
-    if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
-    if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
-    c->bytes = (size_t)c->file.bytes;
-    if (!(c->text = (char *)tni_alloc(ctx, c->bytes, "config"))) return TN_ERR_MEMORY;
-    if ((s = tni_reader_get(&c->file, 0, c->text, c->bytes)) != TN_OK) return s;
-    memset(&scan, 0, sizeof scan);
-    scan.file = &c->file;
-    scan.text = c->text;
-    scan.bytes = c->bytes;
-    return tni_config_parse(&scan, c) ? TN_OK : scan.status;
-}
-
-static void tni_config_close(tni_config *c)
-{
-    tni_reader_close(&c->file);
-    tni_free(c->file.ctx, c->text, c->bytes);
-    tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
-}
-
-static const tni_config_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_config_pair *)tni_list_at(&c->pairs, i); }
-
-static const tni_config_pair *tni_config_find(const tni_config *c, const char *key)
-{
-    size_t i;
-    for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
-    return NULL;
-}
 
 static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
 {
@@ -20314,128 +20257,134 @@ static void tni_word_set(void *at, size_t bytes, int value)
     memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
 }
 
-static tn_status tni_pair_fail(const tni_config *c, const tni_config_pair *p, const tni_key *k, const char *must)
+static tn_status tni_key_fail(const tni_json *j, const tni_value *v, const tni_key *k, const char *must)
 {
-    char got[40];
-    switch (p->kind) {
-    case TNI_CONFIG_NUMBER: tni_format_double(got, p->number, 15); break;
-    case TNI_CONFIG_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
-    default: tni_print(got, sizeof got, "%s", p->kind == TNI_CONFIG_TRUE ? "true" : p->kind == TNI_CONFIG_FALSE ? "false"
-                       : p->kind == TNI_CONFIG_NULL ? "null" : "a list or an object");
+    static const char *const words[] = {"null", "false", "true", "", "", "a list", "an object"};
+    char   got[80];
+    double number;
+    tni_print(got, sizeof got, "%s", words[v->kind]);
+    if (v->kind == TNI_JSON_STRING) tni_print(got, sizeof got, "%s", tni_quote(j->scan.text + v->string).s);
+    if (v->kind == TNI_JSON_NUMBER) {
+        tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+        tni_format_double(got, number, 15);
     }
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, but must be %s", k->name, got, must);
 }
 
-static tn_status tni_pair_number(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
-    char       must[80];
     const bool integer = k->kind == TNI_KEY_INT;
+    double     number = (double)NAN;
+    char       must[80];
     int64_t    n;
-    if (p->kind == TNI_CONFIG_NUMBER && p->number >= k->low && p->number <= k->high && (!integer || p->number == floor(p->number))) {
-        n = integer ? (int64_t)p->number : 0;
+    if (v->kind == TNI_JSON_NUMBER) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+    if (number >= k->low && number <= k->high && (!integer || number == floor(number))) {
+        n = integer ? (int64_t)number : 0;
         if (integer) memcpy(at, &n, sizeof n);
-        else memcpy(at, &p->number, sizeof p->number);
+        else memcpy(at, &number, sizeof number);
         return TN_OK;
     }
     tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
               integer ? "2147483646" : "1e30");
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_word(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
-    const tni_spelling *w;
+    const tni_choice *w;
     char            must[160];
     size_t          used = 0;
     for (w = k->words; w->word; w++) {
-        if (p->kind == TNI_CONFIG_STRING && strcmp(p->string, w->word) == 0) {
+        if (v->kind == TNI_JSON_STRING && strcmp(j->scan.text + v->string, w->word) == 0) {
             tni_word_set(at, k->bytes, w->value);
             return TN_OK;
         }
         used += tni_print(must + used, sizeof must - used, "%s%s", w == k->words ? "" : w[1].word ? ", " : " or ", w->word);
     }
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_take(const tni_config *c, const tni_config_pair *p, const tni_key *k, tn_transformer_desc *d)
+static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
-    const bool yes = p->kind == TNI_CONFIG_TRUE;
-    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
-    if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
-    if (!yes && p->kind != TNI_CONFIG_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    const bool yes = v->kind == TNI_JSON_TRUE;
+    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_key_number(j, v, k, at);
+    if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
+    if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
-        return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+        return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
     return TN_OK;
 }
 
-/* All pairs into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
-static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_t n, bool own, tn_transformer_desc *d)
+/* All of the object into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
+                                 tn_transformer_desc *d)
 {
-    tn_status s = TN_OK;
-    size_t    i;
-    for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
-        const tni_config_pair *p = tni_config_at(c, i);
-        const tni_key  *k = tni_key_find(keys, n, p->key);
-        if (tni_config_find(c, p->key) != p)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
-        if (own && !k && strcmp(p->key, "model_type") != 0)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
-        if (k && (own || p->kind != TNI_CONFIG_NULL)) s = tni_pair_take(c, p, k, d);
+    const tni_value *v;
+    tn_status        s = TN_OK;
+    size_t           i;
+    for (v = tni_json_child(j, root); v && s == TN_OK; v = tni_json_next(j, v)) {
+        const char    *name = tni_json_key(j, v);
+        const tni_key *k = tni_key_find(keys, n, name);
+        if (own && !k && strcmp(name, "model_type") != 0)
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is no key of a transformer", tni_quote(name).s);
+        if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
     for (i = 0; i < n && s == TN_OK; i++)
-        if (keys[i].required && !tni_config_find(c, keys[i].name))
-            s = tni_reader_fail(&c->file, TN_ERR_FORMAT, c->bytes, "%s is missing", keys[i].name);
+        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* asked for all: it notes what is there twice */
+            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "%s is missing", keys[i].name);
     return s;
 }
 
-static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_GELU_TANH;
     d->norm = TN_NORM_LAYER;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
-    return tni_config_take(c, TNI_KEYS(tni_gpt2_keys), false, d);
+    return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
 }
 
-static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
-    const tni_config_pair *scaling = tni_config_find(c, "rope_scaling");
-    tn_status       s;
+    const tni_value *scaling = tni_json_get(j, root, "rope_scaling");
+    tn_status        s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
-    s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
-    if (s == TN_OK && scaling && scaling->kind != TNI_CONFIG_NULL)
-        s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+    s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
+    if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     return s;
 }
 
-static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
-    const tni_config_pair *type = tni_config_find(c, "model_type");
-    const char     *name = type && type->kind == TNI_CONFIG_STRING ? type->string : "";
+    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
+    const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
-    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
-    if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
-    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
-                           type->kind == TNI_CONFIG_STRING ? tni_quote(name).s : "no string");
+    if (root->kind != TNI_JSON_OBJECT)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
+    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
+                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
 }
 
 tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
 {
-    tni_config          c;
+    tni_json            j;
     tn_transformer_desc d;
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
-    s = tni_config_open(&c, ctx, &source);
-    if (s == TN_OK) s = tni_config_any(&c, &d);
-    tni_config_close(&c);
+    s = tni_json_open(&j, ctx, &source) ? tni_config_any(&j, &d) : ctx->status;
+    if (j.twice) s = TN_ERR_FORMAT;
+    tni_json_close(&j);
     return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
 }
 
@@ -20455,7 +20404,7 @@ static void tni_text_shortest(tni_text *t, double v)
 static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
 {
     const char     *at = (const char *)d + k->offset;
-    const tni_spelling *w;
+    const tni_choice *w;
     int64_t         n;
     double          v;
     bool            yes;
@@ -20525,18 +20474,18 @@ static bool tni_name_number(const char **s, const char *behind, int64_t *out)
     return *s > first && *first != '0' && tni_name_word(s, behind);
 }
 
-/* "bilinear-", "gelu-tanh-": the longest kind that fits. */
+/* "bilinear-" and the like. */
 static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
 {
-    size_t k, n, longest = 0;
+    size_t k;
     for (k = 0; k < TNI_MLP_KINDS; k++) {
-        n = strlen(tni_mlp_kinds[k].name);
-        if (n <= longest || strncmp(*s, tni_mlp_kinds[k].name, n) != 0 || (*s)[n] != '-') continue;
-        longest = n;
+        const char *at = *s;
+        if (!tni_name_word(&at, tni_mlp_kinds[k].name) || !tni_name_word(&at, "-")) continue;
         *kind = (tn_mlp_kind)k;
+        *s = at;
+        return true;
     }
-    *s += longest > 0 ? longest + 1 : 0;
-    return longest > 0;
+    return false;
 }
 
 static void tni_name_attention(const char **s, tn_attention_kind *kind)
@@ -20595,7 +20544,8 @@ tn_status tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer
         if (!tni_name_word(&s, "gpt2-"))
             return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is not like %s", tni_quote(name).s, want);
         if (!tni_name_mlp(&s, &d.mlp))
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s, tni_quote(s).s);
+            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s,
+                            tni_quote(s).s);
         tni_name_attention(&s, &d.attention);
         if (!tni_name_number(&s, "l-", &d.layers) || !tni_name_number(&s, "h-", &d.heads)
             || !tni_name_number(&s, "embd", &d.dim) || *s)
@@ -20731,25 +20681,27 @@ static const tn_safetensors_entry *tni_mapped_entry(const tni_mapped *m, const c
 /* A run of rows of a matrix, or of a vector as a column. */
 typedef struct tni_slab { int64_t first, rows, columns; } tni_slab;
 
-static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
-                                       const tn_param *p)
+static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *line, const char *name,
+                                       const tn_safetensors_entry *e, const tn_param *p)
 {
-    char parts[2][40];
-    int  k, of[2], which[2];
+    const tn_safetensors *f = m->file;
+    char                  parts[2][40];
+    int                   k, of[2], which[2];
     of[0] = line->file_parts; of[1] = line->parts;
     which[0] = line->file_part; which[1] = line->part;
     for (k = 0; k < 2; k++) {
         parts[k][0] = 0;
         if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
     }
-    return tni_fail(m->file->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", m->file->file.name.s, parts[0],
-                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name, TNI_SHAPE(p->value));
+    return tni_fail(f->file.ctx, TN_ERR_SHAPE, "%s: %s%s %s%s does not fit %s%s %s", f->file.name.s, parts[0],
+                    tni_quote(name).s, TNI_SHAPE(e), line->transpose ? " transposed" : "", parts[1], p->name,
+                    TNI_SHAPE(p->value));
 }
 
 /* Which rows a line means in a matrix of so many. */
 static bool tni_mapped_rows(tni_slab *r, int64_t rows, int64_t columns, int part, int parts)
 {
-    if (parts < 0 || part < 0 || (parts > 0 && (part >= parts || rows % parts != 0)) || (parts == 0 && part != 0)) return false;
+    if (part < 0 || part >= (parts == 0 ? 1 : parts) || (parts > 0 && rows % parts != 0)) return false;
     r->rows = parts > 0 ? rows / parts : rows;
     r->first = part * r->rows;
     r->columns = columns;
@@ -20800,7 +20752,8 @@ static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to,
 }
 
 /* One tensor of the file, or a part of it, into one parameter. */
-static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e, int64_t i)
+static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
+                                 int64_t i)
 {
     const tn_param *p = tn_params_at(m->params, i);
     const tn_tensor *v = p->value;
@@ -20816,7 +20769,8 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
     all = e->shape[line->transpose && !vector];
     if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
-        || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts) || !tni_mapped_fits(line, from, to, heads))
+        || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
+        || !tni_mapped_fits(line, from, to, heads))
         return tni_mapped_shape_fail(m, line, name, e, p);
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
     n = tn_tensor_count(t);
@@ -20916,8 +20870,8 @@ static bool tni_mapped_prefix(tni_mapped *m)
     return false;
 }
 
-tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source, const tn_name_map *map,
-                                     int64_t lines)
+tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
+                                     const tn_name_map *map, int64_t lines)
 {
     tn_ctx    *ctx = tn_params_ctx(params);
     tni_mapped m;
@@ -20958,7 +20912,6 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_KEYS
-#undef TNI_CONFIG_MOST
 
 /* ======================================================================
    >>image-impl matrices and curves as pixels

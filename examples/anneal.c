@@ -35,31 +35,22 @@ typedef struct gated {
 
 static options read_options(int argc, char **argv)
 {
-    options o = {"fashion", "both", 3, 3, 128, 128, 1, 0, 2e-3, 0.05};
-    int     i;
-    for (i = 1; i < argc; i += 2) {
-        const char *flag = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(flag, "--data")) o.data = v;
-        else if (!strcmp(flag, "--kind")) o.kind = v;
-        else if (!strcmp(flag, "--epochs")) o.epochs = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--anneal-epochs")) o.anneal_epochs = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--batch")) o.batch = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--width")) o.width = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--seed")) o.seed = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--threads")) o.threads = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--lr")) o.lr = number(flag, v);
-        else if (!strcmp(flag, "--weight-decay")) o.weight_decay = number(flag, v);
-        else {
-            fprintf(stderr, "usage: anneal [--data fashion|mnist] [--kind swiglu|reglu|both] [--epochs N] [--anneal-epochs N] [--batch N]\n"
-                            "              [--lr X] [--weight-decay X] [--width N] [--seed N] [--threads N]\n");
-            exit(strcmp(flag, "--help") ? 2 : 0);
-        }
-    }
-    names_of(o.data);
-    if (strcmp(o.kind, "swiglu") && strcmp(o.kind, "reglu") && strcmp(o.kind, "both")) stop("--kind is swiglu, reglu or both");
-    if (o.threads > 1024) stop("--threads must be at most 1024");
-    if (o.batch < 1 || o.width < 1 || o.epochs < 1 || o.anneal_epochs < 1 || o.epochs + o.anneal_epochs > MAX_EPOCHS)
-        stop("--batch, --width, --epochs and --anneal-epochs must be at least 1, all epochs at most 1000");
+    options    o = {"fashion", "both", 3, 3, 128, 128, 1, 0, 2e-3, 0.05};
+    const flag flags[] = {
+        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
+        {"--kind", FLAG_CHOICE, &o.kind, 0, 0, "swiglu|reglu|both"},
+        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
+        {"--anneal-epochs", FLAG_COUNT, &o.anneal_epochs, 1, MAX_EPOCHS, NULL},
+        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
+        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
+        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
+        {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
+        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
+        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
+        {0}
+    };
+    read_flags(argc, argv, flags);
+    if (o.epochs + o.anneal_epochs > MAX_EPOCHS) stop("--epochs and --anneal-epochs are at most 1000 together");
     return o;
 }
 

@@ -1,25 +1,10 @@
-/* common.h - what the examples on images share: numbers of the command line, the data, the training loop, the test set
+/* common.h - what the examples on images share: the data, the training loop, the test set
 
-   One file of the program defines PROGRAM (its name, for messages) and includes this after the implementation of
-   tensornet.h, with _POSIX_C_SOURCE 200809L defined before everything for the clock and isatty. */
+   Included as program.h is. */
 #ifndef EXAMPLES_COMMON_H
 #define EXAMPLES_COMMON_H
 
-#include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#ifdef _WIN32
-#include <direct.h>
-#include <io.h>
-#define mkdir(path, mode) _mkdir(path)
-#define isatty(file) _isatty(file)
-#else
-#include <unistd.h>
-#endif
+#include "program.h"
 
 enum { CLASSES = 10, SIDE = 28, PIXELS = SIDE * SIDE, TEST_BATCH = 1000, MAX_EPOCHS = 1000 };
 
@@ -28,25 +13,6 @@ static const char *const class_name[2][CLASSES] = {
     {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 };
 
-static inline double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static inline void stop(const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s\n", what);
-    exit(1);
-}
-
-/* The context keeps the first error; a program may look whenever it suits. */
-static inline void check(tn_ctx *ctx)
-{
-    if (tn_ctx_status(ctx) != TN_OK) stop(tn_ctx_error(ctx));
-}
-
 static inline double *doubles(int64_t n)
 {
     double *p = calloc((size_t)(n > 0 ? n : 1), sizeof *p);
@@ -54,30 +20,8 @@ static inline double *doubles(int64_t n)
     return p;
 }
 
-/* ---- options -------------------------------------------------------------- */
-
-static inline double number(const char *flag, const char *text)
-{
-    char  *end;
-    double v = strtod(text, &end);
-    if (end == text || *end != 0 || !(v >= 0 && v < 1e15)) {
-        fprintf(stderr, PROGRAM ": %s wants a number, not \"%s\"\n", flag, text);
-        exit(2);
-    }
-    return v;
-}
-
 /* One of "fashion" and "mnist": the names of its classes. */
-static inline const char *const *names_of(const char *data)
-{
-    if (strcmp(data, "fashion") && strcmp(data, "mnist")) stop("--data is fashion or mnist");
-    return class_name[!strcmp(data, "mnist")];
-}
-
-static inline void make_folder(const char *path)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) stop("cannot make the output folder");
-}
+static inline const char *const *names_of(const char *data) { return class_name[!strcmp(data, "mnist")]; }
 
 /* ---- data ------------------------------------------------------------------ */
 

@@ -28,28 +28,21 @@ typedef struct options {
 
 static options read_options(int argc, char **argv)
 {
-    options o = {"fashion", "out", 15, 128, 256, 1, 0, 2e-3, 0.05, 0.1};
-    int     i;
-    for (i = 1; i < argc; i += 2) {
-        const char *flag = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(flag, "--data")) o.data = v;
-        else if (!strcmp(flag, "--out")) o.out = v;
-        else if (!strcmp(flag, "--epochs")) o.epochs = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--batch")) o.batch = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--width")) o.width = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--seed")) o.seed = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--threads")) o.threads = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--lr")) o.lr = number(flag, v);
-        else if (!strcmp(flag, "--weight-decay")) o.weight_decay = number(flag, v);
-        else if (!strcmp(flag, "--noise")) o.noise = number(flag, v);
-        else {
-            fprintf(stderr, "usage: fashion [--data fashion|mnist] [--epochs N] [--batch N] [--lr X] [--weight-decay X]\n"
-                            "               [--noise X] [--width N] [--seed N] [--threads N] [--out FOLDER]\n");
-            exit(strcmp(flag, "--help") ? 2 : 0);
-        }
-    }
-    if (o.threads > 1024) stop("--threads must be at most 1024");
-    if (o.batch < 1 || o.width < 1 || o.epochs < 1 || o.epochs > MAX_EPOCHS) stop("--batch, --width and --epochs must be at least 1, --epochs at most 1000");
+    options    o = {"fashion", "out", 15, 128, 256, 1, 0, 2e-3, 0.05, 0.1};
+    const flag flags[] = {
+        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
+        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
+        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
+        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
+        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
+        {"--noise", FLAG_REAL, &o.noise, 0, 1000, NULL},
+        {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
+        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
+        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
+        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        {0}
+    };
+    read_flags(argc, argv, flags);
     return o;
 }
 

@@ -1,13 +1,14 @@
 #!/bin/sh
-# sh examples/get_data.sh fashion|mnist
+# sh examples/get_data.sh fashion|mnist|kjv
 #
-# Puts the four uncompressed idx files of a data set into data/SET/, after checking the SHA-256 of what is in them. Files that are
+# Puts the files of a data set into data/SET/, after checking the SHA-256 of what is in them: the four uncompressed idx files of
+# Fashion-MNIST or MNIST, or kjv.txt, the King James Bible, a verse a line, <|endoftext|> between chapters. Files that are
 # there and right are left alone, so a second run needs no network. It looks in this order:
 #   $TN_DATA_DIR and $TN_DATA_DIR/SET   files you already have, plain or .gz
-#   the Debian package                  Fashion-MNIST only: dataset-fashion-mnist, installed as root, else just unpacked
+#   the Debian packages                 dataset-fashion-mnist, bible-kjv: installed as root, else just unpacked; MNIST has none
 set -eu
 
-usage() { echo "usage: sh examples/get_data.sh fashion|mnist" >&2; exit 2; }
+usage() { echo "usage: sh examples/get_data.sh fashion|mnist|kjv" >&2; exit 2; }
 [ $# -eq 1 ] || usage
 set_name=$1
 
@@ -27,6 +28,7 @@ ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db train-images-id
 ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2 t10k-labels-idx1-ubyte
 END
         ;;
+    kjv) echo "864b753100ba395e693551f547e2307708817aac57121a679f6da6ba89e1d476 kjv.txt" ;;
     *) usage ;;
     esac
 }
@@ -58,25 +60,45 @@ take() {
 
 missing() { sums | while read -r sum name; do [ -f "$data/$name" ] || printf ' %s' "$name"; done; }
 
-package=dataset-fashion-mnist
+case $set_name in
+fashion) packages='dataset-fashion-mnist' size='31 MB' ;;
+kjv)     packages='bible-kjv bible-kjv-text' size='3 MB' ;;
+*)       packages='' size='' ;;
+esac
 
-# Root keeps the package installed, so that the next checkout needs no network; anybody else only unpacks it.
-take_from_package() {
-    take /usr/share/datasets/fashion-mnist
+# take_package ROOT: what is wanted of the packages that lie unpacked under ROOT (empty: installed)
+take_package() {
+    case $set_name in
+    fashion) take "$1/usr/share/datasets/fashion-mnist" ;;
+    kjv)
+        bible=$(command -v "$1/usr/bin/bible") && [ -f "$1/usr/lib/bible.data" ] || return 0
+        mkdir -p "$part/text"
+        # "Ge1:2 And the earth ...": the reference goes, a chapter begins at its verse 1
+        "$bible" -f -l100000 -p "$1/usr/lib" gen1:1-rev22:21 < /dev/null | awk '{
+            verse = $1; sub(/.*:/, "", verse); sub(/^[^ ]* /, "")
+            if (verse == 1 && NR > 1) print "<|endoftext|>"
+            print }' > "$part/text/kjv.txt"
+        take "$part/text" ;;
+    esac
+}
+
+# Root keeps the packages installed, so that the next checkout needs no network; anybody else only unpacks them.
+take_from_packages() {
+    take_package ''
     [ -n "$(missing)" ] && command -v apt-get >/dev/null || return 0
     mkdir -p "$part"
     if [ "$(id -u)" -eq 0 ]; then
-        echo "get_data: installing the package $package (31 MB)"
-        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends "$package" > "$part/log" 2>&1 || failed install
-        take /usr/share/datasets/fashion-mnist
+        echo "get_data: installing $packages ($size)"
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends $packages > "$part/log" 2>&1 || failed install
+        take_package ''
     else
-        echo "get_data: unpacking the package $package (31 MB)"
-        { (cd "$part" && apt-get download -qq "$package") && dpkg-deb -x "$part"/*.deb "$part"; } > "$part/log" 2>&1 || failed download
-        take "$part/usr/share/datasets/fashion-mnist"
+        echo "get_data: unpacking $packages ($size)"
+        { (cd "$part" && apt-get download -qq $packages && for deb in ./*.deb; do dpkg-deb -x "$deb" .; done); } > "$part/log" 2>&1 || failed download
+        take_package "$PWD/$part"
     fi
 }
 
-failed() { cat "$part/log" >&2; echo "get_data: apt-get $1 $package failed; apt-get update may help" >&2; }
+failed() { cat "$part/log" >&2; echo "get_data: apt-get $1 $packages failed; apt-get update may help" >&2; }
 
 # A damaged file from elsewhere or a full disk: gone, and fetched again.
 sums | while read -r sum name; do
@@ -88,14 +110,14 @@ done
 if [ -z "$(missing)" ]; then echo "get_data: $data is complete"; exit 0; fi
 
 if [ -n "$yours" ]; then take "$yours"; take "$yours/$set_name"; fi
-if [ "$set_name" = fashion ] && [ -n "$(missing)" ]; then take_from_package; fi
+if [ -n "$packages" ] && [ -n "$(missing)" ]; then take_from_packages; fi
 
 if [ -n "$(missing)" ]; then
     {
         echo "get_data: still missing in $data:$(missing)"
         echo "Have the files, plain or .gz, under these names in a folder FOLDER and run"
         echo "    TN_DATA_DIR=FOLDER sh examples/get_data.sh $set_name"
-        [ "$set_name" != fashion ] || echo "On Debian and Ubuntu the package $package has them."
+        [ -z "$packages" ] || echo "On Debian and Ubuntu they come from $packages."
     } >&2
     exit 1
 fi

@@ -8,20 +8,13 @@
    cc -O2 -fopenmp -I. examples/modifier.c -o modifier -lm && ./modifier
    --images N   --epochs N   --hidden N   --seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#ifdef _WIN32
-#include <direct.h>
-#define mkdir(path, mode) _mkdir(path)
-#endif
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
 #endif
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
+#define PROGRAM "modifier"
+#include "program.h"
 
 enum { CLASSES = 10, BATCH = 100, TESTED = 2000, STRENGTHS = 4, RANKS = 3, STEPS = 3, CURVE = 7 };
 
@@ -39,41 +32,19 @@ typedef struct task {
 
 typedef struct result { double loss, accuracy, size, fold_error; } result;       /* size: mean |W x| on the test set */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void stop(const char *what)
-{
-    fprintf(stderr, "modifier: %s\n", what);
-    exit(1);
-}
-
-static void check(tn_ctx *ctx)
-{
-    if (tn_ctx_status(ctx) != TN_OK) stop(tn_ctx_error(ctx));
-}
-
 static options read_options(int argc, char **argv)
 {
-    options o = {10000, 3, 64, 1, 0, "out"};
-    int     i;
-    for (i = 1; i < argc; i += 2) {
-        const char *flag = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
-        char       *end;
-        int64_t    *to = !strcmp(flag, "--images") ? &o.images : !strcmp(flag, "--epochs") ? &o.epochs : !strcmp(flag, "--hidden") ? &o.hidden
-                       : !strcmp(flag, "--seed") ? &o.seed : !strcmp(flag, "--threads") ? &o.threads : NULL;
-        if (!strcmp(flag, "--out") && *v) { o.out = v; continue; }
-        if (to) *to = strtoll(v, &end, 10);
-        if (!to || end == v || *end || *to < 0) {
-            fprintf(stderr, "usage: modifier [--images N] [--epochs N] [--hidden N] [--seed N] [--threads N] [--out FOLDER]\n");
-            exit(strcmp(flag, "--help") ? 2 : 0);
-        }
-    }
-    if (o.images < BATCH || o.epochs < 1 || o.hidden < 1 || o.hidden > 4096 || o.threads > 1024) stop("--images must be at least 100, --epochs 1, --hidden 1 to 4096, --threads at most 1024");
+    options    o = {10000, 3, 64, 1, 0, "out"};
+    const flag flags[] = {
+        {"--images", FLAG_COUNT, &o.images, BATCH, 1e7, NULL},
+        {"--epochs", FLAG_COUNT, &o.epochs, 1, 1000, NULL},
+        {"--hidden", FLAG_COUNT, &o.hidden, 1, 4096, NULL},
+        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
+        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
+        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        {0}
+    };
+    read_flags(argc, argv, flags);
     return o;
 }
 

@@ -67,40 +67,33 @@ static void read_widths(options *o, const char *text)
 
 static options read_options(int argc, char **argv)
 {
-    options o = {"fashion", "out", 5, {30, 100, 300, 1000}, 4, 1, 15, 256, 0, 1e-3, 0.8, 1.2, 2, false};
-    int     i;
-    for (i = 1; i < argc; i++) if (!strcmp(argv[i], "--quick")) {
-        o.quick = true;
-        o.seeds = 1;
-        o.widths = 2;
-        o.epochs = 3;
-    }
-    for (i = 1; i < argc; i++) {
-        const char *flag = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(flag, "--quick")) continue;
-        i++;
-        if (!strcmp(flag, "--data")) o.data = v;
-        else if (!strcmp(flag, "--out")) o.out = v;
-        else if (!strcmp(flag, "--widths")) read_widths(&o, v);
-        else if (!strcmp(flag, "--seeds")) o.seeds = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--width-seeds")) o.width_seeds = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--epochs")) o.epochs = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--batch")) o.batch = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--threads")) o.threads = (int64_t)number(flag, v);
-        else if (!strcmp(flag, "--lr")) o.lr = number(flag, v);
-        else if (!strcmp(flag, "--weight-decay")) o.weight_decay = number(flag, v);
-        else if (!strcmp(flag, "--noise")) o.noise = number(flag, v);
-        else if (!strcmp(flag, "--mask-norm")) o.mask_norm = number(flag, v);
-        else {
-            fprintf(stderr, "usage: spectra [--seeds N] [--widths N,N,...|none] [--width-seeds N] [--epochs N] [--batch N] [--lr X]\n"
-                            "               [--weight-decay X] [--noise X] [--mask-norm X] [--quick] [--data fashion|mnist] [--threads N]\n"
-                            "               [--out FOLDER]\n");
-            exit(strcmp(flag, "--help") ? 2 : 0);
+    options     o = {"fashion", "out", 5, {0}, 0, 1, 15, 256, 0, 1e-3, 0.8, 1.2, 2, false};
+    const char *widths = "30,100,300,1000";
+    const flag  flags[] = {
+        {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "one seed, three epochs, two widths unless told otherwise"},
+        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
+        {"--seeds", FLAG_COUNT, &o.seeds, 1, MAX_SEEDS, NULL},
+        {"--widths", FLAG_TEXT, &widths, 0, 0, "numbers with commas between, or none"},
+        {"--width-seeds", FLAG_COUNT, &o.width_seeds, 1, MAX_SEEDS, NULL},
+        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
+        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
+        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
+        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
+        {"--noise", FLAG_REAL, &o.noise, 0, 1000, NULL},
+        {"--mask-norm", FLAG_REAL, &o.mask_norm, 0, 1000, NULL},
+        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
+        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        {0}
+    };
+    int i;
+    for (i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--quick")) {          /* before all others, which may say otherwise */
+            o.seeds = 1;
+            o.epochs = 3;
+            widths = "30,100";
         }
-    }
-    if (o.threads > 1024) stop("--threads must be at most 1024");
-    if (o.batch < 1 || o.epochs < 1 || o.epochs > MAX_EPOCHS) stop("--batch and --epochs must be at least 1, --epochs at most 1000");
-    if (o.seeds < 1 || o.seeds > MAX_SEEDS || o.width_seeds < 1 || o.width_seeds > MAX_SEEDS) stop("--seeds and --width-seeds must be 1 to 100");
+    read_flags(argc, argv, flags);
+    read_widths(&o, widths);
     return o;
 }
 

@@ -2053,6 +2053,30 @@ TEST(threads_pool)         { SKIP("pthreads", "a pool of our own"); }
 TEST(threads_two_contexts) { SKIP("pthreads", "two threads"); }
 #endif
 
+/* ---- letters --------------------------------------------------------------------------------------------------- */
+
+/* Every character's letter and class against Python's unicodedata; the hash is from tools/unicode_tables.py. */
+TEST(letters_of_unicode)
+{
+    tni_letters *l = (tni_letters *)malloc(sizeof *l);
+    uint64_t h = 0xCBF29CE484222325u;
+    REQUIRE(l);
+    tni_letters_unpack(l);
+    CHECK_INT(l->run[0].first, 0);
+    for (uint32_t c = 0; c < 0x110000; c++) {
+        int kind;
+        uint32_t word, i;
+        if (c >= 0xD800 && c < 0xE000) continue;
+        word = tni_letter_of(l, c, &kind);
+        if (c < 128) CHECK(l->ascii[c] == word && l->ascii_kind[c] == kind);
+        word |= (uint32_t)kind << 24;
+        for (i = 0; i < 32; i += 8) h = (h ^ (word >> i & 255)) * 0x100000001B3u;
+    }
+    CHECK(h == 0x28BC94D5225541EBu);
+    for (size_t k = 1; k < sizeof l->run / sizeof *l->run; k++) CHECK(l->run[k - 1].first < l->run[k].first);
+    free(l);
+}
+
 TEST_MAIN(numbers_parse, numbers_halfway, numbers_long, numbers_edges, numbers_format, numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size,
           philox, random_moments, random_streams, random_prefix,
           allocator, allocation_failures, max_bytes, no_allocation, memory_counts, marks, marks_and_gradients,
@@ -2060,4 +2084,5 @@ TEST_MAIN(numbers_parse, numbers_halfway, numbers_long, numbers_edges, numbers_f
           conversions, strided_read_and_write, keep_and_views, strides_of_extent_one, copies, gemm, format,
           faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
           tape_rules, views_follow_their_base, gradients_are_reused, reading_while_recording, writes_while_recording,
-          threads_openmp, threads_random, threads_pool, threads_two_contexts)
+          threads_openmp, threads_random, threads_pool, threads_two_contexts,
+          letters_of_unicode)

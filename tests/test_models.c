@@ -1,5 +1,7 @@
 /* test_models.c: transformers. Gradients, decoding, counts, names, config.json, weights of others, sampling, learning. */
 
+#include "sealed.h"
+
 #include "golden_models.h"
 #include "world.h"
 
@@ -82,7 +84,7 @@ static tn_tensor *ids_of(tn_ctx *ctx, const tn_transformer_desc *d, int64_t text
     int32_t   *v = (int32_t *)malloc(sizeof *v * (size_t)(texts * tokens + 1));
     int64_t    i;
     for (i = 0; i < texts * tokens; i++) v[i] = (int32_t)test_random_int(&seed, 0, d->vocab - 1);
-    CHECK_STATUS(tn_write(t, TN_I32, v, texts * tokens), TN_OK);
+    if (t) CHECK_STATUS(tn_write(t, TN_I32, v, texts * tokens), TN_OK);
     free(v);
     return t;
 }
@@ -201,7 +203,7 @@ TEST(forward_by_hand)
         x0[t][i] = E[id[t]][i] + P[t][i];
         x[t][i] = L[0] * x0[t][i] + L[1] * x0[t][i];
     }
-#define NORM(y, g) do { double r = 0; for (i = 0; i < D; i++) r += (y)[i] * (y)[i]; r = 1 / sqrt(r / D + 0.1); \
+#define NORM(y, g) do { double r = 0; for (i = 0; i < D; i++) r += (y)[i] * (y)[i]; r = 1 / sqrt(r / (double)D + 0.1); \
                         for (i = 0; i < D; i++) n[i] = (y)[i] * r * (g)[i]; } while (0)
     {
         double q[T][D], k[T][D], v[T][D], n[D];
@@ -412,4 +414,957 @@ TEST(short_texts)
     }
 }
 
-TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts)
+/* ---- what a desc costs, and how it begins ---------------------------------------------------------------------- */
+
+TEST(counts)
+{
+    tn_transformer_desc d = tiny();
+    tn_transformer_cost c;
+    int                 k;
+    for (k = 0; k < VARIANTS; k++) {
+        const char    *what;
+        tn_transformer m;
+        world          w;
+        d = variant(k, &what);
+        REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
+        if (!CHECK_INT(tn_transformer_params(&d), tn_params_elements(w.params))) printf("     %s\n", what);
+        close_world(&w);
+    }
+    /* GPT-2 small, Radford et al. 2019: 124,439,808 parameters */
+    memset(&d, 0, sizeof d);
+    d.vocab = 50257; d.layers = 12; d.dim = 768; d.heads = 12; d.context = 1024;
+    d.mlp = TN_MLP_GELU_TANH; d.norm = TN_NORM_LAYER; d.positions = TN_POSITIONS_LEARNED; d.tied = true;
+    d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = true;
+    CHECK_INT(tn_transformer_params(&d), 124439808);
+    /* by hand: a token of 3 sees 2 keys in the mean. Per head and key 2 d_qk + 2 d_v flops, per matrix 2 flops a number. */
+    d = tiny();
+    c = tn_transformer_cost_of(&d, 3);
+    CHECK_INT(c.params, 5 * 4 + 2 * (4 * 16 + 3 * 12 + 2 * 4) + 4 + 20);
+    CHECK_INT(c.table, 20);
+    CHECK_NEAR(c.weights, 2 * (2 * (4 * 16 + 3 * 12) + 20), 0);
+    CHECK_NEAR(c.scores, 2 * 2 * 2 * (2 * 2 + 2 * 2), 0);
+    CHECK_NEAR(c.forward, c.weights + c.scores, 0);
+    CHECK_NEAR(c.training, 3 * c.forward, 0);
+    CHECK_NEAR(tn_transformer_flops(&d, 3), c.forward, 0);
+    d.window = 2;                                            /* 1, 2, 2 keys */
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * (5 / 3.0) * 8, 1e-12);
+    d.not_causal = true;                                     /* 2, 3, 2 keys */
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * (7 / 3.0) * 8, 1e-12);
+    d.window = 0;
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 3 * 8, 1e-12);
+    d.attention = TN_ATTENTION_BILINEAR;
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 3 * (2 * 2 * 2 + 2 * 2), 1e-12);
+    d.form = TN_ATTEND_LINEAR;                               /* states of 2 x 2 x 2, read and added to */
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 4 * 8, 1e-12);
+    d.attention = TN_ATTENTION_SQUARED;                      /* of 3 x 2 */
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 4 * 6, 1e-12);
+    CHECK_NEAR(tn_transformer_cost_of(&d, 0).params, tn_transformer_params(&d), 0);
+    d.heads = 3;
+    CHECK_INT(tn_transformer_params(&d), 0);
+    CHECK_NEAR(tn_transformer_flops(&d, 3), 0, 0);
+    CHECK_INT(tn_transformer_params(NULL), 0);
+}
+
+/* With the same parameters whatever the kind of MLP, to the rounding. */
+TEST(hidden_widths)
+{
+    tn_transformer_desc d = tiny(), full;
+    d.hidden = 0; d.dim = 128;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
+    CHECK_INT(full.hidden, 344);
+    d.mlp = TN_MLP_RELU;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
+    CHECK_INT(full.hidden, 512);
+    d.mlp = TN_MLP_BILINEAR; d.order = 3;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
+    CHECK_INT(full.hidden, 256);
+    d.order = 0; d.dim = 768;
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
+    CHECK_INT(full.hidden, 2048);
+    CHECK_INT(full.d_qk, 384);
+    CHECK_INT(full.row_length, 7);
+    d.order = 2;                                             /* the bilinear layer itself */
+    CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
+    CHECK_INT(full.order, 0);
+    CHECK_STATUS(tn_transformer_check(NULL, &full, &full), TN_OK);
+}
+
+static double spread(const tn_tensor *t)
+{
+    int64_t i, n = tn_tensor_count(t);
+    double *v = numbers(t), sum = 0;
+    for (i = 0; i < n; i++) sum += v[i] * v[i];
+    free(v);
+    return sqrt(sum / (double)n);
+}
+
+TEST(starts)
+{
+    tn_transformer_desc d = tiny();
+    tn_transformer      m;
+    world               w;
+    double              l[2];
+    d.dim = 64; d.vocab = 90; d.context = 80; d.hidden = 100; d.layers = 8;
+    d.positions = TN_POSITIONS_LEARNED;
+    d.x0_residual = true;
+    REQUIRE(open_on(&w, TN_F32, 3, 1, NULL));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "a", &m, &d), TN_OK));
+    CHECK_NEAR(spread(m.embed.w), 0.02, 0.001);
+    CHECK_NEAR(spread(m.position), 0.02, 0.001);
+    CHECK_NEAR(spread(m.head.w), 0.02, 0.001);
+    CHECK_NEAR(spread(m.blocks[7].attn.qk), 0.02, 0.001);
+    CHECK_NEAR(spread(m.blocks[0].mlp.w), 0.02, 0.001);
+    CHECK_NEAR(spread(m.blocks[7].attn.o), 0.005, 0.0003);
+    CHECK_NEAR(spread(m.blocks[3].mlp.p), 0.005, 0.0003);
+    tn_read(m.blocks[3].lambdas, TN_F64, l, 2);
+    CHECK(l[0] == 1 && l[1] == 0);
+    CHECK(tn_params_find(w.params, "a.blocks.7.attn.qk") && tn_params_find(w.params, "a.norm.gain"));
+    CHECK_NEAR(tn_params_find(w.params, "a.blocks.0.lambdas")->decay_scale, 0, 0);
+    d.init = TN_INIT_NORMAL; d.zero_out = d.zero_head = true;
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "b", &m, &d), TN_OK));
+    CHECK_NEAR(spread(m.embed.w), 1, 0.05);
+    CHECK_NEAR(spread(m.blocks[7].attn.v), 0.125, 0.006);
+    CHECK(spread(m.blocks[7].attn.o) == 0 && spread(m.blocks[0].mlp.p) == 0 && spread(m.head.w) == 0);
+    d.init_std = 0.5; d.embed_std = 0.3; d.zero_out = false;
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "c", &m, &d), TN_OK));
+    CHECK_NEAR(spread(m.embed.w), 0.3, 0.01);
+    CHECK_NEAR(spread(m.blocks[1].attn.o), 0.5, 0.02);
+    close_world(&w);
+}
+
+/* What makes no model says why, and leaves neither parameters nor names behind. */
+static void refused(world *w, tn_transformer_desc d, tn_status s, const char *part)
+{
+    const int64_t  count = tn_params_count(w->params);
+    tn_transformer m;
+    tn_sink        nowhere = tn_to_memory(NULL, 0, NULL);
+    CHECK_STATUS(tn_transformer_init(w->params, "m", &m, &d), s);
+    CHECK_ERROR(w->ctx, s, part);
+    CHECK_INT(tn_params_count(w->params), count);
+    if (strstr(part, "already")) return;
+    CHECK_STATUS(tn_transformer_config_write(w->ctx, &d, nowhere), s);
+    CHECK_ERROR(w->ctx, s, part);
+    CHECK_INT(tn_transformer_params(&d), 0);
+    CHECK_INT(tn_transformer_name(&d, NULL, 0), -1);
+}
+
+#define REFUSED(change, status, part) do { tn_transformer_desc d = tiny(); change; refused(&w, d, status, part); } while (0)
+TEST(bad_descs)
+{
+    tn_transformer m;
+    tn_transformer_desc none = tiny();
+    int64_t one = 1;
+    const unsigned nine = 9;
+    tn_init zero;
+    world   w;
+    memset(&zero, 0, sizeof zero);
+    REQUIRE(open_on(&w, TN_F32, 3, 1, NULL));
+    REFUSED(d.vocab = 0, TN_ERR_SHAPE, "vocab is 0, but must be from 1");
+    REFUSED(d.layers = -2, TN_ERR_SHAPE, "layers is -2");
+    REFUSED(d.dim = 0, TN_ERR_SHAPE, "dim is 0");
+    REFUSED(d.heads = 0, TN_ERR_SHAPE, "heads is 0");
+    REFUSED(d.context = INT32_MAX, TN_ERR_SHAPE, "context is 2147483647");
+    REFUSED(d.heads = 3, TN_ERR_SHAPE, "dim 4 is no multiple of 3 heads");
+    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "two queries each");
+    REFUSED(d.hidden = -1, TN_ERR_SHAPE, "hidden is -1");
+    REFUSED(d.d_qk = -1, TN_ERR_SHAPE, "d_qk is -1");
+    REFUSED(d.d_v = INT64_MAX, TN_ERR_SHAPE, "d_v is 9223372036854775807");
+    REFUSED(d.row_length = -1, TN_ERR_SHAPE, "row_length is -1");
+    REFUSED(d.window = -1, TN_ERR_ARG, "window -1");
+    REFUSED(d.order = 65, TN_ERR_ARG, "order 65");
+    REFUSED(d.order = 3; d.mlp = TN_MLP_RELU, TN_ERR_ARG, "an order belongs to the bilinear MLP");
+    REFUSED(d.no_projection = true, TN_ERR_SHAPE, "hidden is 3 and dim is 4");
+    REFUSED(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "no_projection contradicts it");
+    REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "no_norm contradicts");
+    REFUSED(d.no_norm = true; d.place = TN_NORM_POST, TN_ERR_ARG, "no_norm contradicts");
+    REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
+    REFUSED(d.row = TN_ROW_SUM, TN_ERR_ARG, "belongs to squared attention");
+    REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
+    REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
+    REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
+    REFUSED(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
+    REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind of MLP");
+    REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "7 is no kind of attention");
+    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "3 is no form of attention");
+    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "7 is no row scale");
+    REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "3 is no kind of positions");
+    REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "9 is no kind of norm");     /* which no cast may be */
+    REFUSED(d.place = (tn_norm_place)3, TN_ERR_ARG, "3 is no place of norms");
+    REFUSED(d.init = (tn_init_rule)7, TN_ERR_ARG, "7 is no init rule");
+    CHECK(tn_params_add(w.params, "m.blocks.1.mlp.p", 1, &one, zero) != NULL);
+    REFUSED(d.tied = true, TN_ERR_ARG, "there is a parameter m.blocks.1.mlp.p already");
+    CHECK(tn_params_add(w.params, "m.head.w", 1, &one, zero) != NULL);
+    CHECK_STATUS(tn_transformer_init(w.params, NULL, &m, &none), TN_OK);
+    CHECK_STATUS(tn_transformer_init(w.params, "", &m, &none), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "there is a parameter embed.w already");
+    CHECK(m.blocks == NULL);
+    CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &none, 1, 1, 1)) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is not made");
+    CHECK_STATUS(tn_transformer_init(NULL, "", &m, &none), TN_ERR_ARG);
+    CHECK_STATUS(tn_transformer_init(w.params, "", NULL, &none), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "model or desc is NULL");
+    CHECK_STATUS(tn_transformer_check(w.ctx, NULL, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "desc is NULL");
+    close_world(&w);
+}
+
+/* ---- clones ------------------------------------------------------------------------------------------------------ */
+
+TEST(clones)
+{
+    int k;
+    for (k = 0; k < VARIANTS; k++) {
+        const char         *what;
+        tn_transformer_desc d = variant(k, &what);
+        tn_transformer      m, copy;
+        tn_params          *other;
+        tn_tensor          *ids;
+        tn_ctx             *single;
+        world               w;
+        double             *before, *after;
+        int64_t             n, V = d.vocab;
+        REQUIRE(model_on(&w, TN_F64, &d, &m, 400 + (uint64_t)k));
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&single, NULL, NULL), TN_OK));
+        ids = ids_of(w.ctx, &d, 1, 1, 2);
+        before = numbers(tn_transformer_forward(w.ctx, &m, ids));
+        other = tn_params_clone(single, w.params);
+        copy = m;
+        n = tn_params_rebind(other, w.params, &copy, sizeof copy);
+        if (!CHECK_INT(n, tn_params_count(w.params) + d.tied)) printf("     %s\n", what);
+        CHECK(copy.blocks != m.blocks);
+        CHECK(stir(w.params, 1, 1));                         /* the copy knows nothing of this */
+        tn_params_destroy(w.params);
+        w.params = NULL;
+        after = numbers(tn_transformer_forward(single, &copy, ids_of(single, &d, 1, 1, 2)));
+        CHECK(test_max_error(after, before, V) < 1e-5);
+        free(before);
+        free(after);
+        CHECK_STATUS(tn_ctx_status(single), TN_OK);
+        tn_ctx_destroy(single);
+        close_world(&w);
+    }
+}
+
+/* A set of parameters that lacks one: nothing is changed, nothing left behind. */
+TEST(clones_refuse)
+{
+    tn_transformer_desc d = tiny();
+    tn_transformer      m, copy, small;
+    tn_params          *other;
+    world               w;
+    size_t              live;
+    REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
+    other = tn_params_create(w.ctx);
+    d.layers = 1;
+    REQUIRE(CHECK_STATUS(tn_transformer_init(other, "", &small, &d), TN_OK));
+    copy = m;
+    live = w.heap.live;
+    CHECK_INT(tn_params_rebind(other, w.params, &copy, sizeof copy), -1);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "blocks.1.");
+    CHECK(memcmp(&copy, &m, sizeof m) == 0);
+    CHECK_INT(w.heap.live, live);
+    w.heap.fail_at = w.heap.count + 1;                       /* no room for the blocks */
+    CHECK_INT(tn_params_rebind(other, other, &small, sizeof small), -1);
+    CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "layers");
+    w.heap.fail_at = 0;
+    CHECK_INT(tn_params_rebind(other, other, &small, sizeof small), tn_params_count(other));
+    CHECK(tn_transformer_forward(w.ctx, &small, ids_of(w.ctx, &d, 1, 2, 1)) != NULL);
+    close_world(&w);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static void named(tn_ctx *ctx, const char *name)
+{
+    tn_transformer_desc d;
+    char                again[80];
+    memset(&d, 0, sizeof d);
+    if (!CHECK_STATUS(tn_transformer_from_name(ctx, name, &d), TN_OK)) { printf("     %s\n", name); return; }
+    CHECK_INT(tn_transformer_name(&d, again, sizeof again), strlen(name));
+    CHECK_STR(again, name);
+}
+
+static void misnamed(tn_ctx *ctx, const char *name, const char *part)
+{
+    tn_transformer_desc d;
+    memset(&d, 0x5A, sizeof d);
+    CHECK_STATUS(tn_transformer_from_name(ctx, name, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, part);
+    CHECK(d.vocab == 0x5A5A5A5A5A5A5A5A);                    /* as it was */
+}
+
+TEST(names)
+{
+    tn_transformer_desc d;
+    tn_ctx *ctx;
+    char    name[80];
+    int     k;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    for (k = 0; k <= TN_MLP_GELU_TANH; k++) {
+        snprintf(name, sizeof name, "gpt2-%s-12l-6h-768embd", tn_mlp_kind_name((tn_mlp_kind)k));
+        named(ctx, name);
+        CHECK_STATUS(tn_transformer_from_name(ctx, name, &d), TN_OK);
+        CHECK(d.mlp == (tn_mlp_kind)k && d.layers == 12 && d.heads == 6 && d.dim == 768 && d.vocab == 50304);
+        snprintf(name, sizeof name, "gpt2-%s-plaindiff-attn-1l-3h-12embd", tn_mlp_kind_name((tn_mlp_kind)k));
+        named(ctx, name);
+    }
+    named(ctx, "gpt2-bilinear-sqrd-attn-18l-9h-1152embd");
+    named(ctx, "gpt2-bilinear-bilinear-attn-1l-1h-1embd");
+    named(ctx, "gpt2-swiglu-diff-attn-2l-2h-8embd");
+    named(ctx, "TinyStories-1-512");
+    named(ctx, "TinyStories-12-64");
+    CHECK_STATUS(tn_transformer_from_name(ctx, "TinyStories-4-256", &d), TN_OK);
+    CHECK(d.layers == 4 && d.dim == 256 && d.heads == 4 && d.hidden == 1024 && d.vocab == 4096 && d.context == 256);
+    CHECK_NEAR(d.attn_scale, 1 / sqrt(8.0), 1e-15);
+    CHECK(d.mlp_scale == 1);
+    d.context = 512;                                         /* no longer what the name says */
+    CHECK_INT(tn_transformer_name(&d, name, sizeof name), strlen("gpt2-bilinear-4l-4h-256embd"));
+    CHECK_STR(name, "gpt2-bilinear-4l-4h-256embd");
+    CHECK_INT(tn_transformer_name(&d, name, 5), strlen("gpt2-bilinear-4l-4h-256embd"));
+    CHECK_STR(name, "gpt2");
+    misnamed(ctx, "gpt3-relu-1l-1h-4embd", "is not like gpt2-MLP-12l-6h-768embd or TinyStories-2-512");
+    misnamed(ctx, "", "\"\" is not like");
+    misnamed(ctx, "gpt2-maxout-1l-1h-4embd", "no kind of MLP at \"maxout-1l-1h-4embd\"");
+    misnamed(ctx, "gpt2-relu", "no kind of MLP at \"relu\"");
+    misnamed(ctx, "gpt2-relu-1l-1h-4", "not what ends like 12l-6h-768embd at");
+    misnamed(ctx, "gpt2-relu-1l-1h-4embd2", "at \"2\"");
+    misnamed(ctx, "gpt2-relu-01l-1h-4embd", "not what ends like");
+    misnamed(ctx, "gpt2-relu-0l-1h-4embd", "not what ends like");
+    misnamed(ctx, "gpt2-relu-odd-attn-1l-1h-4embd", "at \"odd-attn-1l-1h-4embd\"");
+    misnamed(ctx, "gpt2-relu-12345678l-1h-4embd", "at \"78l-1h-4embd\"");
+    misnamed(ctx, "TinyStories-2", "not layers and width");
+    misnamed(ctx, "TinyStories-2-512x", "at \"x\"");
+    misnamed(ctx, "TinyStories-2-100", "width 100 is no multiple of 64");
+    CHECK_STATUS(tn_transformer_from_name(ctx, "gpt2-relu-1l-3h-4embd", &d), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "dim 4 is no multiple of 3 heads");
+    CHECK_STATUS(tn_transformer_from_name(ctx, NULL, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the name is NULL");
+    CHECK_STATUS(tn_transformer_from_name(ctx, "TinyStories-2-512", NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the desc is NULL");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- config.json -------------------------------------------------------------------------------------------------- */
+
+static tn_status read_text(tn_ctx *ctx, const char *text, tn_transformer_desc *d)
+{
+    tn_source s = tn_from_memory(text, strlen(text));
+    s.name = "config.json";
+    return tn_transformer_config_read(ctx, d, s);
+}
+
+static size_t write_text(tn_ctx *ctx, const tn_transformer_desc *d, char *text, size_t room)
+{
+    size_t used = 0;
+    CHECK_STATUS(tn_transformer_config_write(ctx, d, tn_to_memory(text, room - 1, &used)), TN_OK);
+    text[used < room ? used : room - 1] = 0;
+    return used;
+}
+
+TEST(configs)
+{
+    tn_ctx *ctx;
+    char    text[4096], again[4096];
+    int     k;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    for (k = 0; k < VARIANTS + TN_MLP_GELU_TANH + 1; k++) {
+        const char         *what;
+        tn_transformer_desc d = variant(k, &what), full, back;
+        size_t              n;
+        if (k >= VARIANTS) {
+            d.mlp = (tn_mlp_kind)(k - VARIANTS);
+            d.init = (tn_init_rule)((k - VARIANTS) % (TN_INIT_HE + 1));
+            d.zero_out = d.zero_head = true;
+            d.init_std = 0.1 + k;
+            d.embed_std = 1.0 / 3;
+            d.norm_eps = 1e-30;
+        }
+        memset(&full, 0, sizeof full);
+        memset(&back, 0, sizeof back);
+        CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_OK);
+        n = write_text(ctx, &d, text, sizeof text);
+        CHECK_INT(n, strlen(text));
+        if (!CHECK_STATUS(read_text(ctx, text, &back), TN_OK)) printf("     %s\n%s\n", tn_ctx_error(ctx), text);
+        CHECK(memcmp(&full, &back, sizeof back) == 0);       /* padding and all: both were zeros before */
+        write_text(ctx, &back, again, sizeof again);
+        CHECK_STR(again, text);
+        if (k >= VARIANTS) {
+            snprintf(again, sizeof again, "\"mlp\": \"%s\"", tn_mlp_kind_name(full.mlp));
+            CHECK(strstr(text, again) != NULL);
+        } else {
+            snprintf(again, sizeof again, "\"attention\": \"%s\"", tn_attention_kind_name(full.attention));
+            CHECK(strstr(text, again) != NULL);
+        }
+    }
+    CHECK(strstr(text, "\"embed_std\": 0.3333333333333333,") && strstr(text, "\"norm_eps\": 1e-30,"));
+    tn_ctx_destroy(ctx);
+}
+
+#define OURS "\"n_vocab\":5,\"n_layer\":1,\"n_head\":1,\"n_ctx\":4,\"d_model\":4"
+
+static void misread(tn_ctx *ctx, const char *text, tn_status s, const char *part)
+{
+    tn_transformer_desc d, was;
+    memset(&was, 0x5A, sizeof was);
+    memcpy(&d, &was, sizeof d);
+    if (!CHECK_STATUS(read_text(ctx, text, &d), s)) printf("     %s\n", text);
+    CHECK_ERROR(ctx, s, part);
+    CHECK(memcmp(&d, &was, sizeof d) == 0);
+}
+
+TEST(configs_refuse)
+{
+    tn_transformer_desc d;
+    tn_ctx *ctx;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    CHECK_STATUS(read_text(ctx, "{" OURS "}", &d), TN_OK);
+    CHECK(d.hidden == 8 && d.rope_base == 10000 && d.mlp == TN_MLP_BILINEAR);
+    CHECK_STATUS(read_text(ctx, " {" OURS ", \"tied\" :\n true , \"softcap\": 1.5e1 } ", &d), TN_OK);
+    CHECK(d.tied && d.softcap == 15);
+    misread(ctx, "", TN_ERR_FORMAT, "config.json: byte 0: a value is missing");
+    misread(ctx, "{}", TN_ERR_FORMAT, "n_vocab is missing");
+    misread(ctx, "[{" OURS "}]", TN_ERR_FORMAT, "no object of keys and values");
+    misread(ctx, "{" OURS, TN_ERR_FORMAT, "'}' is missing");
+    misread(ctx, "{" OURS "} x", TN_ERR_FORMAT, "text after the end");
+    misread(ctx, "{" OURS ",}", TN_ERR_FORMAT, "a string is missing");
+    misread(ctx, "{" OURS ",\"dropout\":0.1}", TN_ERR_FORMAT, "\"dropout\" is no key of a transformer");
+    misread(ctx, "{" OURS ",\"n_ctx\":5}", TN_ERR_FORMAT, "the key \"n_ctx\" for the second time");
+    misread(ctx, "{\"n_vocab\":5,\"n_layer\":1,\"n_head\":1,\"d_model\":4}", TN_ERR_FORMAT, "n_ctx is missing");
+    misread(ctx, "{\"n_layer\":0}", TN_ERR_FORMAT, "byte 11: n_layer is 0, but must be a whole number from 1 to 2147483646");
+    misread(ctx, "{\"n_layer\":1.5}", TN_ERR_FORMAT, "n_layer is 1.5");
+    misread(ctx, "{\"n_layer\":1e99}", TN_ERR_FORMAT, "n_layer is 1e+99");
+    misread(ctx, "{\"n_layer\":1e999}", TN_ERR_FORMAT, "n_layer is inf");
+    misread(ctx, "{\"n_layer\":nan}", TN_ERR_FORMAT, "a value is missing");
+    misread(ctx, "{\"n_layer\":+1}", TN_ERR_FORMAT, "a value is missing");
+    misread(ctx, "{\"n_layer\":}", TN_ERR_FORMAT, "a value is missing");
+    misread(ctx, "{\"n_layer\":", TN_ERR_FORMAT, "a value is missing");
+    misread(ctx, "{\"n_layer\":\"2\"}", TN_ERR_FORMAT, "n_layer is \"2\", but must be a whole number");
+    misread(ctx, "{\"n_layer\":null}", TN_ERR_FORMAT, "n_layer is null");
+    misread(ctx, "{\"n_layer\":[1]}", TN_ERR_FORMAT, "n_layer is a list");
+    misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, "']' is missing");
+    misread(ctx, "{\"tied\":1}", TN_ERR_FORMAT, "tied is 1, but must be true or false");
+    misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, but must be a number from 0 to 1e30");
+    misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", but must be bilinear, relu, relu2");
+    misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
+    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "belongs to squared attention");
+    misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
+    misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "no multiple of 3 heads");
+    misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");
+    misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is no string");
+    CHECK_STATUS(read_text(ctx, "{}", NULL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "desc is NULL");
+    CHECK_STATUS(tn_transformer_config_read(ctx, &d, tn_from_path("/nowhere/config.json")), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "could not be opened");
+    tn_ctx_destroy(ctx);
+}
+
+#define GPT2  "{\"architectures\":[\"GPT2LMHeadModel\",{\"a\":\"]}\"}],\"n_layer\":2,\"n_head\":2,\"n_embd\":6,\"n_ctx\":5," \
+              "\"n_positions\":5,\"vocab_size\":7,\"n_inner\":null,\"task_specific_params\":{\"x\":{\"y\":[1,2]}}"
+#define LLAMA "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"hidden_size\":16," \
+              "\"intermediate_size\":6,\"vocab_size\":7,\"max_position_embeddings\":64,\"rope_scaling\":"
+
+static const char gpt2_config[] = GPT2 ",\"activation_function\":\"gelu_new\",\"model_type\":\"gpt2\"}";
+static const char llama_config[] = "{\"model_type\":\"llama\"," LLAMA "null,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-06}";
+
+TEST(configs_of_others)
+{
+    tn_transformer_desc d;
+    tn_ctx *ctx;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    CHECK_STATUS(read_text(ctx, gpt2_config, &d), TN_OK);
+    CHECK_CTX(ctx);
+    CHECK(d.layers == 2 && d.heads == 2 && d.dim == 6 && d.context == 5 && d.vocab == 7 && d.hidden == 24 && d.tied);
+    CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED && d.norm_eps == 1e-5);
+    CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
+    CHECK_ERROR(ctx, TN_ERR_FORMAT, "the key \"n_inner\" for the second time");
+    CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
+    CHECK(!d.tied);
+    misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"activation_function\":\"mish\"}", TN_ERR_FORMAT, "activation_function is \"mish\"");
+    misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"scale_attn_weights\":false}", TN_ERR_FORMAT,
+            "scale_attn_weights is false, but must be true");
+    misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"add_cross_attention\":true}", TN_ERR_FORMAT, "must be false");
+    misread(ctx, "{\"model_type\":\"gpt2\"}", TN_ERR_FORMAT, "vocab_size is missing");
+    CHECK_STATUS(read_text(ctx, llama_config, &d), TN_OK);
+    CHECK_CTX(ctx);
+    CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == 1e-6 && d.rope_base == 10000);
+    CHECK(d.mlp == TN_MLP_SWIGLU && d.norm == TN_NORM_RMS && !d.tied && !d.attn_bias && d.d_qk == 4 && d.d_v == 4);
+    CHECK_STATUS(read_text(ctx, "{\"model_type\":\"llama\",\"head_dim\":8,\"attention_bias\":true," LLAMA "null}", &d), TN_OK);
+    CHECK(d.d_qk == 8 && d.d_v == 8 && d.attn_bias && d.attn_out_bias && !d.mlp_bias);
+    misread(ctx, "{\"model_type\":\"llama\"," LLAMA "{\"factor\":8}}", TN_ERR_FORMAT, "rope_scaling must be null");
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- weights of others ---------------------------------------------------------------------------------------------- */
+
+enum { MOST_TENSORS = 48, FILE_ROOM = 40000 };
+
+/* A safetensors file of a golden model; `drop` is left out, `extra` put in, `shape` of the first tensor turned round. */
+static size_t golden_file(tn_ctx *ctx, const golden_tensor *t, size_t count, const int16_t *weights, const char *drop,
+                          const char *extra, bool turned, size_t skip, char *file)
+{
+    tn_named named[MOST_TENSORS];
+    size_t   k, n = 0, used = 0;
+    for (k = 0; k < count; k++) {
+        int64_t shape[2] = {t[k].shape[0], t[k].shape[1]}, i, all = t[k].rank == 2 ? shape[0] * shape[1] : shape[0];
+        float   v[256];
+        tn_tensor *x;
+        if (drop && strcmp(t[k].name, drop) == 0) continue;
+        if (turned && n == 0) { shape[0] = t[k].shape[1]; shape[1] = t[k].shape[0]; }
+        for (i = 0; i < all; i++) v[i] = (float)weights[t[k].at + i] / 256;
+        x = tn_tensor_new(ctx, TN_F32, t[k].rank, shape);
+        CHECK_STATUS(tn_write(x, TN_F32, v, all), TN_OK);
+        named[n].name = t[k].name + skip;
+        named[n++].tensor = x;
+    }
+    if (extra) {
+        named[n].name = extra;
+        named[n].tensor = named[0].tensor;
+        n++;
+    }
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(file, FILE_ROOM, &used), named, (int64_t)n, NULL, 0), TN_OK);
+    return used;
+}
+
+#define GOLDEN(name) golden_##name##_tensors, sizeof golden_##name##_tensors / sizeof *golden_##name##_tensors, golden_##name##_weights
+
+static tn_source file_of(const char *file, size_t bytes)
+{
+    tn_source s = tn_from_memory(file, bytes);
+    s.name = "model.safetensors";
+    return s;
+}
+
+static double golden_error(tn_ctx *ctx, const tn_transformer *m, const int32_t *id, const double *want)
+{
+    enum { LOGITS = GOLDEN_TEXTS * GOLDEN_TOKENS * GOLDEN_VOCAB };
+    double     got[LOGITS];
+    tn_tensor *ids = tn_tensor_2d(ctx, TN_I32, GOLDEN_TEXTS, GOLDEN_TOKENS);
+    tn_write(ids, TN_I32, id, GOLDEN_TEXTS * GOLDEN_TOKENS);
+    CHECK_STATUS(tn_read(tn_transformer_forward(ctx, m, ids), TN_F64, got, LOGITS), TN_OK);
+    return test_max_error(got, want, LOGITS);
+}
+
+TEST(golden_models)
+{
+    static char file[FILE_ROOM];
+    double      worst[2] = {0, 0};
+    int         f, which, plain;
+    for (f = 0; f < 2; f++) for (which = 0; which < 2; which++) for (plain = 0; plain < 2; plain++) {
+        tn_transformer_desc d;
+        tn_transformer      m;
+        world               w;
+        size_t              bytes;
+        int64_t             lines;
+        const tn_name_map  *map = which ? tn_name_map_llama(&lines) : tn_name_map_gpt2(&lines);
+        REQUIRE(open_on(&w, f ? TN_F64 : TN_F32, 1, 1, NULL));
+        CHECK_STATUS(read_text(w.ctx, which ? llama_config : gpt2_config, &d), TN_OK);
+        REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, plain ? "" : "theirs", &m, &d), TN_OK));
+        /* with and without the "transformer." that files may have; the head of Llama's has no prefix to lose */
+        bytes = which ? golden_file(w.ctx, GOLDEN(llama), NULL, "model.rotary.inv_freq", false, 0, file)
+                      : golden_file(w.ctx, GOLDEN(gpt2), NULL, "h.0.attn.bias", false, plain ? 12 : 0, file);
+        CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines), TN_OK);
+        CHECK_CTX(w.ctx);
+        worst[f] = fmax(worst[f], golden_error(w.ctx, &m, which ? golden_llama_ids : golden_gpt2_ids,
+                                               which ? golden_llama_logits : golden_gpt2_logits));
+        close_world(&w);
+    }
+    WORST("logits of GPT-2 and Llama, F32", worst[0], 1e-5);
+    WORST("logits of GPT-2 and Llama, F64", worst[1], 1e-10);
+}
+
+static void unread(world *w, const tn_transformer *m, const char *file, size_t bytes, tn_status s, const char *part)
+{
+    int64_t            lines;
+    const tn_name_map *map = tn_name_map_gpt2(&lines);
+    double             before = spread(m->position), embed = spread(m->embed.w);
+    CHECK_STATUS(tn_transformer_read_mapped(w->params, m, file_of(file, bytes), map, lines), s);
+    CHECK_ERROR(w->ctx, s, part);
+    CHECK(spread(m->position) == before && spread(m->embed.w) == embed);
+}
+
+static void say_last(void *user, tn_log_level level, const char *message)
+{
+    if (level == TN_LOG_WARN) snprintf((char *)user, 256, "%s", message);
+}
+
+TEST(weights_refuse)
+{
+    static char         file[FILE_ROOM];
+    tn_transformer_desc d;
+    tn_transformer      m, other;
+    tn_params          *elsewhere;
+    world               w;
+    size_t              bytes;
+    int64_t             lines;
+    const tn_name_map  *map = tn_name_map_gpt2(&lines);
+    tn_name_map         own[3];
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
+    CHECK_STATUS(read_text(w.ctx, gpt2_config, &d), TN_OK);
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK));
+    bytes = golden_file(w.ctx, GOLDEN(gpt2), "transformer.h.1.ln_2.bias", NULL, false, 0, file);
+    unread(&w, &m, file, bytes, TN_ERR_ARG, "model.safetensors: it has no tensor \"transformer.h.1.ln_2.bias\" for parameter "
+           "blocks.1.norm2.bias [6]");
+    bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, true, 0, file);
+    unread(&w, &m, file, bytes, TN_ERR_SHAPE, "\"transformer.wte.weight\" [6,7] does not fit embed.w [7,6]");
+    unread(&w, &m, file, bytes - 1, TN_ERR_FORMAT, "the file");
+    bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, false, 0, file);
+    /* a model without biases: those of the file would be lost */
+    d.attn_bias = false;
+    CHECK_STATUS(tn_transformer_init(w.params, "other", &other, &d), TN_OK);
+    unread(&w, &other, file, bytes, TN_ERR_ARG,
+           "tensor \"transformer.h.0.attn.c_attn.bias\" [18] would be parameter other.blocks.0.attn.qk_b, which the model has not");
+    d.attn_bias = true; d.tied = false;                      /* an unembedding that the file has not */
+    CHECK_STATUS(tn_transformer_init(w.params, "untied", &other, &d), TN_OK);
+    unread(&w, &other, file, bytes, TN_ERR_ARG, "no tensor \"lm_head.weight\" for parameter untied.head.w [7,6]");
+    d.tied = true; d.d_qk = 2;
+    CHECK_STATUS(tn_transformer_init(w.params, "narrow", &other, &d), TN_OK);
+    unread(&w, &other, file, bytes, TN_ERR_SHAPE,
+           "part 0 of 3 of \"transformer.h.0.attn.c_attn.weight\" [6,18] transposed does not fit part 0 of 2 of narrow.blocks.0.attn.qk");
+    /* maps */
+    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines - 2), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: it gives 0 of the 6 numbers of parameter norm.bias");
+    memset(own, 0, sizeof own);
+    own[0].file = "transformer.wte.weight";
+    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "line 0 has a name that is NULL");
+    own[0].param = "embed.w"; own[0].file_part = 7; own[0].file_parts = 7;
+    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, 1), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "part 7 of 7 of");
+    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), NULL, 1), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "no lines");
+    CHECK_STATUS(tn_transformer_read_mapped(w.params, NULL, file_of(file, bytes), map, lines), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
+    elsewhere = tn_params_create(w.ctx);
+    CHECK_STATUS(tn_transformer_read_mapped(elsewhere, &m, file_of(file, bytes), map, lines), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is not of these parameters");
+    CHECK_STATUS(tn_transformer_read_mapped(NULL, &m, file_of(file, bytes), map, lines), TN_ERR_ARG);
+    close_world(&w);
+}
+
+/* A map of one's own: rows of heads in other orders, and fewer heads of keys. */
+TEST(head_rows)
+{
+    enum { H = 2, D = 5, N = 3 };
+    static const int swapped[D] = {2, 3, 0, 1, 4}, pairs[D] = {0, 2, 1, 3, 4};
+    static char file[FILE_ROOM];
+    char        said[256] = "";
+    tn_desc     desc;
+    tn_ctx     *ctx;
+    tn_params  *ps;
+    tn_transformer_desc d = tiny();
+    tn_transformer m;
+    tn_named    named[3];
+    tn_name_map map[8];
+    float       q[H * D * N], k[D * N];
+    double      got[2 * H * D * N];
+    size_t      used;
+    int64_t     i, shape[2] = {H * D, N};
+    memset(&desc, 0, sizeof desc);
+    desc.log = say_last;
+    desc.log_user = said;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    ps = tn_params_create(ctx);
+    d.layers = 1; d.heads = H; d.dim = N; d.d_qk = d.d_v = d.hidden = D; d.no_gain = d.tied = true; d.mlp = TN_MLP_RELU;
+    REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &m, &d), TN_OK));
+    for (i = 0; i < H * D * N; i++) q[i] = (float)i;
+    for (i = 0; i < D * N; i++) k[i] = (float)(100 + i);
+    named[0].name = "q"; named[0].tensor = tn_tensor_new(ctx, TN_F32, 2, shape);
+    named[1].name = "k"; named[1].tensor = tn_tensor_2d(ctx, TN_F32, D, N);
+    named[2].name = "none of it"; named[2].tensor = named[1].tensor;
+    tn_write((tn_tensor *)named[0].tensor, TN_F32, q, H * D * N);
+    tn_write((tn_tensor *)named[1].tensor, TN_F32, k, D * N);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(file, FILE_ROOM, &used), named, 3, NULL, 0), TN_OK);
+    memset(map, 0, sizeof map);
+    map[0].file = "q"; map[0].param = "blocks.{l}.attn.qk"; map[0].parts = 2; map[0].rows = TN_HEAD_ROWS_SWAPPED;
+    map[1] = map[0];
+    map[1].file = "no|such|k"; map[1].part = 1; map[1].kv = true; map[1].rows = TN_HEAD_ROWS_PAIRS;
+    map[2].file = "k"; map[2].param = "embed.w";
+    map[3].file = "q"; map[3].param = "blocks.0.attn.v";
+    map[4].file = "k"; map[4].param = "blocks.{l}.mlp.w";
+    map[5].file = "k"; map[5].param = "blocks.{l}.mlp.p"; map[5].transpose = true;
+    map[6].file = "k"; map[6].param = "blocks.{l}.attn.o"; map[6].transpose = true;
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 6), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives 0 of the 30 numbers of parameter blocks.0.attn.o");
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "\"k\" [5,3] transposed does not fit blocks.0.attn.o [3,10]");
+    CHECK_STR(said, "");
+    map[6].file = "q";
+    map[7] = map[6];                                         /* twice the same is too much */
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 8), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives 60 of the 30 numbers of parameter blocks.0.attn.o");
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_OK);
+    CHECK_CTX(ctx);
+    CHECK_STR(said, "model.safetensors: 1 tensors are in no line of the map, \"none of it\" the first");
+    tn_read(m.blocks[0].attn.qk, TN_F64, got, 2 * H * D * N);
+    for (i = 0; i < H * D * N; i++) {
+        int64_t c = i % N, r = i / N % D, h = i / N / D;
+        CHECK(got[i] == (double)((h * D + swapped[r]) * N + c));
+        CHECK(got[H * D * N + i] == (double)(100 + pairs[r] * N + c));      /* both heads share the file's one */
+    }
+    tn_read(m.blocks[0].attn.o, TN_F64, got, N * H * D);
+    for (i = 0; i < N * H * D; i++) CHECK(got[i] == (double)(i % (H * D) * N + i / (H * D)));
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- sampling --------------------------------------------------------------------------------------------------------- */
+
+/* How often each id comes, of `draws` evenly spaced u: what the distribution says, to one draw. */
+static void sampled(const float *logits, int64_t n, double temperature, int64_t k, double p, const double *want)
+{
+    enum { DRAWS = 4000, MOST = 64 };
+    int64_t count[MOST], i, id;
+    memset(count, 0, sizeof count);
+    for (i = 0; i < DRAWS; i++) {
+        id = tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS);
+        if (!CHECK(id >= 0 && id < n)) return;
+        CHECK_INT(tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS), id);
+        count[id]++;
+    }
+    for (i = 0; i < n; i++) CHECK_NEAR((double)count[i] / (double)DRAWS, want[i], 1.01 / (double)DRAWS);
+}
+
+/* The distribution in plain words: sort, cut, softmax. */
+static void sample_want(const float *logits, int n, double temperature, int k, double p, double *want)
+{
+    int    order[64], i, j, kept;
+    double sum = 0, mass = 0;
+    for (i = 0; i < n; i++) order[i] = i;
+    for (i = 1; i < n; i++)
+        for (j = i; j > 0 && logits[order[j]] > logits[order[j - 1]]; j--) { int o = order[j]; order[j] = order[j - 1]; order[j - 1] = o; }
+    kept = k > 0 && k < n ? k : n;
+    for (i = 0; i < n; i++) want[i] = 0;
+    for (i = 0; i < kept; i++) sum += want[order[i]] = exp((logits[order[i]] - logits[order[0]]) / temperature);
+    for (i = 0; i < kept; i++) {
+        if (p > 0 && p < 1 && mass >= p * sum) want[order[i]] = 0;
+        mass += want[order[i]];
+    }
+    for (i = 0, sum = 0; i < n; i++) sum += want[i];
+    for (i = 0; i < n; i++) want[i] /= sum;
+}
+
+TEST(sampling)
+{
+    static const float four[] = {0, 1, 1, -2}, flat[] = {3, 3, 3, 3, 3}, odd[] = {-HUGE_VALF, 2, -HUGE_VALF, 2};
+    float    v[50], nan_in[3] = {0, NAN, 1}, inf_in[2] = {0, HUGE_VALF}, none[2] = {-HUGE_VALF, -HUGE_VALF}, signs[3];
+    double   want[64];
+    uint64_t seed = 8;
+    int      round, i, n;
+    for (round = 0; round < 40; round++) {
+        double  temperature = 0.3 + 2 * fabs(test_random_real(&seed)), p = round % 3 ? fabs(test_random_real(&seed)) : 0;
+        int     k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0;
+        n = (int)test_random_int(&seed, 1, 50);
+        for (i = 0; i < n; i++)                              /* every other round has equals */
+            v[i] = round % 4 < 2 ? (float)test_random_int(&seed, -3, 3) : 4 * (float)test_random_real(&seed);
+        sample_want(v, n, temperature, k, p, want);
+        sampled(v, n, temperature, k, p, want);
+    }
+    sample_want(four, 4, 1, 0, 1, want);
+    sampled(four, 4, 1, 0, 1, want);
+    for (i = 0; i < 5; i++) want[i] = i < 3 ? 1 / 3.0 : 0;
+    sampled(flat, 5, 1, 3, 0, want);                         /* of equals the first */
+    sampled(flat, 5, 1, 0, 0.6, want);
+    want[0] = want[2] = 0; want[1] = want[3] = 0.5;
+    sampled(odd, 4, 1, 3, 0.99, want);
+    CHECK_INT(tn_sample(four, 4, 0, 0, 0, 0.99), 1);
+    CHECK_INT(tn_sample(four, 4, 1, 1, 0, 0.99), 1);
+    CHECK_INT(tn_sample(four, 4, 1e-300, 0, 0, 0.7), 2);
+    CHECK_INT(tn_sample(four, 4, 1, 0, 1e-9, 0.99), 1);
+    CHECK_INT(tn_sample(four, 1, 5, 9, 0.5, 0.99), 0);
+    signs[0] = -0.0f; signs[1] = 0.0f; signs[2] = -1;
+    CHECK_INT(tn_sample(signs, 3, 1, 1, 0, 0.5), 0);
+    CHECK_INT(tn_sample(signs, 3, 1, 2, 0, 0.25), 0);        /* -0 and 0 are equals */
+    CHECK_INT(tn_sample(nan_in, 3, 1, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(nan_in, 3, 0, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(inf_in, 2, 1, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(none, 2, 1, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(NULL, 2, 1, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(four, 0, 1, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(four, -1, 1, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(four, 4, -1, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(four, 4, (double)NAN, 0, 0, 0.5), -1);
+    CHECK_INT(tn_sample(four, 4, 1, -1, 0, 0.5), -1);
+    CHECK_INT(tn_sample(four, 4, 1, 0, 1.1, 0.5), -1);
+    CHECK_INT(tn_sample(four, 4, 1, 0, 0, 1), -1);
+    CHECK_INT(tn_sample(four, 4, 1, 0, 0, (double)NAN), -1);
+}
+
+/* ---- training --------------------------------------------------------------------------------------------------------- */
+
+static double step(tn_ctx *ctx, const tn_transformer *m, tn_optim *o, const int32_t *text, int64_t texts, int64_t tokens)
+{
+    tn_tensor *all, *loss;
+    double     value;
+    tn_ctx_reset(ctx);
+    all = tn_tensor_2d(ctx, TN_I32, texts, tokens + 1);
+    tn_write(all, TN_I32, text, texts * (tokens + 1));
+    tn_record(ctx);
+    loss = tn_transformer_loss(ctx, m, tn_copy(ctx, tn_slice(all, 1, 0, tokens)), tn_copy(ctx, tn_slice(all, 1, 1, tokens + 1)));
+    value = tn_item(loss);
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    CHECK_STATUS(tn_optim_step(o), TN_OK);
+    return value;
+}
+
+/* Two texts that no bigram table can tell apart: the loss must fall to near zero, with every attention. */
+TEST(learns)
+{
+    enum { TOKENS = 15, STEPS = 150 };
+    static const int32_t text[2 * (TOKENS + 1)] = {1, 2, 1, 3, 1, 4, 1, 2, 2, 3, 3, 4, 1, 1, 2, 0, 0, 1, 2, 3, 1, 2, 4, 1, 2, 0, 3, 3, 2,
+                                                   2, 1, 4};
+    double worst = 0;
+    int    k;
+    for (k = 0; k < VARIANTS; k++) {
+        const char         *what;
+        tn_transformer_desc d = variant(k, &what);
+        tn_optim_desc       od;
+        tn_transformer      m;
+        world               w;
+        tn_optim           *o;
+        double              loss = 0, first = 0;
+        uint64_t            before = 0;
+        int                 i;
+        if (d.not_causal || d.dim == 1 || d.no_projection || d.positions == TN_POSITIONS_NONE) continue;
+        memset(&od, 0, sizeof od);
+        od.lr = 1e-2;
+        od.beta2 = 0.99;
+        d.dim = 16; d.hidden = 0; d.context = 16; d.d_qk = d.d_v = 0; d.softcap = d.softcap > 0 ? 10 : 0; d.init = TN_INIT_NORMAL;
+        d.row_length = 0; d.window = d.window ? 8 : 0;
+        REQUIRE(open_on(&w, TN_F32, 5, 1, NULL));
+        REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK));
+        o = tn_optim_create(w.params, &od);
+        for (i = 0; i < STEPS; i++) {
+            loss = step(w.ctx, &m, o, text, 2, TOKENS);
+            if (i == 0) first = loss;
+            if (i == 2) before = w.heap.count;
+        }
+        CHECK_INT(w.heap.count, before);                     /* a warmed-up step asks for no memory */
+        if (!CHECK(loss < 0.15 && first > 1)) printf("     %s: %.3f at first, %.3f at last\n", what, first, loss);
+        worst = fmax(worst, loss);
+        close_world(&w);
+    }
+    WORST("loss of a text learned by heart", worst, 0.15);
+}
+
+/* A token's turn asks for no memory once one has been decoded, and the constant state has no more bytes for longer texts. */
+TEST(decoding_memory)
+{
+    int k;
+    for (k = 0; k < VARIANTS; k++) {
+        const char           *what;
+        tn_transformer_desc   d = variant(k, &what);
+        tn_transformer        m;
+        tn_transformer_cache *c;
+        tn_tensor            *id;
+        world                 w;
+        uint64_t              before;
+        int                   i;
+        if (d.not_causal || d.context < 6) continue;
+        REQUIRE(model_on(&w, TN_F32, &d, &m, 3));
+        c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
+        for (i = 0, before = 0; i < 6; i++) {
+            tn_ctx_reset(w.ctx);
+            id = ids_of(w.ctx, &d, 1, 1, (uint64_t)i);
+            CHECK(tn_transformer_decode(w.ctx, &m, id, c) != NULL);
+            if (i == 1) before = w.heap.count;
+        }
+        if (!CHECK_INT(w.heap.count, before)) printf("     %s\n", what);
+        close_world(&w);
+    }
+}
+
+/* Logits, decoded logits and the weights after a step on a backend: their bits must not depend on where the memory is. */
+static bool run_on(const tn_backend *backend, int threads, int k, double *out, int64_t *n)
+{
+    const char           *what;
+    tn_transformer_desc   d = variant(k, &what);
+    const int64_t         tokens = d.context < 5 ? d.context : 5;
+    tn_transformer        m;
+    tn_transformer_cache *c;
+    tn_optim             *o;
+    tn_tensor            *y;
+    world                 w;
+    int64_t               i;
+    int32_t               text[12] = {0, 3, 1, 1, 4, 2, 2, 0, 1, 4, 4, 3};
+    *n = 0;
+    if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
+    if (!CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK) || !stir(w.params, 9, 0.5)) return false;
+    o = tn_optim_create(w.params, NULL);
+    out[(*n)++] = step(w.ctx, &m, o, text, 2, tokens);
+    y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1));
+    CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
+    *n += tn_tensor_count(y);
+    c = d.not_causal ? NULL : tn_transformer_cache_create(w.ctx, &m, 2, tokens);
+    y = c ? tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1), c) : NULL;
+    if (y) CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
+    *n += y ? tn_tensor_count(y) : 0;
+    for (i = 0; i < tn_params_count(w.params); i++) {
+        tn_tensor *t = tn_params_at(w.params, i)->value;
+        CHECK_STATUS(tn_read(t, TN_F64, out + *n, tn_tensor_count(t)), TN_OK);
+        *n += tn_tensor_count(t);
+    }
+    close_world(&w);
+    return true;
+}
+
+TEST(backends)
+{
+    static double plain[4000], other[4000];
+    int64_t n, also;
+    int     k;
+    for (k = 0; k < VARIANTS; k++) {
+        REQUIRE(run_on(tn_cpu_backend(), 1, k, plain, &n) && n < 4000);
+        CHECK(run_on(tn_cpu_backend(), 3, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
+        if (!SEALED) continue;
+        CHECK(run_on(sealed_cpu(), 2, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
+    }
+    CHECK_INT(sealed_damaged(), 0);
+}
+
+/* ---- without memory ------------------------------------------------------------------------------------------------------ */
+
+/* All that asks for memory, with the n-th request refused: an error, nothing lost. */
+static bool starve(uint64_t n, const char *file, size_t bytes)
+{
+    tn_transformer_desc   d;
+    tn_transformer        m, copy;
+    tn_transformer_cache *c = NULL;
+    tn_params            *other = NULL;
+    world                 w;
+    int64_t               lines;
+    const tn_name_map    *map = tn_name_map_llama(&lines);
+    bool                  ok;
+    memset(&m, 0, sizeof m);
+    if (!open_on(&w, TN_F32, 1, 1, NULL)) return true;
+    w.heap.fail_at = n ? w.heap.count + n : 0;
+    ok = read_text(w.ctx, llama_config, &d) == TN_OK && tn_transformer_init(w.params, "", &m, &d) == TN_OK;
+    if (!ok) CHECK_INT(tn_params_count(w.params), 0);
+    ok = ok && tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines) == TN_OK;
+    ok = ok && (c = tn_transformer_cache_create(w.ctx, &m, 2, 4)) != NULL;
+    ok = ok && tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 3, 1), c) != NULL;
+    ok = ok && (other = tn_params_clone(w.ctx, w.params)) != NULL;
+    if (ok) copy = m;
+    ok = ok && tn_params_rebind(other, w.params, &copy, sizeof copy) > 0;
+    CHECK_STATUS(tn_ctx_status(w.ctx), ok ? TN_OK : TN_ERR_MEMORY);
+    tn_ctx_clear_error(w.ctx);
+    w.heap.fail_at = 0;
+    close_world(&w);
+    return ok;
+}
+
+TEST(starving)
+{
+    static char file[FILE_ROOM];
+    world       w;
+    size_t      bytes;
+    uint64_t    n;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
+    bytes = golden_file(w.ctx, GOLDEN(llama), NULL, NULL, false, 0, file);
+    close_world(&w);
+    CHECK(starve(0, file, bytes));
+    for (n = 1; !starve(n, file, bytes); n++) if (!CHECK(n < 2000)) return;
+    CHECK(n > 100);
+}
+
+TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
+          clones, clones_refuse, names, configs, configs_refuse, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
+          learns, decoding_memory, backends, starving)

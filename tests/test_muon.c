@@ -372,6 +372,8 @@ TEST(embeddings_are_marked)
     tn_linear_desc    ld;
     tn_linear         head, other;
     tn_params        *copy;
+    tn_transformer      model;
+    tn_transformer_desc md;
     memset(&ed, 0, sizeof ed);
     memset(&ld, 0, sizeof ld);
     ed.count = ld.out = 7;
@@ -388,6 +390,19 @@ TEST(embeddings_are_marked)
     CHECK(tn_params_find(w.params, "more.w")->adamw);
     copy = tn_params_clone(w.ctx, w.params);
     CHECK(tn_params_find(copy, "more.w")->adamw && !tn_params_find(copy, "other.w")->adamw);
+    memset(&md, 0, sizeof md);
+    md.vocab = 9; md.layers = 1; md.dim = 8; md.heads = 2; md.context = 5;
+    md.mlp_bias = md.attn_bias = true;
+    md.attention = TN_ATTENTION_DIFFERENTIAL;
+    md.positions = TN_POSITIONS_LEARNED;
+    copy = tn_params_create(w.ctx);
+    CHECK_STATUS(tn_transformer_init(copy, "", &model, &md), TN_OK);
+    for (int64_t i = 0; i < tn_params_count(copy); i++) {
+        const tn_param *p = tn_params_at(copy, i);
+        bool matrix = strstr(p->name, ".qk") || strstr(p->name, ".v") || strstr(p->name, ".o") || strstr(p->name, "mlp.w") || strstr(p->name, "mlp.p");
+        if (strstr(p->name, "_b")) matrix = false;
+        if (!CHECK(p->adamw != matrix)) printf("     %s\n", p->name);
+    }
     CHECK_INT(tn_params_adamw(w.params, "o*.w"), 1);
     CHECK(tn_params_find(w.params, "other.w")->adamw);
     CHECK_INT(tn_params_adamw(w.params, NULL), 0);

@@ -14,10 +14,10 @@ a mark: so the order that NFD puts marks in is never seen. All this is checked b
     3 alone     punctuation (P*, and ASCII's signs) and numbers (N*): each is a word of its own
 
 The code points are cut into runs of one class and one rule: 0 the letter stays, 1 a number is added, 2 the same to the first, third,
-fifth ... only, 3 all become one letter (U+0000: none). A run is the numbers (length - 1) 16 + rule 4 + class and, but for rule 0,
-the number added as its difference from that of the run of rule 1 or 2 before, or the letter as its difference from that of the run of
-rule 3 before; a difference d >= 0 is 2 d, else -2 d - 1. Numbers are base 32, the lowest digit first: the first half of the
-alphabet is the last digit of a number, the second half the others.
+fifth ... only, 3 all become one letter (U+0000, and by no other rule: none). A run is the number (length - 1) 16 + rule 4 + class. After
+it, but for rule 0, comes what is added, as its difference from that of the run of rule 1 or 2 before, or the letter, as its difference
+from that of the run of rule 3 before; a difference d >= 0 is written as 2 d, else as -2 d - 1. Numbers are base 32, the lowest digit
+first: the first half of the alphabet is the last digit of a number, the second half the others.
 """
 import unicodedata as u
 
@@ -63,7 +63,7 @@ def run_at(first, rule):
         if letters[c] is not None:
             v = [letters[c] - c, letters[c] - c, letters[c] - c, letters[c]][rule]
             fixed = rule == 0 or rule == 2 and (c - first) % 2 == 1
-            if fixed and v != 0 or not fixed and value not in (None, v):
+            if fixed and v != 0 or not fixed and value not in (None, v) or rule < 3 and letters[c] == 0 < c:
                 return c - first, kind or 0, value
             value = value if fixed else v
         if classes[c] is not None:

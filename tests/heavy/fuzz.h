@@ -1,4 +1,4 @@
-/* fuzz.h: what the three fuzz targets share. A target gives
+/* fuzz.h: what the fuzz targets share. A target gives
 
        static void fuzz_read(tn_ctx *ctx, const void *data, size_t n);
 

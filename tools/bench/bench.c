@@ -1,4 +1,4 @@
-/* make bench, or build/bench/bench [gemm|pieces|step|operator]...
+/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|attention]...
    Each row is the same work done by us and by a peer, in turns within one run, on equal threads. What counts is the ratio
    peer / ours, the median over the turns: above 1 we are faster. "floor" is the share of what this machine could do at best,
    by its measured multiply-adds and by its measured update of as many bytes. */
@@ -98,7 +98,7 @@ void bench_turns(bench_row *r, bench_side ours, bench_side peer)
     print_row(r);
 }
 
-static struct { char name[64]; double value; } values[128];
+static struct { char name[64]; double value; } values[192];
 static size_t value_count;
 
 void bench_value(const char *name, double value)
@@ -281,7 +281,7 @@ static void torch_run(void *arg, long runs)
 
 bench_side bench_torch(const char *work, int threads)
 {
-    static torch_work made[64];
+    static torch_work made[128];
     static int        count;
     bench_side        side = { NULL, NULL };
     if (!torch.tried) torch_start();
@@ -297,7 +297,8 @@ bench_side bench_torch(const char *work, int threads)
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
-        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"operator", bench_operator}};
+        {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
+        {"attention", bench_attention}};
     signal(SIGPIPE, SIG_IGN);
     printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)), peak_flops() * 1e-9);
     for (int i = 1; i < argc || i == 1; i++) {
@@ -305,7 +306,7 @@ int main(int argc, char **argv)
         for (size_t g = 0; g < COUNT(group); g++)
             if (argc == 1 || !strcmp(argv[i], group[g].name)) { group[g].run(); found++; }
         if (!found) {
-            fprintf(stderr, "bench: there is no %s; gemm, pieces, step and operator are\n", argv[i]);
+            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, lm, operator and attention are\n", argv[i]);
             return 2;
         }
     }

@@ -37,6 +37,8 @@ bench_side bench_torch(const char *work, int threads);
 void bench_gemm(void);
 void bench_pieces(void);
 void bench_step(void);
+void bench_lm(void);
 void bench_operator(void);
+void bench_attention(void);
 
 #endif

@@ -49,6 +49,125 @@ def fashion_step(batch):
     return run
 
 
+# ---- tools/bench/lm.c: the same model, 0 with softmax attention, 1 with bilinear, 2 as GPT-2
+
+V, D, H, T, B = 2048, 256, 4, 256, 16
+angle = torch.arange(T)[:, None] * 10000.0 ** (-torch.arange(D // H // 2) / (D // H // 2))
+cosine, sine = (torch.cat([a, a], -1)[:, None] for a in (angle.cos(), angle.sin()))      # [T,1,d]
+sine[..., :D // H // 2] *= -1
+hidden_scores = torch.full((T, T), float('-inf')).triu(1)
+seen = torch.ones(T, T).tril()
+
+
+def turned(x, at=slice(None)):
+    """RoPE of [B,T,n,d], halves against halves."""
+    return torch.addcmul(x * cosine[at], x.roll(D // H // 2, -1), sine[at])
+
+
+class Norm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(D))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.gain
+
+
+class Block(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.sets = kind, 2 if kind == 1 else 1
+        gpt2 = kind == 2
+        self.norm1, self.norm2 = (torch.nn.LayerNorm(D), torch.nn.LayerNorm(D)) if gpt2 else (Norm(), Norm())
+        self.qkv = torch.nn.Linear(D, (2 * self.sets + 1) * D, bias=gpt2)
+        self.o = torch.nn.Linear(D, D, bias=gpt2)
+        self.up = torch.nn.Linear(D, 4 * D if gpt2 else 2 * 768, bias=gpt2)
+        self.down = torch.nn.Linear(4 * D if gpt2 else 768, D, bias=gpt2)
+
+    def mlp(self, x):
+        x = self.up(x)
+        if self.kind == 2:
+            return self.down(F.gelu(x))
+        left, right = x.chunk(2, dim=-1)
+        return self.down(left * right)
+
+    def queries_and_keys(self, x, at=slice(None)):
+        """[b,heads,t,d] of each set, and the values."""
+        n = self.sets * H
+        qk, v = self.qkv(x).split([2 * n * D // H, D], -1)
+        qk = qk.unflatten(-1, (2 * n, D // H))
+        q, k = (qk if self.kind == 2 else turned(qk, at)).transpose(1, 2).split(n, 1)
+        return q, k, v.unflatten(-1, (H, D // H)).transpose(1, 2)
+
+    def pattern(self, q, k, causal):
+        if self.kind != 1:
+            s = q @ (k * (D // H) ** -0.5).transpose(-1, -2)
+            return torch.softmax(s + hidden_scores if causal else s, -1)
+        k = (k * (D / H) ** -1).transpose(-1, -2)
+        s = (q[:, :H] @ k[:, :H]) * (q[:, H:] @ k[:, H:])
+        return s * seen if causal else s
+
+    def forward(self, x):
+        q, k, v = self.queries_and_keys(self.norm1(x))
+        x = x + self.o((self.pattern(q, k, True) @ v).transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))
+
+    def decode(self, x, at, cache):
+        q, k, v = self.queries_and_keys(self.norm1(x), slice(at, at + 1))
+        cache[0][:, :, at:at + 1], cache[1][:, :, at:at + 1] = k, v
+        y = self.pattern(q, cache[0][:, :, :at + 1], False) @ cache[1][:, :, :at + 1]
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))
+
+
+class Model(torch.nn.Module):
+    def __init__(self, kind, layers):
+        super().__init__()
+        self.kind = kind
+        self.embed = torch.nn.Embedding(V, D)
+        torch.nn.init.normal_(self.embed.weight, std=0.02)
+        self.position = torch.nn.Parameter(torch.randn(T, D) * 0.02) if kind == 2 else None
+        self.blocks = torch.nn.ModuleList(Block(kind) for _ in range(layers))
+        self.norm = torch.nn.LayerNorm(D) if kind == 2 else Norm()
+        self.head = torch.nn.Linear(D, V, bias=False)
+        if kind == 2:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        if self.kind == 2:
+            x = x + self.position
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def lm_step(kind, layers):
+    model, ids = Model(kind, layers), torch.randint(V, (B, T))
+    optim = torch.optim.AdamW(model.parameters(), weight_decay=0.1, foreach=True)
+
+    def run():
+        optim.zero_grad(set_to_none=True)
+        F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+        optim.step()
+    return run
+
+
+def lm_generate(kind, layers):
+    model = Model(kind, layers)
+    caches = [(torch.zeros(1, model.blocks[0].sets * H, T, D // H), torch.zeros(1, H, T, D // H)) for _ in range(layers)]
+
+    def run():
+        with torch.inference_mode():
+            token = torch.ones(1, 1, dtype=torch.long)
+            for at in range(T):
+                x = model.embed(token)
+                for block, cache in zip(model.blocks, caches):
+                    x = block.decode(x, at, cache)
+                token = model.head(model.norm(x)).argmax(-1)
+    return run
+
+
 def eigen_top(n, terms, count):
     """One interaction matrix in dense form and its top pairs, as one would without factors."""
     w, v, d = torch.randn(terms, n), torch.randn(terms, n), torch.randn(terms)
@@ -81,6 +200,75 @@ def chain(batch, sites, d):
             y = torch.bmm(y, m[:, i])
         return y
     return run
+
+
+def with_backward(forward, inputs, backward):
+    """Runs forward(*inputs), and, where wanted, its backward pass."""
+    inputs = [x.requires_grad_(bool(backward)) for x in inputs]
+    w = torch.randn(inputs[-1].shape)
+
+    def run():
+        if not backward:
+            with torch.no_grad():
+                return forward(*inputs)
+        for x in inputs:
+            x.grad = None
+        forward(*inputs).backward(w)
+    return run
+
+
+def softmax_heads(heads, length, d, backward):
+    """Masked by addition while the scores are multiplied."""
+    mask = torch.full((length, length), float('-inf')).triu(1).expand(heads, -1, -1)
+
+    def forward(q, k, v):
+        return torch.bmm(torch.baddbmm(mask, q, k.transpose(1, 2), alpha=d ** -0.5).softmax(-1), v)
+    return with_backward(forward, [torch.randn(heads, length, d) for _ in range(3)], backward)
+
+
+def bilinear_heads(heads, length, d, backward):
+    mask = torch.ones(length, length).tril() / d ** 2
+
+    def forward(q, k, q2, k2, v):
+        p = torch.bmm(q, k.transpose(1, 2)) * mask
+        other = torch.bmm(q2, k2.transpose(1, 2))
+        return torch.bmm(p * other if backward else p.mul_(other), v)
+    return with_backward(forward, [torch.randn(heads, length, d) for _ in range(5)], backward)
+
+
+def bilinear_blocks(heads, length, d, backward, block=512):
+    """Rows in blocks, each with the keys up to its end."""
+    mask = torch.ones(block, block).tril()
+
+    def forward(q, k, q2, k2, v):
+        out = []
+        for i in range(0, length, block):
+            end = i + block
+            p = (q[i:end] @ k[:end].T) * (q2[i:end] @ k2[:end].T)
+            if backward:
+                p = torch.cat([p[:, :i], p[:, i:] * mask], 1)
+            else:
+                p[:, i:] *= mask
+            out.append(p @ v[:end] / d ** 2)
+        return torch.cat(out)
+    return with_backward(forward, [torch.randn(length, d) for _ in range(5)], backward)
+
+
+def bilinear_state(heads, length, d, backward, chunk=128):
+    """Chunks: the pairs inside, and for what is before the row-wise Khatri-Rao product with a state."""
+    mask = torch.ones(chunk, chunk).tril()
+
+    def forward(q, k, q2, k2, v):
+        out, state = [], torch.zeros(d * d, d)
+        for i in range(0, length, chunk):
+            a, b, e, f, x = (t[i:i + chunk] for t in (q, k, q2, k2, v))
+            o = ((a @ b.T) * (e @ f.T) * mask) @ x
+            o = torch.addmm(o, (a[:, :, None] * e[:, None, :]).reshape(chunk, d * d), state)
+            out.append(o / d ** 2)
+            features = (b[:, :, None] * f[:, None, :]).reshape(chunk, d * d)
+            state = torch.addmm(state, features.T, x) if backward else state.addmm_(features.T, x)
+        return torch.cat(out)
+    return with_backward(forward, [torch.randn(length, d) for _ in range(5)], backward)
 
 
 made = {}

@@ -1,0 +1,123 @@
+/* program.h - what every example with a command line shares: the clock, giving up, flags, folders
+
+   One file of the program defines PROGRAM (its name, for messages) and includes this after the implementation of
+   tensornet.h, with _POSIX_C_SOURCE 200809L defined before everything for the clock and isatty. */
+#ifndef EXAMPLES_PROGRAM_H
+#define EXAMPLES_PROGRAM_H
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#ifdef _WIN32
+#include <direct.h>
+#include <io.h>
+#define mkdir(path, mode) _mkdir(path)
+#define isatty(file) _isatty(file)
+#else
+#include <unistd.h>
+#endif
+
+static inline double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void stop(const char *what)
+{
+    fprintf(stderr, PROGRAM ": %s\n", what);
+    exit(1);
+}
+
+/* The context keeps the first error; a program may look whenever it suits. */
+static inline void check(tn_ctx *ctx)
+{
+    if (tn_ctx_status(ctx) != TN_OK) stop(tn_ctx_error(ctx));
+}
+
+/* And those it lies in. */
+static inline void make_folder(const char *path)
+{
+    char  part[512];
+    char *slash = part;
+    if (snprintf(part, sizeof part, "%s/", path) >= (int)sizeof part) stop("the output folder's name is too long");
+    while ((slash = strchr(slash + 1, '/')) != NULL) {
+        *slash = 0;
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) stop("cannot make the output folder");
+        *slash = '/';
+    }
+}
+
+/* ---- flags: a table says what there is, where it goes and what it may be; the usage text comes from the same table -------- */
+
+typedef enum flag_kind { FLAG_COUNT, FLAG_REAL, FLAG_TEXT, FLAG_CHOICE, FLAG_SWITCH } flag_kind;
+typedef struct flag {
+    const char *name;               /* "--epochs"; NULL ends the table                     */
+    flag_kind   kind;
+    void       *to;                 /* int64_t, double, const char *, const char *, bool   */
+    double      least, most;        /* of a number                                         */
+    const char *what;               /* of a text: what it is; of a choice: "fashion|mnist" */
+} flag;
+
+static inline bool flag_allows(const char *choices, const char *v)
+{
+    size_t n = strlen(v);
+    for (; choices; choices = strchr(choices, '|') ? strchr(choices, '|') + 1 : NULL)
+        if (n > 0 && strncmp(choices, v, n) == 0 && (choices[n] == 0 || choices[n] == '|')) return true;
+    return false;
+}
+
+static inline void flags_usage(const flag *f, FILE *out)
+{
+    fprintf(out, "usage: " PROGRAM " [FLAG VALUE]...   the flags, what they are now, what they may be\n");
+    for (; f->name; f++) {
+        fprintf(out, "  %-16s ", f->name);
+        if (f->kind == FLAG_COUNT) fprintf(out, "%lld  (%.0f to %.0f)\n", (long long)*(int64_t *)f->to, f->least, f->most);
+        else if (f->kind == FLAG_REAL) fprintf(out, "%g  (%g to %g)\n", *(double *)f->to, f->least, f->most);
+        else if (f->kind == FLAG_SWITCH) fprintf(out, "%s\n", f->what);
+        else fprintf(out, "%s  (%s)\n", *(const char **)f->to, f->what);
+    }
+}
+
+static inline void flag_set(const flag *f, const char *v)
+{
+    char  *end;
+    double number = strtod(v, &end);
+    bool   good = end != v && *end == 0 && number >= f->least && number <= f->most;
+    if (f->kind == FLAG_COUNT) good = good && floor(number) == number;
+    if (f->kind == FLAG_TEXT) good = *v != 0;
+    if (f->kind == FLAG_CHOICE) good = flag_allows(f->what, v);
+    if (!good) {
+        if (f->kind >= FLAG_TEXT) fprintf(stderr, PROGRAM ": %s wants %s, not \"%s\"\n", f->name, f->what, v);
+        else fprintf(stderr, PROGRAM ": %s wants a %snumber from %g to %g, not \"%s\"\n", f->name, f->kind == FLAG_COUNT ? "whole " : "", f->least, f->most, v);
+        exit(2);
+    }
+    if (f->kind == FLAG_COUNT) *(int64_t *)f->to = (int64_t)number;
+    else if (f->kind == FLAG_REAL) *(double *)f->to = number;
+    else *(const char **)f->to = v;
+}
+
+/* What stands in the variables before is what a flag that is not given means. */
+static inline void read_flags(int argc, char **argv, const flag *table)
+{
+    int i;
+    for (i = 1; i < argc; i++) {
+        const flag *f = table;
+        while (f->name && strcmp(f->name, argv[i])) f++;
+        if (!f->name) {
+            bool help = !strcmp(argv[i], "--help");
+            if (!help) fprintf(stderr, PROGRAM ": there is no flag %s\n", argv[i]);
+            flags_usage(table, help ? stdout : stderr);
+            exit(help ? 0 : 2);
+        }
+        if (f->kind == FLAG_SWITCH) *(bool *)f->to = true;
+        else flag_set(f, ++i < argc ? argv[i] : "");
+    }
+}
+
+#endif
