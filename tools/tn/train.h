@@ -13,7 +13,7 @@ typedef struct settings {
     int64_t     layers, heads, width, context, hidden, order, d_qk, window;
     int         mlp, attention, row_scale, norm, place, positions;
     bool        tied, bias, gain, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
-    double      softcap;
+    double      softcap, score_scale;
     /* training */
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
