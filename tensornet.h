@@ -414,7 +414,7 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
    by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
-   positions only. A NULL desc means all defaults.   Su et al. 2021 */
+   positions only. A NULL desc means all defaults; without rotation and norm the result is x itself.   Su et al. 2021 */
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
     int64_t first;              /* position of row 0                                                  */
@@ -821,6 +821,71 @@ TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, tn_modif
 /* [..,in] -> [..,out]. *penalty (may be NULL) gets the penalty [], of W x before it is rounded, to be added to the loss:
    loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
+
+/* ---- attention: heads that read other positions ----------------------------------------------------------------
+   q, k and v are linear in x; tn_rope gives q and k their position, tn_attend their pattern, o adds the heads up.
+   Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
+   o_t = sum_s c (q1_t.k1_s)(q2_t.k2_s) v_s has degree 2 in x_t and 3 in the x_s.
+   Differential (Ye et al. 2024): (1 - lambda_init) norm((softmax1 - lambda softmax2) v) with an RMS-norm of each head and
+   lambda = exp(lq1.lk1) - exp(lq2.lk2) + lambda_init; the published norm's gain is left to o, which holds it exactly.
+   Plain differential: (softmax1 - lambda softmax2) v, lambda one number. */
+typedef enum tn_attention_kind {
+    TN_ATTENTION_SOFTMAX = 0, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL,
+    TN_ATTENTION_DIFFERENTIAL_PLAIN
+} tn_attention_kind;
+typedef struct tn_attention_desc {
+    int64_t dim, heads;         /* required                                                             */
+    int64_t out;                /* 0: dim                                                               */
+    int64_t d_qk, d_v;          /* of a head; 0: dim/heads, and d_qk of the differential kinds dim/(2 heads) */
+    tn_attention_kind kind;
+    tn_attend_form form;        /* of squared and bilinear                                              */
+    bool    not_causal;
+    int64_t window;             /* 0: none; see tn_attend_desc, for this and the next three             */
+    tn_row_scale row;
+    int64_t length;
+    double  scale;
+    bool    no_rope;            /* positions come from elsewhere, or there are none                     */
+    double  rope_base;          /* 0: 10000                                                             */
+    bool    qk_norm;            /* each q and k through an RMS-norm, before the rotation                */
+    bool    head_norm;          /* each head's output through an RMS-norm (differential: always)        */
+    double  lambda_init;        /* of the differential kinds; 0: 0.8 - 0.6 exp(-0.3 depth)              */
+    int64_t depth;              /* of the block in its model, from 0                                    */
+    bool    bias, out_bias;     /* of q, k and v; of o                                                  */
+    bool    mix_values;         /* v becomes m0 v + m1 values with learned m: value residual, Zhou et al. 2024 */
+    tn_init init;               /* of qk and v; 0: TN_INIT_UNIFORM                                      */
+    tn_init init_out;           /* of o; 0: TN_INIT_UNIFORM                                             */
+} tn_attention_desc;
+typedef struct tn_attention {
+    tn_attention_desc desc;     /* with out, d_qk, d_v and lambda_init in place                         */
+    tn_tensor *qk;              /* [2s,heads d_qk,dim] Q1, (Q2), K1, (K2): s = 2 for bilinear and differential, else 1 */
+    tn_tensor *v;               /* [heads d_v,dim]                                                      */
+    tn_tensor *o;               /* [out,heads d_v]                                                      */
+    tn_tensor *qkb, *vb, *ob;   /* NAME.qk_b [2s,heads d_qk], .v_b [heads d_v], .o_b [out]; or NULL     */
+    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at
+                                   first; or NULL                                                       */
+    tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
+} tn_attention;
+TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer,
+                                     const tn_attention_desc *desc);
+/* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
+   *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
+TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
+TN_API const char *tn_attention_kind_name(tn_attention_kind kind);
+
+/* What a causal layer remembers while it decodes: k and v of `length` positions, or the running state of the linear form,
+   whose size does not depend on the length, and which has no end. desc.form AUTO takes the smaller one; softmax,
+   differential and windows keep k and v. Freed by _destroy, or with the context; the layer may go before. NULL on error. */
+typedef struct tn_attention_cache tn_attention_cache;
+TN_API tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length);
+TN_API void       tn_attention_cache_destroy(tn_attention_cache *cache);
+TN_API void       tn_attention_cache_reset(tn_attention_cache *cache);              /* nothing is past any more */
+TN_API int64_t    tn_attention_cache_past(const tn_attention_cache *cache);         /* positions so far         */
+TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);        /* of its tensors           */
+/* x [batch,T,dim], the next T positions, one or a whole prompt -> [batch,T,out], what _forward over everything so far would
+   give for them; *values are of these T positions. Not while recording. On error the cache is as before, but for a
+   state that was being read: that one wants a reset first, and says so. */
+TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
+                                      tn_tensor **values);
 
 /* ======================================================================
    >>operator a layer's whole computation as one object
@@ -9309,7 +9374,8 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
-static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double ds[2])
+static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
+                                   double ds[2])
 {
     const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
@@ -9330,7 +9396,8 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* sum [2,d] += ds (x) row x of both sets */
-static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2], double *sum)
+static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2],
+                              double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
     int64_t set, a;
@@ -9360,8 +9427,9 @@ static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
 
-/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); the other is NULL. */
-static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq, double *dk)
+/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); one is NULL. */
+static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
+                               double *dk)
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
     double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
@@ -9401,11 +9469,12 @@ static void TNI_T(attention_backward)(const tn_call *c)
 }
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
-   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times sqrt 2 off
-   the diagonal). Queries go in chunks. What a chunk's first query has before it is in the state S = sum_j phi(k_j) v_j^T,
-   o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above).
-   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T:  dphi(q_i) = f0^2 S u'_i
-   and a sweep backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:  dphi(k_j) = G v'_j,  dv_j += G^T phi(k_j)
+   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times
+   sqrt 2 where a < b). Queries go in chunks. What a chunk's first query has before it is in the state
+   S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above)
+   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
+   with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
+   dphi(q_i) = f0^2 S u'_i      dphi(k_j) = G v'_j      dv_j += G^T phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
 #ifndef TNI_ONCE
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
@@ -9543,8 +9612,8 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
 }
 
 /* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
-static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin, int64_t end,
-                                  const double *G, double *work)
+static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
+                                  int64_t end, const double *G, double *work)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
@@ -9622,7 +9691,8 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
     int64_t       a0 = 0, b0, a1, b1, all;
     if (tni_root(a) != tni_root(b)) return true;
-    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1] || a->strides[2] < 0 || b->strides[2] < 0) return false;
+    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1]) return false;
+    if (a->strides[2] < 0 || b->strides[2] < 0) return false;
     b0 = ((const char *)b->data - (const char *)a->data) / size;
     a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
     b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
@@ -9682,16 +9752,16 @@ static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, in
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind, (int)a->form,
-                 (int)a->row);
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
+                 (int)a->form, (int)a->row);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
         tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
                  (long long)a->length, (long long)a->past);
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
     else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the bilinear "
-                                  "pattern has signs");
+        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
+                                  "bilinear pattern has signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
         if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
@@ -9705,11 +9775,24 @@ static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
-    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1] && q->shape[3] == k->shape[3]
-        && q->shape[3] >= 1 && v->shape[2] <= INT64_MAX / 2 && q->shape[2] == sets * v->shape[2] && k->shape[2] == q->shape[2])
-        return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], d >= 1",
-             TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), sets == 2 ? "2 " : "", sets == 2 ? "2 " : "");
+    const char   *times = sets == 2 ? "2 " : "";
+    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
+        && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
+        && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
+             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
+    return false;
+}
+
+/* Can there be a linear form, if that is what is asked for? */
+static bool tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
+{
+    if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
+        tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
+    else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+                 (long long)d, (long long)d, (long long)dv);
+    else return true;
     return false;
 }
 
@@ -9720,12 +9803,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
     if (a->form == TN_ATTEND_AUTO)
         a->form = a->state || tni_attend_is_linear(a->kind, q->shape[1], k->shape[1], d, dv, a->window, a->row)
                   ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
-    if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
-        tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->window > 0 ? "a window" : "softmax");
-    else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit", (long long)d,
-                 (long long)d, (long long)dv);
-    else if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
+    if (!tni_attend_possible(ctx, a, d, dv)) return false;
+    if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
     else if (a->past > 0 && !a->state)
         tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past, but there is no state that holds them", (long long)a->past);
@@ -9733,7 +9812,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
     return false;
 }
 
-static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
+                             const tn_tensor *v)
 {
     const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
     const tn_tensor *s = a->state;
@@ -12501,6 +12581,377 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
     z = z && v ? tn_mul(ctx, z, v) : NULL;
     v = z ? tn_add(ctx, v, z) : NULL;
     return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
+}
+
+/* ---- attention --------------------------------------------------------------------- */
+static const struct { const char *name; tn_attend_kind attend; int sets; bool differential; } tni_attention_kinds[] = {
+    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false},
+    {"bilinear", TN_ATTEND_BILINEAR, 2, false}, {"differential", TN_ATTEND_SOFTMAX, 2, true},
+    {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
+};
+#define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
+
+const char *tn_attention_kind_name(tn_attention_kind k)
+{
+    return (unsigned)k < TNI_ATTENTION_KINDS ? tni_attention_kinds[k].name : "?";
+}
+
+/* What tn_attend is asked for. */
+static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
+{
+    tn_attend_desc a;
+    memset(&a, 0, sizeof a);
+    a.kind = tni_attention_kinds[d->kind].attend;
+    a.form = d->form;
+    a.causal = !d->not_causal;
+    a.window = d->window;
+    a.scale = d->scale;
+    a.row = d->row;
+    a.length = d->length;
+    return a;
+}
+
+/* The extents of a head: a whole share of dim where the desc does not say. */
+static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads,
+                                     int64_t sets, int64_t *d)
+{
+    if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
+    if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a "
+                    "multiple of %lld", name, what, (long long)*d, (long long)dim, (long long)heads,
+                    (long long)(heads * sets));
+}
+
+static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attention_desc *d)
+{
+    tn_ctx        *ctx = tn_params_ctx(ps);
+    tn_attend_desc a;
+    bool           differential;
+    tn_status      s = tni_layer_extents(ps, "attention", name, d->dim, d->heads);
+    if (s != TN_OK) return s;
+    if (!name) name = "";
+    if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: %d is no kind", name, (int)d->kind);
+    differential = tni_attention_kinds[d->kind].differential;
+    s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
+    if (s == TN_OK) s = tni_attention_share(ctx, name, "d_v", d->dim, d->heads, 1, &d->d_v);
+    if (s == TN_OK) s = tni_layer_projection(ctx, "attention", name, d->dim, d->heads * d->d_v, &d->out, false, d->out_bias);
+    if (s != TN_OK) return s;
+    a = tni_attention_attend(d);
+    if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return ctx->status;
+    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
+                        "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+    if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
+    return TN_OK;
+}
+
+/* The small parameters, which start as one number: where they are tied to others they keep theirs. */
+static tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
+{
+    const int64_t before = tn_params_count(ps);
+    tn_init       zero;
+    tn_tensor    *t;
+    memset(&zero, 0, sizeof zero);
+    t = tni_layer_vector(ps, name, part, n, zero);
+    return t && (tn_params_count(ps) == before || tni_fill(t, value) == TN_OK) ? t : NULL;
+}
+
+static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *layer)
+{
+    const tn_attention_desc *d = &layer->desc;
+    int64_t shape[2];
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = 0.1;
+    shape[0] = 4; shape[1] = d->d_qk;
+    layer->lambda = d->kind == TN_ATTENTION_DIFFERENTIAL ? tni_layer_param(ps, name, "lambda", 2, shape, init, false)
+                                                         : tni_attention_constant(ps, name, "lambda", 1, d->lambda_init);
+    return layer->lambda != NULL;
+}
+
+tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer, const tn_attention_desc *desc)
+{
+    int64_t           shape[3], before = tn_params_count(ps), width;
+    tn_init           in, out;
+    tn_attention_desc d;
+    tn_status         s;
+    bool              whole;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_attention_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    width = d.heads * d.d_v;
+    in = tni_init_or(d.init, TN_INIT_UNIFORM, d.dim);
+    out = tni_init_or(d.init_out, TN_INIT_UNIFORM, width);
+    shape[0] = 2 * tni_attention_kinds[d.kind].sets;
+    shape[1] = d.heads * d.d_qk;
+    shape[2] = d.dim;
+    whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
+    if (whole) whole = (layer->v = tni_layer_matrix(ps, name, "v", width, d.dim, in)) != NULL;
+    if (whole) whole = (layer->o = tni_layer_matrix(ps, name, "o", d.out, width, out)) != NULL;
+    if (whole && d.bias)
+        whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL
+                && (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
+    if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
+    if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
+    if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+/* [B,T,heads d] as [B,T,heads,d] */
+static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
+{
+    int64_t shape[4];
+    if (!t) return NULL;
+    shape[0] = t->shape[0]; shape[1] = t->shape[1]; shape[2] = heads; shape[3] = d;
+    return tn_reshape(t, 4, shape);
+}
+
+/* All q and k of x, whose first row stands at position `first`: [B,T,2s heads,d_qk], in one product. */
+static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
+{
+    const tn_attention_desc *d = &layer->desc;
+    const int64_t heads = layer->qk->shape[0] * d->heads;
+    tn_rope_desc  rope;
+    int64_t       all = -1;
+    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
+    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
+    memset(&rope, 0, sizeof rope);
+    rope.base = d->rope_base;
+    rope.first = first;
+    rope.no_rotation = d->no_rope;
+    rope.norm = d->qk_norm;
+    if (!w || (layer->qkb && !b)) return NULL;
+    x = tni_attention_split(tn_affine(ctx, x, w, b), heads, d->d_qk);
+    return x ? tn_rope(ctx, x, &rope) : NULL;
+}
+
+/* v [B,T,heads,d_v], with those of an earlier layer mixed in */
+static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
+{
+    const tn_attention_desc *d = &layer->desc;
+    tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v), *earlier;
+    if (!v || !values) return v;
+    if (!*values) return *values = v;
+    if (!d->mix_values) return v;
+    if (!tni_is_real(ctx, *values, "attention", "values")) return NULL;
+    if (!tni_same_shape(*values, v)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, but v is %s", TNI_SHAPE(*values), TNI_SHAPE(v));
+        return NULL;
+    }
+    earlier = tn_mul(ctx, *values, tn_slice(layer->mix, 0, 1, 2));
+    v = earlier ? tn_mul(ctx, v, tn_slice(layer->mix, 0, 0, 1)) : NULL;
+    return v ? tn_add(ctx, v, earlier) : NULL;
+}
+
+/* lambda, one number */
+static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
+{
+    const int64_t one = 1;
+    tn_tensor    *e;
+    if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
+    e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
+    e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
+    e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
+    return e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+}
+
+/* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
+static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                      tn_tensor *k, tn_tensor *v)
+{
+    const tn_attention_desc *d = &layer->desc;
+    const int64_t H = d->heads;
+    tn_tensor    *o, *second;
+    if (tni_attention_kinds[d->kind].differential) {
+        o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
+        second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
+        second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
+        o = second ? tn_sub(ctx, o, second) : NULL;
+    } else o = tn_attend(ctx, q, k, v, a);
+    if (o && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL)) o = tn_rmsnorm(ctx, o, NULL, 1e-5);
+    return o && d->kind == TN_ATTENTION_DIFFERENTIAL ? tn_scale(ctx, o, 1 - d->lambda_init) : o;
+}
+
+static tn_tensor *tni_attention_out(tn_ctx *ctx, const tn_attention *layer, tn_tensor *o)
+{
+    int64_t shape[3];
+    if (!o) return NULL;
+    shape[0] = o->shape[0]; shape[1] = o->shape[1]; shape[2] = o->shape[2] * o->shape[3];
+    o = tn_reshape(o, 3, shape);
+    return o ? tn_affine(ctx, o, layer->o, layer->ob) : NULL;
+}
+
+static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x)
+{
+    if (!tni_layer_given(ctx, layer, "attention") || !tni_usable(ctx, layer->qk, "attention", "qk")
+        || !tni_usable(ctx, layer->v, "attention", "v") || !tni_usable(ctx, layer->o, "attention", "o")
+        || !tni_is_real(ctx, x, "attention", "x")) return false;
+    if (x->rank == 3 && x->shape[2] == layer->desc.dim) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but must be [B,T,%lld]", TNI_SHAPE(x), (long long)layer->desc.dim);
+    return false;
+}
+
+tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
+{
+    tn_attend_desc a;
+    tn_tensor     *qk, *q, *k, *v;
+    int64_t        n;
+    if (!tni_attention_given(ctx, layer, x)) return NULL;
+    a = tni_attention_attend(&layer->desc);
+    qk = tni_attention_qk(ctx, layer, x, 0);
+    v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
+    if (!v) return NULL;
+    n = qk->shape[2] / 2;
+    q = tn_slice(qk, 2, 0, n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    return k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
+}
+
+/* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
+struct tn_attention_cache {
+    tni_owned         owned;
+    tn_attention_desc desc;             /* of the layer it was made for             */
+    int64_t           batch, length, past;
+    bool              broken;           /* a call failed while the state took it in */
+    tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
+    tn_tensor        *state;            /* as tn_attend wants it; or NULL           */
+};
+
+static void tni_attention_cache_free(tni_owned *o)
+{
+    tn_attention_cache *c = (tn_attention_cache *)(void *)o;
+    tn_ctx             *ctx = o->ctx;
+    tn_tensor_destroy(c->k);
+    tn_tensor_destroy(c->v);
+    tn_tensor_destroy(c->state);
+    tni_disown(o);
+    tni_free(ctx, c, sizeof *c);
+}
+
+void    tn_attention_cache_destroy(tn_attention_cache *c)    { if (c) tni_attention_cache_free(&c->owned); }
+int64_t tn_attention_cache_past(const tn_attention_cache *c) { return c ? c->past : 0; }
+
+size_t tn_attention_cache_bytes(const tn_attention_cache *c)
+{
+    if (!c) return 0;
+    return (c->k ? c->k->bytes : 0) + (c->v ? c->v->bytes : 0) + (c->state ? c->state->bytes : 0);
+}
+
+void tn_attention_cache_reset(tn_attention_cache *c)
+{
+    if (!c) return;
+    c->past = 0;
+    c->broken = c->state && tni_fill(c->state, 0) != TN_OK;
+}
+
+static bool tni_attention_keeps_state(const tn_attention_desc *d, int64_t length, const int64_t *state, int64_t k_heads)
+{
+    if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) return false;
+    if (d->form != TN_ATTEND_AUTO || d->window > 0) return d->form == TN_ATTEND_LINEAR;
+    return (double)d->heads * (double)state[2] * (double)state[3]
+           < (double)length * ((double)k_heads * (double)d->d_qk + (double)d->heads * (double)d->d_v);
+}
+
+tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length)
+{
+    const tn_attention_desc *d;
+    tn_attention_cache      *c;
+    int64_t                  k[4], v[4], state[4];
+    if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
+    d = &layer->desc;
+    if (d->not_causal)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is not causal: what comes later would change what was said");
+    else if (batch < 1 || length < 1)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
+                 (long long)length);
+    if (d->not_causal || batch < 1 || length < 1) return NULL;
+    if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
+    memset(c, 0, sizeof *c);
+    tni_own(ctx, &c->owned, tni_attention_cache_free);
+    c->desc = *d;
+    c->batch = batch;
+    c->length = length;
+    k[0] = v[0] = state[0] = batch;
+    k[1] = v[1] = length;
+    k[2] = tni_attention_kinds[d->kind].sets * d->heads;
+    v[2] = state[1] = d->heads;
+    k[3] = d->d_qk;
+    v[3] = d->d_v;
+    state[2] = tni_attend_features(tni_attention_kinds[d->kind].attend, d->d_qk);
+    state[3] = d->d_v + (d->row == TN_ROW_SUM);
+    if (tni_attention_keeps_state(d, length, state, k[2]))
+        c->state = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, state);
+    else if ((c->k = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, k)) != NULL)
+        c->v = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, v);
+    if (c->state || c->v) return c;
+    tn_attention_cache_destroy(c);
+    return NULL;
+}
+
+static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)
+{
+    const tn_attention_desc *d = &layer->desc, *made = c ? &c->desc : d;
+    if (!c || c->owned.ctx != ctx)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
+    else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
+             || made->window != d->window || made->row != d->row)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
+                 tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
+    else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
+    else if (c->broken)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+    else if (x->shape[0] != c->batch)
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x),
+                 (long long)c->batch);
+    else if (!c->state && x->shape[1] > c->length - c->past)
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
+                 (long long)x->shape[1], (long long)c->past, (long long)c->length);
+    else return true;
+    return false;
+}
+
+/* Rows [from,to) of k or v: what is past, with the new rows t behind it. */
+static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t past, int64_t from)
+{
+    const int64_t to = past + t->shape[1];
+    tn_tensor    *here = tn_slice(kept, 1, past, to);
+    return here && tni_copy(here, t) == TN_OK ? tn_slice(kept, 1, from, to) : NULL;
+}
+
+tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c,
+                               tn_tensor **values)
+{
+    tn_attend_desc a;
+    tn_tensor     *qk, *q, *k, *v, *y;
+    int64_t        n;
+    if (!tni_attention_given(ctx, layer, x) || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
+    a = tni_attention_attend(&layer->desc);
+    qk = tni_attention_qk(ctx, layer, x, c->past);
+    v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
+    if (!v) return NULL;
+    n = qk->shape[2] / 2;
+    q = tn_slice(qk, 2, 0, n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    if (c->state) {
+        a.form = TN_ATTEND_LINEAR;
+        a.state = c->state;
+        a.past = c->past;
+    } else if (k) {
+        const int64_t from = a.window > 0 ? tni_max(c->past - a.window + 1, 0) : 0;     /* what the first new row sees */
+        k = tni_attention_remember(c->k, k, c->past, from);
+        v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
+    }
+    if (!k || !v) return NULL;
+    c->broken = c->state != NULL;
+    y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v));
+    if (!y) return NULL;
+    c->broken = false;
+    c->past += x->shape[1];
+    return y;
 }
 
 /* ======================================================================

@@ -10,7 +10,7 @@
 #ifndef TN_CASES_H
 #define TN_CASES_H
 
-#include "test.h"
+#include "attention.h"
 
 /* ---- plain numbers: a strided look at doubles, which shares no code with the library ------------------- */
 
@@ -62,7 +62,7 @@ static inline plain plain_stretch(plain p, int rank, const int64_t *shape)
 
 /* ---- a case, and the setting it runs in -------------------------------------------------------------------- */
 
-enum { CASE_INPUTS = 8, CASE_DRAWS = 12, CASE_ROUNDS = 8, CASE_DEEP = CASE_ROUNDS - 2, CASE_LARGE = CASE_ROUNDS - 1, CASE_SEED = 20240607, CASE_RANDOM = 77 };
+enum { CASE_INPUTS = 10, CASE_DRAWS = 12, CASE_ROUNDS = 8, CASE_DEEP = CASE_ROUNDS - 2, CASE_LARGE = CASE_ROUNDS - 1, CASE_SEED = 20240607, CASE_RANDOM = 77 };
 
 /* What numbers an input gets. */
 typedef enum case_range {
@@ -110,6 +110,7 @@ typedef struct setting {
     tn_product   product;
     tn_quadratic quadratic;
     tn_modifier  modifier;
+    tn_attention attention;
 } setting;
 
 struct test_case {
@@ -210,7 +211,7 @@ static inline tn_init case_init_zero(void)
 
 static inline void case_real(setting *s, int rank, const int64_t *shape, case_range range)
 {
-    static const char *const name[CASE_INPUTS] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    static const char *const name[CASE_INPUTS] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9"};
     const char *called = name[s->inputs];
     case_input *in = case_slot(s, rank, shape, true, true);
     int64_t i;
@@ -838,6 +839,108 @@ static inline void want_chain(setting *s)
     free(y);
 }
 
+/* kind: bit 0 norm, bit 1 no rotation */
+enum { ROPE_NORM = 1, ROPE_STILL = 2 };
+
+static inline void build_rope(setting *s)
+{
+    int64_t shape[4];
+    draw_shape(s, 4, shape, true);
+    if (s->round == CASE_LARGE) shape[0] = shape[2] = 2;
+    if (s->round == CASE_DEEP) shape[3] = 64;
+    if (shape[3] == 0) shape[3] = 1;
+    case_real(s, 4, shape, CASE_AWAY);
+    s->k[0] = s->round == 0 ? 0 : draw(s, -3, 3000);
+}
+
+static inline tn_tensor *run_rope(setting *s)
+{
+    tn_rope_desc d;
+    memset(&d, 0, sizeof d);
+    d.base = s->round % 2 ? 500 : 0;
+    d.first = s->k[0];
+    d.norm = (s->of->kind & ROPE_NORM) != 0;
+    d.no_rotation = (s->of->kind & ROPE_STILL) != 0;
+    d.eps = s->round % 3 ? 1e-2 : 0;
+    return tn_rope(s->ctx, case_x(s, 0), &d);
+}
+
+static inline void want_rope(setting *s)
+{
+    plain   x = plain_x(s, 0);
+    double *flat = plain_flat(&x), *y = case_want(s, 4, x.shape), base = s->round % 2 ? 500 : 10000, eps = s->round % 3 ? 1e-2 : 1e-6;
+    int64_t r, n = x.shape[2], d = x.shape[3];
+    for (r = 0; r < x.shape[0] * x.shape[1] * n; r++)
+        plain_rope(flat + r * d, d, s->k[0] + r / n % x.shape[1], s->of->kind & ROPE_STILL ? 0 : base, s->of->kind & ROPE_NORM ? eps : -1, y + r * d);
+    free(flat);
+}
+
+/* kind: the tn_attend_kind, the form, the row scale, and what else */
+enum { ATTEND_QUADRATIC = 4, ATTEND_LINEAR = 8, ATTEND_ROW = 16 /* times the tn_row_scale */, ATTEND_CAUSAL = 128, ATTEND_WINDOW = 256, ATTEND_SELF = 512 };
+
+static inline plain_attention case_attention(const setting *s)
+{
+    plain_attention a;
+    const int64_t k = s->of->kind;
+    memset(&a, 0, sizeof a);
+    a.kind = (tn_attend_kind)(k % 4);
+    a.causal = (k & ATTEND_CAUSAL) != 0;
+    a.row = (tn_row_scale)(k / ATTEND_ROW % 8);
+    a.B = s->k[0]; a.Tq = s->k[1]; a.Tk = s->k[2]; a.H = s->k[3]; a.d = s->k[4]; a.dv = s->k[5];
+    a.window = k & ATTEND_WINDOW ? s->k[6] : 0;
+    a.length = s->k[7];
+    a.scale = 0.75;
+    a.eps = 0.25;
+    return a;
+}
+
+/* Self: q, k and v are one tensor, and a self-attending one is square, as in x x^T x. */
+static inline void build_attend(setting *s)
+{
+    const bool self = (s->of->kind & ATTEND_SELF) != 0;
+    int64_t shape[4], sets = s->of->kind % 4 == TN_ATTEND_BILINEAR ? 2 : 1;
+    s->k[0] = s->round == CASE_LARGE ? 1 : draw(s, 1, 2);
+    s->k[1] = s->round == CASE_LARGE ? draw(s, 50, 90) : s->round == CASE_DEEP ? draw(s, 15, 34) : draw_extent(s, true);
+    s->k[2] = s->round == CASE_LARGE ? draw(s, 70, 110) : s->round == CASE_DEEP ? draw(s, 31, 33) : draw(s, 0, 2) ? s->k[1] : draw_extent(s, true);
+    s->k[3] = s->round == CASE_LARGE ? 1 : draw(s, 1, 3);
+    s->k[4] = s->round == CASE_LARGE ? draw(s, 8, 20) : draw_extent(s, false);
+    s->k[5] = s->round == CASE_LARGE ? draw(s, 8, 20) : draw_extent(s, true);
+    s->k[6] = draw(s, 1, s->round == CASE_LARGE ? 40 : 6);
+    s->k[7] = draw(s, 1, 6);
+    if (self) { s->k[2] = s->k[1]; s->k[5] = s->k[4]; }
+    shape[0] = s->k[0]; shape[1] = s->k[1]; shape[2] = sets * s->k[3]; shape[3] = s->k[4];
+    case_real(s, 4, shape, CASE_UNIT);
+    if (self) return;
+    shape[1] = s->k[2];
+    case_real(s, 4, shape, CASE_UNIT);
+    shape[2] = s->k[3]; shape[3] = s->k[5];
+    case_real(s, 4, shape, CASE_UNIT);
+}
+
+static inline tn_tensor *run_attend(setting *s)
+{
+    const plain_attention a = case_attention(s);
+    const tn_attend_desc  d = plain_attend_desc(&a, s->of->kind & ATTEND_LINEAR ? TN_ATTEND_LINEAR
+                                                  : s->of->kind & ATTEND_QUADRATIC ? TN_ATTEND_QUADRATIC : TN_ATTEND_AUTO);
+    tn_tensor *x;
+    if (!(s->of->kind & ATTEND_SELF)) return tn_attend(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2), &d);
+    x = case_x(s, 0);
+    return tn_attend(s->ctx, x, x, plain_sets(&a) == 2 ? tn_slice(x, 2, 0, a.H) : x, &d);
+}
+
+static inline void want_attend(setting *s)
+{
+    const plain_attention a = case_attention(s);
+    plain   q = plain_x(s, 0), k = plain_x(s, s->of->kind & ATTEND_SELF ? 0 : 1), v = plain_x(s, s->of->kind & ATTEND_SELF ? 0 : 2);
+    double *fq = plain_flat(&q), *fk = plain_flat(&k), *fv;
+    int64_t shape[4];
+    v.shape[2] = a.H;
+    fv = plain_flat(&v);
+    shape[0] = a.B; shape[1] = a.Tq; shape[2] = a.H; shape[3] = a.dv;
+    plain_attend(&a, fq, fk, fv, case_want(s, 4, shape));
+    free(fq); free(fk); free(fv);
+}
+
 /* kind: LAYERNORM_GAIN, LAYERNORM_BIAS, or both */
 enum { LAYERNORM_GAIN = 1, LAYERNORM_BIAS = 2 };
 
@@ -1355,12 +1458,99 @@ static inline void want_modifier(setting *s)
     free(mid);
 }
 
+/* kind: the tn_attention_kind, the row scale, and what else. Input 1 may be the values of an earlier layer; the weights come last. */
+enum { ATTENTION_ROW = 8 /* times the tn_row_scale */, ATTENTION_BIAS = 64, ATTENTION_NORM = 128, ATTENTION_MIX = 256, ATTENTION_LINEAR = 512,
+       ATTENTION_WINDOW = 1024, ATTENTION_BOTH_WAYS = 2048, ATTENTION_STILL = 4096 };
+
+static inline void build_attention(setting *s)
+{
+    const int64_t kind = s->of->kind;
+    const bool    large = s->round == CASE_LARGE;
+    tn_attention_desc d;
+    int64_t before, shape[4];
+    memset(&d, 0, sizeof d);
+    d.kind = (tn_attention_kind)(kind % 8);
+    d.row = (tn_row_scale)(kind / ATTENTION_ROW % 8);
+    d.heads = draw(s, 1, 3);
+    d.dim = s->round % 2 ? 2 * d.heads * draw(s, 1, 2) : draw(s, 1, large ? 20 : 5);
+    d.out = draw(s, 0, 4);
+    d.d_qk = s->round % 2 ? 0 : draw(s, kind & ATTENTION_NORM ? 2 : 1, large ? 7 : 4);
+    d.d_v = s->round % 2 ? 0 : draw(s, kind & ATTENTION_NORM ? 2 : 1, large ? 7 : 4);
+    d.length = draw(s, 0, 3);
+    d.scale = s->round % 2 ? 0 : 0.5;
+    d.rope_base = s->round % 2 ? 0 : 100;
+    d.depth = draw(s, 0, 3);
+    d.bias = d.out_bias = (kind & ATTENTION_BIAS) != 0;
+    d.qk_norm = d.head_norm = (kind & ATTENTION_NORM) != 0;
+    d.mix_values = (kind & ATTENTION_MIX) != 0;
+    d.form = kind & ATTENTION_LINEAR ? TN_ATTEND_LINEAR : TN_ATTEND_AUTO;
+    d.window = kind & ATTENTION_WINDOW ? draw(s, 1, 4) : 0;
+    d.not_causal = (kind & ATTENTION_BOTH_WAYS) != 0;
+    d.no_rope = (kind & ATTENTION_STILL) != 0;
+    shape[0] = large ? 1 : draw(s, 1, 2);
+    shape[1] = large ? draw(s, 30, 50) : draw(s, 1, 4);
+    shape[2] = d.dim;
+    case_real(s, 3, shape, CASE_UNIT);
+    if (d.mix_values) {
+        shape[2] = d.heads;
+        shape[3] = d.d_v ? d.d_v : d.dim / d.heads;
+        case_real(s, 4, shape, CASE_UNIT);
+    }
+    before = tn_params_count(s->params);
+    CHECK_STATUS(tn_attention_init(s->params, "attention", &s->attention, &d), TN_OK);
+    case_layer(s, before);
+}
+
+static inline tn_tensor *run_attention(setting *s)
+{
+    tn_tensor *values = s->of->kind & ATTENTION_MIX ? case_x(s, 1) : NULL;
+    return tn_attention_forward(s->ctx, &s->attention, case_x(s, 0), &values);
+}
+
+static inline void want_attention(setting *s)
+{
+    const tn_attention_desc *d = &s->attention.desc;
+    const bool differential = d->kind >= TN_ATTENTION_DIFFERENTIAL;
+    plain   x = plain_x(s, 0), values;
+    double *fx = plain_flat(&x), *fv = NULL, *y;
+    int64_t shape[3];
+    int     next = 1;
+    plain_weights w;
+    memset(&w, 0, sizeof w);
+    if (d->mix_values) { values = plain_x(s, next++); fv = plain_flat(&values); }
+    w.qk = s->in[next++].v;
+    w.v = s->in[next++].v;
+    w.o = s->in[next++].v;
+    if (d->bias) { w.qkb = s->in[next++].v; w.vb = s->in[next++].v; }
+    if (d->out_bias) w.ob = s->in[next++].v;
+    if (differential) w.lambda = s->in[next++].v;
+    if (d->mix_values) w.mix = s->in[next++].v;
+    shape[0] = x.shape[0]; shape[1] = x.shape[1]; shape[2] = d->out;
+    y = case_want(s, 3, shape);
+    if (plain_attention_layer(d, w, fx, fv, shape[0], shape[1], y) < 0.15) s->kink = true;
+    free(fx);
+    free(fv);
+}
+
 /* ---- the list --------------------------------------------------------------------------------------------------------------------------------- */
 
 #define CASE_ACTS(X) X("none", TN_ACT_NONE) X("relu", TN_ACT_RELU) X("relu2", TN_ACT_RELU2) X("gelu", TN_ACT_GELU) \
                      X("swish", TN_ACT_SWISH) X("sigmoid", TN_ACT_SIGMOID) X("exp", TN_ACT_EXP) X("tanh", TN_ACT_TANH)
 #define CASE_ACT(name, kind) {"activation " name, kind, 2e-6, true,  build_act, run_act, want_act},
 #define CASE_GLU(name, kind) {"glu " name,        kind, 1e-6, true,  build_glu, run_glu, want_glu},
+
+#define CASE_ATTEND_(name, kind) {"attend " name, kind, 4e-6, true, build_attend, run_attend, want_attend},
+#define CASE_ATTEND(name, kind) \
+    CASE_ATTEND_(name,                  kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_QUADRATIC) \
+    CASE_ATTEND_(name " causal",        kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_QUADRATIC + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " window",        kind + ATTEND_ROW * TN_ROW_MEAN   + ATTEND_WINDOW) \
+    CASE_ATTEND_(name " causal window", kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_WINDOW + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " self",          kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_SELF + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " linear",        kind + ATTEND_ROW * TN_ROW_MEAN   + ATTEND_LINEAR) \
+    CASE_ATTEND_(name " linear causal", kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_LINEAR + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " linear self",   kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_LINEAR + ATTEND_SELF)
+
+#define CASE_ATTENTION(name, kind) {name, kind, 6e-6, true, build_attention, run_attention, want_attention},
 
 static const test_case cases[] = {
     {"copy",            TN_REAL, 0,     true,  build_any,       run_copy,          want_cast},
@@ -1416,6 +1606,20 @@ static const test_case cases[] = {
     {"chain",           0,       3e-6,  true,  build_chain,     run_chain,         want_chain},
     {"chain's norm",    1,       3e-6,  true,  build_chain,     run_chain,         want_chain},
     {"chain, both",     2,       1e-5,  true,  build_chain,     run_chain,         want_chain},
+    {"rope",               0,                      3e-6, true, build_rope,   run_rope,   want_rope},
+    {"rope norm",          ROPE_NORM,              3e-6, true, build_rope,   run_rope,   want_rope},
+    {"rope norm only",     ROPE_NORM + ROPE_STILL, 3e-6, true, build_rope,   run_rope,   want_rope},
+    {"attend",                    TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE,                                       3e-6, true, build_attend, run_attend, want_attend},
+    {"attend causal",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE + ATTEND_CAUSAL + ATTEND_QUADRATIC,    3e-6, true, build_attend, run_attend, want_attend},
+    {"attend window",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_WINDOW,                     3e-6, true, build_attend, run_attend, want_attend},
+    {"attend causal window",      TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_MEAN + ATTEND_WINDOW + ATTEND_CAUSAL,       3e-6, true, build_attend, run_attend, want_attend},
+    {"attend self",               TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE + ATTEND_CAUSAL + ATTEND_SELF,         3e-6, true, build_attend, run_attend, want_attend},
+    CASE_ATTEND("squared",        TN_ATTEND_SQUARED)
+    CASE_ATTEND("bilinear",       TN_ATTEND_BILINEAR)
+    {"attend squared sum",        TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_QUADRATIC,                     4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum causal window", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_CAUSAL + ATTEND_WINDOW, 4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum linear", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_LINEAR,                        4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum linear causal", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_LINEAR + ATTEND_CAUSAL, 4e-6, true, build_attend, run_attend, want_attend},
     {"cross_entropy",   0,       2e-6,  true,  build_logits,    run_cross_entropy, want_cross_entropy},
     {"argmax",          0,       0,     false, build_logits,    run_argmax,        want_argmax},
     {"accuracy",        0,       1e-6,  false, build_logits,    run_accuracy,      want_accuracy},
@@ -1473,7 +1677,21 @@ static const test_case cases[] = {
     {"modifier rank",       MODIFIER_RANK + MODIFIER_BIAS,                 3e-6, true,  build_modifier, run_modifier, want_modifier},
     {"modifier rank, no P", MODIFIER_RANK + MODIFIER_L2 + MODIFIER_NO_P,   3e-6, true,  build_modifier, run_modifier, want_modifier},
     {"modifier rounded",    MODIFIER_STEP + MODIFIER_RANK,                 3e-6, false, build_modifier, run_modifier, want_modifier},
-    {"modifier rounded, L2", MODIFIER_STEP + MODIFIER_L2,                  3e-6, false, build_modifier, run_modifier, want_modifier}
+    {"modifier rounded, L2", MODIFIER_STEP + MODIFIER_L2,                  3e-6, false, build_modifier, run_modifier, want_modifier},
+    CASE_ATTENTION("attention",              TN_ATTENTION_SOFTMAX)
+    CASE_ATTENTION("attention biases",       TN_ATTENTION_SOFTMAX + ATTENTION_BIAS + ATTENTION_BOTH_WAYS)
+    CASE_ATTENTION("attention norms",        TN_ATTENTION_SOFTMAX + ATTENTION_NORM)
+    CASE_ATTENTION("attention window",       TN_ATTENTION_SOFTMAX + ATTENTION_WINDOW + ATTENTION_MIX)
+    CASE_ATTENTION("attention squared",      TN_ATTENTION_SQUARED + ATTENTION_BIAS)
+    CASE_ATTENTION("attention squared mean", TN_ATTENTION_SQUARED + ATTENTION_LINEAR + ATTENTION_STILL + ATTENTION_ROW * TN_ROW_MEAN)
+    CASE_ATTENTION("attention squared norms", TN_ATTENTION_SQUARED + ATTENTION_NORM)
+    CASE_ATTENTION("attention bilinear",     TN_ATTENTION_BILINEAR + ATTENTION_BIAS + ATTENTION_MIX)
+    CASE_ATTENTION("attention bilinear linear", TN_ATTENTION_BILINEAR + ATTENTION_LINEAR + ATTENTION_BIAS + ATTENTION_ROW * TN_ROW_NONE)
+    CASE_ATTENTION("attention bilinear both ways", TN_ATTENTION_BILINEAR + ATTENTION_BOTH_WAYS + ATTENTION_STILL)
+    CASE_ATTENTION("attention bilinear window", TN_ATTENTION_BILINEAR + ATTENTION_WINDOW + ATTENTION_NORM)
+    CASE_ATTENTION("attention differential", TN_ATTENTION_DIFFERENTIAL)
+    CASE_ATTENTION("attention differential, all", TN_ATTENTION_DIFFERENTIAL + ATTENTION_BIAS + ATTENTION_MIX + ATTENTION_WINDOW)
+    CASE_ATTENTION("attention differential, plain", TN_ATTENTION_DIFFERENTIAL_PLAIN + ATTENTION_BIAS)
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

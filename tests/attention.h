@@ -1,0 +1,193 @@
+/* attention.h: attention and rotary positions as their definitions say, in plain double loops: every pair has its pattern P written
+   down. The oracle of test_attention.c and of the cases. */
+
+#ifndef TN_ATTENTION_H
+#define TN_ATTENTION_H
+
+#include "test.h"
+
+/* q [B,Tq,s H,d], k [B,Tk,s H,d], v [B,Tk,H,dv], contiguous. The numbers of a tn_attend_desc, none of them left to a default. */
+typedef struct plain_attention {
+    tn_attend_kind kind;
+    bool           causal;
+    tn_row_scale   row;
+    int64_t        B, Tq, Tk, H, d, dv, window, length;
+    double         scale, eps;
+} plain_attention;
+
+static inline int64_t plain_sets(const plain_attention *a) { return a->kind == TN_ATTEND_BILINEAR ? 2 : 1; }
+
+static inline bool plain_sees(const plain_attention *a, int64_t i, int64_t j)
+{
+    int64_t at = a->Tk - a->Tq + i;
+    if (a->causal && j > at) return false;
+    return a->window == 0 || (j > at - a->window && (a->causal || j < at + a->window));
+}
+
+static inline double plain_score(const plain_attention *a, const double *q, const double *k, int64_t b, int64_t head, int64_t i, int64_t j)
+{
+    int64_t n = plain_sets(a) * a->H, e;
+    double sum = 0;
+    for (e = 0; e < a->d; e++) sum += q[((b * a->Tq + i) * n + head) * a->d + e] * k[((b * a->Tk + j) * n + head) * a->d + e];
+    return sum * a->scale;
+}
+
+/* One row of the pattern, P [Tk], with the row scale in it. */
+static inline void plain_pattern(const plain_attention *a, const double *q, const double *k, int64_t b, int64_t h, int64_t i, double *P)
+{
+    double  sum = 0, most = -HUGE_VAL, factor = 1;
+    int64_t n = 0, j;
+    for (j = 0; j < a->Tk; j++) {
+        double s = plain_score(a, q, k, b, h, i, j);
+        P[j] = 0;
+        if (!plain_sees(a, i, j)) continue;
+        n++;
+        P[j] = a->kind == TN_ATTEND_SOFTMAX ? s : a->kind == TN_ATTEND_SQUARED ? s * s : s * plain_score(a, q, k, b, a->H + h, i, j);
+        most = fmax(most, P[j]);
+    }
+    for (j = 0; j < a->Tk; j++) {
+        if (!plain_sees(a, i, j)) continue;
+        if (a->kind == TN_ATTEND_SOFTMAX) P[j] = exp(P[j] - most);
+        sum += P[j];
+    }
+    if (a->row == TN_ROW_LENGTH && n > a->length) factor = sqrt((double)a->length / (double)n);
+    if (a->row == TN_ROW_MEAN && n > 0) factor = 1 / (double)n;
+    if (a->row == TN_ROW_SUM) factor = 1 / (sum + a->eps);
+    if (a->kind == TN_ATTEND_SOFTMAX && n > 0) factor /= sum;
+    for (j = 0; j < a->Tk; j++) P[j] *= factor;
+}
+
+static inline void plain_attend(const plain_attention *a, const double *q, const double *k, const double *v, double *o)
+{
+    double *P = (double *)malloc(sizeof(double) * (size_t)(a->Tk + 1));
+    int64_t b, i, h, j, e;
+    for (b = 0; b < a->B; b++)
+        for (i = 0; i < a->Tq; i++)
+            for (h = 0; h < a->H; h++) {
+                double *to = o + ((b * a->Tq + i) * a->H + h) * a->dv;
+                plain_pattern(a, q, k, b, h, i, P);
+                for (e = 0; e < a->dv; e++) {
+                    to[e] = 0;
+                    for (j = 0; j < a->Tk; j++) to[e] += P[j] * v[((b * a->Tk + j) * a->H + h) * a->dv + e];
+                }
+            }
+    free(P);
+}
+
+/* The same numbers as the library wants them. */
+static inline tn_attend_desc plain_attend_desc(const plain_attention *a, tn_attend_form form)
+{
+    tn_attend_desc d;
+    memset(&d, 0, sizeof d);
+    d.kind = a->kind;
+    d.form = form;
+    d.causal = a->causal;
+    d.window = a->window;
+    d.scale = a->scale;
+    d.row = a->row;
+    d.length = a->length;
+    d.eps = a->eps;
+    return d;
+}
+
+/* One row [d] at a position: divided by its root mean square (eps >= 0), then turned (base > 0). */
+static inline void plain_rope(const double *x, int64_t d, int64_t position, double base, double eps, double *y)
+{
+    double  squares = 0, size = 1;
+    int64_t k, h = d / 2;
+    for (k = 0; k < d; k++) squares += x[k] * x[k];
+    if (eps >= 0) size = sqrt(squares / (double)d + eps);
+    for (k = 0; k < d; k++) y[k] = x[k] / size;
+    for (k = 0; k < h && base > 0; k++) {
+        double angle = (double)position / pow(base, 2 * (double)k / (double)d), a = y[k], b = y[k + h];
+        y[k] = cos(angle) * a - sin(angle) * b;
+        y[k + h] = sin(angle) * a + cos(angle) * b;
+    }
+}
+
+/* ---- the layer ------------------------------------------------------------------------------------------------------------- */
+
+/* The weights of a tn_attention, row-major; those that it does not have are NULL. */
+typedef struct plain_weights { const double *qk, *v, *o, *qkb, *vb, *ob, *lambda, *mix; } plain_weights;
+
+static inline double *plain_rows_of(const double *x, const double *w, const double *b, int64_t rows, int64_t n, int64_t m)
+{
+    double *y = (double *)calloc((size_t)(rows * m + 1), sizeof *y);
+    int64_t r, i, j;
+    for (r = 0; r < rows; r++)
+        for (i = 0; i < m; i++) {
+            y[r * m + i] = b ? b[i] : 0;
+            for (j = 0; j < n; j++) y[r * m + i] += w[i * n + j] * x[r * n + j];
+        }
+    return y;
+}
+
+/* Heads [from,from+n) of x [rows,all,d]. */
+static inline double *plain_heads(const double *x, int64_t rows, int64_t all, int64_t from, int64_t n, int64_t d)
+{
+    double *y = (double *)malloc(sizeof *y * (size_t)(rows * n * d + 1));
+    int64_t r;
+    for (r = 0; r < rows && n * d > 0; r++) memcpy(y + r * n * d, x + (r * all + from) * d, sizeof *y * (size_t)(n * d));
+    return y;
+}
+
+static inline double plain_lambda(const tn_attention_desc *d, const double *lambda)
+{
+    double  first = 0, second = 0;
+    int64_t i, n = d->d_qk;
+    if (d->kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return lambda[0];
+    for (i = 0; i < n; i++) { first += lambda[i] * lambda[n + i]; second += lambda[2 * n + i] * lambda[3 * n + i]; }
+    return exp(first) - exp(second) + 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
+}
+
+/* x [B,T,dim], values [B,T,heads,d_v] or NULL -> y [B,T,out]. d: as an init has left it. Returns the least root mean square of a row that is
+   divided by it: where that is small there is a kink. */
+static inline double plain_attention_layer(const tn_attention_desc *d, plain_weights w, const double *x, const double *values, int64_t B,
+                                           int64_t T, double *y)
+{
+    const bool    differential = d->kind >= TN_ATTENTION_DIFFERENTIAL;
+    const int64_t s = d->kind >= TN_ATTENTION_BILINEAR ? 2 : 1, H = d->heads, rows = B * T, width = H * d->d_v, all = 2 * s * H;
+    double       *qk = plain_rows_of(x, w.qk, w.qkb, rows, d->dim, all * d->d_qk), *v = plain_rows_of(x, w.v, w.vb, rows, d->dim, width);
+    double       *o = (double *)calloc((size_t)(rows * width + 1), sizeof *o), *part = (double *)malloc(sizeof *o * (size_t)(rows * width + d->d_qk + 1));
+    double       *out, least = HUGE_VAL;
+    plain_attention a;
+    int64_t       r, i, set;
+    for (i = 0; i < rows * width && values && w.mix; i++) v[i] = w.mix[0] * v[i] + w.mix[1] * values[i];
+    for (r = 0; r < rows * all; r++) {
+        double *row = qk + r * d->d_qk, squares = 0;
+        for (i = 0; i < d->d_qk; i++) squares += row[i] * row[i];
+        if (d->qk_norm) least = fmin(least, sqrt(squares / (double)d->d_qk));
+        plain_rope(row, d->d_qk, r / all % T, d->no_rope ? 0 : d->rope_base > 0 ? d->rope_base : 10000, d->qk_norm ? 1e-6 : -1, part);
+        memcpy(row, part, sizeof *row * (size_t)d->d_qk);
+    }
+    memset(&a, 0, sizeof a);
+    a.kind = d->kind == TN_ATTENTION_SQUARED ? TN_ATTEND_SQUARED : d->kind == TN_ATTENTION_BILINEAR ? TN_ATTEND_BILINEAR : TN_ATTEND_SOFTMAX;
+    a.causal = !d->not_causal;
+    a.row = d->row ? d->row : a.kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
+    a.B = B; a.Tq = a.Tk = T; a.H = H; a.d = d->d_qk; a.dv = d->d_v;
+    a.window = d->window;
+    a.length = d->length ? d->length : 512;
+    a.scale = d->scale != 0 ? d->scale : a.kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d->d_qk) : 1 / (double)d->d_qk;
+    a.eps = 1e-6;
+    for (set = 0; set < (differential ? 2 : 1); set++) {
+        const int64_t n = differential ? H : s * H;
+        double *q = plain_heads(qk, rows, all, set * H, n, d->d_qk), *k = plain_heads(qk, rows, all, s * H + set * H, n, d->d_qk);
+        plain_attend(&a, q, k, v, part);
+        for (i = 0; i < rows * width; i++) o[i] += set ? -plain_lambda(d, w.lambda) * part[i] : part[i];
+        free(q);
+        free(k);
+    }
+    for (r = 0; r < rows * H && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL); r++) {
+        double *row = o + r * d->d_v, squares = 0;
+        for (i = 0; i < d->d_v; i++) squares += row[i] * row[i];
+        least = fmin(least, sqrt(squares / (double)d->d_v));
+        for (i = 0; i < d->d_v; i++) row[i] /= sqrt(squares / (double)d->d_v + 1e-5);
+        for (i = 0; i < d->d_v && d->kind == TN_ATTENTION_DIFFERENTIAL; i++) row[i] *= 0.2 + 0.6 * exp(-0.3 * (double)d->depth);
+    }
+    out = plain_rows_of(o, w.o, w.ob, rows, width, d->out);
+    memcpy(y, out, sizeof *y * (size_t)(rows * d->out));
+    free(qk); free(v); free(o); free(part); free(out);
+    return least;
+}
+
+#endif
