@@ -19146,8 +19146,8 @@ static bool tni_touched_push(tni_training *r)
     return true;
 }
 
-/* a and b side by side become id, from the left. false: the word does not hold them. */
-static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
+/* a and b side by side become id, from the left. */
+static void tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
 {
     int32_t *s = tni_word_symbols(r, w), from, to = 0;
     for (from = 0; from < w->letters; from++, to++) {
@@ -19155,9 +19155,7 @@ static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a
         s[to] = here ? id : s[from];
         from += here;
     }
-    if (to == w->letters) return false;
     w->letters = to;
-    return true;
 }
 
 static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int32_t a, int32_t b)
