@@ -19469,8 +19469,6 @@ static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
         && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
-        && tni_enum_known(ctx, "form of attention", (int64_t)d->form, TN_ATTEND_LINEAR)
-        && tni_enum_known(ctx, "row scale", (int64_t)d->row, TN_ROW_SUM)
         && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
         && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
         && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_NORM_SANDWICH)
@@ -19513,19 +19511,77 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    const bool sums = d->row == TN_ROW_SUM && d->attention != TN_ATTENTION_SQUARED;
     return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
                               "mlp_out_bias belongs to the projection, no_projection contradicts it")
         && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
                               "no_norm contradicts a place of norms and embed_norm")
-        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0")
-        && !tni_contradiction(ctx, sums, "a row scale by the row's sum belongs to squared attention");
+        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
+}
+
+/* How a matrix starts; `out`: it writes to the residual stream. */
+static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = d->init;
+    init.std = d->init_std;
+    if (d->init == TN_INIT_DEFAULT) {
+        init.rule = TN_INIT_NORMAL;
+        if (d->init_std == 0) init.std = 0.02;
+        if (out) init.std /= sqrt(2.0 * (double)d->layers);
+    }
+    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
+    return init;
+}
+
+static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
+{
+    tn_attention_desc a;
+    memset(&a, 0, sizeof a);
+    a.dim = d->dim;
+    a.heads = d->heads;
+    a.d_qk = d->d_qk;
+    a.d_v = d->d_v;
+    a.kind = d->attention;
+    a.form = d->form;
+    a.not_causal = d->not_causal;
+    a.window = d->window;
+    a.no_rope = d->positions != TN_POSITIONS_ROPE;
+    a.rope_base = d->rope_base;
+    a.qk_norm = d->qk_norm;
+    a.row = d->row;
+    a.length = d->row_length;
+    a.scale = d->score_scale;
+    a.head_norm = d->head_norm;
+    a.lambda_init = d->lambda_init;
+    a.depth = depth;
+    a.bias = d->attn_bias;
+    a.out_bias = d->attn_out_bias;
+    a.mix_values = d->value_residual && depth > 0;
+    a.init = tni_transformer_rule(d, false);
+    a.init_out = tni_transformer_rule(d, true);
+    return a;
+}
+
+/* Will the attention be taken, and do all weights together fit a number? */
+static tn_status tni_transformer_fits(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    const tn_attention_desc attention = tni_model_attention(d, 0);
+    tn_attend_desc          a = tni_attention_attend(&attention);
+    const double            wide = (double)d->heads * (8.0 * (double)d->d_qk + 2.0 * (double)d->d_v);
+    const double            deep = (1.0 + (double)tni_transformer_encoders(d)) * (double)d->hidden;
+    const double            all = (double)d->dim * ((double)d->layers * (wide + deep) + 2.0 * (double)d->vocab
+                                                     + (double)d->context);
+    if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return TN_ERR_ARG;
+    if (all < 1e18) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: about %g parameters", all);
 }
 
 tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
 {
     tn_transformer_desc d;
+    tn_status           s;
     double              depth;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
     d = *desc;
@@ -19538,6 +19594,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a "
                         "window not negative", (long long)d.order, (long long)d.window);
     if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
+    if ((s = tni_transformer_fits(ctx, &d)) != TN_OK) return s;
     if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
     depth = 1 / sqrt(2.0 * (double)d.layers);
     if (d.attn_scale <= 0) d.attn_scale = d.attn_scale == 0 ? 1 : depth;
@@ -19612,22 +19669,6 @@ double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { retur
 
 /* ---- init ----------------------------------------------------------------------- */
 
-/* How a matrix starts; `out`: it writes to the residual stream. */
-static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
-{
-    tn_init init;
-    memset(&init, 0, sizeof init);
-    init.rule = d->init;
-    init.std = d->init_std;
-    if (d->init == TN_INIT_DEFAULT) {
-        init.rule = TN_INIT_NORMAL;
-        if (d->init_std == 0) init.std = 0.02;
-        if (out) init.std /= sqrt(2.0 * (double)d->layers);
-    }
-    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
-    return init;
-}
-
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
     tn_init init;
@@ -19658,36 +19699,6 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     n.no_bias = d->no_norm_bias;
     n.eps = d->norm_eps;
     return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
-}
-
-static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d,
-                                int64_t depth)
-{
-    tn_attention_desc a;
-    memset(&a, 0, sizeof a);
-    a.dim = d->dim;
-    a.heads = d->heads;
-    a.d_qk = d->d_qk;
-    a.d_v = d->d_v;
-    a.kind = d->attention;
-    a.form = d->form;
-    a.not_causal = d->not_causal;
-    a.window = d->window;
-    a.no_rope = d->positions != TN_POSITIONS_ROPE;
-    a.rope_base = d->rope_base;
-    a.qk_norm = d->qk_norm;
-    a.row = d->row;
-    a.length = d->row_length;
-    a.scale = d->score_scale;
-    a.head_norm = d->head_norm;
-    a.lambda_init = d->lambda_init;
-    a.depth = depth;
-    a.bias = d->attn_bias;
-    a.out_bias = d->attn_out_bias;
-    a.mix_values = d->value_residual && depth > 0;
-    a.init = tni_transformer_rule(d, false);
-    a.init_out = tni_transformer_rule(d, true);
-    return tn_attention_init(ps, name, attn, &a) == TN_OK;
 }
 
 static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
@@ -19733,12 +19744,13 @@ static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambd
 static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d,
                             int64_t l)
 {
+    const tn_attention_desc a = tni_model_attention(d, l);
     tni_part part, block;
     bool     whole;
     tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
     block = tni_part_of(name, part.s);
     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
-         && tni_model_attention(ps, tni_part_of(block.s, "attn").s, &b->attn, d, l)
+         && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &b->attn, &a) == TN_OK
          && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
     part = tni_part_of(block.s, "mlp");
     whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));
