@@ -5402,7 +5402,7 @@ static const tni_algebra TNI_T(algebra) = {
 TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
                                     int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
 {
-    const int64_t high = tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
+    const int64_t high = a_row == 1 ? TNI_MR : tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
     TNI_T(tile)   t;
     int64_t       i, j;
     t.depth = depth;
@@ -5497,7 +5497,7 @@ TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_REAL **room, int64_t numbers)
     return p;
 }
 
-/* Rows that lie 1 KiB apart, or nearly so, share few sets of the cache. */
+/* Copies do not lie 1 KiB apart. */
 TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
 {
     return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
@@ -5547,12 +5547,29 @@ TNI_FAST TNI_REAL *TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, 
     return room;
 }
 
-/* x[n] scaled in rows -> [d,TNI_SIDE], zeros behind the last */
-TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *rows, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
+TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
 {
-    int64_t i;
-    TNI_T(panel)(to, TNI_SIDE, rows, row, 1, (int)n, d);
-    for (i = 0; scale != 1 && i < d * TNI_SIDE; i += TNI_W) TNI_STORE(to + i, TNI_LOAD(to + i, TNI_W) * TNI_SET(scale), TNI_W);
+    const TNI_V   by = TNI_SET(scale);
+    const int64_t lanes = TNI_WHOLE(n);
+    int64_t       i = 0, k, lane;
+#if TNI_X86 || TNI_NEON
+    const int64_t some = 128 / TNI_BITS;                        /* a line of the cache is filled before the next one */
+    for (; i + 4 * some <= n; i += 4 * some)
+        for (k = 0; k < d; k += some)
+            for (lane = i; lane < i + 4 * some; lane += some)
+                if (k + some <= d) TNI_T(transpose)(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
+                else {
+                    int64_t q, r;
+                    for (q = k; q < d; q++)
+                        for (r = lane; r < lane + some; r++) to[q * TNI_SIDE + r] = x[r * row + q];
+                }
+#endif
+    for (k = 0; k < d; k++, to += TNI_SIDE) {
+        for (lane = i; lane < n; lane++) to[lane] = x[lane * row + k];
+        for (; lane < lanes; lane++) to[lane] = 0;
+        for (lane = 0; scale != 1 && lane < lanes; lane += TNI_W) TNI_STORE(to + lane, TNI_LOAD(to + lane, TNI_W) * by, TNI_W);
+    }
 }
 
 /* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
@@ -5584,7 +5601,7 @@ TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, 
     int64_t i;
     l->at = x;
     l->row = stride;
-    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 1024 != 0) return;
+    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 4096 != 0) return;
     l->at = l->copy;
     l->row = l->width;
     for (i = 0; i < rows; i++) {
@@ -5784,13 +5801,13 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     }
 }
 
-/* Task: a block of queries of one head, the long ones first. */
+/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are still in the cache. */
 TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
     TNI_T(attend)        w;
     TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
-    TNI_T(attend_queries)(&w, (t->blocks - 1 - task % t->blocks) * TNI_SIDE);
+    TNI_T(attend_queries)(&w, (t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks) * TNI_SIDE);
     TNI_T(attend_block)(&w);
     TNI_T(attend_finish)(&w);
 }
@@ -5952,28 +5969,20 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 
 /* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
    Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
-   each of its numbers serves all columns of v. A state is [F,padded], row by row of a. A task goes through one head
+   each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
+   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head
    from end to end: forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
    inside a block are those of >>op-attention with the block's own keys. */
 
-/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]. panel [n,TNI_WIDE] */
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: row by row of a, x2^T times (x1_a y), which `scaled` has room for */
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
-                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *panel, TNI_REAL *S)
+                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
-    int64_t a, b, j, q;
+    int64_t a, j;
     for (a = 0; a < d; a++) {
-        const int64_t first = squared ? a : 0, high = tni_ceil_div(d - first, tni_ceil_div(d - first, TNI_MR));
-        for (b = first; b < d; b += high) {
-            const int64_t count = tni_min(high, d - b);
-            for (j = 0; j < n; j++) {
-                const TNI_V factor = TNI_SET(x1[j * row + a] * (TNI_REAL)(squared ? 1.4142135623730951 : 1));
-                for (q = 0; q < count; q += TNI_W)
-                    TNI_STORE(panel + j * TNI_WIDE + q, factor * TNI_LOAD(x2 + j * row + b + q, TNI_T(lanes)(count - q)), TNI_W);
-                if (squared && b == a) panel[j * TNI_WIDE] = x1[j * row + a] * x1[j * row + a];
-            }
-            TNI_T(attend_product)(true, count, padded, n, panel, 1, TNI_WIDE, y, y_row,
-                                  S + (b - first) * padded, padded);
-        }
+        const int64_t first = squared ? a : 0;
+        for (j = 0; j < n; j++) TNI_T(attend_copy)(scaled + j * padded, y + j * y_row, padded, padded, x1[j * row + a]);
+        TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
         S += (d - first) * padded;
     }
 }
@@ -5999,7 +6008,7 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
                 for (q = 0; q < TNI_WIDE; q += TNI_W) {
                     const TNI_REAL *from = turned2 + i * size + q;
                     const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
-                    const TNI_V     factor = x * TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+                    const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
                     TNI_REAL       *at = to + q;
                     for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE) TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
                     if (squared) TNI_STORE(to + q, x * x, TNI_W);
@@ -6018,7 +6027,7 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
 TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2, const TNI_REAL *S,
                                  int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile, TNI_REAL *g1, TNI_REAL *g2)
 {
-    const TNI_V root = TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+    const TNI_V twice = TNI_SET(squared ? 2 : 1);
     int64_t     a, b, p, q;
     for (a = 0; a < d; a++) {
         const int64_t first = squared ? a : 0, count = d - first;
@@ -6026,7 +6035,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
             const int64_t across = tni_min(TNI_NR, lanes - p);
             TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
             for (q = 0; q < across; q += TNI_W) {
-                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * root;
+                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * twice;
                 const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
                 TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
                 TNI_V           sum = TNI_SET(0), more = sum;
@@ -6040,7 +6049,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
                     sum = TNI_FMA(t, TNI_LOAD(other + b * TNI_SIDE, TNI_W), sum);
                     TNI_STORE(to + b * TNI_SIDE, TNI_FMA(t, factor, TNI_LOAD(to + b * TNI_SIDE, TNI_W)), TNI_W);
                 }
-                sum = TNI_FMA(sum, root, more);
+                sum = TNI_FMA(sum, twice, more);
                 to = g1 + a * TNI_SIDE + p + q;
                 TNI_STORE(to, TNI_LOAD(to, TNI_W) + sum, TNI_W);
             }
@@ -6062,7 +6071,7 @@ TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
 {
     const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
     double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
-    n += (double)tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
+    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + TNI_ATTEND_KEYS * v + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
     n += sets * TNI_ATTEND_KEYS * d;
     if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
     return n;
@@ -6076,7 +6085,7 @@ TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64
     l->features = tni_attend_features(t->call->i[0], t->d);
     l->added = 0;
     l->S = TNI_T(attend_take)(&room, l->features * l->w.padded);
-    l->panel = TNI_T(attend_take)(&room, tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE);
+    l->panel = TNI_T(attend_take)(&room, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
     l->turned = TNI_T(attend_take)(&room, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
     for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * l->w.padded_d);
     memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
@@ -6127,14 +6136,16 @@ TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
     const tni_attention *t = l->w.t;
     const int64_t        all = t->dv + t->sums, plain = l->w.width - l->w.one;
     TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all;
-    int64_t              f;
+    int64_t              f, a = 0, b = 0;
     for (f = 0; f < l->features; f++, state += all) {
-        TNI_REAL *S = l->S + f * l->w.padded;
-        if (store) memcpy(state + l->w.first, S, sizeof *S * (size_t)plain);
-        else memcpy(S, state + l->w.first, sizeof *S * (size_t)plain);
-        if (!l->w.one) continue;
-        if (!store) S[plain] = state[t->dv];
-        else if (l->w.first == 0) state[t->dv] = S[plain];
+        const double weight = t->squared && a < b ? (store ? 1.4142135623730951 : 0.7071067811865476) : 1;
+        TNI_REAL    *S = l->S + f * l->w.padded;
+        TNI_T(attend_copy)(store ? state + l->w.first : S, store ? S : state + l->w.first, plain, plain, (TNI_REAL)weight);
+        if (l->w.one && !store) S[plain] = (TNI_REAL)weight * state[t->dv];
+        if (l->w.one && store) state[t->dv] = (TNI_REAL)weight * S[plain];
+        if (++b < t->d) continue;
+        a++;
+        b = t->squared ? a : 0;
     }
 }
 
@@ -6185,7 +6196,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     const int64_t        padded_d = l->w.padded_d;
     int64_t              set, i;
     for (set = 0; set < t->sets; set++) {
-        TNI_T(panel)(l->x[set], TNI_SIDE, l->rows[set], padded_d, 1, (int)n, t->d);
+        TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
         memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
     }
     TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile, l->g[0],
@@ -6227,7 +6238,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);
-        TNI_T(panel)(l->w.u, TNI_SIDE, l->w.v.at, l->w.v.row, 1, (int)n, l->w.width);
+        TNI_T(attend_turn)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
         TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
     }
 }
@@ -9666,7 +9677,7 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 static double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
-    case TN_ROW_LENGTH: return sqrt(c->f[1] / fmax((double)n, c->f[1]));
+    case TN_ROW_LENGTH: return (double)n > c->f[1] ? sqrt(c->f[1] / (double)n) : 1;
     case TN_ROW_MEAN:   return n > 0 ? 1 / (double)n : 0;
     default:            return 1;
     }
@@ -10109,8 +10120,9 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs 2 F dv for a key and for a query, a
-   pair s d + dv (s sets); constants as measured, see docs/internals.md. */
+/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs F dv for a key and as much for a query, a
+   pair s d + dv (s sets), and the linear form some pairs for every query, too. Both constants were measured forwards and
+   backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
 static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, int64_t d, int64_t dv, int64_t window,
                                  tn_row_scale row)
 {
@@ -10118,7 +10130,7 @@ static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, in
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (row == TN_ROW_SUM);
     const double pairs = (double)Tq * ((double)Tk - (double)tni_min(Tq, Tk) / 2);
     if (kind == TN_ATTEND_SOFTMAX || window > 0) return false;
-    return F * values * ((double)Tq + (double)Tk) < pairs * (sets * (double)d + (double)dv);
+    return 0.85 * F * values * ((double)Tq + (double)Tk) < (pairs - 200 * (double)Tq) * (sets * (double)d + (double)dv);
 }
 
 /* The numbers of a desc: in range, and the defaults in place. */
