@@ -5402,7 +5402,7 @@ static const tni_algebra TNI_T(algebra) = {
 TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
                                     int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
 {
-    const int64_t high = tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
+    const int64_t high = a_row == 1 ? TNI_MR : tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
     TNI_T(tile)   t;
     int64_t       i, j;
     t.depth = depth;
@@ -5497,7 +5497,7 @@ TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_REAL **room, int64_t numbers)
     return p;
 }
 
-/* Rows that lie 1 KiB apart, or nearly so, share few sets of the cache. */
+/* Copies do not lie 1 KiB apart. */
 TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
 {
     return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
@@ -5547,12 +5547,29 @@ TNI_FAST TNI_REAL *TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, 
     return room;
 }
 
-/* x[n] scaled in rows -> [d,TNI_SIDE], zeros behind the last */
-TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *rows, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
+TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
 {
-    int64_t i;
-    TNI_T(panel)(to, TNI_SIDE, rows, row, 1, (int)n, d);
-    for (i = 0; scale != 1 && i < d * TNI_SIDE; i += TNI_W) TNI_STORE(to + i, TNI_LOAD(to + i, TNI_W) * TNI_SET(scale), TNI_W);
+    const TNI_V   by = TNI_SET(scale);
+    const int64_t lanes = TNI_WHOLE(n);
+    int64_t       i = 0, k, lane;
+#if TNI_X86 || TNI_NEON
+    const int64_t some = 128 / TNI_BITS;                        /* a line of the cache is filled before the next one */
+    for (; i + 4 * some <= n; i += 4 * some)
+        for (k = 0; k < d; k += some)
+            for (lane = i; lane < i + 4 * some; lane += some)
+                if (k + some <= d) TNI_T(transpose)(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
+                else {
+                    int64_t q, r;
+                    for (q = k; q < d; q++)
+                        for (r = lane; r < lane + some; r++) to[q * TNI_SIDE + r] = x[r * row + q];
+                }
+#endif
+    for (k = 0; k < d; k++, to += TNI_SIDE) {
+        for (lane = i; lane < n; lane++) to[lane] = x[lane * row + k];
+        for (; lane < lanes; lane++) to[lane] = 0;
+        for (lane = 0; scale != 1 && lane < lanes; lane += TNI_W) TNI_STORE(to + lane, TNI_LOAD(to + lane, TNI_W) * by, TNI_W);
+    }
 }
 
 /* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
@@ -5584,7 +5601,7 @@ TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, 
     int64_t i;
     l->at = x;
     l->row = stride;
-    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 1024 != 0) return;
+    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 4096 != 0) return;
     l->at = l->copy;
     l->row = l->width;
     for (i = 0; i < rows; i++) {
@@ -5784,13 +5801,13 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     }
 }
 
-/* Task: a block of queries of one head, the long ones first. */
+/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are still in the cache. */
 TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
     TNI_T(attend)        w;
     TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
-    TNI_T(attend_queries)(&w, (t->blocks - 1 - task % t->blocks) * TNI_SIDE);
+    TNI_T(attend_queries)(&w, (t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks) * TNI_SIDE);
     TNI_T(attend_block)(&w);
     TNI_T(attend_finish)(&w);
 }
@@ -5952,28 +5969,20 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 
 /* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
    Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
-   each of its numbers serves all columns of v. A state is [F,padded], row by row of a. A task goes through one head
+   each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
+   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head
    from end to end: forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
    inside a block are those of >>op-attention with the block's own keys. */
 
-/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]. panel [n,TNI_WIDE] */
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: row by row of a, x2^T times (x1_a y), which `scaled` has room for */
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
-                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *panel, TNI_REAL *S)
+                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
-    int64_t a, b, j, q;
+    int64_t a, j;
     for (a = 0; a < d; a++) {
-        const int64_t first = squared ? a : 0, high = tni_ceil_div(d - first, tni_ceil_div(d - first, TNI_MR));
-        for (b = first; b < d; b += high) {
-            const int64_t count = tni_min(high, d - b);
-            for (j = 0; j < n; j++) {
-                const TNI_V factor = TNI_SET(x1[j * row + a] * (TNI_REAL)(squared ? 1.4142135623730951 : 1));
-                for (q = 0; q < count; q += TNI_W)
-                    TNI_STORE(panel + j * TNI_WIDE + q, factor * TNI_LOAD(x2 + j * row + b + q, TNI_T(lanes)(count - q)), TNI_W);
-                if (squared && b == a) panel[j * TNI_WIDE] = x1[j * row + a] * x1[j * row + a];
-            }
-            TNI_T(attend_product)(true, count, padded, n, panel, 1, TNI_WIDE, y, y_row,
-                                  S + (b - first) * padded, padded);
-        }
+        const int64_t first = squared ? a : 0;
+        for (j = 0; j < n; j++) TNI_T(attend_copy)(scaled + j * padded, y + j * y_row, padded, padded, x1[j * row + a]);
+        TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
         S += (d - first) * padded;
     }
 }
@@ -5999,7 +6008,7 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
                 for (q = 0; q < TNI_WIDE; q += TNI_W) {
                     const TNI_REAL *from = turned2 + i * size + q;
                     const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
-                    const TNI_V     factor = x * TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+                    const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
                     TNI_REAL       *at = to + q;
                     for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE) TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
                     if (squared) TNI_STORE(to + q, x * x, TNI_W);
@@ -6018,7 +6027,7 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
 TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2, const TNI_REAL *S,
                                  int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile, TNI_REAL *g1, TNI_REAL *g2)
 {
-    const TNI_V root = TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+    const TNI_V twice = TNI_SET(squared ? 2 : 1);
     int64_t     a, b, p, q;
     for (a = 0; a < d; a++) {
         const int64_t first = squared ? a : 0, count = d - first;
@@ -6026,7 +6035,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
             const int64_t across = tni_min(TNI_NR, lanes - p);
             TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
             for (q = 0; q < across; q += TNI_W) {
-                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * root;
+                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * twice;
                 const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
                 TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
                 TNI_V           sum = TNI_SET(0), more = sum;
@@ -6040,7 +6049,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
                     sum = TNI_FMA(t, TNI_LOAD(other + b * TNI_SIDE, TNI_W), sum);
                     TNI_STORE(to + b * TNI_SIDE, TNI_FMA(t, factor, TNI_LOAD(to + b * TNI_SIDE, TNI_W)), TNI_W);
                 }
-                sum = TNI_FMA(sum, root, more);
+                sum = TNI_FMA(sum, twice, more);
                 to = g1 + a * TNI_SIDE + p + q;
                 TNI_STORE(to, TNI_LOAD(to, TNI_W) + sum, TNI_W);
             }
@@ -6062,7 +6071,7 @@ TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
 {
     const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
     double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
-    n += (double)tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
+    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + TNI_ATTEND_KEYS * v + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
     n += sets * TNI_ATTEND_KEYS * d;
     if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
     return n;
@@ -6076,7 +6085,7 @@ TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64
     l->features = tni_attend_features(t->call->i[0], t->d);
     l->added = 0;
     l->S = TNI_T(attend_take)(&room, l->features * l->w.padded);
-    l->panel = TNI_T(attend_take)(&room, tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE);
+    l->panel = TNI_T(attend_take)(&room, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
     l->turned = TNI_T(attend_take)(&room, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
     for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * l->w.padded_d);
     memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
@@ -6127,14 +6136,16 @@ TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
     const tni_attention *t = l->w.t;
     const int64_t        all = t->dv + t->sums, plain = l->w.width - l->w.one;
     TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all;
-    int64_t              f;
+    int64_t              f, a = 0, b = 0;
     for (f = 0; f < l->features; f++, state += all) {
-        TNI_REAL *S = l->S + f * l->w.padded;
-        if (store) memcpy(state + l->w.first, S, sizeof *S * (size_t)plain);
-        else memcpy(S, state + l->w.first, sizeof *S * (size_t)plain);
-        if (!l->w.one) continue;
-        if (!store) S[plain] = state[t->dv];
-        else if (l->w.first == 0) state[t->dv] = S[plain];
+        const double weight = t->squared && a < b ? (store ? 1.4142135623730951 : 0.7071067811865476) : 1;
+        TNI_REAL    *S = l->S + f * l->w.padded;
+        TNI_T(attend_copy)(store ? state + l->w.first : S, store ? S : state + l->w.first, plain, plain, (TNI_REAL)weight);
+        if (l->w.one && !store) S[plain] = (TNI_REAL)weight * state[t->dv];
+        if (l->w.one && store) state[t->dv] = (TNI_REAL)weight * S[plain];
+        if (++b < t->d) continue;
+        a++;
+        b = t->squared ? a : 0;
     }
 }
 
@@ -6185,7 +6196,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     const int64_t        padded_d = l->w.padded_d;
     int64_t              set, i;
     for (set = 0; set < t->sets; set++) {
-        TNI_T(panel)(l->x[set], TNI_SIDE, l->rows[set], padded_d, 1, (int)n, t->d);
+        TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
         memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
     }
     TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile, l->g[0],
@@ -6227,7 +6238,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);
-        TNI_T(panel)(l->w.u, TNI_SIDE, l->w.v.at, l->w.v.row, 1, (int)n, l->w.width);
+        TNI_T(attend_turn)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
         TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
     }
 }
@@ -9666,7 +9677,7 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 static double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
-    case TN_ROW_LENGTH: return sqrt(c->f[1] / fmax((double)n, c->f[1]));
+    case TN_ROW_LENGTH: return (double)n > c->f[1] ? sqrt(c->f[1] / (double)n) : 1;
     case TN_ROW_MEAN:   return n > 0 ? 1 / (double)n : 0;
     default:            return 1;
     }
@@ -10109,8 +10120,9 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs 2 F dv for a key and for a query, a
-   pair s d + dv (s sets); constants as measured, see docs/internals.md. */
+/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs F dv for a key and as much for a query, a
+   pair s d + dv (s sets), and the linear form some pairs for every query, too. Both constants were measured forwards and
+   backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
 static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, int64_t d, int64_t dv, int64_t window,
                                  tn_row_scale row)
 {
@@ -10118,7 +10130,7 @@ static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, in
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (row == TN_ROW_SUM);
     const double pairs = (double)Tq * ((double)Tk - (double)tni_min(Tq, Tk) / 2);
     if (kind == TN_ATTEND_SOFTMAX || window > 0) return false;
-    return F * values * ((double)Tq + (double)Tk) < pairs * (sets * (double)d + (double)dv);
+    return 0.85 * F * values * ((double)Tq + (double)Tk) < (pairs - 200 * (double)Tq) * (sets * (double)d + (double)dv);
 }
 
 /* The numbers of a desc: in range, and the defaults in place. */
@@ -16932,6 +16944,7 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
    Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
 
 #define TNI_CHECKPOINT_FORMAT "1"
+#define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* counts beyond are no doubles, and may run over */
 
 static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
 static const char *const tni_moment_prefix[] = {"optim.m.", "optim.v."};
@@ -17137,9 +17150,9 @@ static tn_status tni_restored_notes(tni_restored *r)
     if (strcmp(kind, tni_optim_names[d->kind]) != 0)
         return tni_fail(ctx, TN_ERR_ARG, "%s: a checkpoint of the optimiser %s, but this one is %s", f->file.name.s,
                         tni_quote(kind).s, tni_optim_names[d->kind]);
-    if ((s = tni_restored_natural(r, "tensornet.steps", INT64_MAX, &r->steps)) != TN_OK
+    if ((s = tni_restored_natural(r, "tensornet.steps", TNI_MOST_STEPS, &r->steps)) != TN_OK
         || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
-        || (s = tni_restored_natural(r, "tensornet.calls", INT64_MAX, &r->calls)) != TN_OK) return s;
+        || (s = tni_restored_natural(r, "tensornet.calls", TNI_MOST_STEPS, &r->calls)) != TN_OK) return s;
     tni_optim_numbers(d, n);
     for (k = 0; k < TNI_OPTIM_NUMBERS; k++) {
         char        here[32];
@@ -17188,7 +17201,7 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
     r->names.used = 0;
     tni_names_write(&r->names, "tensornet.born.", p->name);
     if (have > 0 && tn_safetensors_metadata(r->file, r->names.text))
-        s = tni_restored_natural(r, r->names.text, (uint64_t)1 << 53, &born);
+        s = tni_restored_natural(r, r->names.text, TNI_MOST_STEPS, &born);
     r->born[i] = (double)born;
     return s;
 }
@@ -17244,11 +17257,25 @@ static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *
     return s;
 }
 
+/* The updates done so far: a bias correction divides by what comes of them, and a parameter cannot have come later. */
+static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
+{
+    double    v[TNI_SCALARS], latest = 0;
+    int64_t   i;
+    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    if (s == TN_OK) s = tn_read(r->scalars, TN_F64, v, TNI_SCALARS);
+    for (i = 0; i < r->n; i++) if (r->born[i] > latest) latest = r->born[i];
+    if (s != TN_OK || (v[TNI_STEP] >= latest && v[TNI_STEP] <= (double)r->steps && v[TNI_SIZE] == 0)) return s;
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT,
+                    "%s: tensor optim.scalars: %g updates in %g steps, the latest parameter after %g, a norm of %g begun",
+                    r->file->file.name.s, v[TNI_STEP], (double)r->steps, latest, v[TNI_SIZE]);
+}
+
 static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
 {
     int64_t   i;
     int       k;
-    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    tn_status s = tni_restored_scalars(r, widest);
     if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = r->optim->of.params->item[i];
@@ -17888,6 +17915,10 @@ static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         size_t  i;
         bigger.bits = m->slots ? m->bits + 1 : 6;
         bigger.used = m->used;
+        if (bigger.bits > 8 * sizeof(size_t) - 6) {
+            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots do not fit a size", (int)bigger.bits);
+            return false;
+        }
         bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
         if (!bigger.slots) return false;
         memset(bigger.slots, 0, tni_map_bytes(&bigger));
@@ -18685,128 +18716,136 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     return NULL;
 }
 
-/* ---- tokenizer.json, written ---------------------------------------------------------- */
+/* ---- tokenizer.json, written ----------------------------------------------------------
+   Written down without spaces and with ' for quotation marks, and set as Hugging Face does: an item a line. */
 
-static void tni_text_flag(tni_text *t, const char *name, bool on, bool last)
-{
-    tni_text_string(t, "      \"");
-    tni_text_string(t, name);
-    tni_text_string(t, on ? "\": true" : "\": false");
-    tni_text_string(t, last ? "\n    }" : ",\n");
-}
+typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty;      /* fresh: nothing since the bracket */
 
-static void tni_text_added(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_line(tni_pretty *p)
 {
     size_t i;
-    tni_text_string(t, "  \"added_tokens\": [");
+    tni_text_add(&p->t, "\n", 1);
+    for (i = 0; i < p->depth; i++) tni_text_add(&p->t, "  ", 2);
+    p->fresh = false;
+}
+
+static void tni_pretty_put(tni_pretty *p, const char *s)
+{
+    for (; *s; s++) {
+        bool opens = *s == '{' || *s == '[', closes = *s == '}' || *s == ']';
+        if (closes) p->depth--;
+        if (closes != p->fresh) tni_pretty_line(p);          /* {} stays closed */
+        p->fresh = opens;
+        tni_text_add(&p->t, *s == '\'' ? "\"" : s, 1);
+        if (opens) p->depth++;
+        else if (*s == ',') tni_pretty_line(p);
+        else if (*s == ':') tni_text_add(&p->t, " ", 1);
+    }
+}
+
+static void tni_pretty_name(tni_pretty *p, const tn_tokenizer *z, int64_t id)
+{
+    if (p->fresh) tni_pretty_line(p);
+    tni_text_json(&p->t, tn_tokenizer_token(z, id));
+}
+
+static void tni_pretty_number(tni_pretty *p, int64_t v)
+{
+    if (p->fresh) tni_pretty_line(p);
+    tni_text_signed(&p->t, v);
+}
+
+static void tni_pretty_added(tni_pretty *p, const tn_tokenizer *z)
+{
+    size_t i;
     for (i = 0; i < z->added.count; i++) {
         const tni_added *a = (const tni_added *)tni_list_at(&z->added, i);
-        tni_text_string(t, i > 0 ? ",\n    {\n      \"id\": " : "\n    {\n      \"id\": ");
-        tni_text_signed(t, a->id);
-        tni_text_string(t, ",\n      \"content\": ");
-        tni_text_json(t, tn_tokenizer_token(z, a->id));
-        tni_text_string(t, ",\n");
-        tni_text_flag(t, "single_word", false, false);
-        tni_text_flag(t, "lstrip", false, false);
-        tni_text_flag(t, "rstrip", false, false);
-        tni_text_flag(t, "normalized", false, false);
-        tni_text_flag(t, "special", a->special, true);
+        tni_pretty_put(p, i > 0 ? ",{'id':" : "{'id':");
+        tni_pretty_number(p, a->id);
+        tni_pretty_put(p, ",'content':");
+        tni_pretty_name(p, z, a->id);
+        tni_pretty_put(p, ",'single_word':false,'lstrip':false,'rstrip':false,'normalized':false,'special':");
+        tni_pretty_put(p, a->special ? "true}" : "false}");
     }
-    tni_text_string(t, z->added.count > 0 ? "\n  ],\n" : "],\n");
 }
 
-/* The text, with the one special token before it if the tokenizer has one; '@' stands for its name. */
-static void tni_text_template(tni_text *t, const tn_tokenizer *z)
+/* The text, with the one special token before it. */
+static void tni_pretty_template(tni_pretty *p, const tn_tokenizer *z)
 {
-    static const char before[] = "  \"post_processor\": {\n    \"type\": \"TemplateProcessing\",\n    \"single\": [\n";
-    static const char special[] =
-        "      {\n        \"SpecialToken\": {\n          \"id\": @,\n          \"type_id\": 0\n        }\n      },\n";
-    static const char after[] =
-        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      }\n    ],\n"
-        "    \"pair\": [\n"
-        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      },\n"
-        "      {\n        \"Sequence\": {\n          \"id\": \"B\",\n          \"type_id\": 1\n        }\n      }\n    ],\n"
-        "    \"special_tokens\": {\n      @: {\n        \"id\": @,\n        \"ids\": [\n          ";
-    const char *part[3], *s;
-    int k;
-    part[0] = before; part[1] = special; part[2] = after;
-    for (k = 0; k < 3; k++)
-        for (s = part[k]; *s; s++) {
-            if (*s == '@') tni_text_json(t, tn_tokenizer_token(z, z->bos));
-            else tni_text_add(t, s, 1);
-        }
-    tni_text_signed(t, z->bos);
-    tni_text_string(t, "\n        ],\n        \"tokens\": [\n          ");
-    tni_text_json(t, tn_tokenizer_token(z, z->bos));
-    tni_text_string(t, "\n        ]\n      }\n    }\n  },\n");
+    tni_pretty_put(p, "{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ",'type_id':0}},{'Sequence':{'id':'A','type_id':0}}],"
+                      "'pair':[{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}],'special_tokens':{");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ":{'id':");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ",'ids':[");
+    tni_pretty_number(p, z->bos);
+    tni_pretty_put(p, "],'tokens':[");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, "]}}}");
 }
 
-static void tni_text_model(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_vocabulary(tni_pretty *p, const tn_tokenizer *z)
 {
-    static const char *const decoder[3] = {
-        "null", "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": false\n  }",
-        "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": true\n  }"
-    };
-    const char *comma = "\n";
-    int64_t     i;
-    tni_text_string(t, "  \"decoder\": ");
-    tni_text_string(t, decoder[z->decoder]);
-    tni_text_string(t, ",\n  \"model\": {\n    \"type\": \"WordPiece\",\n    \"unk_token\": ");
-    tni_text_json(t, tn_tokenizer_token(z, z->unk));
-    tni_text_string(t, ",\n    \"continuing_subword_prefix\": \"##\",\n    \"max_input_chars_per_word\": ");
-    tni_text_signed(t, z->longest);
-    tni_text_string(t, ",\n    \"vocab\": {");
+    int64_t i, written = 0;
     for (i = 0; i < tn_tokenizer_count(z); i++) {
         const char *name = tn_tokenizer_token(z, i);
         if (*tni_trie_value(&z->pieces, tni_trie_find(&z->pieces, name, strlen(name))) == 0) continue;     /* only added */
-        tni_text_string(t, comma);
-        tni_text_string(t, "      ");
-        tni_text_json(t, name);
-        tni_text_string(t, ": ");
-        tni_text_signed(t, i);
-        comma = ",\n";
+        if (written++ > 0) tni_pretty_put(p, ",");
+        tni_pretty_name(p, z, i);
+        tni_pretty_put(p, ":");
+        tni_pretty_number(p, i);
     }
-    tni_text_string(t, *comma == ',' ? "\n    }\n  }\n}" : "}\n  }\n}");
 }
 
-static void tni_text_tokenizer(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_tokenizer(tni_pretty *p, const tn_tokenizer *z)
 {
-    tni_text_string(t, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
-    tni_text_added(t, z);
-    tni_text_string(t, "  \"normalizer\": {\n    \"type\": \"Sequence\",\n    \"normalizers\": [\n"
-        "      {\n        \"type\": \"NFD\"\n      },\n"
-        "      {\n        \"type\": \"StripAccents\"\n      },\n"
-        "      {\n        \"type\": \"Lowercase\"\n      }\n    ]\n  },\n");
-    tni_text_string(t, "  \"pre_tokenizer\": {\n    \"type\": \"Sequence\",\n    \"pretokenizers\": [\n"
-        "      {\n        \"type\": \"Punctuation\",\n        \"behavior\": \"Isolated\"\n      },\n"
-        "      {\n        \"type\": \"Whitespace\"\n      },\n"
-        "      {\n        \"type\": \"Digits\",\n        \"individual_digits\": true\n      }\n    ]\n  },\n");
-    if (z->bos_first) tni_text_template(t, z);
-    else tni_text_string(t, "  \"post_processor\": null,\n");
-    tni_text_model(t, z);
+    static const char *const decoder[3] = {
+        "null", "{'type':'WordPiece','prefix':'##','cleanup':false}", "{'type':'WordPiece','prefix':'##','cleanup':true}"
+    };
+    tni_pretty_put(p, "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[");
+    tni_pretty_added(p, z);
+    tni_pretty_put(p, "],'normalizer':{'type':'Sequence','normalizers':["
+                      "{'type':'NFD'},{'type':'StripAccents'},{'type':'Lowercase'}]},"
+                      "'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'Punctuation','behavior':'Isolated'},"
+                      "{'type':'Whitespace'},{'type':'Digits','individual_digits':true}]},'post_processor':");
+    if (z->bos_first) tni_pretty_template(p, z);
+    else tni_pretty_put(p, "null");
+    tni_pretty_put(p, ",'decoder':");
+    tni_pretty_put(p, decoder[z->decoder]);
+    tni_pretty_put(p, ",'model':{'type':'WordPiece','unk_token':");
+    tni_pretty_name(p, z, z->unk);
+    tni_pretty_put(p, ",'continuing_subword_prefix':'##','max_input_chars_per_word':");
+    tni_pretty_number(p, z->longest);
+    tni_pretty_put(p, ",'vocab':{");
+    tni_pretty_vocabulary(p, z);
+    tni_pretty_put(p, "}}}");
 }
 
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
     tn_ctx    *ctx;
-    tni_text   text;
+    tni_pretty p;
     tni_writer w;
     size_t     bytes;
     tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: that of bytes has no vocabulary to write");
-    text.dst = NULL; text.room = 0; text.length = 0;
-    tni_text_tokenizer(&text, t);                            /* once to measure it */
-    bytes = text.length + 1;
-    text.dst = (char *)tni_alloc(ctx, bytes, "tokenizer"); text.room = bytes; text.length = 0;
-    if (text.dst) {
-        tni_text_tokenizer(&text, t);
+    memset(&p, 0, sizeof p);
+    tni_pretty_tokenizer(&p, t);                             /* once to measure it */
+    bytes = p.t.length + 1;
+    memset(&p, 0, sizeof p);
+    p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
+    p.t.room = bytes;
+    if (p.t.dst) {
+        tni_pretty_tokenizer(&p, t);
         tni_writer_open(&w, ctx, &sink);
-        tni_put(&w, text.dst, text.length);
+        tni_put(&w, p.t.dst, p.t.length);
         s = tni_writer_close(&w);
     }
-    tni_free(ctx, text.dst, bytes);
+    tni_free(ctx, p.t.dst, bytes);
     return s;
 }
 
@@ -19454,8 +19493,6 @@ static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
         && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
-        && tni_enum_known(ctx, "form of attention", (int64_t)d->form, TN_ATTEND_LINEAR)
-        && tni_enum_known(ctx, "row scale", (int64_t)d->row, TN_ROW_SUM)
         && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
         && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
         && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_NORM_SANDWICH)
@@ -19498,19 +19535,77 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    const bool sums = d->row == TN_ROW_SUM && d->attention != TN_ATTENTION_SQUARED;
     return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
                               "mlp_out_bias belongs to the projection, no_projection contradicts it")
         && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
                               "no_norm contradicts a place of norms and embed_norm")
-        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0")
-        && !tni_contradiction(ctx, sums, "a row scale by the row's sum belongs to squared attention");
+        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
+}
+
+/* How a matrix starts; `out`: it writes to the residual stream. */
+static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = d->init;
+    init.std = d->init_std;
+    if (d->init == TN_INIT_DEFAULT) {
+        init.rule = TN_INIT_NORMAL;
+        if (d->init_std == 0) init.std = 0.02;
+        if (out) init.std /= sqrt(2.0 * (double)d->layers);
+    }
+    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
+    return init;
+}
+
+static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
+{
+    tn_attention_desc a;
+    memset(&a, 0, sizeof a);
+    a.dim = d->dim;
+    a.heads = d->heads;
+    a.d_qk = d->d_qk;
+    a.d_v = d->d_v;
+    a.kind = d->attention;
+    a.form = d->form;
+    a.not_causal = d->not_causal;
+    a.window = d->window;
+    a.no_rope = d->positions != TN_POSITIONS_ROPE;
+    a.rope_base = d->rope_base;
+    a.qk_norm = d->qk_norm;
+    a.row = d->row;
+    a.length = d->row_length;
+    a.scale = d->score_scale;
+    a.head_norm = d->head_norm;
+    a.lambda_init = d->lambda_init;
+    a.depth = depth;
+    a.bias = d->attn_bias;
+    a.out_bias = d->attn_out_bias;
+    a.mix_values = d->value_residual && depth > 0;
+    a.init = tni_transformer_rule(d, false);
+    a.init_out = tni_transformer_rule(d, true);
+    return a;
+}
+
+/* Will the attention be taken, and do all weights together fit a number? */
+static tn_status tni_transformer_fits(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    const tn_attention_desc attention = tni_model_attention(d, 0);
+    tn_attend_desc          a = tni_attention_attend(&attention);
+    const double            wide = (double)d->heads * (8.0 * (double)d->d_qk + 2.0 * (double)d->d_v);
+    const double            deep = (1.0 + (double)tni_transformer_encoders(d)) * (double)d->hidden;
+    const double            all = (double)d->dim * ((double)d->layers * (wide + deep) + 2.0 * (double)d->vocab
+                                                     + (double)d->context);
+    if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return TN_ERR_ARG;
+    if (all < 1e18) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: about %g parameters", all);
 }
 
 tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
 {
     tn_transformer_desc d;
+    tn_status           s;
     double              depth;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
     d = *desc;
@@ -19523,6 +19618,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a "
                         "window not negative", (long long)d.order, (long long)d.window);
     if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
+    if ((s = tni_transformer_fits(ctx, &d)) != TN_OK) return s;
     if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
     depth = 1 / sqrt(2.0 * (double)d.layers);
     if (d.attn_scale <= 0) d.attn_scale = d.attn_scale == 0 ? 1 : depth;
@@ -19597,22 +19693,6 @@ double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { retur
 
 /* ---- init ----------------------------------------------------------------------- */
 
-/* How a matrix starts; `out`: it writes to the residual stream. */
-static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
-{
-    tn_init init;
-    memset(&init, 0, sizeof init);
-    init.rule = d->init;
-    init.std = d->init_std;
-    if (d->init == TN_INIT_DEFAULT) {
-        init.rule = TN_INIT_NORMAL;
-        if (d->init_std == 0) init.std = 0.02;
-        if (out) init.std /= sqrt(2.0 * (double)d->layers);
-    }
-    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
-    return init;
-}
-
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
     tn_init init;
@@ -19643,36 +19723,6 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     n.no_bias = d->no_norm_bias;
     n.eps = d->norm_eps;
     return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
-}
-
-static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d,
-                                int64_t depth)
-{
-    tn_attention_desc a;
-    memset(&a, 0, sizeof a);
-    a.dim = d->dim;
-    a.heads = d->heads;
-    a.d_qk = d->d_qk;
-    a.d_v = d->d_v;
-    a.kind = d->attention;
-    a.form = d->form;
-    a.not_causal = d->not_causal;
-    a.window = d->window;
-    a.no_rope = d->positions != TN_POSITIONS_ROPE;
-    a.rope_base = d->rope_base;
-    a.qk_norm = d->qk_norm;
-    a.row = d->row;
-    a.length = d->row_length;
-    a.scale = d->score_scale;
-    a.head_norm = d->head_norm;
-    a.lambda_init = d->lambda_init;
-    a.depth = depth;
-    a.bias = d->attn_bias;
-    a.out_bias = d->attn_out_bias;
-    a.mix_values = d->value_residual && depth > 0;
-    a.init = tni_transformer_rule(d, false);
-    a.init_out = tni_transformer_rule(d, true);
-    return tn_attention_init(ps, name, attn, &a) == TN_OK;
 }
 
 static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
@@ -19718,12 +19768,13 @@ static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambd
 static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d,
                             int64_t l)
 {
+    const tn_attention_desc a = tni_model_attention(d, l);
     tni_part part, block;
     bool     whole;
     tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
     block = tni_part_of(name, part.s);
     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
-         && tni_model_attention(ps, tni_part_of(block.s, "attn").s, &b->attn, d, l)
+         && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &b->attn, &a) == TN_OK
          && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
     part = tni_part_of(block.s, "mlp");
     whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));

@@ -1,9 +1,9 @@
 /* ablations.c - what matters in a one-layer bilinear story model, and what does not
 
-   A document on such models gives differences of loss: 0.2 nats for where the projection stands, 0.02 for biases, 0.1 for how the
-   weights start, 0.05 for a ReLU layer of width 4 d against bilinear ones of 2 d and 3 d. This trains the same pairs and prints its own
-   differences beside them, with paired seeds. A projection before the product folds into the encoders, (P W x) (x) (P V x), and is no
-   projection at all; after it, P ((W x) (x) (V x)), it does not (docs/math.md 1).
+   A document on such models gives differences of loss: 0.2 nats for where the projection stands, 0.02 for biases, 0.1 for
+   how the weights start, 0.05 for a ReLU layer of width 4 d against bilinear ones of 2 d and 3 d. This trains the same pairs
+   and prints its own differences beside them, with paired seeds. A projection before the product, (P W x) (x) (P V x), folds
+   into the encoders and is no projection at all; after it, P ((W x) (x) (V x)), it does not (docs/math.md 1).
 
    sh examples/get_data.sh kjv        (or --data FILE: any text)
    cc -O2 -I. examples/ablations.c -o ablations -lm && ./ablations --quick
@@ -17,7 +17,7 @@
 #define PROGRAM "ablations"
 #include "runs.h"
 
-enum { BILINEAR_2X, BILINEAR_3X, RELU_4X, BEFORE, AFTER, AFTER_EQUAL, BIASES, INIT_UNIFORM, INIT_GPT2, VARIANTS };
+enum { BILINEAR_2X, BILINEAR_3X, RELU_4X, BEFORE, AFTER, AFTER_EQUAL, BIASES, INIT_GPT2, INIT_UNIFORM, VARIANTS };
 
 typedef struct question { const char *what; double document; int worse, better; } question;
 
@@ -25,8 +25,8 @@ static const question questions[] = {
     {"projection before the product - after, width d", 0.2, BEFORE, AFTER},
     {"projection before the product - after, as many parameters", 0.2, BEFORE, AFTER_EQUAL},
     {"without biases - with", 0.02, BILINEAR_2X, BIASES},
-    {"start: uniform - normal", 0.1, INIT_UNIFORM, BILINEAR_2X},
-    {"start: normal of 0.02 - of 1/sqrt(fan-in)", 0.1, INIT_GPT2, BILINEAR_2X},
+    {"start: all normal, GPT-2's - what writes to the stream 0", 0.1, INIT_GPT2, BILINEAR_2X},
+    {"start: all uniform, PyTorch's - what writes to the stream 0", 0.1, INIT_UNIFORM, BILINEAR_2X},
     {"ReLU of width 4 d - bilinear of 2 d", 0.05, RELU_4X, BILINEAR_2X},
     {"ReLU of width 4 d - bilinear of 3 d", 0.05, RELU_4X, BILINEAR_3X}
 };
@@ -34,7 +34,8 @@ static const question questions[] = {
 static void add_variants(study *s, entry e[VARIANTS])
 {
     static const char *const name[VARIANTS] = {
-        "bilinear_2x", "bilinear_3x", "relu_4x", "projection_before", "projection_after", "projection_after_equal", "biases", "init_uniform", "init_gpt2"
+        "bilinear_2x", "bilinear_3x", "relu_4x", "projection_before", "projection_after", "projection_after_equal",
+        "biases", "init_gpt2", "init_uniform"
     };
     int i;
     for (i = 0; i < VARIANTS; i++) {
@@ -47,8 +48,8 @@ static void add_variants(study *s, entry e[VARIANTS])
         case AFTER:        d.hidden = s->dim; break;
         case AFTER_EQUAL:  d.hidden = fit_hidden(&d, s->variant[BEFORE].params); break;
         case BIASES:       d.mlp_bias = d.mlp_out_bias = d.attn_bias = d.attn_out_bias = true; break;
-        case INIT_UNIFORM: d.init = TN_INIT_UNIFORM; break;
-        case INIT_GPT2:    d.init = TN_INIT_DEFAULT; d.embed_std = 0; break;
+        case INIT_GPT2:    d.zero_out = d.zero_head = false; break;
+        case INIT_UNIFORM: d.zero_out = d.zero_head = false; d.init = TN_INIT_UNIFORM; d.embed_std = 0.02; break;
         default: break;
         }
         e[i].v = study_add(s, name[i], d, false);
@@ -73,11 +74,12 @@ int main(int argc, char **argv)
     printf("\n%-60s %10s %18s   nats a token\n", "", "document", "here");
     for (i = 0; i < sizeof questions / sizeof *questions; i++) {
         double difference[MAX_SEEDS];
-        estimate d;
+        const question *q = &questions[i];
         for (k = 0; k < s->seeds; k++)
-            difference[k] = s->run[questions[i].worse][k].token[POINTS - 1] - s->run[questions[i].better][k].token[POINTS - 1];
-        d = estimate_of(difference, s->seeds);
-        printf("%-60s %10.2f %+9.4f +-%.4f\n", questions[i].what, questions[i].document, d.mean, d.error);
+            difference[k] = s->run[q->worse][k].token[POINTS - 1] - s->run[q->better][k].token[POINTS - 1];
+        printf("%-60s %10.2f", q->what, q->document);
+        print_estimate(estimate_of(difference, s->seeds));
+        printf("\n");
     }
     printf("seconds: %.1f\n", now() - s->started);
     study_destroy(s);

@@ -1,14 +1,14 @@
 /* attention_scaling.c - what attention costs: softmax, squared and bilinear, from 256 tokens on
 
-   Squared and bilinear attention have two forms with the same result: one looks at every pair of tokens, T^2 / 2 of them, the other
-   carries a state of d^2 (squared: d (d + 1) / 2) features from token to token, so that its time grows with T (docs/math.md).
-   This measures time and memory of all of them, causal, finds where the second form becomes the faster one, and says where the
-   counts of operations have it. It takes the numerical rank of the pattern, which the features bound; a causal mask lifts
-   it. And it reads a million tokens piece by piece with nothing but the state between the pieces.
+   Squared and bilinear attention have two forms with the same result: one looks at every pair of tokens, T^2 / 2 of them,
+   the other carries a state of d^2 (squared: d (d + 1) / 2) features from token to token, so that its time grows with T
+   (docs/math.md). This measures time and memory of all of them, causal, finds where the second form becomes the faster one,
+   and says where the counts of operations have it. It takes the numerical rank of the pattern, which the features bound; a
+   causal mask lifts it. And it reads a million tokens piece by piece with nothing but the state between the pieces.
 
    cc -O2 -fopenmp -I. examples/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
-   --dim N (a head's)   --heads N   --most T   --seconds X (a curve ends where one run takes longer)   --tokens N (read in pieces)
-   --threads N   --out FOLDER   --quick */
+   --dim N (a head's)   --heads N   --most T   --seconds X (a curve ends where one run takes longer)
+   --tokens N (read in pieces)   --threads N   --out FOLDER   --quick */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
@@ -18,8 +18,8 @@
 #define PROGRAM "attention_scaling"
 #include "program.h"
 
-enum { SOFTMAX, SQUARED, SQUARED_LINEAR, BILINEAR, BILINEAR_LINEAR, CURVES, SIZES = 24, FIRST = 256, CHUNK = 128, REPEATS = 3,
-       RANK_TOKENS = 256, RANK_DIM = 8, LONG_DIM = 32, PIECE = 8192 };
+enum { SOFTMAX, SQUARED, SQUARED_LINEAR, BILINEAR, BILINEAR_LINEAR, CURVES, SIZES = 24, FIRST = 256, CHUNK = 128,
+       REPEATS = 3,       RANK_TOKENS = 256, RANK_DIM = 8, LONG_DIM = 32, PIECE = 8192 };
 
 typedef struct options { int64_t dim, heads, most, tokens, threads; double seconds; const char *out; bool quick; } options;
 
@@ -81,7 +81,7 @@ static tn_tensor *normal(tn_ctx *ctx, int64_t length, int64_t heads, int64_t dim
 
 /* ---- time and memory --------------------------------------------------------------- */
 
-/* A context of its own for each, so that its peak is this attention's: operands, result, gradients, and what it needs on the way. */
+/* A context of its own for each: its peak is this attention's operands, result, gradients, and what it needs on the way. */
 static double measure(const options *o, const curve *c, int64_t length, bool backward, double *bytes)
 {
     tn_ctx *ctx = context(o, TN_F32);
@@ -121,7 +121,7 @@ static void print_table(const measured *m, const char *title, double (*values)[S
     for (c = 0; c < CURVES; c++) printf("%18s", curves[c].name);
     for (i = 0; i < m->count; i++) {
         printf("\n%12.0f", m->length[i]);
-        for (c = 0; c < CURVES; c++) isfinite(values[c][i]) ? printf("%18.2f", values[c][i] * scale) : printf("%18s", "-");
+        for (c = 0; c < CURVES; c++) is_number(values[c][i]) ? printf("%18.2f", values[c][i] * scale) : printf("%18s", "-");
     }
     printf("\n");
 }
@@ -146,8 +146,8 @@ static void measure_all(const options *o, measured *m)
     fprintf(stderr, "\r            \r");
 }
 
-static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*values)[CURVES][SIZES], double scale, const char *title, const char *y_title,
-                 const char *file)
+static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*values)[CURVES][SIZES], double scale,
+                 const char *title, const char *y_title, const char *file)
 {
     tn_series s[2 * CURVES] = {{0}};
     double    y[2][CURVES][SIZES];
@@ -166,7 +166,8 @@ static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*valu
             to->colour = c + 1;
         }
     image = tn_image_plot(ctx, s, 2 * CURVES, &(tn_plot_desc){ .title = title, .x_title = "tokens", .y_title = y_title,
-        .caption = "dashed: forward    full: forward and backward", .log_x = true, .log_y = true, .width = 720, .height = 480, .scale = 2 });
+        .caption = "dashed: forward    full: forward and backward", .log_x = true, .log_y = true, .width = 720,
+        .height = 480, .scale = 2 });
     check(ctx);
     snprintf(path, sizeof path, "%s/%s.png", o->out, file);
     if (tn_image_save_png(image, path) == TN_OK) printf("  %s\n", path);
@@ -181,13 +182,14 @@ static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*valu
 
 static double features(tn_attend_kind kind, double d) { return kind == TN_ATTEND_BILINEAR ? d * d : d * (d + 1) / 2; }
 
-/* Operations: a pair of tokens takes 2 d for each score and 2 d for its value, and 6 d and 4 d on the way back; a token's features
-   F meet the state twice, 4 F d, and on the way back 9 F d + 8 F. Both forms look at pairs, the linear one inside chunks only:
-   (T - C) / 2 pair = state. */
+/* Operations: a pair of tokens takes 2 d for each score and 2 d for its value, and 6 d and 4 d on the way back; a token's
+   features F meet the state twice, 4 F d, and on the way back 9 F d + 8 F. Both forms look at pairs, the linear one inside
+   chunks only: (T - C) / 2 pair = state. */
 static double counted_crossover(tn_attend_kind kind, double d, bool backward)
 {
     double sets = sets_of(kind), f = features(kind, d);
-    double pair = 2 * d * sets + 2 * d + (backward ? 6 * d * sets + 4 * d : 0), state = 4 * f * d + (backward ? 9 * f * d + 8 * f : 0);
+    double pair = 2 * d * sets + 2 * d + (backward ? 6 * d * sets + 4 * d : 0);
+    double state = 4 * f * d + (backward ? 9 * f * d + 8 * f : 0);
     return CHUNK + 2 * state / pair;
 }
 
@@ -196,7 +198,7 @@ static double seen_crossover(const measured *m, const double *quadratic, const d
 {
     double at = NAN;
     int    i;
-    for (i = 0; i < m->count && isfinite(quadratic[i]) && isfinite(linear[i]); i++) {
+    for (i = 0; i < m->count && is_number(quadratic[i]) && is_number(linear[i]); i++) {
         double here = log(linear[i] / quadratic[i]), before = i > 0 ? log(linear[i - 1] / quadratic[i - 1]) : 0;
         *most = m->length[i];
         if (here >= 0) at = NAN;
@@ -212,9 +214,10 @@ static void print_crossover(const options *o, const measured *m, const char *nam
     for (b = 0; b < 2; b++) {
         const char *way = b ? "forward_backward" : "forward";
         double      most = 0, seen = seen_crossover(m, m->seconds[b][quadratic], m->seconds[b][quadratic + 1], &most);
-        printf("crossover_%s_%s_counted: %.0f\n", name, way, counted_crossover(curves[quadratic].kind, (double)o->dim, b == 1));
+        double      counted = counted_crossover(curves[quadratic].kind, (double)o->dim, b == 1);
+        printf("crossover_%s_%s_counted: %.0f\n", name, way, counted);
         printf("crossover_%s_%s_seen: ", name, way);
-        isfinite(seen) ? printf("%.0f\n", seen) : printf("none up to %.0f\n", most);
+        is_number(seen) ? printf("%.0f\n", seen) : printf("none up to %.0f\n", most);
     }
 }
 
@@ -225,7 +228,7 @@ static int64_t pattern_rank(tn_ctx *ctx, tn_attend_kind kind, bool causal)
 {
     const int64_t n = RANK_TOKENS, s = sets_of(kind), shape[4] = {1, RANK_TOKENS, 1, RANK_TOKENS};
     double       *unit = calloc((size_t)(n * n), sizeof *unit), sigma[RANK_TOKENS];
-    tn_tensor    *q, *k, *v;
+    tn_tensor    *q, *k, *v, *pattern;
     tn_svd_result svd;
     int64_t       i;
     if (!unit) stop("no memory");
@@ -236,7 +239,8 @@ static int64_t pattern_rank(tn_ctx *ctx, tn_attend_kind kind, bool causal)
     v = tn_tensor_new(ctx, TN_REAL, 4, shape);
     tn_write(v, TN_F64, unit, n * n);
     free(unit);
-    tn_svd(ctx, &svd, tn_reshape_2d(tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = kind, .causal = causal, .row = TN_ROW_NONE }), n, n), NULL);
+    pattern = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = kind, .causal = causal, .row = TN_ROW_NONE });
+    tn_svd(ctx, &svd, tn_reshape_2d(pattern, n, n), NULL);
     check(ctx);
     tn_read(svd.s, TN_F64, sigma, n);
     tn_svd_destroy(&svd);
@@ -249,10 +253,12 @@ static void print_ranks(const options *o)
     static const char *const name[] = {"softmax", "squared", "bilinear"};
     tn_ctx *ctx = context(o, TN_F64);
     int     kind;
-    printf("\nThe rank of the pattern of %d tokens, d = %d (singular values above 1e-12 of the largest)\n", RANK_TOKENS, RANK_DIM);
+    printf("\nThe rank of the pattern of %d tokens, d = %d (singular values above 1e-12 of the largest)\n", RANK_TOKENS,
+           RANK_DIM);
     for (kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_BILINEAR; kind++) {
         printf("rank_%s: %lld\n", name[kind], (long long)pattern_rank(ctx, (tn_attend_kind)kind, false));
-        if (kind != TN_ATTEND_SOFTMAX) printf("rank_%s_at_most: %.0f\n", name[kind], features((tn_attend_kind)kind, RANK_DIM));
+        if (kind != TN_ATTEND_SOFTMAX)
+            printf("rank_%s_at_most: %.0f\n", name[kind], features((tn_attend_kind)kind, RANK_DIM));
         printf("rank_%s_masked: %lld\n", name[kind], (long long)pattern_rank(ctx, (tn_attend_kind)kind, true));
     }
     tn_ctx_destroy(ctx);
@@ -268,18 +274,21 @@ static tn_tensor *new_state(tn_ctx *ctx)
 
 static tn_tensor *attend_on(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, tn_tensor *state, int64_t past)
 {
-    return tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR, .causal = true, .form = TN_ATTEND_LINEAR, .state = state, .past = past });
+    return tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR, .causal = true, .form = TN_ATTEND_LINEAR,
+        .state = state, .past = past });
 }
 
 /* The same tokens in uneven pieces and, pair by pair, at once: the largest difference, of the largest number. */
 static double pieces_difference(tn_ctx *ctx)
 {
     const int64_t n = 3000;
-    tn_tensor    *q = normal(ctx, n, 2, LONG_DIM), *k = normal(ctx, n, 2, LONG_DIM), *v = normal(ctx, n, 1, LONG_DIM), *state = new_state(ctx), *whole;
+    tn_tensor    *q = normal(ctx, n, 2, LONG_DIM), *k = normal(ctx, n, 2, LONG_DIM), *v = normal(ctx, n, 1, LONG_DIM);
+    tn_tensor    *state = new_state(ctx), *whole;
     double       *a = calloc((size_t)(2 * n * LONG_DIM), sizeof *a), *b = a + n * LONG_DIM, worst = 0, most = 0;
     int64_t       i, from, to;
     if (!a) stop("no memory");
-    whole = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR, .causal = true, .form = TN_ATTEND_QUADRATIC });
+    whole = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR, .causal = true,
+        .form = TN_ATTEND_QUADRATIC });
     tn_read(whole, TN_F64, a, n * LONG_DIM);
     for (from = 0; from < n; from = to) {
         to = from + 777 < n ? from + 777 : n;
@@ -319,7 +328,8 @@ static void read_long(const options *o)
         seconds += now() - start;
         squares += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) * (double)n;
     }
-    printf("\n%lld tokens of bilinear attention, d = %d, in pieces of %d: one head, forward\n", (long long)o->tokens, LONG_DIM, PIECE);
+    printf("\n%lld tokens of bilinear attention, d = %d, in pieces of %d: one head, forward\n", (long long)o->tokens,
+           LONG_DIM, PIECE);
     printf("long_seconds: %.3f\n", seconds);
     printf("long_tokens_per_second: %.0f\n", (double)o->tokens / seconds);
     printf("long_megabytes: %.1f\n", (double)tn_ctx_memory(ctx).peak / 1e6);
@@ -336,7 +346,8 @@ int main(int argc, char **argv)
     double   start = now();
 
     make_folder(o.out);
-    printf("causal attention, %lld head%s of %lld, %d threads, %s\n", (long long)o.heads, o.heads > 1 ? "s" : "", (long long)o.dim, tn_ctx_threads(ctx), tn_ctx_simd_name(ctx));
+    printf("causal attention, %lld head%s of %lld, %d threads, %s\n", (long long)o.heads, o.heads > 1 ? "s" : "",
+           (long long)o.dim, tn_ctx_threads(ctx), tn_ctx_simd_name(ctx));
     measure_all(&o, &m);
     print_table(&m, "milliseconds, forward", m.seconds[0], 1000);
     print_table(&m, "milliseconds, forward and backward", m.seconds[1], 1000);

@@ -28,6 +28,9 @@ static inline double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Neither NaN nor infinite. isfinite is a macro that some compilers warn of. */
+static inline bool is_number(double x) { return x - x == 0; }
+
 static inline void stop(const char *what)
 {
     fprintf(stderr, PROGRAM ": %s\n", what);

@@ -1,9 +1,9 @@
 /* runs.h - one text for many transformers: variants x learning rates x seeds, several at once, compared
 
-   Included after text.h. A study trains every variant at each of three learning rates on seed 1, takes the rate that reads the
-   held-out part best, and trains that one on the other seeds: one seed, one text in one order, for every variant. Each training
-   is a process of its own with one thread and leaves one file when it has ended. A study that was stopped goes on with what
-   is missing; one that has everything only prints.
+   Included after text.h. A study trains every variant at each of three learning rates on seed 1, takes the rate that reads
+   the held-out part best, and trains that one on the other seeds: one seed, one text in one order, for every variant. Each
+   training is a process of its own with one thread and leaves one file when it has ended. A study that was stopped goes on
+   with what is missing; one that has everything only prints.
 
    A training gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
    rate go down as the whole one does at its end. So "after fewer tokens", "after as many seconds" and "after as many
@@ -16,7 +16,8 @@
 #include <sys/wait.h>
 #endif
 
-enum { MAX_VARIANTS = 24, RATES = 3, MAX_SEEDS = 9, POINTS = 3, MAX_CURVE = 64, READINGS = 30, STRIDE = 4, QUARTERS = 4, FAR = 4, MAX_JOBS = 64 };
+enum { MAX_VARIANTS = 24, RATES = 3, MAX_SEEDS = 9, POINTS = 3, MAX_CURVE = 64, READINGS = 30, STRIDE = 4, QUARTERS = 4,
+       FAR = 4, MAX_JOBS = 64 };
 
 typedef struct variant {
     const char         *name;
@@ -35,7 +36,7 @@ typedef struct training {           /* of one variant, rate and seed: what its f
     double   token[POINTS], byte[POINTS];     /* nats, held out, after a quarter, half and all of the tokens          */
     double   seconds;                         /* of one processor, a trained token                                    */
     double   speed;                           /* tokens a second, written one after the other                         */
-    double   far[2][QUARTERS];                /* nats a token in each quarter of FAR contexts: as trained, without row scale; NaN: not read */
+    double   far[2][QUARTERS];                /* a token, quarters of FAR contexts: as trained, without row scale */
     int      curve;
     double   curve_tokens[MAX_CURVE], curve_loss[MAX_CURVE];
 } training;
@@ -110,8 +111,8 @@ static inline void study_open(study *s)
     make_folder(folder);
     if (tn_ctx_create(&s->ctx, &desc, why) != TN_OK) stop(why);
     s->text = load_corpus(s->ctx, s->data, s->vocab, FAR * s->context);
-    printf("%s: %lld bytes, %lld tokens to train with, %lld held out\n", s->data, (long long)s->text.bytes, (long long)s->text.train.count,
-           (long long)s->text.held.count);
+    printf("%s: %lld bytes, %lld tokens to train with, %lld held out\n", s->data, (long long)s->text.bytes,
+           (long long)s->text.train.count, (long long)s->text.held.count);
 }
 
 static inline void study_destroy(study *s)
@@ -123,11 +124,10 @@ static inline void study_destroy(study *s)
 
 /* ---- variants ------------------------------------------------------------------------- */
 
-/* What every variant changes: bilinear MLP, softmax attention. Queries and keys are normalised, so that a score is at most 1 in size. */
+/* What every variant changes. */
 static inline tn_transformer_desc study_desc(const study *s)
 {
-    return (tn_transformer_desc){ .vocab = s->vocab, .dim = s->dim, .heads = s->heads, .layers = s->layers, .context = s->context, .qk_norm = true,
-                                  .zero_out = true, .init = TN_INIT_NORMAL, .embed_std = 0.5 };
+    return usual_model(s->vocab, s->context, s->dim, s->heads, s->layers);
 }
 
 static inline int64_t params_at(tn_transformer_desc d, int64_t hidden)
@@ -136,10 +136,11 @@ static inline int64_t params_at(tn_transformer_desc d, int64_t hidden)
     return tn_transformer_params(&d);
 }
 
-/* The MLP's width so that there are `params` parameters, which are a line in it: a multiple of 8 where that is within 0.4 %. */
+/* The MLP's width for `params` parameters, which are a line in it: a multiple of 8 where that is within 0.4 %. */
 static inline int64_t fit_hidden(const tn_transformer_desc *d, int64_t params)
 {
-    int64_t each = params_at(*d, 2) - params_at(*d, 1), exact = (params - params_at(*d, 1) + each / 2) / each + 1, even = (exact + 4) / 8 * 8;
+    int64_t each = params_at(*d, 2) - params_at(*d, 1), exact = (params - params_at(*d, 1) + each / 2) / each + 1;
+    int64_t even = (exact + 4) / 8 * 8;
     if (exact < 1) stop("a variant has more parameters than the first one before it has an MLP");
     return even > 0 && fabs((double)(params_at(*d, even) - params)) < 0.004 * (double)params ? even : exact;
 }
@@ -188,8 +189,9 @@ static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
     if (tn_ctx_create(&p->ctx, &desc, why) != TN_OK) stop(why);
     p->params = tn_params_create(p->ctx);
     tn_transformer_init(p->params, "", &p->model, &r->variant->desc);
-    p->lesson = (lesson){ .params = p->params, .model = &p->model, .text = &s->text, .steps = s->tokens / (s->batch * s->context),
-                          .batch = s->batch, .context = s->context, .seed = r->seed, .lr = r->rate };
+    p->lesson = (lesson){ .params = p->params, .model = &p->model, .text = &s->text,
+                          .steps = s->tokens / (s->batch * s->context), .batch = s->batch, .context = s->context,
+                          .seed = r->seed, .lr = r->rate };
     optim = lesson_optim(&p->lesson, p->lesson.steps);
     check(p->ctx);
     return optim;
@@ -273,12 +275,15 @@ static inline double writing_speed(tn_ctx *ctx, const tn_transformer *model, int
 static inline void read_far(pupil *p)
 {
     training *r = p->record;
-    int64_t   i;
-    int       way;
+    const tn_attention_desc *d = &p->model.blocks[0].attn.desc;
+    const bool scaled = d->kind != TN_ATTENTION_SOFTMAX && d->kind != TN_ATTENTION_DIFFERENTIAL
+        && (d->row == TN_ROW_DEFAULT || d->row == TN_ROW_LENGTH);
+    int64_t    i;
+    int        way;
     for (way = 0; way < 2; way++) {
         reading far;
         for (i = 0; i < QUARTERS; i++) r->far[way][i] = NAN;
-        if (!r->variant->far || (way == 1 && p->model.blocks[0].attn.desc.row != TN_ROW_LENGTH)) continue;
+        if (!r->variant->far || (way == 1 && !scaled)) continue;
         for (i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_NONE;
         far = read_held_out(p->ctx, &p->model, &p->study->text.held, FAR * p->study->context, 1, QUARTERS);
         memcpy(r->far[way], far.part, sizeof r->far[way]);
@@ -307,9 +312,10 @@ static inline void train_one(const study *s, training *r)
 static inline void settings_line(const study *s, const training *r, char *line, size_t bytes)
 {
     const tn_transformer_desc *d = &r->variant->desc;
-    snprintf(line, bytes, "settings: bytes %lld tokens %lld batch %lld context %lld dim %lld heads %lld layers %lld vocab %lld hidden %lld\n",
-             (long long)s->text.bytes, (long long)s->tokens, (long long)s->batch, (long long)s->context, (long long)d->dim, (long long)d->heads,
-             (long long)d->layers, (long long)d->vocab, (long long)d->hidden);
+    snprintf(line, bytes, "settings: bytes %lld tokens %lld batch %lld context %lld "
+             "dim %lld heads %lld layers %lld vocab %lld hidden %lld\n",
+             (long long)s->text.bytes, (long long)s->tokens, (long long)s->batch, (long long)s->context,
+             (long long)d->dim, (long long)d->heads, (long long)d->layers, (long long)d->vocab, (long long)d->hidden);
 }
 
 static inline void training_write(const study *s, const training *r)
@@ -349,7 +355,8 @@ static inline void training_read(const study *s, training *r)
         if (!strncmp(line, "point", 5) && points < POINTS) r->token[points] = a, r->byte[points++] = b;
         else if (!strncmp(line, "far", 3) && far < 2 * QUARTERS) r->far[far / QUARTERS][far % QUARTERS] = a, far++;
         else if (!strncmp(line, "cost", 4)) r->seconds = a, r->speed = b;
-        else if (!strncmp(line, "curve", 5) && r->curve < MAX_CURVE) r->curve_tokens[r->curve] = a, r->curve_loss[r->curve++] = b;
+        else if (!strncmp(line, "curve", 5) && r->curve < MAX_CURVE)
+            r->curve_tokens[r->curve] = a, r->curve_loss[r->curve++] = b;
     }
     fclose(f);
 }
@@ -368,8 +375,8 @@ static inline void training_make(const study *s, training *r, const variant *v, 
 
 static inline void say(const training *r, int done, int all, double since)
 {
-    printf("%3d of %d  %-24s rate %-6g seed %llu: %.4f nats a token, %.4f a byte  %6.0f s\n", done, all, r->variant->name, r->rate,
-           (unsigned long long)r->seed, r->token[POINTS - 1], r->byte[POINTS - 1], now() - since);
+    printf("%3d of %d  %-24s rate %-6g seed %llu: %.4f nats a token, %.4f a byte  %6.0f s\n", done, all, r->variant->name,
+           r->rate, (unsigned long long)r->seed, r->token[POINTS - 1], r->byte[POINTS - 1], now() - since);
     fflush(stdout);
 }
 
@@ -400,7 +407,8 @@ static inline void run_all(study *s, training **todo, int count)
             training_write(s, todo[of[slot]]);
             _exit(0);
         }
-        if ((ended = wait(&status)) < 0 || status != 0) stop("a training failed; what has ended is kept, and the next start goes on from there");
+        if ((ended = wait(&status)) < 0 || status != 0)
+            stop("a training failed; what has ended is kept, and the next start goes on from there");
         for (slot = 0; slot < s->jobs && pid[slot] != ended; slot++) { }
         if (slot == s->jobs) continue;
         pid[slot] = 0;
@@ -465,8 +473,8 @@ static inline void study_run(study *s)
         all += missing;
         if (missing) seconds += missing * probe(s, &s->variant[v]);
     }
-    printf("%d trainings of %lld tokens to go, %lld at once: about %.0f minutes if that many processors are free\n", all, (long long)s->tokens,
-           (long long)s->jobs, seconds / 60 / (double)s->jobs);
+    printf("%d trainings of %lld tokens to go, %lld at once: about %.1f minutes if that many processors are free\n", all,
+           (long long)s->tokens, (long long)s->jobs, seconds / 60 / (double)s->jobs);
     run_all(s, todo, count);
     for (count = v = 0; v < s->variants; v++) {
         choose_rate(s, v);
@@ -490,7 +498,18 @@ static inline estimate estimate_of(const double *x, int64_t n)
     return s;
 }
 
-static inline double tokens_at(const study *s, int point) { return (double)((s->tokens / (s->batch * s->context)) >> (POINTS - 1 - point)) * (double)(s->batch * s->context); }
+/* One seed has no error. */
+static inline void print_estimate(estimate e)
+{
+    printf(" %9.4f", e.mean);
+    if (is_number(e.error)) printf(" +-%.4f", e.error);
+    else printf("%9s", "");
+}
+
+static inline double tokens_at(const study *s, int point)
+{
+    return (double)((s->tokens / (s->batch * s->context)) >> (POINTS - 1 - point)) * (double)(s->batch * s->context);
+}
 
 /* The loss after so many tokens, on a line between points over the logarithm of their tokens; NaN before the first. */
 static inline double loss_after(const study *s, const training *r, double seen)
@@ -508,7 +527,8 @@ static inline double tokens_to(const study *s, const training *r, double loss)
     int i;
     for (i = 1; i < POINTS; i++)
         if (loss <= r->token[i - 1] && loss >= r->token[i])
-            return tokens_at(s, i - 1) * pow(tokens_at(s, i) / tokens_at(s, i - 1), (r->token[i - 1] - loss) / (r->token[i - 1] - r->token[i] + 1e-300));
+            return tokens_at(s, i - 1) * pow(tokens_at(s, i) / tokens_at(s, i - 1),
+                                             (r->token[i - 1] - loss) / (r->token[i - 1] - r->token[i] + 1e-300));
     return NAN;
 }
 
@@ -531,7 +551,8 @@ static inline double speed_of(const study *s, int v)
 }
 
 enum { LOSS, DIFFERENCE, BYTE, AT_SECONDS, AT_FLOPS, TOKENS_TO, COLUMNS };
-static const char *const column_name[COLUMNS] = {"loss", "difference", "byte", "loss_equal_seconds", "loss_equal_flops", "tokens_to_loss"};
+static const char *const column_name[COLUMNS] = {"loss", "difference", "byte", "loss_equal_seconds", "loss_equal_flops",
+    "tokens_to_loss"};
 
 /* One axis: its first entry is what the others are compared with. Everything is a mean over seeds. */
 static inline void study_table(const study *s, const char *axis, const entry *e, int entries)
@@ -553,27 +574,33 @@ static inline void study_table(const study *s, const char *axis, const entry *e,
                 value[k] = c == LOSS ? r->token[POINTS - 1] : c == BYTE ? r->byte[POINTS - 1]
                          : c == DIFFERENCE ? r->token[POINTS - 1] - s->run[e[0].v][k].token[POINTS - 1]
                          : c == AT_SECONDS ? loss_after(s, r, budget[c] / seconds_a_token(s, e[i].v))
-                         : c == AT_FLOPS ? loss_after(s, r, budget[c] / s->variant[e[i].v].flops) : tokens_to(s, r, budget[c]);
+                         : c == AT_FLOPS ? loss_after(s, r, budget[c] / s->variant[e[i].v].flops)
+                             : tokens_to(s, r, budget[c]);
             }
             cell[i][c] = estimate_of(value, s->seeds);
         }
-    printf("\n%s: nats a token held out, mean and standard error of %lld seed%s after %.0f tokens; minus that of %s, seed by seed;\n"
-           "nats a byte; the loss when the quickest is done, after %.0f s and after %.3g operations; tokens to %.4f; tokens written in a second\n"
-           "%-16s %6s %8s %6s %16s %18s %7s %8s %8s %10s %8s\n", axis, (long long)s->seeds, s->seeds > 1 ? "s" : "", tokens_at(s, POINTS - 1), e[0].label,
-           budget[AT_SECONDS], budget[AT_FLOPS], budget[TOKENS_TO], "", "hidden", "params", "rate", "loss", "difference", "a byte", "seconds", "flops",
-           "tokens", "written");
+    printf("\n%s: means and standard errors of %lld seed%s. Nats a token, held out, after %.0f tokens; minus that of %s,\n"
+           "seed by seed; nats a byte; the loss when the quickest is done, after %.0f s, and after %.3g operations;\n"
+           "tokens to a loss of %.4f; tokens written in a second\n"
+           "%-24s %6s %8s %6s %18s %18s %18s %18s %18s %10s %8s\n", axis, (long long)s->seeds, s->seeds > 1 ? "s" : "",
+               tokens_at(s, POINTS - 1),
+           e[0].label, budget[AT_SECONDS], budget[AT_FLOPS], budget[TOKENS_TO], "", "hidden", "params", "rate", "loss",
+               "difference", "a byte",
+           "equal seconds", "equal operations", "tokens", "written");
     for (i = 0; i < entries; i++) {
         const variant *v = &s->variant[e[i].v];
         const estimate *l = cell[i];
-        printf("%-16s %6lld %8lld %6g %8.4f +-%.4f %+9.4f +-%.4f %7.4f %8.4f %8.4f %10.3g %8.0f\n", e[i].label, (long long)v->desc.hidden, (long long)v->params,
-               s->run[e[i].v][0].rate, l[LOSS].mean, l[LOSS].error, l[DIFFERENCE].mean, l[DIFFERENCE].error, l[BYTE].mean, l[AT_SECONDS].mean,
-               l[AT_FLOPS].mean, l[TOKENS_TO].mean, speed_of(s, e[i].v));
+        printf("%-24s %6lld %8lld %6g", e[i].label, (long long)v->desc.hidden, (long long)v->params, s->run[e[i].v][0].rate);
+        for (c = 0; c < TOKENS_TO; c++) print_estimate(l[c]);
+        printf(" %10.3g %8.0f\n", l[TOKENS_TO].mean, speed_of(s, e[i].v));
     }
     printf("\n");
     for (i = 0; i < entries; i++) {
         for (c = 0; c < COLUMNS; c++) {
-            printf(c == TOKENS_TO ? "%s_%s_%s: %.0f\n" : "%s_%s_%s: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].mean);
-            if (c == LOSS || c == DIFFERENCE) printf("%s_%s_%s_error: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].error);
+            printf(c == TOKENS_TO ? "%s_%s_%s: %.0f\n" : "%s_%s_%s: %.4f\n", axis, e[i].label, column_name[c],
+                   cell[i][c].mean);
+            if (c == LOSS || c == DIFFERENCE)
+                printf("%s_%s_%s_error: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].error);
         }
         printf("%s_%s_training_tokens_per_second: %.0f\n", axis, e[i].label, 1 / seconds_a_token(s, e[i].v));
         printf("%s_%s_written_tokens_per_second: %.0f\n", axis, e[i].label, speed_of(s, e[i].v));
@@ -593,7 +620,8 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
     for (j = 0; j < POINTS; j++) x[j] = tokens_at(s, j);
     for (i = 0; i < entries; i++) {
         const training *r = s->run[e[i].v];
-        tn_series       line = { .name = e[i].label, .x = r[0].curve_tokens, .y = mean[i], .count = r[0].curve, .colour = i % 7 + 1, .dashed = i >= 7 };
+        tn_series       line = { .name = e[i].label, .x = r[0].curve_tokens, .y = mean[i], .count = r[0].curve,
+            .colour = i % 7 + 1, .dashed = i >= 7 };
         tn_series       points = { .x = x, .y = done[i], .count = POINTS, .kind = TN_SERIES_POINTS, .colour = i % 7 + 1 };
         memset(mean[i], 0, sizeof mean[i]);
         memset(done[i], 0, sizeof done[i]);
@@ -606,8 +634,10 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
         series[2 * i] = line;
         series[2 * i + 1] = points;
     }
-    image = tn_image_plot(s->ctx, series, 2 * entries, &(tn_plot_desc){ .title = title, .x_title = "tokens", .y_title = "held-out loss, nats a token",
-        .caption = "points: models whose learning rate has gone down by then", .y_low = low - 0.05 * (high - low), .y_high = high,
+    image = tn_image_plot(s->ctx, series, 2 * entries, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+        .y_title = "held-out loss, nats a token",
+        .caption = "points: models whose learning rate has gone down by then", .y_low = low - 0.05 * (high - low),
+            .y_high = high,
         .width = 720, .height = 480, .scale = 2 });
     check(s->ctx);
     snprintf(path, sizeof path, "%s/%s.png", s->out, axis);

@@ -11,7 +11,7 @@
 #define DEFAULT_TEXT "data/kjv/kjv.txt"
 #define DOCUMENT_END "<|endoftext|>"
 #define HELD_OUT     0.05           /* of the bytes, the last                       */
-#define SETTLE       0.3            /* of a run's steps, the last: the rate goes down */
+#define SETTLE       0.5            /* of a run's steps, the last: the rate goes down */
 #define WINDOWS      16             /* read at once where nothing is trained, if they are not long */
 #define MAX_PARTS    8
 
@@ -45,7 +45,8 @@ static inline char *read_text(const char *path, int64_t *bytes)
     int64_t room = 0;
     size_t  n;
     if (!f) {
-        fprintf(stderr, PROGRAM ": cannot open %s%s\n", path, strcmp(path, DEFAULT_TEXT) ? "" : "; this gets it: sh examples/get_data.sh kjv");
+        fprintf(stderr, PROGRAM ": cannot open %s%s\n", path,
+                strcmp(path, DEFAULT_TEXT) ? "" : "; this gets it: sh examples/get_data.sh kjv");
         exit(1);
     }
     *bytes = 0;
@@ -64,7 +65,8 @@ static inline int64_t document_end(const char *text, int64_t bytes, int64_t *nex
 {
     const int64_t mark = (int64_t)strlen(DOCUMENT_END);
     const char   *at = text;
-    while ((at = memchr(at, '<', (size_t)(text + bytes - at))) != NULL && (text + bytes - at < mark || memcmp(at, DOCUMENT_END, (size_t)mark))) at++;
+    while ((at = memchr(at, '<', (size_t)(text + bytes - at))) != NULL
+           && (text + bytes - at < mark || memcmp(at, DOCUMENT_END, (size_t)mark))) at++;
     *next = at ? at - text + mark : bytes;
     return at ? at - text : bytes;
 }
@@ -146,7 +148,8 @@ static inline uint64_t splitmix(uint64_t x)
 }
 
 /* ids and targets, I32 [rows,length]: row r begins at token first[r] */
-static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, int64_t rows, int64_t length, tn_tensor *ids_targets[2])
+static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, int64_t rows, int64_t length,
+                           tn_tensor *ids_targets[2])
 {
     int64_t r;
     int     i;
@@ -157,17 +160,28 @@ static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, i
     }
 }
 
-/* What step `step` of seed `seed` learns from: nothing else decides it, so runs of one seed see the same text in the same order. */
-static inline void training_batch(tn_ctx *ctx, const tokens *t, uint64_t seed, int64_t step, int64_t rows, int64_t length, tn_tensor *ids_targets[2])
+/* What a step of a seed learns from: nothing else decides it, so runs of one seed see the same text in the same order. */
+static inline void training_batch(tn_ctx *ctx, const tokens *t, uint64_t seed, int64_t step, int64_t rows, int64_t length,
+                                  tn_tensor *ids_targets[2])
 {
+    const uint64_t at_step = splitmix(splitmix(seed) + (uint64_t)step);
     int64_t *first = grown(NULL, rows, sizeof *first), r;
     for (r = 0; r < rows; r++)
-        first[r] = (int64_t)(splitmix(splitmix(splitmix(seed) + (uint64_t)step) + (uint64_t)r) % (uint64_t)(t->count - length));
+        first[r] = (int64_t)(splitmix(at_step + (uint64_t)r) % (uint64_t)(t->count - length));
     windows(ctx, t, first, rows, length, ids_targets);
     free(first);
 }
 
-/* ---- training -------------------------------------------------------------------- */
+/* ---- the model and its training -------------------------------------------------------------------- */
+
+/* A bilinear MLP and softmax attention, which the examples vary. Queries and keys are normalised, so that a score is at most
+   1 in size; nothing writes to the residual stream at first. */
+static inline tn_transformer_desc usual_model(int64_t vocab, int64_t context, int64_t dim, int64_t heads, int64_t layers)
+{
+    return (tn_transformer_desc){ .vocab = vocab, .context = context, .dim = dim, .heads = heads, .layers = layers,
+                                  .qk_norm = true, .no_gain = true, .embed_norm = true,
+                                  .zero_out = true, .zero_head = true };
+}
 
 typedef struct lesson {
     tn_params            *params;
@@ -175,18 +189,19 @@ typedef struct lesson {
     const corpus         *text;
     int64_t               steps, batch, context;
     uint64_t              seed;     /* of the order of the text                                              */
-    double                lr;       /* Muon's, of the matrices; embeddings, head and vectors: AdamW's, a tenth */
+    double                lr;       /* Muon's, of the matrices; a fifth of it is AdamW's, of embedding, head and vectors */
 } lesson;
 
 /* The step from which on the rate goes down where a training ends after `steps`. */
 static inline int64_t settles_at(int64_t steps) { return steps - (int64_t)(SETTLE * (double)steps); }
 
-/* Muon and AdamW for a training that ends after `steps`, perhaps before the lesson does: until it settles there is no difference. */
+/* Muon and AdamW for a training that ends after `steps`, perhaps before the lesson does: until it settles that is no
+   difference. */
 static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
 {
     return tn_optim_create(l->params, &(tn_optim_desc){
-        .kind = TN_MUON, .lr = l->lr, .adam_lr = l->lr / 10, .beta1 = 0.9, .beta2 = 0.95, .clip_norm = 1, .weight_decay = 0.01,
-        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = l->steps / 50, .total = steps, .decay = steps - settles_at(steps) } });
+        .kind = TN_MUON, .lr = l->lr, .adam_lr = l->lr / 5, .beta2 = 0.95, .clip_norm = 1,
+        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = 20, .total = steps, .decay = steps - settles_at(steps) } });
 }
 
 /* The next step of this optimiser; its loss, nats a token. A loss that is not a number ends the program. */
@@ -209,13 +224,15 @@ typedef struct reading {
     double part[MAX_PARTS];         /* nats a token, of the windows' first tokens, second ... last, parts [parts] */
 } reading;
 
-/* Windows of `length` tokens one after the other, every `stride`-th of them: each token after the first is told once, from what
-   its window holds before it. */
-static inline reading read_held_out(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t length, int64_t stride, int parts)
+/* Windows of `length` tokens one after the other, every `stride`-th of them: each token after the first is told once, from
+   what its window holds before it. */
+static inline reading read_held_out(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t length,
+                                    int64_t stride, int parts)
 {
     reading r = {0};
     double  bytes = 0, hidden = 0, seen = 0;
-    int64_t count = ((t->count - 1) / length + stride - 1) / stride, most = WINDOWS * 128 / length + 1, w, i, n, first[WINDOWS * 128 + 1];
+    int64_t count = ((t->count - 1) / length + stride - 1) / stride, most = WINDOWS * 128 / length + 1, w, i, n;
+    int64_t first[WINDOWS * 128 + 1];
     int     p;
     for (w = 0; w < count; w += n) {
         tn_tensor *batch[2], *logits;
@@ -246,11 +263,12 @@ static inline reading read_held_out(tn_ctx *ctx, const tn_transformer *model, co
 /* ---- writing --------------------------------------------------------------------- */
 
 /* Goes on after a prompt, up to `most` tokens or the end of the document. */
-static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const corpus *c, const char *prompt, int64_t most, double temperature,
-                             int64_t top_k, uint64_t seed)
+static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const corpus *c, const char *prompt, int64_t most,
+                             double temperature, int64_t top_k, uint64_t seed)
 {
     const tn_tokenizer *t = c->tokenizer;
-    int64_t  vocab = tn_tokenizer_count(t), past = tn_encode(t, prompt, strlen(prompt), c->marks, NULL, 0, NULL), n, given, bytes;
+    int64_t  vocab = tn_tokenizer_count(t), past = tn_encode(t, prompt, strlen(prompt), c->marks, NULL, 0, NULL);
+    int64_t  n, given, bytes;
     int32_t *ids = grown(NULL, past + most, sizeof *ids);
     float   *logits = grown(NULL, vocab, sizeof *logits);
     char    *text;
@@ -259,6 +277,7 @@ static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const cor
     tn_encode(t, prompt, strlen(prompt), c->marks, ids, past, NULL);
     for (n = past, given = 0; n < past + most; n++) {
         tn_tensor *in, *out;
+        double     u;
         tn_ctx_reset(ctx);
         in = tn_tensor_2d(ctx, TN_I32, 1, n - given);
         tn_write(in, TN_I32, ids + given, n - given);
@@ -266,7 +285,8 @@ static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const cor
         check(ctx);
         tn_read(tn_slice(out, 1, n - given - 1, n - given), TN_F32, logits, vocab);
         given = n;
-        ids[n] = (int32_t)tn_sample(logits, vocab, temperature, top_k, 0, (double)(splitmix(splitmix(seed) + (uint64_t)n) >> 11) * 0x1p-53);
+        u = ldexp((double)(splitmix(splitmix(seed) + (uint64_t)n) >> 11), -53);
+        ids[n] = (int32_t)tn_sample(logits, vocab, temperature, top_k, 0, u);
         if (ids[n] == tn_tokenizer_bos(t) || ids[n] == tn_tokenizer_eos(t)) break;
     }
     tn_transformer_cache_destroy(cache);

@@ -1,14 +1,14 @@
 /* tinystories.c - a one-layer transformer learns to tell stories
 
-   One block, softmax or bilinear attention, a bilinear MLP: what Pearce et al. 2024 read from the weights alone. It trains on a text,
-   saves the model, and tells what it has learned. On stories (TinyStories, Eldan & Li 2023, if you have the file) the first
-   sentences come out fluent in ten minutes; the King James Bible, the default, is harder.
+   One block, softmax or bilinear attention, a bilinear MLP: what Pearce et al. 2024 read from the weights alone. It trains
+   on a text, saves the model, and tells what it has learned. On stories (TinyStories, Eldan & Li 2023, if you have the file)
+   the first sentences come out fluent in ten minutes; the King James Bible, the default, is harder.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text, "<|endoftext|>" between stories)
    cc -O2 -fopenmp -I. examples/tinystories.c -o tinystories -lm && ./tinystories
-   --data FILE   --attention softmax|bilinear   --tokens N   --batch N   --context N   --dim N   --heads N   --layers N   --vocab N
-   --rate X   --seed N   --stories N   --length N (tokens)   --prompt TEXT   --temperature X   --top-k N   --threads N   --out FOLDER
-   --quick */
+   --data FILE   --attention softmax|bilinear   --tokens N   --batch N   --context N   --dim N   --heads N   --layers N
+   --vocab N   --rate X   --seed N   --stories N   --length N (tokens)   --prompt TEXT   --temperature X   --top-k N
+   --threads N   --out FOLDER   --quick */
 #define _POSIX_C_SOURCE 200809L
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
@@ -24,7 +24,8 @@ typedef struct options {
 
 static options read_options(int argc, char **argv)
 {
-    options    o = {DEFAULT_TEXT, "softmax", "", "out/tinystories", 8000000, 16, 128, 128, 2, 1, 1024, 1, 3, 100, 40, 0, 0.02, 0.7, false};
+    options    o = {DEFAULT_TEXT, "softmax", "", "out/tinystories", 8000000, 16, 128, 128, 2, 1, 1024, 1, 3, 100, 40, 0,
+                  0.02, 0.7, false};
     const flag flags[] = {
         {"--data", FLAG_TEXT, &o.data, 0, 0, "a text file"},
         {"--attention", FLAG_CHOICE, &o.attention, 0, 0, "softmax|bilinear"},
@@ -58,7 +59,8 @@ static void show(int64_t step, int64_t steps, double loss, double tokens_per_sec
     int i, done = (int)(24 * step / steps);
     printf("%s[", isatty(1) ? "\r" : "");
     for (i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
-    printf("] loss %.3f  %5.1fk tokens/s  %4.0f s left%s", loss, tokens_per_second / 1000, (double)tokens_left / tokens_per_second, isatty(1) ? "   " : "\n");
+    printf("] loss %.3f  %5.1fk tokens/s  %4.0f s left%s", loss, tokens_per_second / 1000,
+           (double)tokens_left / tokens_per_second, isatty(1) ? "   " : "\n");
     fflush(stdout);
 }
 
@@ -74,7 +76,8 @@ static void train(tn_ctx *ctx, const lesson *l)
         loss = step == 1 ? one : loss + 0.02 * (one - loss);
         if (!due && step < l->steps) continue;
         shown = now();
-        show(step, l->steps, loss, (double)(step * l->batch * l->context) / (shown - start), (l->steps - step) * l->batch * l->context);
+        show(step, l->steps, loss, (double)(step * l->batch * l->context) / (shown - start),
+             (l->steps - step) * l->batch * l->context);
     }
     printf("%s", isatty(1) ? "\n" : "");
     tn_optim_destroy(optim);
@@ -106,6 +109,7 @@ int main(int argc, char **argv)
     tn_ctx        *ctx;
     tn_params     *params;
     tn_transformer model;
+    tn_transformer_desc form;
     corpus         text;
     lesson         l;
     reading        held_out;
@@ -113,17 +117,20 @@ int main(int argc, char **argv)
 
     make_folder(o.out);
     if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
-    if (!strcmp(o.data, DEFAULT_TEXT)) printf("no stories given (--data FILE), so this is the King James Bible: harder, and no stories will come of it\n");
+    if (!strcmp(o.data, DEFAULT_TEXT))
+        printf("without --data FILE this is the King James Bible, which is harder than stories\n");
     text = load_corpus(ctx, o.data, o.vocab, o.context);
     params = tn_params_create(ctx);
-    tn_transformer_init(params, "", &model, &(tn_transformer_desc){ .vocab = o.vocab, .layers = o.layers, .dim = o.dim, .heads = o.heads, .context = o.context,
-        .attention = bilinear ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX, .qk_norm = true, .zero_out = true, .init = TN_INIT_NORMAL, .embed_std = 0.5 });
+    form = usual_model(o.vocab, o.context, o.dim, o.heads, o.layers);
+    form.attention = bilinear ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
+    tn_transformer_init(params, "", &model, &form);
     check(ctx);
-    l = (lesson){ .params = params, .model = &model, .text = &text, .steps = (o.tokens - 1) / (o.batch * o.context) + 1, .batch = o.batch, .context = o.context,
-                  .seed = (uint64_t)o.seed, .lr = o.rate };
+    l = (lesson){ .params = params, .model = &model, .text = &text, .steps = (o.tokens - 1) / (o.batch * o.context) + 1,
+                  .batch = o.batch, .context = o.context, .seed = (uint64_t)o.seed, .lr = o.rate };
     tn_transformer_name(&model.desc, name, sizeof name);
-    printf("%s: %lld parameters, %.2f Mflop a token; %lld tokens to train with, %lld held out\n", name, (long long)tn_params_elements(params),
-           3e-6 * tn_transformer_flops(&model.desc, o.context), (long long)text.train.count, (long long)text.held.count);
+    printf("%s: %lld parameters, %.2f Mflop a token; %lld tokens to train with, %lld held out\n", name,
+           (long long)tn_params_elements(params), 3e-6 * tn_transformer_flops(&model.desc, o.context),
+           (long long)text.train.count, (long long)text.held.count);
 
     train(ctx, &l);
     held_out = read_held_out(ctx, &model, &text.held, o.context, 1, 1);

@@ -1,10 +1,10 @@
 /* variants.c - is a tensor transformer as good as an ordinary one? One text, equal parameters, every layer of the family
 
-   The MLP axis: act(W x) with ReLU, ReLU squared and GELU; act(W x) (x) V x with sigmoid (GLU), GELU, Swish and nothing (bilinear); and the
-   product of three encoders, each under softmax attention. The attention axis: softmax, squared, bilinear, differential, each with
-   the bilinear MLP. Every width is chosen so that all have as many parameters. Pearce et al. 2024 found bilinear layers about as
-   good as SwiGLU's and ahead of ReLU's; here it can be seen, with paired seeds. Last, the length test: attentions and row
-   scales trained at one length and read at four times as many tokens.
+   The MLP axis: act(W x) with ReLU, ReLU squared and GELU; act(W x) (x) V x with sigmoid (GLU), GELU, Swish and nothing
+   (bilinear); and the product of three encoders, each under softmax attention. The attention axis: softmax, squared,
+   bilinear, differential, each with the bilinear MLP. Every width is chosen so that all have as many parameters. Pearce et
+   al. 2024 found bilinear layers about as good as SwiGLU's and ahead of ReLU's; here it can be seen, with paired seeds.
+   Last, the length test: attentions and row scales trained at one length and read at four times as many tokens.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text)
    cc -O2 -I. examples/variants.c -o variants -lm && ./variants --quick
@@ -19,70 +19,66 @@
 #define PROGRAM "variants"
 #include "runs.h"
 
-enum { MLPS = 8, ATTENTIONS = 4, LENGTHS = 11 };
+enum { MLPS = 8, ATTENTIONS = 4, FORMS = 11 };
 
-typedef struct axes {
-    entry mlp[MLPS], attention[ATTENTIONS];
-    struct { int v, way; const char *attention, *row; } length[LENGTHS];        /* way 1: without the row scale */
-    int   lengths;
-} axes;
+typedef struct mlp_form { const char *name; tn_mlp_kind kind; int64_t order; } mlp_form;
+typedef struct attention_form {
+    const char       *variant, *attention, *row;
+    tn_attention_kind kind;
+    tn_row_scale      scale;
+    bool              head_norm;
+    int               way;          /* 1: trained as another form is, and read without its row scale */
+} attention_form;
 
-static int add_mlp(study *s, const char *name, tn_mlp_kind kind, int64_t order)
+static const mlp_form mlps[MLPS] = {
+    {"bilinear", TN_MLP_BILINEAR, 0}, {"swiglu", TN_MLP_SWIGLU, 0}, {"geglu", TN_MLP_GEGLU, 0}, {"glu", TN_MLP_GLU, 0},
+    {"gelu", TN_MLP_GELU, 0}, {"relu2", TN_MLP_RELU2, 0}, {"relu", TN_MLP_RELU, 0}, {"product3", TN_MLP_BILINEAR, 3}
+};
+
+/* The first four are the attention axis. */
+static const attention_form attentions[FORMS] = {
+    {"bilinear", "softmax", "none", TN_ATTENTION_SOFTMAX, TN_ROW_DEFAULT, false, 0},
+    {"attention_squared", "squared", "length", TN_ATTENTION_SQUARED, TN_ROW_DEFAULT, false, 0},
+    {"attention_bilinear", "bilinear", "length", TN_ATTENTION_BILINEAR, TN_ROW_DEFAULT, false, 0},
+    {"attention_differential", "differential", "head_norm", TN_ATTENTION_DIFFERENTIAL, TN_ROW_DEFAULT, false, 0},
+    {"attention_squared", "squared", "none", TN_ATTENTION_SQUARED, TN_ROW_DEFAULT, false, 1},
+    {"attention_squared_mean", "squared", "mean", TN_ATTENTION_SQUARED, TN_ROW_MEAN, false, 0},
+    {"attention_squared_sum", "squared", "sum", TN_ATTENTION_SQUARED, TN_ROW_SUM, false, 0},
+    {"attention_squared_head_norm", "squared", "head_norm", TN_ATTENTION_SQUARED, TN_ROW_NONE, true, 0},
+    {"attention_bilinear", "bilinear", "none", TN_ATTENTION_BILINEAR, TN_ROW_DEFAULT, false, 1},
+    {"attention_bilinear_mean", "bilinear", "mean", TN_ATTENTION_BILINEAR, TN_ROW_MEAN, false, 0},
+    {"attention_bilinear_head_norm", "bilinear", "head_norm", TN_ATTENTION_BILINEAR, TN_ROW_NONE, true, 0}
+};
+
+typedef struct axes { entry mlp[MLPS], attention[FORMS]; } axes;
+
+/* The variant of that name, which is made if there is none yet. */
+static int variant_of(study *s, const char *name, tn_transformer_desc desc)
 {
-    tn_transformer_desc d = study_desc(s);
-    d.mlp = kind;
-    d.order = order;
-    return study_add(s, name, d, true);
+    int v = 0;
+    while (v < s->variants && strcmp(s->variant[v].name, name)) v++;
+    return v < s->variants ? v : study_add(s, name, desc, true);
 }
 
-static int add_attention(study *s, const char *name, tn_attention_kind kind, tn_row_scale row, bool head_norm)
+static void add_variants(study *s, axes *a, int mlp_forms, int attention_forms)
 {
-    tn_transformer_desc d = study_desc(s);
-    int v;
-    d.attention = kind;
-    d.row = row;
-    d.head_norm = head_norm;
-    v = study_add(s, name, d, true);
-    s->variant[v].far = true;
-    return v;
-}
-
-static void add_length(axes *a, int v, int way, const char *attention, const char *row)
-{
-    a->length[a->lengths].v = v;
-    a->length[a->lengths].way = way;
-    a->length[a->lengths].attention = attention;
-    a->length[a->lengths++].row = row;
-}
-
-static void add_variants(study *s, axes *a, bool mlp, bool attention, bool length)
-{
-    static const struct { const char *name; tn_mlp_kind kind; int64_t order; } others[MLPS - 1] = {
-        {"swiglu", TN_MLP_SWIGLU, 0}, {"geglu", TN_MLP_GEGLU, 0}, {"glu", TN_MLP_GLU, 0}, {"gelu", TN_MLP_GELU, 0}, {"relu2", TN_MLP_RELU2, 0},
-        {"relu", TN_MLP_RELU, 0}, {"product3", TN_MLP_BILINEAR, 3}
-    };
-    int i, squared, bilinear, softmax = add_attention(s, "bilinear", TN_ATTENTION_SOFTMAX, TN_ROW_DEFAULT, false);
-    a->mlp[0] = (entry){softmax, "bilinear"};
-    for (i = 0; mlp && i < MLPS - 1; i++) a->mlp[i + 1] = (entry){add_mlp(s, others[i].name, others[i].kind, others[i].order), others[i].name};
-    if (!attention && !length) return;
-    squared = add_attention(s, "attention_squared", TN_ATTENTION_SQUARED, TN_ROW_DEFAULT, false);
-    bilinear = add_attention(s, "attention_bilinear", TN_ATTENTION_BILINEAR, TN_ROW_DEFAULT, false);
-    a->attention[0] = (entry){softmax, "softmax"};
-    a->attention[1] = (entry){squared, "squared"};
-    a->attention[2] = (entry){bilinear, "bilinear"};
-    a->attention[3] = (entry){add_attention(s, "attention_differential", TN_ATTENTION_DIFFERENTIAL, TN_ROW_DEFAULT, false), "differential"};
-    if (!length) return;
-    add_length(a, softmax, 0, "softmax", "none");
-    add_length(a, a->attention[3].v, 0, "differential", "head_norm");
-    add_length(a, squared, 1, "squared", "none");
-    add_length(a, squared, 0, "squared", "length");
-    add_length(a, add_attention(s, "attention_squared_mean", TN_ATTENTION_SQUARED, TN_ROW_MEAN, false), 0, "squared", "mean");
-    add_length(a, add_attention(s, "attention_squared_sum", TN_ATTENTION_SQUARED, TN_ROW_SUM, false), 0, "squared", "sum");
-    add_length(a, add_attention(s, "attention_squared_head_norm", TN_ATTENTION_SQUARED, TN_ROW_NONE, true), 0, "squared", "head_norm");
-    add_length(a, bilinear, 1, "bilinear", "none");
-    add_length(a, bilinear, 0, "bilinear", "length");
-    add_length(a, add_attention(s, "attention_bilinear_mean", TN_ATTENTION_BILINEAR, TN_ROW_MEAN, false), 0, "bilinear", "mean");
-    add_length(a, add_attention(s, "attention_bilinear_head_norm", TN_ATTENTION_BILINEAR, TN_ROW_NONE, true), 0, "bilinear", "head_norm");
+    int i;
+    for (i = 0; i < mlp_forms; i++) {
+        tn_transformer_desc d = study_desc(s);
+        d.mlp = mlps[i].kind;
+        d.order = mlps[i].order;
+        a->mlp[i].label = mlps[i].name;
+        a->mlp[i].v = variant_of(s, mlps[i].name, d);
+    }
+    for (i = 0; i < attention_forms; i++) {
+        tn_transformer_desc d = study_desc(s);
+        d.attention = attentions[i].kind;
+        d.row = attentions[i].scale;
+        d.head_norm = attentions[i].head_norm;
+        a->attention[i].label = attentions[i].attention;
+        a->attention[i].v = variant_of(s, attentions[i].variant, d);
+        s->variant[a->attention[i].v].far = true;
+    }
 }
 
 static void print_widths(const study *s)
@@ -91,47 +87,47 @@ static void print_widths(const study *s)
     double  worst = 0;
     printf("\n%-30s %8s %10s %14s\n", "equal parameters", "hidden", "params", "flops a token");
     for (v = 0; v < s->variants; v++) {
-        printf("%-30s %8lld %10lld %14.0f\n", s->variant[v].name, (long long)s->variant[v].desc.hidden, (long long)s->variant[v].params, s->variant[v].flops);
+        printf("%-30s %8lld %10lld %14.0f\n", s->variant[v].name, (long long)s->variant[v].desc.hidden,
+               (long long)s->variant[v].params, s->variant[v].flops);
         worst = fmax(worst, fabs((double)s->variant[v].params / (double)s->variant[0].params - 1));
     }
     printf("they differ by at most %.2f %%\n\n", 100 * worst);
 }
 
-static void print_lengths(const study *s, const axes *a)
+static estimate quarter_of(const study *s, const axes *a, int form, int quarter)
 {
     double  value[MAX_SEEDS];
-    int     i, q;
     int64_t k;
+    for (k = 0; k < s->seeds; k++) value[k] = s->run[a->attention[form].v][k].far[attentions[form].way][quarter];
+    return estimate_of(value, s->seeds);
+}
+
+static void print_lengths(const study *s, const axes *a)
+{
+    int i, q;
     printf("\nLength: trained at %lld tokens, read at %lld; nats a token in each quarter of them. Row scales:\n"
-           "length: (T0 / max(n, T0))^1/2, T0 = %lld; mean: 1/n; sum: over the row's sum; head_norm: each head's output by its RMS\n",
-           (long long)s->context, (long long)(FAR * s->context), (long long)s->context);
-    printf("%-14s %-10s %9s %18s %18s %18s %18s\n", "attention", "row", "short", "first", "second", "third", "last");
-    for (i = 0; i < a->lengths; i++) {
-        estimate quarter, near;
-        for (k = 0; k < s->seeds; k++) value[k] = s->run[a->length[i].v][k].token[POINTS - 1];
-        near = estimate_of(value, s->seeds);
-        printf("%-14s %-10s %9.4f", a->length[i].attention, a->length[i].row, near.mean);
-        for (q = 0; q < QUARTERS; q++) {
-            for (k = 0; k < s->seeds; k++) value[k] = s->run[a->length[i].v][k].far[a->length[i].way][q];
-            quarter = estimate_of(value, s->seeds);
-            printf(" %9.4f +-%.4f", quarter.mean, quarter.error);
-        }
+           "length: (T0 / max(n, T0))^1/2, T0 = %lld; mean: 1/n; sum: over the row's sum; head_norm: heads by their RMS\n"
+           "%-14s %-10s %18s %18s %18s %18s\n", (long long)s->context, (long long)(FAR * s->context), (long long)s->context,
+           "attention", "row", "first", "second", "third", "last");
+    for (i = 0; i < FORMS; i++) {
+        printf("%-14s %-10s", attentions[i].attention, attentions[i].row);
+        for (q = 0; q < QUARTERS; q++) print_estimate(quarter_of(s, a, i, q));
         printf("\n");
     }
-    for (i = 0; i < a->lengths; i++) {
-        for (k = 0; k < s->seeds; k++) value[k] = s->run[a->length[i].v][k].far[a->length[i].way][QUARTERS - 1];
-        printf("length_%s_%s_last_quarter: %.4f\n", a->length[i].attention, a->length[i].row, estimate_of(value, s->seeds).mean);
-    }
+    for (i = 0; i < FORMS; i++)
+        printf("length_%s_%s_last_quarter: %.4f\n", attentions[i].attention, attentions[i].row,
+               quarter_of(s, a, i, QUARTERS - 1).mean);
 }
 
 static void compare_with(const study *s, const axes *a, int other, const char *claim)
 {
-    double  d[MAX_SEEDS];
-    estimate found;
-    int64_t k;
-    for (k = 0; k < s->seeds; k++) d[k] = s->run[a->mlp[other].v][k].token[POINTS - 1] - s->run[a->mlp[0].v][k].token[POINTS - 1];
-    found = estimate_of(d, s->seeds);
-    printf("%s: %s minus bilinear %+.4f +- %.4f\n", claim, a->mlp[other].label, found.mean, found.error);
+    const training *r = s->run[a->mlp[other].v], *bilinear = s->run[a->mlp[0].v];
+    double          d[MAX_SEEDS];
+    int64_t         k;
+    for (k = 0; k < s->seeds; k++) d[k] = r[k].token[POINTS - 1] - bilinear[k].token[POINTS - 1];
+    printf("%-40s %8s minus bilinear", claim, mlps[other].name);
+    print_estimate(estimate_of(d, s->seeds));
+    printf("\n");
 }
 
 int main(int argc, char **argv)
@@ -149,7 +145,7 @@ int main(int argc, char **argv)
     attention = all || !strcmp(part, "attention");
     length = all || !strcmp(part, "length");
     study_open(s);
-    add_variants(s, &a, mlp, attention, length);
+    add_variants(s, &a, mlp ? MLPS : 1, length ? FORMS : attention ? ATTENTIONS : 1);
     print_widths(s);
     study_run(s);
     if (mlp) study_table(s, "mlp", a.mlp, MLPS);

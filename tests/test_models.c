@@ -578,15 +578,19 @@ TEST(bad_descs)
     REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.no_norm = true; d.place = TN_NORM_POST, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
-    REFUSED(d.row = TN_ROW_SUM, TN_ERR_ARG, "belongs to squared attention");
+    REFUSED(d.row = TN_ROW_SUM, TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(d.form = TN_ATTEND_LINEAR, TN_ERR_ARG, "softmax has no linear form");
+    REFUSED(d.form = TN_ATTEND_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG, "a window has no linear");
+    REFUSED(d.hidden = 2147483646; d.dim = 2147483646; d.heads = 1, TN_ERR_SHAPE, "parameters");
+    REFUSED(d.heads = 2147483646; d.d_qk = d.d_v = 2147483646, TN_ERR_SHAPE, "parameters");
     REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
     REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
     REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
     REFUSED(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
     REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind of MLP");
     REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "7 is no kind of attention");
-    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "3 is no form of attention");
-    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "7 is no row scale");
+    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form 3");
+    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row scale 7");
     REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "3 is no kind of positions");
     REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "9 is no kind of norm");     /* which no cast may be */
     REFUSED(d.place = (tn_norm_place)3, TN_ERR_ARG, "3 is no place of norms");
@@ -605,6 +609,35 @@ TEST(bad_descs)
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "model or desc is NULL");
     CHECK_STATUS(tn_transformer_check(w.ctx, NULL, NULL), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "desc is NULL");
+    close_world(&w);
+}
+
+/* A desc that the check takes can be made, and one that it refuses cannot. */
+TEST(check_is_init)
+{
+    world   w;
+    int64_t k, taken = 0;
+    REQUIRE(open_on(&w, TN_F32, 3, 1, NULL));
+    for (k = 0; k < 5 * 3 * 5 * 2 * 2 * 2; k++) {
+        tn_transformer_desc d = tiny();
+        tn_transformer      m;
+        char                name[16];
+        bool                ok;
+        d.attention = (tn_attention_kind)(k % 5);
+        d.form = (tn_attend_form)(k / 5 % 3);
+        d.row = (tn_row_scale)(k / 15 % 5);
+        d.window = k / 75 % 2;
+        d.not_causal = k / 150 % 2 == 1;
+        d.value_residual = k / 300 == 1;
+        snprintf(name, sizeof name, "m%d", (int)k);
+        ok = tn_transformer_check(w.ctx, &d, NULL) == TN_OK;
+        CHECK(ok == (tn_ctx_status(w.ctx) == TN_OK));
+        tn_ctx_clear_error(w.ctx);
+        CHECK(ok == (tn_transformer_init(w.params, name, &m, &d) == TN_OK));
+        tn_ctx_clear_error(w.ctx);
+        taken += ok;
+    }
+    CHECK(taken > 100 && taken < k - 100);
     close_world(&w);
 }
 
@@ -846,7 +879,7 @@ TEST(configs_refuse)
     misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, but must be a number from 0 to 1e30");
     misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", but must be bilinear, relu, relu2");
     misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
-    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "belongs to squared attention");
+    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "only squared attention has a row sum");
     misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
     misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "no multiple of 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");
@@ -855,6 +888,46 @@ TEST(configs_refuse)
     CHECK_ERROR(ctx, TN_ERR_ARG, "desc is NULL");
     CHECK_STATUS(tn_transformer_config_read(ctx, &d, tn_from_path("/nowhere/config.json")), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "could not be opened");
+    tn_ctx_destroy(ctx);
+}
+
+/* Configs with bytes changed, cut out and put in twice: an error, or a desc that is written and read again as it is. */
+TEST(configs_mutated)
+{
+    tn_ctx  *ctx;
+    char     text[4096], changed[4096], again[4096];
+    uint64_t seed = 6;
+    int      round, taken = 0;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    for (round = 0; round < 6000; round++) {
+        const char         *what;
+        tn_transformer_desc d = variant((int)test_random_int(&seed, 0, VARIANTS - 1), &what), back;
+        int64_t             n = (int64_t)write_text(ctx, &d, text, sizeof text), k, at, length;
+        tn_source           source;
+        for (k = test_random_int(&seed, 1, 3); k > 0; k--) {
+            at = test_random_int(&seed, 0, n - 1);
+            length = test_random_int(&seed, 0, n - at < 40 ? n - at : 40);
+            switch (test_random_int(&seed, 0, 3)) {
+            case 0:  text[at] = (char)test_random_int(&seed, 0, 255); break;
+            case 1:  text[at] = "0123456789-.e\"{}[],:tfn"[test_random_int(&seed, 0, 22)]; break;
+            case 2:  memmove(text + at, text + at + length, (size_t)(n - at - length)); n -= length; break;
+            default: memmove(text + at + length, text + at, (size_t)(n - at)); n += length;
+            }
+            if (n == 0) break;
+        }
+        memcpy(changed, text, (size_t)n);
+        source = tn_from_memory(text, (size_t)n);
+        memset(&back, 0, sizeof back);
+        if (tn_transformer_config_read(ctx, &back, source) == TN_OK) {
+            taken++;
+            write_text(ctx, &back, again, sizeof again);
+            CHECK_STATUS(read_text(ctx, again, &d), TN_OK);
+            CHECK_INT(tn_transformer_params(&back), tn_transformer_params(&d));
+        } else CHECK(tn_ctx_status(ctx) != TN_OK);
+        CHECK(memcmp(text, changed, (size_t)n) == 0);        /* the source is only read */
+        tn_ctx_clear_error(ctx);
+    }
+    if (!CHECK(taken > 50 && taken < 5000)) printf("     %d taken\n", taken);
     tn_ctx_destroy(ctx);
 }
 
@@ -1366,5 +1439,5 @@ TEST(starving)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-          clones, clones_refuse, names, configs, configs_refuse, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
+          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
           learns, decoding_memory, backends, starving)

@@ -43,7 +43,7 @@ static tn_source fuzz_source(const void *data, size_t n)
 }
 
 /* Same dtype, shape, bits. */
-static void fuzz_same(const tn_tensor *a, const tn_tensor *b)
+static inline void fuzz_same(const tn_tensor *a, const tn_tensor *b)
 {
     int64_t n = tn_tensor_count(a);
     size_t  bytes = (size_t)n * 8;
