@@ -21,7 +21,7 @@
 #error "C only"
 #endif
 
-enum { STEPS = 30 };
+enum { STEPS = 20 };
 
 static const char *tn, *folder;
 static uint64_t    state = 88172645463325252u;
@@ -68,7 +68,7 @@ static pid_t start(const char *run, int threads, int resume)
     if (child > 0) return child;
     if (!freopen(path("said", ""), "a", stdout) || dup2(STDOUT_FILENO, STDERR_FILENO) < 0) _exit(99);
     if (resume) execl(tn, "tn", "train", "--resume", path(run, ""), "--threads", count, (char *)NULL);
-    else execl(tn, "tn", "train", path("text", ""), "--out", path(run, ""), "--threads", count, "--steps", "30", "--width",
+    else execl(tn, "tn", "train", path("text", ""), "--out", path(run, ""), "--threads", count, "--steps", "20", "--width",
                "24", "--heads", "2",
                "--context", "16", "--batch", "4", "--accumulate", "2", "--save-every", "1", "--val-every", "10",
                    "--val-tokens", "256", "--sample-every", "10",
@@ -158,7 +158,7 @@ static void write_text(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const files[] = {"step-00000030.safetensors", "model.safetensors", "log.jsonl", "config.txt",
+    static const char *const files[] = {"step-00000020.safetensors", "model.safetensors", "log.jsonl", "config.txt",
         "config.json"};
     const char *tmp = getenv("TN_TEST_TMP");
     char        own[900];

@@ -32,11 +32,19 @@ static void journal_begin(journal *j, const char *folder)
     j->started = now();
 }
 
+/* Two processes would write the same run. The lock goes with the process. */
+static void lock_log(journal *j)
+{
+    if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
+        fail("another process trains this run: it holds %s", j->path);
+}
+
 void journal_open(journal *j, const char *folder)
 {
     journal_begin(j, folder);
     j->file = fopen(j->path, "wb");
     if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
+    lock_log(j);
 }
 
 /* The mean of about the last twenty. */
@@ -74,8 +82,9 @@ void journal_resume(journal *j, const char *folder, int64_t lines)
     if (j->lines < lines) warn("%s has %lld lines of the %lld that the checkpoint knows of", j->path, (long long)j->lines,
                                (long long)lines);
     j->lines = lines;
-    free(text);
     j->file = fopen(j->path, text ? "r+b" : "wb");
+    free(text);
+    if (j->file) lock_log(j);
     if (!j->file || ftruncate(fileno(j->file), (off_t)at) != 0 || fseek(j->file, 0, SEEK_END) != 0)
         fail("cannot write %s: %s", j->path, strerror(errno));
 }

@@ -633,7 +633,6 @@ static void resume_run(run *r)
     read_config(&train_usage, text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);
-    remove_halves(r->folder);
     count = list_checkpoints(r->folder, &steps);
     if (!count) {                                     /* killed before its first one: from the beginning, then */
         if (remove(config) != 0) fail("cannot remove %s: %s", config, strerror(errno));
@@ -674,6 +673,7 @@ static void resume_run(run *r)
     check(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
     journal_resume(&r->journal, r->folder, lines);
+    remove_halves(r->folder);                         /* after the lock: nobody is writing one */
     say(&r->journal, "resumed from %s\n", r->saved);
     print_facts(r);
     free(config);
