@@ -2,10 +2,10 @@
 
        build/gcc/kill TN [TRIALS]      TN: the command
 
-   Each trial is killed (SIGKILL) at least once, at a random moment of the time that the whole run takes, and resumed, each time with
-   another number of threads, until it is done. Then its checkpoint, its weights and its log (but for times) are compared. The model
-   is tiny and a checkpoint is written after every step, so most kills fall into the writing of one: how many left half a file behind
-   is printed, and some must have. */
+   Each trial is killed (SIGKILL) at least once, at a random moment of the time that the whole run takes, and resumed, each
+   time with another number of threads, until it is done. Then its checkpoint, its weights and its log (but for times) are
+   compared. The model is tiny and a checkpoint is written after every step, so most kills fall into the writing of one: how
+   many left half a file behind is printed, and some must have. */
 #define _XOPEN_SOURCE 700
 #include <signal.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@
 #error "C only"
 #endif
 
-enum { STEPS = 30 };
+enum { STEPS = 20 };
 
 static const char *tn, *folder;
 static uint64_t    state = 88172645463325252u;
@@ -68,8 +68,10 @@ static pid_t start(const char *run, int threads, int resume)
     if (child > 0) return child;
     if (!freopen(path("said", ""), "a", stdout) || dup2(STDOUT_FILENO, STDERR_FILENO) < 0) _exit(99);
     if (resume) execl(tn, "tn", "train", "--resume", path(run, ""), "--threads", count, (char *)NULL);
-    else execl(tn, "tn", "train", path("text", ""), "--out", path(run, ""), "--threads", count, "--steps", "30", "--width", "24", "--heads", "2",
-               "--context", "16", "--batch", "4", "--accumulate", "2", "--save-every", "1", "--val-every", "10", "--val-tokens", "256", "--sample-every", "10",
+    else execl(tn, "tn", "train", path("text", ""), "--out", path(run, ""), "--threads", count, "--steps", "20", "--width",
+               "24", "--heads", "2",
+               "--context", "16", "--batch", "4", "--accumulate", "2", "--save-every", "1", "--val-every", "10",
+                   "--val-tokens", "256", "--sample-every", "10",
                "--sample-length", "12", (char *)NULL);
     _exit(98);
 }
@@ -145,7 +147,8 @@ static void remove_run(const char *run)
 
 static void write_text(void)
 {
-    static const char *const words[] = {"one", "day", "the", "cat", "saw", "a", "red", "ball", "and", "ran", "home.", "it", "was\n", "happy"};
+    static const char *const words[] = {"one", "day", "the", "cat", "saw", "a", "red", "ball", "and", "ran", "home.", "it",
+        "was\n", "happy"};
     FILE *f = fopen(path("text", ""), "wb");
     int   i;
     if (!f) stop("cannot write", "text");
@@ -155,7 +158,8 @@ static void write_text(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const files[] = {"step-00000030.safetensors", "model.safetensors", "log.jsonl", "config.txt", "config.json"};
+    static const char *const files[] = {"step-00000020.safetensors", "model.safetensors", "log.jsonl", "config.txt",
+        "config.json"};
     const char *tmp = getenv("TN_TEST_TMP");
     char        own[900];
     int         trials = argc > 2 ? atoi(argv[2]) : 100, trial, kills = 0, halves = 0, before_config = 0, equal = 0;
@@ -171,7 +175,8 @@ int main(int argc, char **argv)
     remove_run("again");
     if (end_of(start("again", 2, 0), "again") != 0) stop("the second run", "was killed");
     length = now() - length;
-    for (trial = 0; trial < (int)(sizeof files / sizeof *files); trial++) if (!same("again", files[trial])) stop("two runs differ without any kill:", files[trial]);
+    for (trial = 0; trial < (int)(sizeof files / sizeof *files); trial++) if (!same("again", files[trial]))
+        stop("two runs differ without any kill:", files[trial]);
 
     for (trial = 0; trial < trials; trial++) {
         int  killed = 0, done = 0, i, good = 1;
@@ -203,11 +208,13 @@ int main(int argc, char **argv)
         for (i = 0; i < (int)(sizeof files / sizeof *files); i++) good = same("trial", files[i]) && good;
         equal += good;
     }
-    printf("kills: %d, of them %d while a checkpoint was written, %d before the run had its settings\nequal_resumes: %d of %d\nkill_seconds: %.1f\n",
+    printf("kills: %d, of them %d while a checkpoint was written, %d before the run had its settings\n"
+           "equal_resumes: %d of %d\nkill_seconds: %.1f\n",
            kills, halves, before_config, equal, trials, now() - begun);
     remove_run("");
     if (equal < trials || (trials >= 50 && halves == 0)) {
-        printf("FAIL kill: not every trial ended with the same bits, or none was killed while writing\n%d passed, %d failed, 0 skipped\n", equal, trials - equal + 1);
+        printf("FAIL kill: not every trial ended with the same bits, or none was killed while writing\n"
+               "%d passed, %d failed, 0 skipped\n", equal, trials - equal + 1);
         return 1;
     }
     printf("1 passed, 0 failed, 0 skipped\n");

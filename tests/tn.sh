@@ -208,6 +208,11 @@ for signal in INT TERM; do
     "$tn" train text --out stopped $small --steps 1000000 --save-every 0 > said 2>&1 &
     child=$!
     while ! grep -qs '"step":3,' stopped/log.jsonl && kill -0 $child 2>/dev/null; do sleep 0.05; done
+    if [ "$signal" = INT ]; then
+        mv said said.child
+        expect 1 "another process trains this run" train --resume stopped
+        mv said.child said
+    fi
     kill -$signal $child
     wait $child
     status=$?

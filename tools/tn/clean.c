@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct kind { char text[24]; int64_t count; } kind;         /* some bytes that are no ASCII, and how often they were there */
+/* Some bytes that are no ASCII, and how often they were there. */
+typedef struct kind { char text[24]; int64_t count; } kind;
 typedef struct kinds { kind *list; int64_t count, all; } kinds;
 
 static void note(kinds *k, const char *text, size_t length)
@@ -69,10 +70,12 @@ int clean_main(int argc, char **argv)
     static option      options[] = {
         {"data", OPTION_FILES, &files, "FILE", "a text; several are joined", 0, 0, 0, false},
         {"out", OPTION_TEXT, &out, "FILE", "where the clean stories go; without it they are only counted", 0, 0, 0, false},
-        {"split", OPTION_CHOICE, &split, SPLIT_WORDS, "what stands between two stories: " STORY_MARK ", blank lines, line ends;\n"
+        {"split", OPTION_CHOICE, &split, SPLIT_WORDS,
+         "what stands between two stories: " STORY_MARK ", blank lines, line ends;\n"
          "auto: marks where there are any, else blank lines", 0, 0, 0, false},
     };
-    static const usage u = {"clean", " [FILE] --out FILE", "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.",
+    static const usage u = {"clean", " [FILE] --out FILE", 
+                            "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.",
                             NULL, options, sizeof options / sizeof *options};
     int         arguments = read_options(&u, argc, argv, 1);
     char       *text;
@@ -82,10 +85,7 @@ int clean_main(int argc, char **argv)
     kinds       k = {0};
     split_kind  how;
     atomic_file *f = (atomic_file *)room(1, sizeof *f);
-    if (arguments) {
-        files.path = (const char **)need(realloc((void *)files.path, sizeof *files.path * (size_t)(files.count + 1)));
-        files.path[files.count++] = argv[0];
-    }
+    if (arguments) add_file(&files, argv[0]);
     if (!files.count) misuse("tn clean wants a text: tn clean FILE --out FILE");
     text = read_texts(&files, &bytes);
     how = how_to_split((split_kind)split, text, bytes);
@@ -104,7 +104,8 @@ int clean_main(int argc, char **argv)
     }
     printf("%lld places with mojibake%s\n", (long long)k.all, k.all ? ":" : "");
     print_kinds(&k);
-    printf("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped, dropped_bytes, (long long)(stories - dropped));
+    printf("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
+           dropped_bytes, (long long)(stories - dropped));
     if (out) {
         if (!atomic_commit(f)) fail("cannot write %s: %s", out, strerror(f->error));
         printf("written: %s\n", out);

@@ -22,8 +22,8 @@ static void list_room(token_list *l, int64_t more)
     l->ids = (int32_t *)need(realloc(l->ids, sizeof *l->ids * (size_t)l->room));
 }
 
-/* A piece at a time, so that a long text needs no second one of its size for the spans. Words end at a line's end at the latest, so a
-   text that is cut there has the same tokens. */
+/* A piece at a time, so that a long text needs no second one of its size for the spans. Words end at a line's end at the
+   latest, so a text that is cut there has the same tokens. */
 static size_t piece_length(const char *text, size_t bytes)
 {
     size_t n = 1 << 20;
@@ -32,7 +32,8 @@ static size_t piece_length(const char *text, size_t bytes)
     return n;
 }
 
-static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes, token_list *l, tn_span **spans, size_t *span_room)
+static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes, token_list *l, tn_span **spans,
+                           size_t *span_room)
 {
     const int32_t unknown = (int32_t)tn_tokenizer_unk(t);
     double        hidden = 0;
@@ -57,7 +58,8 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
     return hidden;
 }
 
-int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes, double *unknown_bytes)
+int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
+                    double *unknown_bytes)
 {
     token_list l = {0};
     tn_span   *spans = NULL;
@@ -131,7 +133,7 @@ void load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, c
     c->held = (int32_t *)room((size_t)held, sizeof *c->held);
     c->held_count = held;
     if (held) memcpy(c->held, l.ids + c->train_count, sizeof *c->held * (size_t)held);
-    if (t) {                                          /* the bytes that the tokens stand for, as near as can be had: what they decode to */
+    if (t) {                                          /* as near as can be had: the bytes that they decode to */
         c->train_bytes = (double)tn_decode(t, c->train, c->train_count, NULL, 0);
         c->held_bytes = (double)tn_decode(t, c->held, c->held_count, NULL, 0);
     }

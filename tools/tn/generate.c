@@ -26,10 +26,12 @@ int generate_main(int argc, char **argv)
         {"seed", OPTION_COUNT, &seed, "N", "the same seed, the same text; 1", 0, 9e15, 0, false},
         {"no-stop", OPTION_FLAG, &no_stop, "", "goes on after the end of a text", 0, 0, 0, false},
         {"ids", OPTION_FLAG, &show_ids, "", "prints token ids instead of text", 0, 0, 0, false},
-        {"tokenizer", OPTION_TEXT, &tokenizer, "FILE", "another tokenizer.json than the one beside the weights", 0, 0, 0, false},
+        {"tokenizer", OPTION_TEXT, &tokenizer, "FILE", "another tokenizer.json than the one beside the weights", 0, 0, 0,
+            false},
         {"threads", OPTION_COUNT, &threads, "N", "0: all", 0, 1024, 0, false},
     };
-    static const usage u = {"generate", " RUN|CHECKPOINT [--prompt TEXT]", "Writes text with a model, token by token as it comes.",
+    static const usage u = {"generate", " RUN|CHECKPOINT [--prompt TEXT]",
+        "Writes text with a model, token by token as it comes.",
                             NULL, options, sizeof options / sizeof *options};
     int       arguments = read_options(&u, argc, argv, 1);
     tn_desc   desc;
@@ -42,7 +44,9 @@ int generate_main(int argc, char **argv)
     if (!arguments) misuse("tn generate wants a run or a checkpoint: tn generate RUN");
     open_model(&m, argv[0], tokenizer, &desc, NULL);
     if (!length) length = m.desc.context;
-    if (length > m.desc.context) warn("%lld tokens are more than the %lld of the model's context: it was not trained for that", (long long)length, (long long)m.desc.context);
+    if (length > m.desc.context)
+        warn("%lld tokens are more than the %lld of the model's context: it was not trained for that",
+             (long long)length, (long long)m.desc.context);
     room_for = (int64_t)strlen(prompt) + 2;
     first = (int32_t *)room((size_t)room_for, sizeof *first);
     n = tn_encode(m.tokenizer, prompt, strlen(prompt), tn_tokenizer_bos(m.tokenizer) >= 0, first, room_for, NULL);
@@ -51,7 +55,8 @@ int generate_main(int argc, char **argv)
     if (n >= length) fail("the prompt has %lld tokens already, of --length %lld", (long long)n, (long long)length);
     ids = (int32_t *)room((size_t)length, sizeof *ids);
     for (k = 0; k < count; k++) {
-        sampling s = {temperature, top_p, top_k, length, mix((uint64_t)seed) + (uint64_t)k, no_stop, show_ids ? NULL : print_now, NULL};
+        sampling s = {temperature, top_p, top_k, length, mix((uint64_t)seed) + (uint64_t)k, no_stop,
+                      show_ids ? NULL : print_now, NULL};
         int64_t  have, i;
         memcpy(ids, first, sizeof *ids * (size_t)n);
         have = write_tokens(&m, ids, n, &s);

@@ -11,7 +11,8 @@ static void print_tokenizer(tn_ctx *ctx, const char *path)
     int           i;
     special[0] = tn_tokenizer_unk(t), special[1] = tn_tokenizer_bos(t), special[2] = tn_tokenizer_eos(t);
     printf("tokenizer: %s\ntokens: %lld\n", path, (long long)tn_tokenizer_count(t));
-    for (i = 0; i < 3; i++) if (special[i] >= 0) printf("%s: %lld %s\n", names[i], (long long)special[i], tn_tokenizer_token(t, special[i]));
+    for (i = 0; i < 3; i++) if (special[i] >= 0) printf("%s: %lld %s\n", names[i], (long long)special[i],
+                                                        tn_tokenizer_token(t, special[i]));
 }
 
 static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -20,7 +21,8 @@ static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
     char                name[128];
     tn_transformer_name(d, name, sizeof name);
     check(ctx, "the model");
-    printf("model: %s\nparameters: %lld\nof_them_in_tables: %lld\nmflop_a_token: %.4g\nmflop_a_token_training: %.4g\n", name, (long long)cost.params, (long long)cost.table,
+    printf("model: %s\nparameters: %lld\nof_them_in_tables: %lld\nmflop_a_token: %.4g\nmflop_a_token_training: %.4g\n",
+           name, (long long)cost.params, (long long)cost.table,
            cost.forward / 1e6, cost.training / 1e6);
     printf("vocabulary: %lld\ncontext: %lld\n", (long long)d->vocab, (long long)d->context);
 }
@@ -57,8 +59,10 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
 static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 {
     int64_t *steps, count = list_checkpoints(folder, &steps), i;
-    char    *model_file = join(folder, "model.safetensors"), *tokenizer = join(folder, "tokenizer.json"), *config = join(folder, "config.txt");
-    if (!count && !is_file(model_file)) fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
+    char    *model_file = join(folder, "model.safetensors"), *tokenizer = join(folder, "tokenizer.json");
+    char    *config = join(folder, "config.txt");
+    if (!count && !is_file(model_file))
+        fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
     for (i = 0; i < count; i++) printf("checkpoint: step %lld\n", (long long)steps[i]);
     printf("done: %s\n", is_file(model_file) ? "yes" : "no");
     if (is_file(tokenizer)) print_tokenizer(ctx, tokenizer);
@@ -77,7 +81,8 @@ int info_main(int argc, char **argv)
 {
     static bool   no_tensors;
     static option options[] = {{"no-tensors", OPTION_FLAG, &no_tensors, "", "does not list them", 0, 0, 0, false}};
-    static const usage u = {"info", " RUN|FILE", "Tells what a run, a checkpoint, a tokenizer.json or a token shard holds.", NULL, options, 1};
+    static const usage u = {"info", " RUN|FILE",
+                            "Tells what a run, a checkpoint, a tokenizer.json or a token shard holds.", NULL, options, 1};
     int         arguments = read_options(&u, argc, argv, 1);
     const char *path = arguments ? argv[0] : NULL;
     tn_ctx     *ctx;

@@ -32,11 +32,19 @@ static void journal_begin(journal *j, const char *folder)
     j->started = now();
 }
 
+/* Two processes would write the same run. The lock goes with the process. */
+static void lock_log(journal *j)
+{
+    if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
+        fail("another process trains this run: it holds %s", j->path);
+}
+
 void journal_open(journal *j, const char *folder)
 {
     journal_begin(j, folder);
     j->file = fopen(j->path, "wb");
     if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
+    lock_log(j);
 }
 
 /* The mean of about the last twenty. */
@@ -44,8 +52,10 @@ static double smoothed(double mean, double loss) { return isnan(mean) ? loss : m
 
 static void read_line(journal *j, const char *line, const char *end)
 {
-    double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"), held = json_number(line, end, "held");
-    double seconds = json_number(line, end, "seconds"), three = json_number(line, end, "trigram"), five = json_number(line, end, "fivegram");
+    double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"),
+        held = json_number(line, end, "held");
+    double seconds = json_number(line, end, "seconds"), three = json_number(line, end, "trigram"),
+        five = json_number(line, end, "fivegram");
     if (!isnan(loss)) {
         j->smooth = smoothed(j->smooth, loss);
         curve_add(&j->loss, step, j->smooth);
@@ -69,10 +79,12 @@ void journal_resume(journal *j, const char *folder, int64_t lines)
         at = (size_t)(stop - text) + 1;
         j->lines++;
     }
-    if (j->lines < lines) warn("%s has %lld lines of the %lld that the checkpoint knows of", j->path, (long long)j->lines, (long long)lines);
+    if (j->lines < lines) warn("%s has %lld lines of the %lld that the checkpoint knows of", j->path, (long long)j->lines,
+                               (long long)lines);
     j->lines = lines;
-    free(text);
     j->file = fopen(j->path, text ? "r+b" : "wb");
+    free(text);
+    if (j->file) lock_log(j);
     if (!j->file || ftruncate(fileno(j->file), (off_t)at) != 0 || fseek(j->file, 0, SEEK_END) != 0)
         fail("cannot write %s: %s", j->path, strerror(errno));
 }
@@ -101,7 +113,8 @@ void journal_step(journal *j, int64_t step, double loss, double lr, double norm,
 {
     j->smooth = smoothed(j->smooth, loss);
     curve_add(&j->loss, (double)step, j->smooth);
-    journal_line(j, "\"step\":%lld,\"loss\":%.9g,\"lr\":%.6g,\"norm\":%.6g,\"tokens\":%lld,\"rate\":%.0f,\"seconds\":%.3f", (long long)step, loss, lr, norm,
+    journal_line(j, "\"step\":%lld,\"loss\":%.9g,\"lr\":%.6g,\"norm\":%.6g,\"tokens\":%lld,\"rate\":%.0f,\"seconds\":%.3f",
+                 (long long)step, loss, lr, norm,
                  (long long)tokens, rate, journal_seconds(j));
 }
 
@@ -135,7 +148,8 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     if (!always && now() - j->told < every) return;
     left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
     j->told = now();
-    snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step, (long long)steps, j->smooth,
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
+             (long long)steps, j->smooth,
              rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
     if (j->bar) {
         printf("\r[");

@@ -1,8 +1,9 @@
 /* ngram.c - interpolated modified Kneser-Ney over token ids: what a model must beat. Chen & Goodman 1999
 
-   An n-gram that occurs gets a number. Its key is (number of its first n-1 words, last word), so a table per order finds it, and the
-   n-gram that ends at a position is found from the one of order n-1 that ends one position before. With a the adjusted count (order n: how
-   often; below: how many different words stand before it), h a context and h' the same without its first word:
+   An n-gram that occurs gets a number. Its key is (number of its first n-1 words, last word), so a table per order finds it,
+   and the n-gram that ends at a position is found from the one of order n-1 that ends one position before. With a the
+   adjusted count (order n: how often; below: how many different words stand before it), h a context and h' the same without
+   its first word:
 
        p_k(w | h) = max(a(h w) - D(a(h w)), 0) / a(h .) + g(h) p_{k-1}(w | h')        p_0 = 1 / V
        g(h)       = (D1 N1(h .) + D2 N2(h .) + D3 N3+(h .)) / a(h .)
@@ -71,9 +72,11 @@ static void order_sums(order *o, const int32_t *a, int64_t contexts)
     for (i = 0; i < o->count; i++) if (a[i] >= 1 && a[i] <= 4) n[a[i]]++;
     y = n[1] + 2 * n[2] > 0 ? n[1] / (n[1] + 2 * n[2]) : 0.5;
     o->discount[0] = 0;
-    for (d = 1; d <= 3; d++) {                        /* Little text may lack one of the n: half, one, one and a half then. Its estimates */
+    /* Little text may lack one of the n: half, one, one and a half then. Its estimates may be nonsense, too, and a discount
+       of 0 leaves nothing for what is new. */
+    for (d = 1; d <= 3; d++) {
         double v = n[d] > 0 ? (double)d - (double)(d + 1) * y * n[d + 1] / n[d] : (double)d / 2;
-        o->discount[d] = v < 0.1 ? 0.1 : v > (double)d ? (double)d : v;         /* may be nonsense, too, and 0 leaves nothing for what is new. */
+        o->discount[d] = v < 0.1 ? 0.1 : v > (double)d ? (double)d : v;
     }
     for (i = 0; i < contexts; i++) o->total[i] = o->left[i] = 0;
     for (i = 0; i < o->count; i++) {
@@ -134,8 +137,8 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
             next[k] = at[k - 1] < 0 ? -1 : number_of(&orders[k], at[k - 1], train[i], true);
             if (next[k] < 0) continue;
             orders[k].seen[next[k]]++;
-            /* a new n-gram is one more word before what follows its first one; what opens the text has nothing before it, which
-               counts as a word, too */
+            /* a new n-gram is one more word before what follows its first one; what opens the text has nothing before it,
+               which counts as a word, too */
             if (orders[k].count > old && k > 1) orders[k - 1].before[next[k - 1]]++;
             if (i + 1 == k) orders[k].before[next[k]]++;
         }

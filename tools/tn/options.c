@@ -26,6 +26,12 @@ option *find_option(const usage *u, const char *name)
     return NULL;
 }
 
+void add_file(file_list *files, const char *path)
+{
+    files->path = (const char **)need(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
+    files->path[files->count++] = copy_text(path);
+}
+
 /* A number with k, M or G behind it. */
 static double number_of(const option *o, const char *where, const char *text)
 {
@@ -45,18 +51,14 @@ static void set_option(option *o, const char *where, const char *text)
 {
     switch (o->kind) {
     case OPTION_FLAG:
-        if (text && strcmp(text, "true") && strcmp(text, "false")) misuse("%s%s is true or false, not \"%s\"", where, o->name, text);
+        if (text && strcmp(text, "true") && strcmp(text, "false"))
+            misuse("%s%s is true or false, not \"%s\"", where, o->name, text);
         *(bool *)o->value = !text || !strcmp(text, "true");
         break;
     case OPTION_COUNT:  *(int64_t *)o->value = (int64_t)number_of(o, where, text); break;
     case OPTION_NUMBER: *(double *)o->value = number_of(o, where, text); break;
     case OPTION_TEXT:   *(const char **)o->value = copy_text(text); break;
-    case OPTION_FILES: {
-        file_list *list = (file_list *)o->value;
-        list->path = (const char **)need(realloc((void *)list->path, sizeof *list->path * (size_t)(list->count + 1)));
-        list->path[list->count++] = copy_text(text);
-        break;
-    }
+    case OPTION_FILES:  add_file((file_list *)o->value, text); break;
     case OPTION_CHOICE: {
         int place = choice_place(o->hint, text);
         if (place < 0) misuse("%s%s is one of %s, not \"%s\"", where, o->name, o->hint, text);
@@ -96,7 +98,8 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
         const char *text = NULL;
         option     *o;
         if (only_arguments || argv[i][0] != '-' || !argv[i][1]) {
-            if (arguments == most_arguments) misuse("tn %s: \"%s\" is one argument too many (tn %s --help)", u->command, argv[i], u->command);
+            if (arguments == most_arguments) misuse("tn %s: \"%s\" is one argument too many (tn %s --help)", u->command,
+                                                    argv[i], u->command);
             argv[arguments++] = argv[i];
             continue;
         }
@@ -181,8 +184,10 @@ void write_config(const usage *u, buffer *out)
             buffer_print(out, "%s = %s\n", o->name, text);
             break;
         }
-        case OPTION_TEXT:   if (*(const char **)o->value) buffer_print(out, "%s = %s\n", o->name, *(const char **)o->value); break;
-        case OPTION_CHOICE: buffer_print(out, "%s = %s\n", o->name, choice_word(o->hint, *(int *)o->value, word, sizeof word)); break;
+        case OPTION_TEXT:   if (*(const char **)o->value) buffer_print(out, "%s = %s\n", o->name,
+                                                                       *(const char **)o->value); break;
+        case OPTION_CHOICE: buffer_print(out, "%s = %s\n", o->name,
+                                         choice_word(o->hint, *(int *)o->value, word, sizeof word)); break;
         case OPTION_FILES: {
             const file_list *list = (const file_list *)o->value;
             int64_t          k;

@@ -162,7 +162,8 @@ static void show_new(const model *m, const int32_t *ids, int64_t count, const sa
     size_t n, last;
     char  *text = decode_tokens(m->tokenizer, ids, count, &n);
     for (last = n; last > *shown && n - last < 3 && ((unsigned char)text[last - 1] & 0xC0) == 0x80; ) last--;
-    if (last > *shown && (unsigned char)text[last - 1] >= 0xC0 && utf8_length(text + last - 1, n - last + 1) == 0) n = last - 1;
+    if (last > *shown && (unsigned char)text[last - 1] >= 0xC0 && utf8_length(text + last - 1, n - last + 1) == 0)
+        n = last - 1;
     if (n > *shown) {
         s->show(s->user, text + *shown, n - *shown);
         *shown = n;

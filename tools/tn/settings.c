@@ -1,4 +1,5 @@
-/* settings.c - what can be asked of `tn train`: flags, the keys of config files, and what they make of a model and its training
+/* settings.c - what can be asked of `tn train`: flags, the keys of config files, and what they make of a model and its
+   training
 
    The defaults are the recipe that docs/guide.md gives figures for. */
 #include "train.h"
@@ -21,9 +22,11 @@ enum { ALWAYS = 1, IF_GIVEN = 2 };
 #define TEXT(name, field, hint, help, saved) {name, OPTION_TEXT, &asked.field, hint, help, 0, 0, saved, false}
 
 static option options[] = {
-    {"data", OPTION_FILES, &asked.data, "FILE", "text (stories may end with " STORY_MARK "), or token shards; several are joined", 0, 0, ALWAYS, false},
+    {"data", OPTION_FILES, &asked.data, "FILE",
+     "text (stories may end with " STORY_MARK "), or token shards; several are joined", 0, 0, ALWAYS, false},
     TEXT("out", out, "RUN", "a new folder for all that the run writes", 0),
-    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads and --stop-at", 0),
+    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads and --stop-at",
+         0),
     TEXT("config", config, "FILE", "settings, `key = value` on each line; flags go before them", 0),
     COUNT("vocab", vocab, "trains a tokenizer of so many tokens; 0: bytes, or the --tokenizer's", 0, 65536, ALWAYS),
     TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece)", ALWAYS),
@@ -38,7 +41,8 @@ static option options[] = {
     COUNT("hidden", hidden, "of the MLP; 0: as many parameters as 4 width with one encoder", 0, SMALL, IF_GIVEN),
     COUNT("order", order, "encoders of a bilinear MLP; 0: 2", 0, 64, IF_GIVEN),
     WORDS("attention", attention, "softmax|squared|bilinear|differential|differential-plain", "softmax", IF_GIVEN),
-    WORDS("row-scale", row_scale, "default|none|length|mean|sum", "of squared and bilinear attention; default: length", IF_GIVEN),
+    WORDS("row-scale", row_scale, "default|none|length|mean|sum", "of squared and bilinear attention; default: length",
+          IF_GIVEN),
     COUNT("d-qk", d_qk, "of a head's queries and keys; 0: width/heads", 0, SMALL, IF_GIVEN),
     COUNT("window", window, "keys that a query sees; 0: all", 0, SMALL, IF_GIVEN),
     WORDS("positions", positions, "rope|learned|none", "rope", IF_GIVEN),
@@ -52,14 +56,16 @@ static option options[] = {
     FLAG("x0-residual", x0_residual, "each block also reads the embedding, by a learned factor", IF_GIVEN),
     FLAG("value-residual", value_residual, "values are mixed with those of the first block", IF_GIVEN),
     FLAG("no-zero-init", no_zero_init, "projections and unembedding do not start from zero", IF_GIVEN),
-    {"score-scale", OPTION_NUMBER, &asked.score_scale, "X", "of queries with keys; 0: softmax 1/sqrt(d), squared and bilinear 1/d", 0, 1e6, IF_GIVEN, false},
+    {"score-scale", OPTION_NUMBER, &asked.score_scale, "X",
+     "of queries with keys; 0: softmax 1/sqrt(d), squared and bilinear 1/d", 0, 1e6, IF_GIVEN, false},
     {"softcap", OPTION_NUMBER, &asked.softcap, "X", "logits X tanh(z/X); 0: z", 0, 1e6, IF_GIVEN, false},
     /* training */
     COUNT("batch", batch, "texts in a step's part; 8", 1, SMALL, ALWAYS),
     COUNT("accumulate", accumulate, "parts of a step; 1", 1, SMALL, ALWAYS),
     COUNT("steps", steps, "0: as --tokens says", 0, 1e12, ALWAYS),
     COUNT("tokens", tokens, "to train on in all; 8M", 1, 1e15, 0),
-    {"minutes", OPTION_NUMBER, &asked.minutes, "X", "as many steps as fit into X minutes, by a look at the speed", 0, 1e6, 0, false},
+    {"minutes", OPTION_NUMBER, &asked.minutes, "X", "as many steps as fit into X minutes, by a look at the speed", 0, 1e6,
+        0, false},
     WORDS("optimizer", optimiser, "muon|adamw", "muon: matrices by Muon, all else by AdamW", ALWAYS),
     NUMBER("lr", lr, "learning rate, of Muon or of AdamW alone; 0: 0.02, 0.002", 0, 1e12),
     NUMBER("adam-lr", adam_lr, "of what AdamW updates beside Muon; 0.01", 0, 1e12),
@@ -69,7 +75,8 @@ static option options[] = {
     WORDS("schedule", schedule, "trapezoid|cosine|linear|constant", "trapezoid", ALWAYS),
     COUNT("warmup", warmup, "steps in which the learning rate rises; 20", 0, 1e12, ALWAYS),
     NUMBER("decay", decay, "of the trapezoid: the last share of the steps, in which it falls; 0.5", 0, 1),
-    {"max-loss", OPTION_NUMBER, &asked.max_loss, "X", "a larger loss ends the run; 0: 2 ln vocabulary + 5", 0, 1e12, ALWAYS, false},
+    {"max-loss", OPTION_NUMBER, &asked.max_loss, "X", "a larger loss ends the run; 0: 2 ln vocabulary + 5", 0, 1e12,
+        ALWAYS, false},
     COUNT("seed", seed, "of the weights and of the order of the data; 1", 0, 9e15, ALWAYS),
     WORDS("dtype", dtype, "f32|f64", "f32", ALWAYS),
     WORDS("backend", backend, "cpu|reference", "cpu; reference: plain loops, slow", ALWAYS),
@@ -88,10 +95,10 @@ static option options[] = {
 
 const usage train_usage = {
     "train", " FILE --out RUN | --config FILE | --resume RUN",
-    "Trains a language model. All that it writes is in the folder RUN: config.txt, config.json, tokenizer.json, log.jsonl, loss.png,\n"
-    "checkpoints, and model.safetensors at the end.",
-    "Interrupted (SIGINT, SIGTERM), it finishes the step and saves: exit status 130, 143. Killed, --resume takes the last checkpoint,\n"
-    "and what then comes has the bits of a run that was never stopped.",
+    "Trains a language model. All that it writes is in the folder RUN: config.txt, config.json, tokenizer.json, log.jsonl,\n"
+    "loss.png, checkpoints, and model.safetensors at the end.",
+    "Interrupted (SIGINT, SIGTERM), it finishes the step and saves: exit status 130, 143. Killed, --resume takes the\n"
+    "last checkpoint, and what then comes has the bits of a run that was never stopped.",
     options, sizeof options / sizeof *options
 };
 
@@ -141,7 +148,8 @@ void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
 
 void optimiser_of(const settings *s, tn_optim_desc *desc)
 {
-    static const tn_schedule_kind kinds[] = {TN_SCHEDULE_TRAPEZOID, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR, TN_SCHEDULE_CONSTANT};
+    static const tn_schedule_kind kinds[] = {TN_SCHEDULE_TRAPEZOID, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR,
+        TN_SCHEDULE_CONSTANT};
     const int64_t steps = s->steps ? s->steps : 1000;         /* not known yet where the speed is looked at */
     memset(desc, 0, sizeof *desc);
     desc->kind = s->optimiser ? TN_ADAMW : TN_MUON;

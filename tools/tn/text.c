@@ -8,11 +8,11 @@
 int utf8_length(const char *text, size_t bytes)
 {
     const unsigned char *s = (const unsigned char *)text;
-    int                  n = s[0] < 0x80 ? 1 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3 : s[0] >= 0xF0 && s[0] < 0xF5 ? 4 : 0, i;
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0, i;
     if ((size_t)n > bytes) return 0;
     for (i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;      /* overlong; half a pair */
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;      /* overlong; past the end */
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;   /* overlong; half a pair */
+    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;   /* overlong; past the end */
     return n;
 }
 
@@ -97,7 +97,8 @@ char *read_texts(const file_list *files, size_t *bytes)
         char   *text = read_file(files->path[i], &n);
         int64_t faults = utf8_faults(text, n, &first);
         if (n == 0) fail("%s is empty", files->path[i]);
-        if (faults) warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is read as U+FFFD (tn clean drops such stories)",
+        if (faults)
+            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is read as U+FFFD (tn clean drops such stories)",
                          files->path[i], (long long)faults, first);
         if (all.bytes && all.data[all.bytes - 1] != '\n') buffer_add(&all, "\n", 1);
         buffer_add(&all, text, n);

@@ -1,7 +1,8 @@
 /* tn.c - the command `tn`: finds the subcommand
 
-   One file per subcommand. They share options.c (command line, config files, help), util.c (messages, files, JSON), text.c and data.c
-   (stories, tokens), ngram.c, and for models run.c (settings, checkpoints, sampling). library.c is tensornet.h. */
+   One file per subcommand. They share options.c (command line, config files, help), util.c (messages, files, JSON), text.c
+   and data.c (stories, tokens), ngram.c, and for models run.c (settings, checkpoints, sampling). library.c is tensornet.h.
+   */
 #include "tn.h"
 #include <string.h>
 
@@ -19,8 +20,10 @@ static void help(FILE *to)
 {
     size_t i;
     fprintf(to, "usage: tn COMMAND ... (tn COMMAND --help tells more)\n\n");
-    for (i = 0; i < sizeof commands / sizeof *commands; i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].about);
-    fprintf(to, "\nExit status: 0 done; 1 a file, the data or the machine failed; 2 wrong use; 130, 143 stopped by SIGINT, SIGTERM, and saved.\n");
+    for (i = 0; i < sizeof commands / sizeof *commands; i++) fprintf(to, "  %-10s %s\n", commands[i].name,
+                                                                     commands[i].about);
+    fprintf(to, "\nExit status: 0 done; 1 a file, the data or the machine failed; 2 wrong use; "
+                "130, 143 stopped by SIGINT, SIGTERM, and saved.\n");
 }
 
 static int run_command(int argc, char **argv)

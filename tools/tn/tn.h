@@ -1,6 +1,8 @@
-/* tn.h - what the subcommands of `tn` share: messages, options, files that appear whole or not at all, JSON lines, data, n-grams
+/* tn.h - what the subcommands of `tn` share: messages, options, files that appear whole or not at all, JSON lines, data,
+   n-grams
 
-   tn.c finds the subcommand; each has a file of its own. Memory that lives as long as the program is left to the end of the program. */
+   tn.c finds the subcommand; each has a file of its own. Memory that lives as long as the program is left to the end of the
+   program. */
 #ifndef TN_TOOL_H
 #define TN_TOOL_H
 
@@ -51,8 +53,8 @@ bool  is_folder(const char *path);
 bool  is_file(const char *path);
 void  make_folder(const char *path);                  /* that it exists already is fine */
 
-/* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. Nothing else has PATH.tmp: what a killed
-   program left there is overwritten. */
+/* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. Nothing else has PATH.tmp: what a
+   killed program left there is overwritten. */
 typedef struct atomic_file {
     char   path[PATH_ROOM], tmp[PATH_ROOM + 8];
     int    fd, error;                                 /* errno of the first failure, or 0 */
@@ -69,7 +71,8 @@ void write_whole(const char *path, const void *src, size_t bytes);
 /* ---- JSON -------------------------------------------------------------------------------- util.c */
 
 void json_text(buffer *b, const char *text, size_t bytes);       /* with its quotes; what is not UTF-8 becomes U+FFFD */
-/* The value of `key` in the object that a line holds, raw, as from..to; NULL: there is none. *bad: what is no JSON object. */
+/* The value of `key` in the object that a line holds, raw, as from..to; NULL: there is none. *bad: what is no JSON object.
+   */
 const char *json_find(const char *line, const char *end, const char *key, const char **to, const char **bad);
 /* The string whose quote `from` points to; false where it is none. */
 bool   json_string(const char *from, const char *to, buffer *out);
@@ -88,6 +91,9 @@ typedef enum option_kind {
 
 typedef struct file_list { const char **path; int64_t count; } file_list;
 
+/* The path is copied. */
+void add_file(file_list *files, const char *path);
+
 typedef struct option {
     const char *name;               /* without the dashes; as a key of a config file, too */
     option_kind kind;
@@ -104,7 +110,8 @@ typedef struct usage {
     int         count;
 } usage;
 
-/* Reads the command line; of an option that is given twice the last counts. What is no option is an argument: those are moved to the front of argv, and counted. --help prints and ends. */
+/* Reads the command line; of an option that is given twice the last counts. What is no option is an argument: those are
+   moved to the front of argv, and counted. --help prints and ends. */
 int  read_options(const usage *u, int argc, char **argv, int most_arguments);
 /* `key = value` lines, '#' comments. Options that are given already stay. */
 void read_config(const usage *u, const char *text, size_t bytes, const char *name);
@@ -147,7 +154,8 @@ typedef struct corpus {
 /* The tokenizer that a file holds; NULL: bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
 /* Tokens of one text, story by story with [BOS] before each; returns the count. *unknown_bytes grows by what [UNK] hides. */
-int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes, double *unknown_bytes);
+int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
+                    double *unknown_bytes);
 bool    is_shard(const char *path);
 void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share);
 void    load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, double share);
@@ -162,8 +170,8 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
-   A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (none: bytes), log.jsonl, loss.png,
-   step-NNNNNNNN.safetensors (the last checkpoints), and when it is done model.safetensors. */
+   A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (none: bytes),
+   log.jsonl, loss.png, step-NNNNNNNN.safetensors (the last checkpoints), and when it is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 
@@ -180,8 +188,8 @@ char *join(const char *folder, const char *file);
 int64_t list_checkpoints(const char *folder, int64_t **steps);
 void    remove_halves(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
-/* A model to use, not to train: `path` is a run's folder, a checkpoint, or weights with config.json beside them. tokenizer: NULL takes
-   the one beside it. *weights is set to the file that was read. */
+/* A model to use, not to train: `path` is a run's folder, a checkpoint, or weights with config.json beside them. tokenizer:
+   NULL takes the one beside it. *weights is set to the file that was read. */
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 void close_model(model *m);
 /* A message if the tokenizer has another vocabulary than the model. */

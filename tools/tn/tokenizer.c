@@ -14,12 +14,6 @@ static tn_ctx *new_context(void)
     return ctx;
 }
 
-static void add_argument(file_list *files, char *path)
-{
-    files->path = (const char **)need(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
-    files->path[files->count++] = path;
-}
-
 /* ---- tokens a story ----------------------------------------------------------------- */
 
 /* What the document on story models gives for its three vocabularies; 0: it has none of this size. */
@@ -70,11 +64,13 @@ static int train(int argc, char **argv, bool compare)
     static int         split;
     static option      options[] = {
         {"data", OPTION_FILES, &files, "FILE", "text; several are joined", 0, 0, 0, false},
-        {"split", OPTION_CHOICE, &split, SPLIT_WORDS, "what stands between two stories, for the tokens a story", 0, 0, 0, false},
+        {"split", OPTION_CHOICE, &split, SPLIT_WORDS, "what stands between two stories, for the tokens a story", 0, 0, 0,
+            false},
         {"out", OPTION_TEXT, &out, "FILE", "where tokenizer.json goes", 0, 0, 0, false},
         {"vocab", OPTION_COUNT, &vocab, "N", "so many tokens; 1024", 4, 65536, 0, false},
     };
-    static usage u = {"tokenizer train", " TEXT --vocab N --out FILE", "Trains a WordPiece tokenizer; the same text gives the same one.", NULL,
+    static usage u = {"tokenizer train", " TEXT --vocab N --out FILE",
+        "Trains a WordPiece tokenizer; the same text gives the same one.", NULL,
                       options, sizeof options / sizeof *options};
     static const int64_t sizes[] = {4096, 2048, 1024};
     tn_tokenizer_desc desc;
@@ -84,10 +80,11 @@ static int train(int argc, char **argv, bool compare)
     if (compare) {
         u.command = "tokenizer compare";
         u.arguments = " TEXT";
-        u.about = "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints the tokens a story beside those of the document on story models.";
+        u.about = "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints the tokens a story beside those of the\n"
+                  "document on story models.";
         u.count = 2;
     }
-    if (read_options(&u, argc, argv, 1)) add_argument(&files, argv[0]);
+    if (read_options(&u, argc, argv, 1)) add_file(&files, argv[0]);
     memset(&desc, 0, sizeof desc);
     desc.separator = STORY_MARK;
     if (!files.count) misuse("tn %s wants a text", u.command);
@@ -132,7 +129,8 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
         from = json_find(text, stop, "text", &to, &bad);
         if (bad) fail("%s:%lld: no JSON object: %s", name, (long long)line, bad);
         string.bytes = 0;
-        if (!from || !json_string(from, to, &string)) fail("%s:%lld: \"text\" is %s", name, (long long)line, from ? "no string" : "missing");
+        if (!from || !json_string(from, to, &string))
+            fail("%s:%lld: \"text\" is %s", name, (long long)line, from ? "no string" : "missing");
         ids = encode(t, string.data, string.bytes, bos, &n);
         printf("{\"ids\": [");
         for (i = 0; i < n; i++) printf(i ? ", %d" : "%d", (int)ids[i]);
@@ -152,8 +150,10 @@ static int encode_main(int argc, char **argv)
         {"shard", OPTION_TEXT, &shard, "FILE", "writes a token shard (llm.c's format) instead of printing", 0, 0, 0, false},
         {"no-bos", OPTION_FLAG, &no_bos, "", "no [BOS] at the beginning", 0, 0, 0, false},
     };
-    static const usage u = {"tokenizer encode", " [TEXT] --tokenizer FILE", "Prints the ids of a text (a file, or the standard input).", 
-                            "A shard has [BOS] before each story of a text with " STORY_MARK ".", options, sizeof options / sizeof *options};
+    static const usage u = {"tokenizer encode", " [TEXT] --tokenizer FILE",
+        "Prints the ids of a text (a file, or the standard input).",
+                            "A shard has [BOS] before each story of a text with " STORY_MARK ".", options,
+                                sizeof options / sizeof *options};
     int           arguments = read_options(&u, argc, argv, 1);
     const char   *path = arguments ? argv[0] : "-";
     tn_ctx       *ctx = new_context();
@@ -167,13 +167,15 @@ static int encode_main(int argc, char **argv)
     if (lines) encode_lines(t, path, text, bytes, !no_bos);
     else {
         faults = utf8_faults(text, bytes, &first);
-        if (faults) warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is read as U+FFFD", path, (long long)faults, first);
+        if (faults) warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is read as U+FFFD", path,
+                         (long long)faults, first);
         if (shard) {
             double       text_bytes, hidden;
             atomic_file *f = (atomic_file *)room(1, sizeof *f);
             bool         good;
             n = encode_text(t, text, bytes, &ids, &text_bytes, &hidden);
-            good = atomic_open(f, shard) && tn_shard_write(ctx, tn_to_calls(atomic_store, f), ids, n, tn_tokenizer_count(t)) == TN_OK;
+            good = atomic_open(f, shard) && tn_shard_write(ctx, tn_to_calls(atomic_store, f), ids, n,
+                                                           tn_tokenizer_count(t)) == TN_OK;
             if (good) good = atomic_commit(f);
             else atomic_abandon(f);
             if (!good) fail("cannot write %s: %s", shard, f->error ? strerror(f->error) : tn_ctx_error(ctx));
@@ -197,7 +199,8 @@ static int decode_main(int argc, char **argv)
     static option      options[] = {
         {"tokenizer", OPTION_TEXT, &tokenizer, "FILE", "tokenizer.json; without it: bytes", 0, 0, 0, false},
     };
-    static const usage u = {"tokenizer decode", " [FILE] --tokenizer FILE", "Prints the text of ids, which blanks, commas, brackets or line ends keep apart (a file, or the standard input).",
+    static const usage u = {"tokenizer decode", " [FILE] --tokenizer FILE",
+        "Prints the text of ids, which blanks, commas, brackets or line ends keep apart (a file, or the standard input).",
                             NULL, options, sizeof options / sizeof *options};
     int           arguments = read_options(&u, argc, argv, 1);
     const char   *path = arguments ? argv[0] : "-";
@@ -211,7 +214,8 @@ static int decode_main(int argc, char **argv)
         char *end;
         long  id = strtol(at, &end, 10);
         if (end == at) fail("%s: \"%.20s\" is no id", path, at);
-        if (id < 0 || id >= tn_tokenizer_count(t)) fail("%s: id %ld is outside the vocabulary of %lld", path, id, (long long)tn_tokenizer_count(t));
+        if (id < 0 || id >= tn_tokenizer_count(t)) fail("%s: id %ld is outside the vocabulary of %lld", path, id,
+                                                        (long long)tn_tokenizer_count(t));
         ids[count++] = (int32_t)id;
         at = end;
     }
@@ -235,7 +239,8 @@ int tokenizer_main(int argc, char **argv)
     if (!strcmp(what, "decode")) return decode_main(argc - 1, argv + 1);
     if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
         printf("usage: tn tokenizer train|encode|decode|compare ... (each tells more with --help)\n\n"
-               "  train    a WordPiece tokenizer from text\n  encode   text to ids, or to a token shard\n  decode   ids to text\n"
+               "  train    a WordPiece tokenizer from text\n  encode   text to ids, or to a token shard\n"
+               "  decode   ids to text\n"
                "  compare  tokens a story at three vocabularies\n");
         return 0;
     }

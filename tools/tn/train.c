@@ -1,8 +1,8 @@
 /* train.c - tn train: from text to a model, in a folder of its own
 
-   The order of the data is a function of the seed and the step alone, and a checkpoint holds all else that a later step depends on: so a
-   run that was killed and resumed has the bits of one that was not. Whatever happens in a step happens in one order: train, log,
-   look at the held-out part, write a sample, save. */
+   The order of the data is a function of the seed and the step alone, and a checkpoint holds all else that a later step
+   depends on: so a run that was killed and resumed has the bits of one that was not. Whatever happens in a step happens in
+   one order: train, log, look at the held-out part, write a sample, save. */
 #include "train.h"
 #include <errno.h>
 #include <math.h>
@@ -51,8 +51,8 @@ static void catch_signals(void)
 /* ---- the order of the data ------------------------------------------------------------------
    Each epoch cuts the tokens into windows of one context from a start of its own, and takes them in an order of its own. */
 
-/* A permutation of 0..n-1 without a table: four Feistel rounds over the next power of four, again until the result lies inside.
-   Black & Rogaway 2002 */
+/* A permutation of 0..n-1 without a table: four Feistel rounds over the next power of four, again until the result lies
+   inside. Black & Rogaway 2002 */
 static int64_t permuted(int64_t i, int64_t n, uint64_t key)
 {
     int      half = 1, r;
@@ -87,7 +87,8 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
     const int64_t B = r->s->batch, T = r->m.desc.context;
     int64_t       b;
     for (b = 0; b < B; b++) {
-        const int32_t *from = r->data.train + window_start(&r->data, T, (uint64_t)r->s->seed, (r->step * r->s->accumulate + part) * B + b);
+        const int32_t *from = r->data.train + window_start(&r->data, T, (uint64_t)r->s->seed,
+                                                           (r->step * r->s->accumulate + part) * B + b);
         memcpy(ids + b * T, from, sizeof *ids * (size_t)T);
         memcpy(targets + b * T, from + 1, sizeof *ids * (size_t)T);
     }
@@ -151,7 +152,9 @@ static void stop_exploded(run *r, double loss)
     name = worst_tensor(r->m.params, &size);
     clear_progress(&r->journal);
     if (*error && isfinite(loss)) warn("step %lld: %s", (long long)r->step + 1, error);
-    else if (isfinite(size)) warn("step %lld: the loss is %.4g; the largest gradient for its size is that of %s (RMS %.3g)", (long long)r->step + 1, loss, name, size);
+    else if (isfinite(size))
+        warn("step %lld: the loss is %.4g; the largest gradient for its size is that of %s (RMS %.3g)",
+             (long long)r->step + 1, loss, name, size);
     else warn("step %lld: the loss is %.4g; the gradient of %s is not finite", (long long)r->step + 1, loss, name);
     fail("stopped before that step's update; the last good checkpoint is %s. A lower --lr or --clip may help", last);
 }
@@ -162,7 +165,8 @@ static void stop_exploded(run *r, double loss)
 static double window_nats(run *r, int64_t first, int64_t stride, int64_t count, int64_t length, int64_t scored)
 {
     tn_ctx    *ctx = r->m.ctx;
-    int32_t   *ids = (int32_t *)room((size_t)(count * length), sizeof *ids), *targets = (int32_t *)room((size_t)(count * scored), sizeof *targets);
+    int32_t   *ids = (int32_t *)room((size_t)(count * length), sizeof *ids);
+    int32_t   *targets = (int32_t *)room((size_t)(count * scored), sizeof *targets);
     tn_tensor *x, *y, *logits;
     double     nats;
     int64_t    b;
@@ -185,11 +189,12 @@ static double window_nats(run *r, int64_t first, int64_t stride, int64_t count, 
     return nats;
 }
 
-/* nats a token over the first `most` predicted tokens of the held-out part. Windows overlap by half, and of each the second half counts
-   (of the first one all): so every token has half a context before it, but for the first ones of the text. */
+/* nats a token over the first `most` predicted tokens of the held-out part. Windows overlap by half, and of each the second
+   half counts (of the first one all): so every token has half a context before it, but for the first ones of the text. */
 static double held_out_loss(run *r, int64_t most)
 {
-    const int64_t n = r->data.held_count - 1 < most ? r->data.held_count - 1 : most, T = r->m.desc.context < n ? r->m.desc.context : n;
+    const int64_t n = r->data.held_count - 1 < most ? r->data.held_count - 1 : most;
+    const int64_t T = r->m.desc.context < n ? r->m.desc.context : n;
     const int64_t half = T > 1 ? T / 2 : 1;
     int64_t       at = T, group = ((int64_t)1 << 24) / (T * r->m.desc.vocab);
     double        nats = window_nats(r, 0, 1, 1, T, T);
@@ -224,9 +229,11 @@ static void look_at_held_out(run *r, bool all)
     double nats = held_out_loss(r, all ? INT64_MAX : r->s->val_tokens), bytes = per_byte(&r->data, nats);
     char   text[64];
     journal_held(&r->journal, r->step, nats);
-    if (isnan(bytes)) journal_line(&r->journal, "\"step\":%lld,\"held\":%.9g,\"all\":%s", (long long)r->step, nats, all ? "true" : "false");
-    else journal_line(&r->journal, "\"step\":%lld,\"held\":%.9g,\"held_byte\":%.9g,\"all\":%s", (long long)r->step, nats, bytes, all ? "true" : "false");
-    say(&r->journal, "step %lld: held out %.4f nats a token%s%s\n", (long long)r->step, nats, bytes_text(&r->data, nats, text, sizeof text),
+    snprintf(text, sizeof text, isnan(bytes) ? "" : ",\"held_byte\":%.9g", bytes);
+    journal_line(&r->journal, "\"step\":%lld,\"held\":%.9g%s,\"all\":%s", (long long)r->step, nats, text,
+                 all ? "true" : "false");
+    say(&r->journal, "step %lld: held out %.4f nats a token%s%s\n", (long long)r->step, nats,
+        bytes_text(&r->data, nats, text, sizeof text),
         all ? " (all of it)" : "");
 }
 
@@ -250,7 +257,8 @@ static void write_sample(run *r)
         text = decode_tokens(t, ids, n, &bytes);
         json_text(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
-        for (k = 0; k < bytes; k++) if ((unsigned char)text[k] < ' ' && text[k] != '\n') text[k] = '?';       /* nothing for the terminal to obey */
+        for (k = 0; k < bytes; k++)                   /* nothing for the terminal to obey */
+            if ((unsigned char)text[k] < ' ' && text[k] != '\n') text[k] = '?';
         say(&r->journal, "  %.*s\n", (int)bytes, text);
         free(text);
         free(quoted.data);
@@ -285,7 +293,8 @@ static bool save(run *r)
     else atomic_abandon(f);
     if (!good) {
         clear_progress(&r->journal);
-        warn("step %lld: the checkpoint %s could not be written: %s", (long long)r->step, path, f->error ? strerror(f->error) : tn_ctx_error(r->m.ctx));
+        warn("step %lld: the checkpoint %s could not be written: %s", (long long)r->step, path,
+             f->error ? strerror(f->error) : tn_ctx_error(r->m.ctx));
         free(path);
         free(f);
         return false;
@@ -308,7 +317,8 @@ static void save_or_stop(run *r)
     char *before = r->saved ? copy_text(r->saved) : NULL;
     if (!save(r)) {
         if (!before) fail("stopped: nothing is saved");
-        fail("stopped; the checkpoint before it is whole: %s. When there is room, tn train --resume %s goes on", before, r->folder);
+        fail("stopped; the checkpoint before it is whole: %s. When there is room, tn train --resume %s goes on", before,
+             r->folder);
     }
     free(before);
 }
@@ -349,6 +359,22 @@ static double measure_peak(const tn_desc *desc)
     return 2.0 * (double)(n * n * n) / best;
 }
 
+/* The embedding's learning rate over AdamW's. A row has gradients in few steps, so it takes longer ones: 15 times as long,
+   for a table of numbers of size 1. (nats a byte after 1M tokens, 489 steps: 0.968 with 1 and twice the tokens, 0.929 with
+   10, 0.909 with 15 and 2.5 times AdamW's.) A tied table is the unembedding, too, and takes AdamW's. */
+static double embedding_scale(const run *r, const model *m, double adam_lr)
+{
+    int64_t n = tn_tensor_count(m->net.embed.w), i;
+    double *w, sum = 0;
+    if (!(adam_lr > 0)) return 1;
+    if (r->s->embed_lr > 0) return r->s->embed_lr / adam_lr;
+    if (m->desc.tied) return 1;
+    w = (double *)room((size_t)n, sizeof *w);
+    if (tn_read(m->net.embed.w, TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
+    free(w);
+    return 15 * sqrt(sum / (double)n);
+}
+
 static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
 {
     tn_optim_desc desc;
@@ -356,10 +382,7 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     m->params = tn_params_create(ctx);
     tn_transformer_init(m->params, "", &m->net, &m->desc);
     optimiser_of(r->s, &desc);
-    {   /* A row of the embedding has gradients in few steps, so it takes longer ones. */
-        double adam_lr = desc.kind == TN_ADAMW ? desc.lr : desc.adam_lr, embed_lr = r->s->embed_lr > 0 ? r->s->embed_lr : m->desc.tied ? adam_lr : 15 * adam_lr;
-        if (adam_lr > 0) tn_params_group(m->params, "embed.w", embed_lr / adam_lr, 1);
-    }
+    tn_params_group(m->params, "embed.w", embedding_scale(r, m, desc.kind == TN_ADAMW ? desc.lr : desc.adam_lr), 1);
     *optim = tn_optim_create(m->params, &desc);
     check(ctx, "the model");
 }
@@ -401,7 +424,8 @@ static void read_data(run *r, const char *tokenizer)
         if (tokenizer) {
             r->m.tokenizer = open_tokenizer(ctx, tokenizer);
             if (vocab && vocab != tn_tokenizer_count(r->m.tokenizer))
-                fail("--vocab is %lld, and %s has %lld tokens", (long long)vocab, tokenizer, (long long)tn_tokenizer_count(r->m.tokenizer));
+                fail("--vocab is %lld, and %s has %lld tokens", (long long)vocab, tokenizer,
+                     (long long)tn_tokenizer_count(r->m.tokenizer));
             vocab = tn_tokenizer_count(r->m.tokenizer);
         }
         if (!vocab) misuse("token shards want their --tokenizer, or the size of its vocabulary: --vocab N");
@@ -419,8 +443,8 @@ static void read_data(run *r, const char *tokenizer)
             check(ctx, "training the tokenizer");
         } else r->m.tokenizer = open_tokenizer(ctx, tokenizer);
         if (s->vocab && tn_tokenizer_count(r->m.tokenizer) != s->vocab)
-            fail("--vocab is %lld, and %s has %lld tokens", (long long)s->vocab, tokenizer ? tokenizer : "the trained tokenizer",
-                 (long long)tn_tokenizer_count(r->m.tokenizer));
+            fail("--vocab is %lld, and %s has %lld tokens", (long long)s->vocab,
+                 tokenizer ? tokenizer : "the trained tokenizer", (long long)tn_tokenizer_count(r->m.tokenizer));
         r->m.desc.vocab = tn_tokenizer_count(r->m.tokenizer);
         load_text(&r->data, r->m.tokenizer, text, bytes, s->held_out);
         free(text);
@@ -432,7 +456,8 @@ static void check_data(const run *r)
     const int64_t T = r->m.desc.context;
     const char   *others = r->s->data.count > 1 ? " and the others" : "";
     if (r->data.train_count < T + 1)
-        fail("%s%s: %lld tokens to train on (%.0f%% of the text), fewer than one context of %lld and its last target: more text, or a smaller --context",
+        fail("%s%s: %lld tokens to train on (%.0f%% of the text), fewer than one context of %lld and "
+             "its last target: more text, or a smaller --context",
              r->s->data.path[0], others, (long long)r->data.train_count, 100 * (1 - r->s->held_out), (long long)T);
     if (r->data.held_count < 2)
         fail("%s%s: %lld tokens are held out, too few for a loss: more text, or a larger --held-out", r->s->data.path[0],
@@ -445,13 +470,18 @@ static void print_facts(run *r)
     char          name[128];
     journal      *j = &r->journal;
     tn_transformer_name(&r->m.desc, name, sizeof name);
-    say(j, "model: %s, %lld parameters, %.3g Mflop a token forward, %.3g with backward\n", name, (long long)tn_params_elements(r->m.params), r->flops / 3e6, r->flops / 1e6);
-    say(j, "data: %lld tokens to train on, %lld held out, vocabulary %lld", (long long)c->train_count, (long long)c->held_count, (long long)r->m.desc.vocab);
+    say(j, "model: %s, %lld parameters, %.3g Mflop a token forward, %.3g with backward\n", name,
+        (long long)tn_params_elements(r->m.params), r->flops / 3e6, r->flops / 1e6);
+    say(j, "data: %lld tokens to train on, %lld held out, vocabulary %lld", (long long)c->train_count,
+        (long long)c->held_count, (long long)r->m.desc.vocab);
     if (c->train_bytes > 0)
-        say(j, "; %.0f and %.0f bytes, %.2f bytes a token, %.0f held-out bytes behind [UNK]", c->train_bytes, c->held_bytes, c->train_bytes / (double)c->train_count, c->held_unknown);
-    say(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx), tn_ctx_simd_name(r->m.ctx),
+        say(j, "; %.0f and %.0f bytes, %.2f bytes a token, %.0f held-out bytes behind [UNK]", c->train_bytes,
+            c->held_bytes, c->train_bytes / (double)c->train_count, c->held_unknown);
+    say(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
+        tn_ctx_simd_name(r->m.ctx),
         tn_ctx_threads(r->m.ctx), tn_ctx_threads(r->m.ctx) == 1 ? "" : "s", r->peak / 1e9);
-    say(j, "steps: %lld of %lld x %lld x %lld tokens, %.3g in all\n", (long long)r->steps, (long long)r->s->accumulate, (long long)r->s->batch,
+    say(j, "steps: %lld of %lld x %lld x %lld tokens, %.3g in all\n", (long long)r->steps, (long long)r->s->accumulate,
+        (long long)r->s->batch,
         (long long)r->m.desc.context, (double)r->steps * (double)(r->s->accumulate * r->s->batch * r->m.desc.context));
 }
 
@@ -470,7 +500,8 @@ static void print_baseline(run *r)
     }
     r->journal.trigram = nats[3];
     r->journal.fivegram = nats[5];
-    say(&r->journal, "n-grams (interpolated Kneser-Ney%s): trigram %.4f nats a token%s; 5-gram %.4f nats a token%s\n", n < c->train_count ? ", first 4M tokens" : "",
+    say(&r->journal, "n-grams (interpolated Kneser-Ney%s): trigram %.4f nats a token%s; 5-gram %.4f nats a token%s\n",
+        n < c->train_count ? ", first 4M tokens" : "",
         nats[3], bytes_text(c, nats[3], three, sizeof three), nats[5], bytes_text(c, nats[5], five, sizeof five));
 }
 
@@ -478,10 +509,13 @@ static void log_start(run *r)
 {
     const corpus *c = &r->data;
     buffer        b = {0};
-    buffer_print(&b, "\"parameters\":%lld,\"flops_token\":%.6g,\"train_tokens\":%lld,\"held_tokens\":%lld,\"train_bytes\":%.0f,\"held_bytes\":%.0f,\"held_unknown\":%.0f,\"vocab\":%lld",
-                 (long long)tn_params_elements(r->m.params), r->flops, (long long)c->train_count, (long long)c->held_count, c->train_bytes, c->held_bytes, c->held_unknown,
+    buffer_print(&b, "\"parameters\":%lld,\"flops_token\":%.6g,\"train_tokens\":%lld,\"held_tokens\":%lld,"
+                 "\"train_bytes\":%.0f,\"held_bytes\":%.0f,\"held_unknown\":%.0f,\"vocab\":%lld",
+                 (long long)tn_params_elements(r->m.params), r->flops, (long long)c->train_count, (long long)c->held_count,
+                 c->train_bytes, c->held_bytes, c->held_unknown,
                  (long long)r->m.desc.vocab);
-    if (isfinite(r->journal.trigram)) buffer_print(&b, ",\"trigram\":%.9g,\"fivegram\":%.9g", r->journal.trigram, r->journal.fivegram);
+    if (isfinite(r->journal.trigram))
+        buffer_print(&b, ",\"trigram\":%.9g,\"fivegram\":%.9g", r->journal.trigram, r->journal.fivegram);
     journal_line(&r->journal, "%s", b.data);
     free(b.data);
 }
@@ -511,11 +545,13 @@ static void write_tokenizer(const run *r)
     free(path);
 }
 
-/* Paths that hold from any folder. */
-static const char *absolute(const char *path)
+/* The path, which an option made, becomes one that holds from any folder. */
+static void make_absolute(const char **path)
 {
     char full[PATH_ROOM + 1];
-    return realpath(path, full) ? copy_text(full) : path;
+    if (!realpath(*path, full)) return;
+    free((void *)*path);
+    *path = copy_text(full);
 }
 
 /* What both kinds of start share, once the settings stand: data, model, optimiser. */
@@ -537,8 +573,8 @@ static void start_run(run *r)
     char     *config = join(r->folder, "config.txt");
     int64_t   i, per_step;
     if (is_file(config)) fail("%s holds a run already: tn train --resume %s goes on with it", r->folder, r->folder);
-    for (i = 0; i < s->data.count; i++) s->data.path[i] = absolute(s->data.path[i]);
-    if (s->tokenizer) s->tokenizer = absolute(s->tokenizer);
+    for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
+    if (s->tokenizer) make_absolute(&s->tokenizer);
     context_of(s, &desc);
     r->peak = measure_peak(&desc);
     build(r, &desc, s->tokenizer);
@@ -546,7 +582,8 @@ static void start_run(run *r)
     per_step = s->batch * s->accumulate * r->m.desc.context;
     if (s->minutes > 0) {
         s->steps = steps_in(r, s->minutes, &desc);
-        say(&r->journal, "%g minutes are about %lld steps here; that number stands from now on\n", s->minutes, (long long)s->steps);
+        say(&r->journal, "%g minutes are about %lld steps here; that number stands from now on\n", s->minutes,
+            (long long)s->steps);
         s->minutes = 0;
     } else if (!s->steps) s->steps = (s->tokens + per_step - 1) / per_step;
     s->tokens = 0;
@@ -578,7 +615,8 @@ static void start_run(run *r)
 static void resume_run(run *r)
 {
     settings       *s = &asked;
-    char           *config = join(r->folder, "config.txt"), *tokenizer = join(r->folder, "tokenizer.json"), *text, machine[128], hash[32], why[256];
+    char           *config = join(r->folder, "config.txt"), *tokenizer = join(r->folder, "tokenizer.json"), *text;
+    char            machine[128], hash[32], why[256];
     int64_t         count, *steps, lines, i;
     size_t          bytes;
     tn_desc         desc;
@@ -586,19 +624,22 @@ static void resume_run(run *r)
     tn_safetensors *st;
     for (i = 0; i < train_usage.count; i++) {
         const option *o = &train_usage.options[i];
-        if (o->given && o->saved) misuse("--%s cannot be changed by --resume: a resumed run is the same run. tn train --config %s --out NEW begins another", o->name, config);
+        if (o->given && o->saved)
+            misuse("--%s cannot be changed by --resume: a resumed run is the same run. tn train --config %s --out NEW "
+                   "begins another", o->name, config);
     }
     if (!is_file(config)) fail("%s holds no run: there is no %s", r->folder, config);
     text = read_file(config, &bytes);
     read_config(&train_usage, text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);
-    remove_halves(r->folder);
     count = list_checkpoints(r->folder, &steps);
     if (!count) {                                     /* killed before its first one: from the beginning, then */
         if (remove(config) != 0) fail("cannot remove %s: %s", config, strerror(errno));
         s->resume = NULL;
         r->config.bytes = 0;
+        free(config);
+        free(tokenizer);
         start_run(r);
         return;
     }
@@ -610,24 +651,29 @@ static void resume_run(run *r)
     st = tn_safetensors_open(look, tn_from_path(r->saved));
     if (!st) fail("%s (remove that file, and --resume takes the one before it)", tn_ctx_error(look));
     if (strcmp(note_of(st, r->saved, "tn.format"), RUN_FORMAT))
-        fail("%s is of format %s, this is tn %s, which reads format %s", r->saved, note_of(st, r->saved, "tn.format"), tn_version(), RUN_FORMAT);
-    if (strcmp(note_of(st, r->saved, "tn.config"), r->config.data)) fail("%s was changed since %s was written", config, r->saved);
+        fail("%s is of format %s, this is tn %s, which reads format %s", r->saved, note_of(st, r->saved, "tn.format"),
+             tn_version(), RUN_FORMAT);
+    if (strcmp(note_of(st, r->saved, "tn.config"), r->config.data))
+        fail("%s was changed since %s was written", config, r->saved);
     build(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     r->config_json = config_json(&r->m);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
-    if (strcmp(hash, note_of(st, r->saved, "tn.data"))) fail("the tokens of %s are not those that %s was trained on", s->data.path[0], r->saved);
+    if (strcmp(hash, note_of(st, r->saved, "tn.data")))
+        fail("the tokens of %s are not those that %s was trained on", s->data.path[0], r->saved);
     snprintf(machine, sizeof machine, "%s %s", tn_ctx_backend_name(r->m.ctx), tn_ctx_simd_name(r->m.ctx));
     if (strcmp(machine, note_of(st, r->saved, "tn.machine")))
-        warn("%s was made with %s, this is %s: the numbers will differ in their last bits", r->saved, note_of(st, r->saved, "tn.machine"), machine);
+        warn("%s was made with %s, this is %s: the numbers will differ in their last bits", r->saved,
+             note_of(st, r->saved, "tn.machine"), machine);
     r->step = strtoll(note_of(st, r->saved, "tn.step"), NULL, 10);
     lines = strtoll(note_of(st, r->saved, "tn.log_lines"), NULL, 10);
     tn_checkpoint_read(r->optim, tn_from_path(r->saved));
     check(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
     journal_resume(&r->journal, r->folder, lines);
+    remove_halves(r->folder);                         /* after the lock: nobody is writing one */
     say(&r->journal, "resumed from %s\n", r->saved);
     print_facts(r);
     free(config);
@@ -685,7 +731,9 @@ static void finish(run *r)
     good = atomic_open(f, path) && tn_params_write(r->m.params, tn_to_calls(atomic_store, f), &note, 1) == TN_OK;
     if (good) good = atomic_commit(f);
     else atomic_abandon(f);
-    if (!good) fail("cannot write %s: %s; the last checkpoint is %s", path, f->error ? strerror(f->error) : tn_ctx_error(r->m.ctx), r->saved);
+    if (!good)
+        fail("cannot write %s: %s; the last checkpoint is %s", path, f->error ? strerror(f->error) : tn_ctx_error(r->m.ctx),
+             r->saved);
     free(f);
     free(path);
 }
@@ -698,14 +746,14 @@ int train_main(int argc, char **argv)
     memset(&r, 0, sizeof r);
     r.s = &asked;
     if (arguments) {
-        asked.data.path = (const char **)need(realloc((void *)asked.data.path, sizeof *asked.data.path * (size_t)(asked.data.count + 1)));
-        asked.data.path[asked.data.count++] = argv[0];
+        add_file(&asked.data, argv[0]);
         find_option(&train_usage, "data")->given = true;
     }
     catch_signals();
     r.folder = asked.resume;
     if (asked.resume) {
-        if (asked.out || asked.config) misuse("--resume takes everything from the run: no --%s beside it", asked.out ? "out" : "config");
+        if (asked.out || asked.config)
+            misuse("--resume takes everything from the run: no --%s beside it", asked.out ? "out" : "config");
         resume_run(&r);
     } else {
         if (asked.config) {
@@ -724,10 +772,12 @@ int train_main(int argc, char **argv)
     clear_progress(&r.journal);
     if (r.step < r.steps) {
         save_or_stop(&r);
-        printf("stopped after step %lld of %lld, saved in %s\ntn train --resume %s goes on\n", (long long)r.step, (long long)r.steps, r.saved, r.folder);
+        printf("stopped after step %lld of %lld, saved in %s\ntn train --resume %s goes on\n", (long long)r.step,
+               (long long)r.steps, r.saved, r.folder);
     } else {
         finish(&r);
-        printf("done: %s/model.safetensors after %.1f s; tn generate %s writes with it\n", r.folder, journal_seconds(&r.journal), r.folder);
+        printf("done: %s/model.safetensors after %.1f s; tn generate %s writes with it\n", r.folder,
+               journal_seconds(&r.journal), r.folder);
     }
     i = r.step < r.steps && stopped_by ? 128 + (int)stopped_by : 0;
     journal_close(&r.journal);

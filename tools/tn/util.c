@@ -138,7 +138,8 @@ bool is_file(const char *path)
 
 void make_folder(const char *path)
 {
-    if (mkdir(path, 0777) != 0 && !(errno == EEXIST && is_folder(path))) fail("cannot make the folder %s: %s", path, strerror(errno));
+    if (mkdir(path, 0777) != 0 && !(errno == EEXIST && is_folder(path)))
+        fail("cannot make the folder %s: %s", path, strerror(errno));
 }
 
 bool atomic_open(atomic_file *f, const char *path)
@@ -183,7 +184,8 @@ bool atomic_store(void *file, const void *src, size_t bytes)
     return true;
 }
 
-/* A folder must be synced, too, or a power cut may forget the new name. Where folders cannot be, that is all there is to do. */
+/* A folder must be synced, too, or a power cut may forget the new name. Where folders cannot be, that is all there is to do.
+   */
 static void sync_folder_of(const char *path)
 {
     char  folder[PATH_ROOM];
@@ -319,7 +321,8 @@ const char *json_find(const char *line, const char *end, const char *key, const 
             skip_space(&s);
             from = s.at;
             name.bytes = 0;
-            if (!skip_string(&s) || !json_string(from, s.at, &name) || !take(&s, ':')) { *bad = "a key in quotes and a colon are missing"; break; }
+            if (!skip_string(&s) || !json_string(from, s.at, &name) || !take(&s, ':'))
+                { *bad = "a key in quotes and a colon are missing"; break; }
             skip_space(&s);
             from = s.at;
             if (!skip_value(&s)) { *bad = "a value is cut off"; break; }
@@ -341,7 +344,9 @@ static int hex4(const char *p)
     int v = 0, i;
     for (i = 0; i < 4; i++) {
         char c = p[i];
-        int  d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int  d = c >= '0' && c <= '9' ? c - '0' : -1;
+        if (c >= 'a' && c <= 'f') d = c - 'a' + 10;
+        if (c >= 'A' && c <= 'F') d = c - 'A' + 10;
         if (d < 0) return -1;
         v = v * 16 + d;
     }
