@@ -53,7 +53,7 @@ tn: build/tn
 build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
 	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ -lm
 
-build/tn.d/%.o: tools/tn/%.c tools/tn/tn.h tensornet.h
+build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
 

@@ -418,7 +418,7 @@ TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /
 TN_API tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm);
 /* Positions as rotations: x [B,T,n,d] -> [B,T,n,d]. With h = d/2 rounded down the pair (x_k, x_(k+h)) of row t is turned
    by the angle (first + t) base^(-2k/d); with odd d the last number stays. So q.k depends on the difference of two
-   positions only. A NULL desc means all defaults.   Su et al. 2021 */
+   positions only. A NULL desc means all defaults; without rotation and norm the result is x itself.   Su et al. 2021 */
 typedef struct tn_rope_desc {
     double  base;               /* 0: 10000                                                           */
     int64_t first;              /* position of row 0                                                  */
@@ -872,10 +872,12 @@ typedef struct tn_attention {
     tn_tensor *v;               /* [heads d_v,dim]                                                      */
     tn_tensor *o;               /* [out,heads d_v]                                                      */
     tn_tensor *qkb, *vb, *ob;   /* NAME.qk_b [2s,heads d_qk], .v_b [heads d_v], .o_b [out]; or NULL     */
-    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at first; or NULL */
+    tn_tensor *lambda;          /* [4,d_qk] lq1, lk1, lq2, lk2, normal with 0.1 at first; plain: [1], lambda_init at
+                                   first; or NULL                                                       */
     tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
 } tn_attention;
-TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer, const tn_attention_desc *desc);
+TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer,
+                                     const tn_attention_desc *desc);
 /* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
    *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
@@ -1304,7 +1306,7 @@ TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, i
 /* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
-   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 15 has the formula with every option in its place,
+   Vaswani et al. 2017, Radford et al. 2019. docs/math.md 16 has the formula with every option in its place,
    docs/guide.md the keys of config.json.
    ====================================================================== */
 
@@ -1406,7 +1408,7 @@ TN_API tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_t
 TN_API void       tn_transformer_cache_destroy(tn_transformer_cache *cache);
 TN_API void       tn_transformer_cache_reset(tn_transformer_cache *cache);           /* past is 0 again     */
 TN_API int64_t    tn_transformer_cache_past(const tn_transformer_cache *cache);      /* tokens it has seen  */
-TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);
+TN_API size_t     tn_transformer_cache_bytes(const tn_transformer_cache *cache);     /* of its tensors      */
 /* ids I32 [B,n], the next n >= 1 tokens of each text (a whole prompt at once, too) -> logits [B,n,vocab]: those of forward
    over the whole. Not while recording. After a failed call the cache wants a reset. */
 TN_API tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids,
@@ -5400,7 +5402,7 @@ static const tni_algebra TNI_T(algebra) = {
 TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
                                     int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
 {
-    const int64_t high = tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
+    const int64_t high = a_row == 1 ? TNI_MR : tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
     TNI_T(tile)   t;
     int64_t       i, j;
     t.depth = depth;
@@ -5495,7 +5497,7 @@ TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_REAL **room, int64_t numbers)
     return p;
 }
 
-/* Rows that lie 1 KiB apart, or nearly so, share few sets of the cache. */
+/* Copies do not lie 1 KiB apart. */
 TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
 {
     return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
@@ -5545,12 +5547,29 @@ TNI_FAST TNI_REAL *TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, 
     return room;
 }
 
-/* x[n] scaled in rows -> [d,TNI_SIDE], zeros behind the last */
-TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *rows, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
+TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
 {
-    int64_t i;
-    TNI_T(panel)(to, TNI_SIDE, rows, row, 1, (int)n, d);
-    for (i = 0; scale != 1 && i < d * TNI_SIDE; i += TNI_W) TNI_STORE(to + i, TNI_LOAD(to + i, TNI_W) * TNI_SET(scale), TNI_W);
+    const TNI_V   by = TNI_SET(scale);
+    const int64_t lanes = TNI_WHOLE(n);
+    int64_t       i = 0, k, lane;
+#if TNI_X86 || TNI_NEON
+    const int64_t some = 128 / TNI_BITS;                        /* a line of the cache is filled before the next one */
+    for (; i + 4 * some <= n; i += 4 * some)
+        for (k = 0; k < d; k += some)
+            for (lane = i; lane < i + 4 * some; lane += some)
+                if (k + some <= d) TNI_T(transpose)(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
+                else {
+                    int64_t q, r;
+                    for (q = k; q < d; q++)
+                        for (r = lane; r < lane + some; r++) to[q * TNI_SIDE + r] = x[r * row + q];
+                }
+#endif
+    for (k = 0; k < d; k++, to += TNI_SIDE) {
+        for (lane = i; lane < n; lane++) to[lane] = x[lane * row + k];
+        for (; lane < lanes; lane++) to[lane] = 0;
+        for (lane = 0; scale != 1 && lane < lanes; lane += TNI_W) TNI_STORE(to + lane, TNI_LOAD(to + lane, TNI_W) * by, TNI_W);
+    }
 }
 
 /* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
@@ -5582,7 +5601,7 @@ TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, 
     int64_t i;
     l->at = x;
     l->row = stride;
-    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 1024 != 0) return;
+    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 4096 != 0) return;
     l->at = l->copy;
     l->row = l->width;
     for (i = 0; i < rows; i++) {
@@ -5782,13 +5801,13 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     }
 }
 
-/* Task: a block of queries of one head, the long ones first. */
+/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are still in the cache. */
 TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
     TNI_T(attend)        w;
     TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
-    TNI_T(attend_queries)(&w, (t->blocks - 1 - task % t->blocks) * TNI_SIDE);
+    TNI_T(attend_queries)(&w, (t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks) * TNI_SIDE);
     TNI_T(attend_block)(&w);
     TNI_T(attend_finish)(&w);
 }
@@ -5950,28 +5969,20 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 
 /* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
    Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
-   each of its numbers serves all columns of v. A state is [F,padded], row by row of a. A task goes through one head
+   each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
+   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head
    from end to end: forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
    inside a block are those of >>op-attention with the block's own keys. */
 
-/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]. panel [n,TNI_WIDE] */
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: row by row of a, x2^T times (x1_a y), which `scaled` has room for */
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
-                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *panel, TNI_REAL *S)
+                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
-    int64_t a, b, j, q;
+    int64_t a, j;
     for (a = 0; a < d; a++) {
-        const int64_t first = squared ? a : 0, high = tni_ceil_div(d - first, tni_ceil_div(d - first, TNI_MR));
-        for (b = first; b < d; b += high) {
-            const int64_t count = tni_min(high, d - b);
-            for (j = 0; j < n; j++) {
-                const TNI_V factor = TNI_SET(x1[j * row + a] * (TNI_REAL)(squared ? 1.4142135623730951 : 1));
-                for (q = 0; q < count; q += TNI_W)
-                    TNI_STORE(panel + j * TNI_WIDE + q, factor * TNI_LOAD(x2 + j * row + b + q, TNI_T(lanes)(count - q)), TNI_W);
-                if (squared && b == a) panel[j * TNI_WIDE] = x1[j * row + a] * x1[j * row + a];
-            }
-            TNI_T(attend_product)(true, count, padded, n, panel, 1, TNI_WIDE, y, y_row,
-                                  S + (b - first) * padded, padded);
-        }
+        const int64_t first = squared ? a : 0;
+        for (j = 0; j < n; j++) TNI_T(attend_copy)(scaled + j * padded, y + j * y_row, padded, padded, x1[j * row + a]);
+        TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
         S += (d - first) * padded;
     }
 }
@@ -5997,7 +6008,7 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
                 for (q = 0; q < TNI_WIDE; q += TNI_W) {
                     const TNI_REAL *from = turned2 + i * size + q;
                     const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
-                    const TNI_V     factor = x * TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+                    const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
                     TNI_REAL       *at = to + q;
                     for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE) TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
                     if (squared) TNI_STORE(to + q, x * x, TNI_W);
@@ -6016,7 +6027,7 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
 TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2, const TNI_REAL *S,
                                  int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile, TNI_REAL *g1, TNI_REAL *g2)
 {
-    const TNI_V root = TNI_SET((TNI_REAL)(squared ? 1.4142135623730951 : 1));
+    const TNI_V twice = TNI_SET(squared ? 2 : 1);
     int64_t     a, b, p, q;
     for (a = 0; a < d; a++) {
         const int64_t first = squared ? a : 0, count = d - first;
@@ -6024,7 +6035,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
             const int64_t across = tni_min(TNI_NR, lanes - p);
             TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
             for (q = 0; q < across; q += TNI_W) {
-                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * root;
+                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * twice;
                 const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
                 TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
                 TNI_V           sum = TNI_SET(0), more = sum;
@@ -6038,7 +6049,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
                     sum = TNI_FMA(t, TNI_LOAD(other + b * TNI_SIDE, TNI_W), sum);
                     TNI_STORE(to + b * TNI_SIDE, TNI_FMA(t, factor, TNI_LOAD(to + b * TNI_SIDE, TNI_W)), TNI_W);
                 }
-                sum = TNI_FMA(sum, root, more);
+                sum = TNI_FMA(sum, twice, more);
                 to = g1 + a * TNI_SIDE + p + q;
                 TNI_STORE(to, TNI_LOAD(to, TNI_W) + sum, TNI_W);
             }
@@ -6060,7 +6071,7 @@ TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
 {
     const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
     double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
-    n += (double)tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
+    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + TNI_ATTEND_KEYS * v + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
     n += sets * TNI_ATTEND_KEYS * d;
     if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
     return n;
@@ -6074,7 +6085,7 @@ TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64
     l->features = tni_attend_features(t->call->i[0], t->d);
     l->added = 0;
     l->S = TNI_T(attend_take)(&room, l->features * l->w.padded);
-    l->panel = TNI_T(attend_take)(&room, tni_max(TNI_ATTEND_KEYS, tni_max(TNI_ATTEND_SLAB, t->d)) * TNI_WIDE);
+    l->panel = TNI_T(attend_take)(&room, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
     l->turned = TNI_T(attend_take)(&room, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
     for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * l->w.padded_d);
     memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
@@ -6125,14 +6136,16 @@ TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
     const tni_attention *t = l->w.t;
     const int64_t        all = t->dv + t->sums, plain = l->w.width - l->w.one;
     TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all;
-    int64_t              f;
+    int64_t              f, a = 0, b = 0;
     for (f = 0; f < l->features; f++, state += all) {
-        TNI_REAL *S = l->S + f * l->w.padded;
-        if (store) memcpy(state + l->w.first, S, sizeof *S * (size_t)plain);
-        else memcpy(S, state + l->w.first, sizeof *S * (size_t)plain);
-        if (!l->w.one) continue;
-        if (!store) S[plain] = state[t->dv];
-        else if (l->w.first == 0) state[t->dv] = S[plain];
+        const double weight = t->squared && a < b ? (store ? 1.4142135623730951 : 0.7071067811865476) : 1;
+        TNI_REAL    *S = l->S + f * l->w.padded;
+        TNI_T(attend_copy)(store ? state + l->w.first : S, store ? S : state + l->w.first, plain, plain, (TNI_REAL)weight);
+        if (l->w.one && !store) S[plain] = (TNI_REAL)weight * state[t->dv];
+        if (l->w.one && store) state[t->dv] = (TNI_REAL)weight * S[plain];
+        if (++b < t->d) continue;
+        a++;
+        b = t->squared ? a : 0;
     }
 }
 
@@ -6183,7 +6196,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     const int64_t        padded_d = l->w.padded_d;
     int64_t              set, i;
     for (set = 0; set < t->sets; set++) {
-        TNI_T(panel)(l->x[set], TNI_SIDE, l->rows[set], padded_d, 1, (int)n, t->d);
+        TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
         memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
     }
     TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile, l->g[0],
@@ -6225,7 +6238,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);
-        TNI_T(panel)(l->w.u, TNI_SIDE, l->w.v.at, l->w.v.row, 1, (int)n, l->w.width);
+        TNI_T(attend_turn)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
         TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
     }
 }
@@ -9664,7 +9677,7 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 static double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
-    case TN_ROW_LENGTH: return sqrt(c->f[1] / fmax((double)n, c->f[1]));
+    case TN_ROW_LENGTH: return (double)n > c->f[1] ? sqrt(c->f[1] / (double)n) : 1;
     case TN_ROW_MEAN:   return n > 0 ? 1 / (double)n : 0;
     default:            return 1;
     }
@@ -9746,7 +9759,8 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* P_ij, and the gradients ds of both scores, the scale in them: softmax has one, squared twice the same. */
-static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double ds[2])
+static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
+                                   double ds[2])
 {
     const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
@@ -9767,7 +9781,8 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
 }
 
 /* sum [2,d] += ds (x) row x of both sets */
-static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2], double *sum)
+static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int64_t h, int64_t t, const double ds[2],
+                              double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
     int64_t set, a;
@@ -9797,8 +9812,9 @@ static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
 
-/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); the other is NULL. */
-static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq, double *dk)
+/* What the pair (i,j) adds to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, behind it, dv); one is NULL. */
+static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
+                               double *dk)
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
     double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
@@ -9838,11 +9854,12 @@ static void TNI_T(attention_backward)(const tn_call *c)
 }
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
-   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times sqrt 2 off
-   the diagonal). Queries go in chunks. What a chunk's first query has before it is in the state S = sum_j phi(k_j) v_j^T,
-   o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above).
-   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T:  dphi(q_i) = f0^2 S u'_i
-   and a sweep backwards with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:  dphi(k_j) = G v'_j,  dv_j += G^T phi(k_j)
+   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times
+   sqrt 2 where a < b). Queries go in chunks. What a chunk's first query has before it is in the state
+   S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above)
+   Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
+   with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
+   dphi(q_i) = f0^2 S u'_i      dphi(k_j) = G v'_j      dv_j += G^T phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
 #ifndef TNI_ONCE
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
@@ -9980,8 +9997,8 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
 }
 
 /* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
-static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin, int64_t end,
-                                  const double *G, double *work)
+static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
+                                  int64_t end, const double *G, double *work)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
@@ -10059,7 +10076,8 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
     int64_t       a0 = 0, b0, a1, b1, all;
     if (tni_root(a) != tni_root(b)) return true;
-    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1] || a->strides[2] < 0 || b->strides[2] < 0) return false;
+    if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1]) return false;
+    if (a->strides[2] < 0 || b->strides[2] < 0) return false;
     b0 = ((const char *)b->data - (const char *)a->data) / size;
     a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
     b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
@@ -10102,8 +10120,9 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs 2 F dv for a key and for a query, a
-   pair s d + dv (s sets); constants as measured, see docs/internals.md. */
+/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs F dv for a key and as much for a query, a
+   pair s d + dv (s sets), and the linear form some pairs for every query, too. Both constants were measured forwards and
+   backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
 static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, int64_t d, int64_t dv, int64_t window,
                                  tn_row_scale row)
 {
@@ -10111,23 +10130,23 @@ static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, in
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (row == TN_ROW_SUM);
     const double pairs = (double)Tq * ((double)Tk - (double)tni_min(Tq, Tk) / 2);
     if (kind == TN_ATTEND_SOFTMAX || window > 0) return false;
-    return F * values * ((double)Tq + (double)Tk) < pairs * (sets * (double)d + (double)dv);
+    return 0.85 * F * values * ((double)Tq + (double)Tk) < (pairs - 200 * (double)Tq) * (sets * (double)d + (double)dv);
 }
 
 /* The numbers of a desc: in range, and the defaults in place. */
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind, (int)a->form,
-                 (int)a->row);
+        tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
+                 (int)a->form, (int)a->row);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
         tni_fail(ctx, TN_ERR_ARG, "attend: window %lld, length %lld, past %lld: none can be negative", (long long)a->window,
                  (long long)a->length, (long long)a->past);
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
     else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the bilinear "
-                                  "pattern has signs");
+        tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
+                                  "bilinear pattern has signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
         if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
@@ -10141,11 +10160,12 @@ static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
-    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1] && q->shape[3] == k->shape[3]
-        && q->shape[3] >= 1 && v->shape[2] <= INT64_MAX / 2 && q->shape[2] == sets * v->shape[2] && k->shape[2] == q->shape[2])
-        return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], d >= 1",
-             TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), sets == 2 ? "2 " : "", sets == 2 ? "2 " : "");
+    const char   *times = sets == 2 ? "2 " : "";
+    if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
+        && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
+        && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, but must be [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
+             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
     return false;
 }
 
@@ -10155,8 +10175,8 @@ static bool tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d,
     if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
     else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit", (long long)d,
-                 (long long)d, (long long)dv);
+        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+                 (long long)d, (long long)d, (long long)dv);
     else return true;
     return false;
 }
@@ -10177,7 +10197,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
     return false;
 }
 
-static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
+static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
+                             const tn_tensor *v)
 {
     const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
     const tn_tensor *s = a->state;
@@ -13085,8 +13106,9 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
 
 /* ---- attention --------------------------------------------------------------------- */
 static const struct { const char *name; tn_attend_kind attend; int sets; bool differential; } tni_attention_kinds[] = {
-    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false}, {"bilinear", TN_ATTEND_BILINEAR, 2, false},
-    {"differential", TN_ATTEND_SOFTMAX, 2, true}, {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
+    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false},
+    {"bilinear", TN_ATTEND_BILINEAR, 2, false}, {"differential", TN_ATTEND_SOFTMAX, 2, true},
+    {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
 };
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
 
@@ -13111,13 +13133,14 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 }
 
 /* The extents of a head: a whole share of dim where the desc does not say. */
-static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads, int64_t sets,
-                                     int64_t *d)
+static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *what, int64_t dim, int64_t heads,
+                                     int64_t sets, int64_t *d)
 {
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a multiple "
-                    "of %lld", name, what, (long long)*d, (long long)dim, (long long)heads, (long long)(heads * sets));
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a "
+                    "multiple of %lld", name, what, (long long)*d, (long long)dim, (long long)heads,
+                    (long long)(heads * sets));
 }
 
 static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attention_desc *d)
@@ -13138,8 +13161,8 @@ static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attenti
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return ctx->status;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or lambda_init "
-                        "%g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
+        return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
+                        "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
     if (differential && d->lambda_init == 0) d->lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)d->depth);
     return TN_OK;
 }
@@ -13190,8 +13213,9 @@ tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer
     whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
     if (whole) whole = (layer->v = tni_layer_matrix(ps, name, "v", width, d.dim, in)) != NULL;
     if (whole) whole = (layer->o = tni_layer_matrix(ps, name, "o", d.out, width, out)) != NULL;
-    if (whole && d.bias) whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL;
-    if (whole && d.bias) whole = (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
+    if (whole && d.bias)
+        whole = (layer->qkb = tni_layer_param(ps, name, "qk_b", 2, shape, tni_init_bias(in), false)) != NULL
+                && (layer->vb = tni_layer_vector(ps, name, "v_b", width, tni_init_bias(in))) != NULL;
     if (whole && d.out_bias) whole = (layer->ob = tni_layer_vector(ps, name, "o_b", d.out, tni_init_bias(out))) != NULL;
     if (whole && tni_attention_kinds[d.kind].differential) whole = tni_attention_lambda(ps, name, layer);
     if (whole && d.mix_values) whole = (layer->mix = tni_attention_constant(ps, name, "mix", 2, 0.5)) != NULL;
@@ -13214,7 +13238,8 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     const int64_t heads = layer->qk->shape[0] * d->heads;
     tn_rope_desc  rope;
     int64_t       all = -1;
-    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim), *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
+    tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
+    tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
     memset(&rope, 0, sizeof rope);
     rope.base = d->rope_base;
     rope.first = first;
@@ -13256,8 +13281,8 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
 }
 
 /* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
-static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q, tn_tensor *k,
-                                      tn_tensor *v)
+static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
+                                      tn_tensor *k, tn_tensor *v)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t H = d->heads;
@@ -13294,7 +13319,7 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
 tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
 {
     tn_attend_desc a;
-    tn_tensor     *qk, *v;
+    tn_tensor     *qk, *q, *k, *v;
     int64_t        n;
     if (!tni_attention_given(ctx, layer, x)) return NULL;
     a = tni_attention_attend(&layer->desc);
@@ -13302,7 +13327,9 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
     if (!v) return NULL;
     n = qk->shape[2] / 2;
-    return tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, tn_slice(qk, 2, 0, n), tn_slice(qk, 2, n, 2 * n), v));
+    q = tn_slice(qk, 2, 0, n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    return k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
 }
 
 /* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
@@ -13357,11 +13384,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     int64_t                  k[4], v[4], state[4];
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
-    if (batch < 1 || length < 1 || d->not_causal) {
-        tni_fail(ctx, TN_ERR_ARG, d->not_causal ? "attention cache: the layer is not causal: what comes later would change what was said"
-                 : "attention cache: batch %lld and length %lld must be at least 1", (long long)batch, (long long)length);
-        return NULL;
-    }
+    if (d->not_causal)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is not causal: what comes later would change what was said");
+    else if (batch < 1 || length < 1)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
+                 (long long)length);
+    if (d->not_causal || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
     tni_own(ctx, &c->owned, tni_attention_cache_free);
@@ -13387,17 +13415,19 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
 
 static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, const tn_tensor *x, const tn_attention_cache *c)
 {
-    const tn_attention_desc *d = &layer->desc;
+    const tn_attention_desc *d = &layer->desc, *made = c ? &c->desc : d;
     if (!c || c->owned.ctx != ctx)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
-    else if (c->desc.kind != d->kind || c->desc.heads != d->heads || c->desc.d_qk != d->d_qk || c->desc.d_v != d->d_v
-             || c->desc.window != d->window || c->desc.row != d->row)
+    else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
+             || made->window != d->window || made->row != d->row)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
-                 tn_attention_kind_name(c->desc.kind), (long long)c->desc.heads, (long long)c->desc.d_qk, (long long)c->desc.d_v);
+                 tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
     else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
-    else if (c->broken) tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
+    else if (c->broken)
+        tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
     else if (x->shape[0] != c->batch)
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x), (long long)c->batch);
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: x is %s, but the cache was made for batch %lld", TNI_SHAPE(x),
+                 (long long)c->batch);
     else if (!c->state && x->shape[1] > c->length - c->past)
         tni_fail(ctx, TN_ERR_SHAPE, "attention: %lld positions after %lld, but the cache has room for %lld in all",
                  (long long)x->shape[1], (long long)c->past, (long long)c->length);
@@ -13413,7 +13443,8 @@ static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t 
     return here && tni_copy(here, t) == TN_OK ? tn_slice(kept, 1, from, to) : NULL;
 }
 
-tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c, tn_tensor **values)
+tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c,
+                               tn_tensor **values)
 {
     tn_attend_desc a;
     tn_tensor     *qk, *q, *k, *v, *y;
@@ -13425,7 +13456,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (!v) return NULL;
     n = qk->shape[2] / 2;
     q = tn_slice(qk, 2, 0, n);
-    k = tn_slice(qk, 2, n, 2 * n);
+    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
     if (c->state) {
         a.form = TN_ATTEND_LINEAR;
         a.state = c->state;
@@ -13435,7 +13466,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
         k = tni_attention_remember(c->k, k, c->past, from);
         v = k ? tni_attention_remember(c->v, v, c->past, from) : NULL;
     }
-    if (!q || !k || !v) return NULL;
+    if (!k || !v) return NULL;
     c->broken = c->state != NULL;
     y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v));
     if (!y) return NULL;
@@ -16913,6 +16944,7 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
    Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
 
 #define TNI_CHECKPOINT_FORMAT "1"
+#define TNI_MOST_STEPS ((uint64_t)1 << 53)      /* counts beyond are no doubles, and may run over */
 
 static const char *const tni_optim_names[] = {"adamw", "sgd", "muon"};
 static const char *const tni_moment_prefix[] = {"optim.m.", "optim.v."};
@@ -17118,9 +17150,9 @@ static tn_status tni_restored_notes(tni_restored *r)
     if (strcmp(kind, tni_optim_names[d->kind]) != 0)
         return tni_fail(ctx, TN_ERR_ARG, "%s: a checkpoint of the optimiser %s, but this one is %s", f->file.name.s,
                         tni_quote(kind).s, tni_optim_names[d->kind]);
-    if ((s = tni_restored_natural(r, "tensornet.steps", INT64_MAX, &r->steps)) != TN_OK
+    if ((s = tni_restored_natural(r, "tensornet.steps", TNI_MOST_STEPS, &r->steps)) != TN_OK
         || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
-        || (s = tni_restored_natural(r, "tensornet.calls", INT64_MAX, &r->calls)) != TN_OK) return s;
+        || (s = tni_restored_natural(r, "tensornet.calls", TNI_MOST_STEPS, &r->calls)) != TN_OK) return s;
     tni_optim_numbers(d, n);
     for (k = 0; k < TNI_OPTIM_NUMBERS; k++) {
         char        here[32];
@@ -17169,7 +17201,7 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
     r->names.used = 0;
     tni_names_write(&r->names, "tensornet.born.", p->name);
     if (have > 0 && tn_safetensors_metadata(r->file, r->names.text))
-        s = tni_restored_natural(r, r->names.text, (uint64_t)1 << 53, &born);
+        s = tni_restored_natural(r, r->names.text, TNI_MOST_STEPS, &born);
     r->born[i] = (double)born;
     return s;
 }
@@ -17225,11 +17257,25 @@ static tn_status tni_restored_read(tni_restored *r, const tn_safetensors_entry *
     return s;
 }
 
+/* The updates done so far: a bias correction divides by what comes of them, and a parameter cannot have come later. */
+static tn_status tni_restored_scalars(tni_restored *r, size_t *widest)
+{
+    double    v[TNI_SCALARS], latest = 0;
+    int64_t   i;
+    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    if (s == TN_OK) s = tn_read(r->scalars, TN_F64, v, TNI_SCALARS);
+    for (i = 0; i < r->n; i++) if (r->born[i] > latest) latest = r->born[i];
+    if (s != TN_OK || (v[TNI_STEP] >= latest && v[TNI_STEP] <= (double)r->steps && v[TNI_SIZE] == 0)) return s;
+    return tni_fail(r->file->file.ctx, TN_ERR_FORMAT,
+                    "%s: tensor optim.scalars: %g updates in %g steps, the latest parameter after %g, a norm of %g begun",
+                    r->file->file.name.s, v[TNI_STEP], (double)r->steps, latest, v[TNI_SIZE]);
+}
+
 static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
 {
     int64_t   i;
     int       k;
-    tn_status s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.scalars"), &r->scalars, widest);
+    tn_status s = tni_restored_scalars(r, widest);
     if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = r->optim->of.params->item[i];
@@ -17869,6 +17915,10 @@ static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         size_t  i;
         bigger.bits = m->slots ? m->bits + 1 : 6;
         bigger.used = m->used;
+        if (bigger.bits > 8 * sizeof(size_t) - 6) {
+            tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots do not fit a size", (int)bigger.bits);
+            return false;
+        }
         bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
         if (!bigger.slots) return false;
         memset(bigger.slots, 0, tni_map_bytes(&bigger));
@@ -18204,7 +18254,7 @@ typedef struct tni_speech { tni_text out; bool fresh, quoted[2]; tni_join join; 
 
 static bool tni_is_ending(const char *s)                      /* of "don't", "we're" */
 {
-    static const char *const ending[] = {"s", "t", "m", "d", "ll", "re", "ve"};
+    static const char *const ending[] = {"s", "t", "m", "d", "ll", "re", "ve", "l", "r", "v"};    /* or begun */
     size_t i;
     for (i = 0; i < sizeof ending / sizeof *ending; i++) if (strcmp(s, ending[i]) == 0) return true;
     return false;
@@ -18666,128 +18716,136 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     return NULL;
 }
 
-/* ---- tokenizer.json, written ---------------------------------------------------------- */
+/* ---- tokenizer.json, written ----------------------------------------------------------
+   Written down without spaces and with ' for quotation marks, and set as Hugging Face does: an item a line. */
 
-static void tni_text_flag(tni_text *t, const char *name, bool on, bool last)
-{
-    tni_text_string(t, "      \"");
-    tni_text_string(t, name);
-    tni_text_string(t, on ? "\": true" : "\": false");
-    tni_text_string(t, last ? "\n    }" : ",\n");
-}
+typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty;      /* fresh: nothing since the bracket */
 
-static void tni_text_added(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_line(tni_pretty *p)
 {
     size_t i;
-    tni_text_string(t, "  \"added_tokens\": [");
+    tni_text_add(&p->t, "\n", 1);
+    for (i = 0; i < p->depth; i++) tni_text_add(&p->t, "  ", 2);
+    p->fresh = false;
+}
+
+static void tni_pretty_put(tni_pretty *p, const char *s)
+{
+    for (; *s; s++) {
+        bool opens = *s == '{' || *s == '[', closes = *s == '}' || *s == ']';
+        if (closes) p->depth--;
+        if (closes != p->fresh) tni_pretty_line(p);          /* {} stays closed */
+        p->fresh = opens;
+        tni_text_add(&p->t, *s == '\'' ? "\"" : s, 1);
+        if (opens) p->depth++;
+        else if (*s == ',') tni_pretty_line(p);
+        else if (*s == ':') tni_text_add(&p->t, " ", 1);
+    }
+}
+
+static void tni_pretty_name(tni_pretty *p, const tn_tokenizer *z, int64_t id)
+{
+    if (p->fresh) tni_pretty_line(p);
+    tni_text_json(&p->t, tn_tokenizer_token(z, id));
+}
+
+static void tni_pretty_number(tni_pretty *p, int64_t v)
+{
+    if (p->fresh) tni_pretty_line(p);
+    tni_text_signed(&p->t, v);
+}
+
+static void tni_pretty_added(tni_pretty *p, const tn_tokenizer *z)
+{
+    size_t i;
     for (i = 0; i < z->added.count; i++) {
         const tni_added *a = (const tni_added *)tni_list_at(&z->added, i);
-        tni_text_string(t, i > 0 ? ",\n    {\n      \"id\": " : "\n    {\n      \"id\": ");
-        tni_text_signed(t, a->id);
-        tni_text_string(t, ",\n      \"content\": ");
-        tni_text_json(t, tn_tokenizer_token(z, a->id));
-        tni_text_string(t, ",\n");
-        tni_text_flag(t, "single_word", false, false);
-        tni_text_flag(t, "lstrip", false, false);
-        tni_text_flag(t, "rstrip", false, false);
-        tni_text_flag(t, "normalized", false, false);
-        tni_text_flag(t, "special", a->special, true);
+        tni_pretty_put(p, i > 0 ? ",{'id':" : "{'id':");
+        tni_pretty_number(p, a->id);
+        tni_pretty_put(p, ",'content':");
+        tni_pretty_name(p, z, a->id);
+        tni_pretty_put(p, ",'single_word':false,'lstrip':false,'rstrip':false,'normalized':false,'special':");
+        tni_pretty_put(p, a->special ? "true}" : "false}");
     }
-    tni_text_string(t, z->added.count > 0 ? "\n  ],\n" : "],\n");
 }
 
-/* The text, with the one special token before it if the tokenizer has one; '@' stands for its name. */
-static void tni_text_template(tni_text *t, const tn_tokenizer *z)
+/* The text, with the one special token before it. */
+static void tni_pretty_template(tni_pretty *p, const tn_tokenizer *z)
 {
-    static const char before[] = "  \"post_processor\": {\n    \"type\": \"TemplateProcessing\",\n    \"single\": [\n";
-    static const char special[] =
-        "      {\n        \"SpecialToken\": {\n          \"id\": @,\n          \"type_id\": 0\n        }\n      },\n";
-    static const char after[] =
-        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      }\n    ],\n"
-        "    \"pair\": [\n"
-        "      {\n        \"Sequence\": {\n          \"id\": \"A\",\n          \"type_id\": 0\n        }\n      },\n"
-        "      {\n        \"Sequence\": {\n          \"id\": \"B\",\n          \"type_id\": 1\n        }\n      }\n    ],\n"
-        "    \"special_tokens\": {\n      @: {\n        \"id\": @,\n        \"ids\": [\n          ";
-    const char *part[3], *s;
-    int k;
-    part[0] = before; part[1] = special; part[2] = after;
-    for (k = 0; k < 3; k++)
-        for (s = part[k]; *s; s++) {
-            if (*s == '@') tni_text_json(t, tn_tokenizer_token(z, z->bos));
-            else tni_text_add(t, s, 1);
-        }
-    tni_text_signed(t, z->bos);
-    tni_text_string(t, "\n        ],\n        \"tokens\": [\n          ");
-    tni_text_json(t, tn_tokenizer_token(z, z->bos));
-    tni_text_string(t, "\n        ]\n      }\n    }\n  },\n");
+    tni_pretty_put(p, "{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ",'type_id':0}},{'Sequence':{'id':'A','type_id':0}}],"
+                      "'pair':[{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}],'special_tokens':{");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ":{'id':");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, ",'ids':[");
+    tni_pretty_number(p, z->bos);
+    tni_pretty_put(p, "],'tokens':[");
+    tni_pretty_name(p, z, z->bos);
+    tni_pretty_put(p, "]}}}");
 }
 
-static void tni_text_model(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_vocabulary(tni_pretty *p, const tn_tokenizer *z)
 {
-    static const char *const decoder[3] = {
-        "null", "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": false\n  }",
-        "{\n    \"type\": \"WordPiece\",\n    \"prefix\": \"##\",\n    \"cleanup\": true\n  }"
-    };
-    const char *comma = "\n";
-    int64_t     i;
-    tni_text_string(t, "  \"decoder\": ");
-    tni_text_string(t, decoder[z->decoder]);
-    tni_text_string(t, ",\n  \"model\": {\n    \"type\": \"WordPiece\",\n    \"unk_token\": ");
-    tni_text_json(t, tn_tokenizer_token(z, z->unk));
-    tni_text_string(t, ",\n    \"continuing_subword_prefix\": \"##\",\n    \"max_input_chars_per_word\": ");
-    tni_text_signed(t, z->longest);
-    tni_text_string(t, ",\n    \"vocab\": {");
+    int64_t i, written = 0;
     for (i = 0; i < tn_tokenizer_count(z); i++) {
         const char *name = tn_tokenizer_token(z, i);
         if (*tni_trie_value(&z->pieces, tni_trie_find(&z->pieces, name, strlen(name))) == 0) continue;     /* only added */
-        tni_text_string(t, comma);
-        tni_text_string(t, "      ");
-        tni_text_json(t, name);
-        tni_text_string(t, ": ");
-        tni_text_signed(t, i);
-        comma = ",\n";
+        if (written++ > 0) tni_pretty_put(p, ",");
+        tni_pretty_name(p, z, i);
+        tni_pretty_put(p, ":");
+        tni_pretty_number(p, i);
     }
-    tni_text_string(t, *comma == ',' ? "\n    }\n  }\n}" : "}\n  }\n}");
 }
 
-static void tni_text_tokenizer(tni_text *t, const tn_tokenizer *z)
+static void tni_pretty_tokenizer(tni_pretty *p, const tn_tokenizer *z)
 {
-    tni_text_string(t, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
-    tni_text_added(t, z);
-    tni_text_string(t, "  \"normalizer\": {\n    \"type\": \"Sequence\",\n    \"normalizers\": [\n"
-        "      {\n        \"type\": \"NFD\"\n      },\n"
-        "      {\n        \"type\": \"StripAccents\"\n      },\n"
-        "      {\n        \"type\": \"Lowercase\"\n      }\n    ]\n  },\n");
-    tni_text_string(t, "  \"pre_tokenizer\": {\n    \"type\": \"Sequence\",\n    \"pretokenizers\": [\n"
-        "      {\n        \"type\": \"Punctuation\",\n        \"behavior\": \"Isolated\"\n      },\n"
-        "      {\n        \"type\": \"Whitespace\"\n      },\n"
-        "      {\n        \"type\": \"Digits\",\n        \"individual_digits\": true\n      }\n    ]\n  },\n");
-    if (z->bos_first) tni_text_template(t, z);
-    else tni_text_string(t, "  \"post_processor\": null,\n");
-    tni_text_model(t, z);
+    static const char *const decoder[3] = {
+        "null", "{'type':'WordPiece','prefix':'##','cleanup':false}", "{'type':'WordPiece','prefix':'##','cleanup':true}"
+    };
+    tni_pretty_put(p, "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[");
+    tni_pretty_added(p, z);
+    tni_pretty_put(p, "],'normalizer':{'type':'Sequence','normalizers':["
+                      "{'type':'NFD'},{'type':'StripAccents'},{'type':'Lowercase'}]},"
+                      "'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'Punctuation','behavior':'Isolated'},"
+                      "{'type':'Whitespace'},{'type':'Digits','individual_digits':true}]},'post_processor':");
+    if (z->bos_first) tni_pretty_template(p, z);
+    else tni_pretty_put(p, "null");
+    tni_pretty_put(p, ",'decoder':");
+    tni_pretty_put(p, decoder[z->decoder]);
+    tni_pretty_put(p, ",'model':{'type':'WordPiece','unk_token':");
+    tni_pretty_name(p, z, z->unk);
+    tni_pretty_put(p, ",'continuing_subword_prefix':'##','max_input_chars_per_word':");
+    tni_pretty_number(p, z->longest);
+    tni_pretty_put(p, ",'vocab':{");
+    tni_pretty_vocabulary(p, z);
+    tni_pretty_put(p, "}}}");
 }
 
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
     tn_ctx    *ctx;
-    tni_text   text;
+    tni_pretty p;
     tni_writer w;
     size_t     bytes;
     tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: that of bytes has no vocabulary to write");
-    text.dst = NULL; text.room = 0; text.length = 0;
-    tni_text_tokenizer(&text, t);                            /* once to measure it */
-    bytes = text.length + 1;
-    text.dst = (char *)tni_alloc(ctx, bytes, "tokenizer"); text.room = bytes; text.length = 0;
-    if (text.dst) {
-        tni_text_tokenizer(&text, t);
+    memset(&p, 0, sizeof p);
+    tni_pretty_tokenizer(&p, t);                             /* once to measure it */
+    bytes = p.t.length + 1;
+    memset(&p, 0, sizeof p);
+    p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
+    p.t.room = bytes;
+    if (p.t.dst) {
+        tni_pretty_tokenizer(&p, t);
         tni_writer_open(&w, ctx, &sink);
-        tni_put(&w, text.dst, text.length);
+        tni_put(&w, p.t.dst, p.t.length);
         s = tni_writer_close(&w);
     }
-    tni_free(ctx, text.dst, bytes);
+    tni_free(ctx, p.t.dst, bytes);
     return s;
 }
 
@@ -19435,8 +19493,6 @@ static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     return tni_enum_known(ctx, "kind of MLP", (int64_t)d->mlp, (int64_t)TNI_MLP_KINDS - 1)
         && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
-        && tni_enum_known(ctx, "form of attention", (int64_t)d->form, TN_ATTEND_LINEAR)
-        && tni_enum_known(ctx, "row scale", (int64_t)d->row, TN_ROW_SUM)
         && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
         && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
         && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_NORM_SANDWICH)
@@ -19479,19 +19535,77 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    const bool sums = d->row == TN_ROW_SUM && d->attention != TN_ATTENTION_SQUARED;
     return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
                               "mlp_out_bias belongs to the projection, no_projection contradicts it")
         && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
                               "no_norm contradicts a place of norms and embed_norm")
-        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0")
-        && !tni_contradiction(ctx, sums, "a row scale by the row's sum belongs to squared attention");
+        && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
+}
+
+/* How a matrix starts; `out`: it writes to the residual stream. */
+static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+{
+    tn_init init;
+    memset(&init, 0, sizeof init);
+    init.rule = d->init;
+    init.std = d->init_std;
+    if (d->init == TN_INIT_DEFAULT) {
+        init.rule = TN_INIT_NORMAL;
+        if (d->init_std == 0) init.std = 0.02;
+        if (out) init.std /= sqrt(2.0 * (double)d->layers);
+    }
+    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
+    return init;
+}
+
+static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
+{
+    tn_attention_desc a;
+    memset(&a, 0, sizeof a);
+    a.dim = d->dim;
+    a.heads = d->heads;
+    a.d_qk = d->d_qk;
+    a.d_v = d->d_v;
+    a.kind = d->attention;
+    a.form = d->form;
+    a.not_causal = d->not_causal;
+    a.window = d->window;
+    a.no_rope = d->positions != TN_POSITIONS_ROPE;
+    a.rope_base = d->rope_base;
+    a.qk_norm = d->qk_norm;
+    a.row = d->row;
+    a.length = d->row_length;
+    a.scale = d->score_scale;
+    a.head_norm = d->head_norm;
+    a.lambda_init = d->lambda_init;
+    a.depth = depth;
+    a.bias = d->attn_bias;
+    a.out_bias = d->attn_out_bias;
+    a.mix_values = d->value_residual && depth > 0;
+    a.init = tni_transformer_rule(d, false);
+    a.init_out = tni_transformer_rule(d, true);
+    return a;
+}
+
+/* Will the attention be taken, and do all weights together fit a number? */
+static tn_status tni_transformer_fits(tn_ctx *ctx, const tn_transformer_desc *d)
+{
+    const tn_attention_desc attention = tni_model_attention(d, 0);
+    tn_attend_desc          a = tni_attention_attend(&attention);
+    const double            wide = (double)d->heads * (8.0 * (double)d->d_qk + 2.0 * (double)d->d_v);
+    const double            deep = (1.0 + (double)tni_transformer_encoders(d)) * (double)d->hidden;
+    const double            all = (double)d->dim * ((double)d->layers * (wide + deep) + 2.0 * (double)d->vocab
+                                                     + (double)d->context);
+    if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return TN_ERR_ARG;
+    if (all < 1e18) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "transformer: about %g parameters", all);
 }
 
 tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
 {
     tn_transformer_desc d;
+    tn_status           s;
     double              depth;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
     d = *desc;
@@ -19504,6 +19618,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_ARG, "transformer: order %lld and window %lld, but an order is from 0 to 64, and a "
                         "window not negative", (long long)d.order, (long long)d.window);
     if (!tni_transformer_extents(ctx, &d)) return TN_ERR_SHAPE;
+    if ((s = tni_transformer_fits(ctx, &d)) != TN_OK) return s;
     if (d.order == 2) d.order = 0;                          /* the bilinear MLP itself */
     depth = 1 / sqrt(2.0 * (double)d.layers);
     if (d.attn_scale <= 0) d.attn_scale = d.attn_scale == 0 ? 1 : depth;
@@ -19578,22 +19693,6 @@ double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { retur
 
 /* ---- init ----------------------------------------------------------------------- */
 
-/* How a matrix starts; `out`: it writes to the residual stream. */
-static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
-{
-    tn_init init;
-    memset(&init, 0, sizeof init);
-    init.rule = d->init;
-    init.std = d->init_std;
-    if (d->init == TN_INIT_DEFAULT) {
-        init.rule = TN_INIT_NORMAL;
-        if (d->init_std == 0) init.std = 0.02;
-        if (out) init.std /= sqrt(2.0 * (double)d->layers);
-    }
-    if (out && d->zero_out) init.rule = TN_INIT_ZERO;
-    return init;
-}
-
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
     tn_init init;
@@ -19624,36 +19723,6 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     n.no_bias = d->no_norm_bias;
     n.eps = d->norm_eps;
     return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
-}
-
-static bool tni_model_attention(tn_params *ps, const char *name, tn_attention *attn, const tn_transformer_desc *d,
-                                int64_t depth)
-{
-    tn_attention_desc a;
-    memset(&a, 0, sizeof a);
-    a.dim = d->dim;
-    a.heads = d->heads;
-    a.d_qk = d->d_qk;
-    a.d_v = d->d_v;
-    a.kind = d->attention;
-    a.form = d->form;
-    a.not_causal = d->not_causal;
-    a.window = d->window;
-    a.no_rope = d->positions != TN_POSITIONS_ROPE;
-    a.rope_base = d->rope_base;
-    a.qk_norm = d->qk_norm;
-    a.row = d->row;
-    a.length = d->row_length;
-    a.scale = d->score_scale;
-    a.head_norm = d->head_norm;
-    a.lambda_init = d->lambda_init;
-    a.depth = depth;
-    a.bias = d->attn_bias;
-    a.out_bias = d->attn_out_bias;
-    a.mix_values = d->value_residual && depth > 0;
-    a.init = tni_transformer_rule(d, false);
-    a.init_out = tni_transformer_rule(d, true);
-    return tn_attention_init(ps, name, attn, &a) == TN_OK;
 }
 
 static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
@@ -19699,12 +19768,13 @@ static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambd
 static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_block *b, const tn_transformer_desc *d,
                             int64_t l)
 {
+    const tn_attention_desc a = tni_model_attention(d, l);
     tni_part part, block;
     bool     whole;
     tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
     block = tni_part_of(name, part.s);
     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
-         && tni_model_attention(ps, tni_part_of(block.s, "attn").s, &b->attn, d, l)
+         && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &b->attn, &a) == TN_OK
          && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
     part = tni_part_of(block.s, "mlp");
     whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));
@@ -19953,7 +20023,7 @@ int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c-
 
 size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 {
-    size_t  bytes = c ? sizeof *c + (size_t)c->layers * sizeof *c->attn : 0;
+    size_t  bytes = 0;
     int64_t l;
     for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
     return bytes;
@@ -20116,10 +20186,10 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 }
 
 /* ---- config.json --------------------------------------------------------------------
-   One flat object. It is taken apart into pairs first, because "model_type" may stand anywhere and says what the others
-   mean. A table of keys tells where in the desc a value goes; writing and comparing walk the same table. */
+   One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
+   walk the first one. */
 
-typedef struct tni_spelling { const char *word; int value; } tni_spelling;          /* ends with {NULL, 0} */
+typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
 typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
 typedef struct tni_key {
@@ -20128,7 +20198,7 @@ typedef struct tni_key {
     bool            required;
     size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
     double          low, high;          /* what it may be */
-    const tni_spelling *words;
+    const tni_choice *words;
 } tni_key;
 
 #define TNI_FIELD(f) offsetof(tn_transformer_desc, f), sizeof(((tn_transformer_desc *)0)->f)
@@ -20138,30 +20208,30 @@ typedef struct tni_key {
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 
-static const tni_spelling tni_mlp_words[] = {
+static const tni_choice tni_mlp_words[] = {
     {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
     {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
     {"swiglu", TN_MLP_SWIGLU}, {"gelu_tanh", TN_MLP_GELU_TANH}, {NULL, 0}
 };
-static const tni_spelling tni_attn_words[] = {
+static const tni_choice tni_attn_words[] = {
     {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
     {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential_plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
 };
-static const tni_spelling tni_form_words[] = {
+static const tni_choice tni_form_words[] = {
     {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
 };
-static const tni_spelling tni_row_words[] = {
+static const tni_choice tni_row_words[] = {
     {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN},
     {"sum", TN_ROW_SUM}, {NULL, 0}
 };
-static const tni_spelling tni_position_words[] = {
+static const tni_choice tni_position_words[] = {
     {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
 };
-static const tni_spelling tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
-static const tni_spelling tni_place_words[] = {
+static const tni_choice tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
+static const tni_choice tni_place_words[] = {
     {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
 };
-static const tni_spelling tni_init_words[] = {
+static const tni_choice tni_init_words[] = {
     {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
     {"uniform", TN_INIT_UNIFORM}, {"glorot", TN_INIT_GLOROT}, {"he", TN_INIT_HE}, {NULL, 0}
 };
@@ -20187,12 +20257,12 @@ static const tni_key tni_config_keys[] = {
 };
 
 /* https://huggingface.co/docs/transformers/model_doc/gpt2, and llama: the keys that change what is computed. */
-static const tni_spelling tni_gpt2_acts[] = {
+static const tni_choice tni_gpt2_acts[] = {
     {"gelu_new", TN_MLP_GELU_TANH}, {"gelu_pytorch_tanh", TN_MLP_GELU_TANH}, {"gelu_fast", TN_MLP_GELU_TANH},
     {"gelu", TN_MLP_GELU}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"silu", TN_MLP_SWISH}, {"swish", TN_MLP_SWISH},
     {NULL, 0}
 };
-static const tni_spelling tni_llama_acts[] = {
+static const tni_choice tni_llama_acts[] = {
     {"silu", TN_MLP_SWIGLU}, {"swish", TN_MLP_SWIGLU}, {"gelu", TN_MLP_GEGLU}, {"relu", TN_MLP_REGLU},
     {"sigmoid", TN_MLP_GLU}, {"linear", TN_MLP_BILINEAR}, {NULL, 0}
 };
@@ -20212,127 +20282,6 @@ static const tni_key tni_llama_keys[] = {
     TNI_FLAG("mlp_bias", mlp_bias)
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
-
-typedef enum tni_config_kind {
-    TNI_CONFIG_STRING, TNI_CONFIG_NUMBER, TNI_CONFIG_TRUE, TNI_CONFIG_FALSE, TNI_CONFIG_NULL, TNI_CONFIG_NESTED
-} tni_config_kind;
-typedef struct tni_config_pair {
-    const char   *key;                  /* first: sorted and searched by it */
-    tni_config_kind kind;
-    const char   *string;
-    double        number;
-    uint64_t      at;                   /* of the value, in the file */
-} tni_config_pair;
-
-typedef struct tni_config {
-    tni_reader file;
-    char      *text;
-    size_t     bytes;
-    tni_list   pairs;
-} tni_config;
-
-#define TNI_CONFIG_MOST 1048576u
-
-/* Over a list or an object, whatever is in it: strings are skipped, brackets counted. */
-static bool tni_config_skip(tni_scan *s)
-{
-    int64_t     depth = 0;
-    const char *string;
-    do {
-        char c;
-        tni_scan_space(s);
-        if (s->at == s->bytes) return tni_scan_fail(s, "a list or an object without an end");
-        c = s->text[s->at];
-        if (c == '"') {
-            if (!tni_scan_string(s, &string)) return false;
-            continue;
-        }
-        if (c == '[' || c == '{') depth++;
-        if (c == ']' || c == '}') depth--;
-        s->at++;
-    } while (depth > 0);
-    return true;
-}
-
-static bool tni_config_number(tni_scan *s, double *out)
-{
-    char   c = s->at < s->bytes ? s->text[s->at] : 0;
-    size_t used = c == '-' || (c >= '0' && c <= '9') ? tni_parse_double(s->text + s->at, s->bytes - s->at, out) : 0;
-    if (used == 0 || !(fabs(*out) < HUGE_VAL)) return tni_scan_fail(s, "no value");
-    s->at += used;
-    return true;
-}
-
-static bool tni_config_value(tni_scan *s, tni_config_pair *p)
-{
-    tni_scan_space(s);
-    p->at = s->start + s->at;
-    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
-    p->kind = TNI_CONFIG_STRING;
-    if (s->text[s->at] == '"') return tni_scan_string(s, &p->string);
-    p->kind = TNI_CONFIG_NESTED;
-    if (s->text[s->at] == '[' || s->text[s->at] == '{') return tni_config_skip(s);
-    p->kind = TNI_CONFIG_TRUE;
-    if (tni_scan_word(s, "true")) return true;
-    p->kind = TNI_CONFIG_FALSE;
-    if (tni_scan_word(s, "false")) return true;
-    p->kind = TNI_CONFIG_NULL;
-    if (tni_scan_word(s, "null")) return true;
-    p->kind = TNI_CONFIG_NUMBER;
-    return tni_config_number(s, &p->number);
-}
-
-static bool tni_config_read_pair(tni_scan *s, tni_config *c)
-{
-    tni_config_pair *p = (tni_config_pair *)tni_list_add(c->file.ctx, &c->pairs, "config");
-    if (!p) { s->status = TN_ERR_MEMORY; return false; }
-    return tni_scan_string(s, &p->key) && tni_scan_expect(s, ':') && tni_config_value(s, p);
-}
-
-static bool tni_config_parse(tni_scan *s, tni_config *c)
-{
-    if (!tni_scan_expect(s, '{')) return false;
-    if (!tni_scan_take(s, '}')) {
-        do if (!tni_config_read_pair(s, c)) return false; while (tni_scan_take(s, ','));
-        if (!tni_scan_expect(s, '}')) return false;
-    }
-    tni_scan_space(s);
-    return s->at == s->bytes || tni_scan_fail(s, "text after the last '}'");
-}
-
-static tn_status tni_config_open(tni_config *c, tn_ctx *ctx, const tn_source *source)
-{
-    tni_scan  scan;
-    tn_status s;
-    memset(c, 0, sizeof *c);
-    c->pairs.each = sizeof(tni_config_pair);
-    if ((s = tni_reader_open(&c->file, ctx, source)) != TN_OK) return s;
-    if ((s = tni_check_header(&c->file, 0, c->file.bytes, TNI_CONFIG_MOST)) != TN_OK) return s;
-    c->bytes = (size_t)c->file.bytes;
-    if (!(c->text = (char *)tni_alloc(ctx, c->bytes, "config"))) return TN_ERR_MEMORY;
-    if ((s = tni_reader_get(&c->file, 0, c->text, c->bytes)) != TN_OK) return s;
-    memset(&scan, 0, sizeof scan);
-    scan.file = &c->file;
-    scan.text = c->text;
-    scan.bytes = c->bytes;
-    return tni_config_parse(&scan, c) ? TN_OK : scan.status;
-}
-
-static void tni_config_close(tni_config *c)
-{
-    tni_reader_close(&c->file);
-    tni_free(c->file.ctx, c->text, c->bytes);
-    tni_free(c->file.ctx, c->pairs.items, c->pairs.room * c->pairs.each);
-}
-
-static const tni_config_pair *tni_config_at(const tni_config *c, size_t i) { return (const tni_config_pair *)tni_list_at(&c->pairs, i); }
-
-static const tni_config_pair *tni_config_find(const tni_config *c, const char *key)
-{
-    size_t i;
-    for (i = 0; i < c->pairs.count; i++) if (strcmp(tni_config_at(c, i)->key, key) == 0) return tni_config_at(c, i);
-    return NULL;
-}
 
 static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
 {
@@ -20359,128 +20308,134 @@ static void tni_word_set(void *at, size_t bytes, int value)
     memcpy(at, bytes == 1 ? (const void *)&one : bytes == 2 ? (const void *)&two : (const void *)&four, bytes);
 }
 
-static tn_status tni_pair_fail(const tni_config *c, const tni_config_pair *p, const tni_key *k, const char *must)
+static tn_status tni_key_fail(const tni_json *j, const tni_value *v, const tni_key *k, const char *must)
 {
-    char got[40];
-    switch (p->kind) {
-    case TNI_CONFIG_NUMBER: tni_format_double(got, p->number, 15); break;
-    case TNI_CONFIG_STRING: tni_print(got, sizeof got, "%s", tni_quote(p->string).s); break;
-    default: tni_print(got, sizeof got, "%s", p->kind == TNI_CONFIG_TRUE ? "true" : p->kind == TNI_CONFIG_FALSE ? "false"
-                       : p->kind == TNI_CONFIG_NULL ? "null" : "a list or an object");
+    static const char *const words[] = {"null", "false", "true", "", "", "a list", "an object"};
+    char   got[80];
+    double number;
+    tni_print(got, sizeof got, "%s", words[v->kind]);
+    if (v->kind == TNI_JSON_STRING) tni_print(got, sizeof got, "%s", tni_quote(j->scan.text + v->string).s);
+    if (v->kind == TNI_JSON_NUMBER) {
+        tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+        tni_format_double(got, number, 15);
     }
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is %s, but must be %s", k->name, got, must);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is %s, but must be %s", k->name, got, must);
 }
 
-static tn_status tni_pair_number(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
+    const bool integer = k->kind == TNI_KEY_INT;
+    double     number = (double)NAN;
     char       must[80];
-    const bool integer = k->kind == TNI_KEY_INT, in_range = p->number >= k->low && p->number <= k->high;
     int64_t    n;
-    if (p->kind == TNI_CONFIG_NUMBER && in_range && (!integer || p->number == floor(p->number))) {
-        n = integer ? (int64_t)p->number : 0;
+    if (v->kind == TNI_JSON_NUMBER) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
+    if (number >= k->low && number <= k->high && (!integer || number == floor(number))) {
+        n = integer ? (int64_t)number : 0;
         if (integer) memcpy(at, &n, sizeof n);
-        else memcpy(at, &p->number, sizeof p->number);
+        else memcpy(at, &number, sizeof number);
         return TN_OK;
     }
     tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
               integer ? "2147483646" : "1e30");
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_word(const tni_config *c, const tni_config_pair *p, const tni_key *k, void *at)
+static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
-    const tni_spelling *w;
+    const tni_choice *w;
     char            must[160];
     size_t          used = 0;
     for (w = k->words; w->word; w++) {
-        if (p->kind == TNI_CONFIG_STRING && strcmp(p->string, w->word) == 0) {
+        if (v->kind == TNI_JSON_STRING && strcmp(j->scan.text + v->string, w->word) == 0) {
             tni_word_set(at, k->bytes, w->value);
             return TN_OK;
         }
         used += tni_print(must + used, sizeof must - used, "%s%s", w == k->words ? "" : w[1].word ? ", " : " or ", w->word);
     }
-    return tni_pair_fail(c, p, k, must);
+    return tni_key_fail(j, v, k, must);
 }
 
-static tn_status tni_pair_take(const tni_config *c, const tni_config_pair *p, const tni_key *k, tn_transformer_desc *d)
+static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
-    const bool yes = p->kind == TNI_CONFIG_TRUE;
-    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_pair_number(c, p, k, at);
-    if (k->kind == TNI_KEY_WORD) return tni_pair_word(c, p, k, at);
-    if (!yes && p->kind != TNI_CONFIG_FALSE) return tni_pair_fail(c, p, k, "true or false");
+    const bool yes = v->kind == TNI_JSON_TRUE;
+    if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_key_number(j, v, k, at);
+    if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
+    if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
-        return tni_pair_fail(c, p, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
+        return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
     return TN_OK;
 }
 
-/* All pairs into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
-static tn_status tni_config_take(const tni_config *c, const tni_key *keys, size_t n, bool own, tn_transformer_desc *d)
+/* All of the object into the desc. `own`: nothing may be unknown, else null and what is not in the table say nothing. */
+static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
+                                 tn_transformer_desc *d)
 {
-    tn_status s = TN_OK;
-    size_t    i;
-    for (i = 0; i < c->pairs.count && s == TN_OK; i++) {
-        const tni_config_pair *p = tni_config_at(c, i);
-        const tni_key  *k = tni_key_find(keys, n, p->key);
-        if (tni_config_find(c, p->key) != p)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is there twice", tni_quote(p->key).s);
-        if (own && !k && strcmp(p->key, "model_type") != 0)
-            return tni_reader_fail(&c->file, TN_ERR_FORMAT, p->at, "%s is no key of a transformer", tni_quote(p->key).s);
-        if (k && (own || p->kind != TNI_CONFIG_NULL)) s = tni_pair_take(c, p, k, d);
+    const tni_value *v;
+    tn_status        s = TN_OK;
+    size_t           i;
+    for (v = tni_json_child(j, root); v && s == TN_OK; v = tni_json_next(j, v)) {
+        const char    *name = tni_json_key(j, v);
+        const tni_key *k = tni_key_find(keys, n, name);
+        if (own && !k && strcmp(name, "model_type") != 0)
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s is no key of a transformer", tni_quote(name).s);
+        if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
     for (i = 0; i < n && s == TN_OK; i++)
-        if (keys[i].required && !tni_config_find(c, keys[i].name))
-            s = tni_reader_fail(&c->file, TN_ERR_FORMAT, c->bytes, "%s is missing", keys[i].name);
+        if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* asked for all: it notes what is there twice */
+            s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "%s is missing", keys[i].name);
     return s;
 }
 
-static tn_status tni_config_gpt2(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
     d->mlp = TN_MLP_GELU_TANH;
     d->norm = TN_NORM_LAYER;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
-    return tni_config_take(c, TNI_KEYS(tni_gpt2_keys), false, d);
+    return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
 }
 
-static tn_status tni_config_llama(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
-    const tni_config_pair *scaling = tni_config_find(c, "rope_scaling");
-    tn_status       s;
+    const tni_value *scaling = tni_json_get(j, root, "rope_scaling");
+    tn_status        s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
-    s = tni_config_take(c, TNI_KEYS(tni_llama_keys), false, d);
-    if (s == TN_OK && scaling && scaling->kind != TNI_CONFIG_NULL)
-        s = tni_reader_fail(&c->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+    s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
+    if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
+        s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
     return s;
 }
 
-static tn_status tni_config_any(const tni_config *c, tn_transformer_desc *d)
+static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
-    const tni_config_pair *type = tni_config_find(c, "model_type");
-    const char     *name = type && type->kind == TNI_CONFIG_STRING ? type->string : "";
+    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
+    const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
-    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(c, d);
-    if (strcmp(name, "llama") == 0) return tni_config_llama(c, d);
-    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(c, TNI_KEYS(tni_config_keys), true, d);
-    return tni_reader_fail(&c->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
-                           type->kind == TNI_CONFIG_STRING ? tni_quote(name).s : "no string");
+    if (root->kind != TNI_JSON_OBJECT)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
+    if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
+    if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
+                           type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
 }
 
 tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
 {
-    tni_config          c;
+    tni_json            j;
     tn_transformer_desc d;
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
-    s = tni_config_open(&c, ctx, &source);
-    if (s == TN_OK) s = tni_config_any(&c, &d);
-    tni_config_close(&c);
+    s = tni_json_open(&j, ctx, &source) ? tni_config_any(&j, &d) : ctx->status;
+    if (j.twice) s = TN_ERR_FORMAT;
+    tni_json_close(&j);
     return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
 }
 
@@ -20500,7 +20455,7 @@ static void tni_text_shortest(tni_text *t, double v)
 static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
 {
     const char     *at = (const char *)d + k->offset;
-    const tni_spelling *w;
+    const tni_choice *w;
     int64_t         n;
     double          v;
     bool            yes;
@@ -21008,7 +20963,6 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_KEYS
-#undef TNI_CONFIG_MOST
 
 /* ======================================================================
    >>image-impl matrices and curves as pixels

@@ -494,6 +494,42 @@ TEST(every_bit_of_the_header)
     close_world(&t.w);
 }
 
+/* Counts that cannot be: they would divide by zero. */
+TEST(counts_that_contradict)
+{
+    static file saved, bad, before, after;
+    tiny        t;
+    float       scalars[8];
+    size_t      at = 0;
+    if (!open_tiny(&t, 1, 3)) return;
+    everything(&t, &saved);
+    close_world(&t.w);
+    if (!open_tiny(&t, 2, 2)) return;
+    everything(&t, &before);
+    {
+        tn_safetensors *f = tn_safetensors_open(t.w.ctx, tn_from_memory(saved.bytes, saved.used));
+        const tn_safetensors_entry *e = tn_safetensors_find(f, "optim.scalars");
+        if (CHECK(e && e->bytes == sizeof scalars)) at = (size_t)e->offset;
+        tn_safetensors_close(f);
+    }
+    for (int k = 0; k < 6; k++) {
+        bad = saved;
+        memcpy(scalars, bad.bytes + at, sizeof scalars);
+        if (k == 0) scalars[1] = 0;                             /* q came after one update */
+        if (k == 1) scalars[1] = 4;                             /* in three steps */
+        if (k == 2) scalars[1] = (float)NAN;
+        if (k == 3) scalars[2] = 1;
+        if (k == 4) scalars[2] = (float)NAN;
+        if (k == 5) scalars[1] = -1;
+        memcpy(bad.bytes + at, scalars, sizeof scalars);
+        CHECK_STATUS(tn_checkpoint_read(t.optim, tn_from_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
+        CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: tensor optim.scalars: ");
+        everything(&t, &after);
+        CHECK(same(&before, &after));
+    }
+    close_world(&t.w);
+}
+
 /* Each allocation fails once, in writing and in reading: all or nothing, no leak. */
 TEST(no_memory)
 {
@@ -528,4 +564,5 @@ TEST(no_memory)
 }
 
 TEST_MAIN(a_resumed_run_has_the_same_bits, a_resumed_run_on_other_backends, files_notes_and_weights, another_optimiser_or_model,
-          numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, every_bit_of_the_header, no_memory)
+          numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, every_bit_of_the_header,
+          counts_that_contradict, no_memory)

@@ -418,22 +418,25 @@ TEST(activations)
 /* Relative to the value itself, far into the tails: what the polynomials are worth. */
 TEST(activations_in_ulps)
 {
-    static const int kind[] = {TN_ACT_SWISH, TN_ACT_SIGMOID, TN_ACT_GELU};
+    static const struct { tn_act kind; const char *what; double range, bound; } act[] = {
+        {TN_ACT_SWISH, "swish, in 2^-24", 40, 4}, {TN_ACT_SIGMOID, "sigmoid, in 2^-24", 40, 4}, {TN_ACT_GELU, "gelu, in 2^-24", 6, 24},
+        {TN_ACT_EXP, "exp, in 2^-24", 80, 4}, {TN_ACT_TANH, "tanh, in 2^-24", 12, 4}
+    };
     uint64_t seed = 5;
     int64_t  n = 200000, i;
     buffer   x = make(&seed, TN_F32, n);
-    int      k;
-    for (k = 0; k < 3; k++) {
+    size_t   k;
+    for (k = 0; k < sizeof act / sizeof *act; k++) {
         trial  t = begin(TN_KERNEL_ACT, 1);
         double worst = 0;
-        for (i = 0; i < n; i++) set(&x, i, (k == 2 ? 6.0 : 40.0) * (2 * (double)i / (double)n - 1));
-        t.c.i[0] = kind[k];
+        for (i = 0; i < n; i++) set(&x, i, act[k].range * (2 * (double)i / (double)n - 1));
+        t.c.i[0] = act[k].kind;
         t.strictly = true;
         in(&t.c, view(&x, n, -1, -1));
         result(&t, make(&seed, TN_F32, n), view(NULL, n, -1, -1));
         t.c.out[0].data = t.out[0].p;
         finish(&t, &worst);
-        WORST(k == 2 ? "gelu, in 2^-24" : k == 1 ? "sigmoid, in 2^-24" : "swish, in 2^-24", worst * 16777216, k == 2 ? 24 : 4);
+        WORST(act[k].what, worst * 16777216, act[k].bound);
     }
     drop(&x);
 }

@@ -1,5 +1,7 @@
 /* test_models.c: transformers. Gradients, decoding, counts, names, config.json, weights of others, sampling, learning. */
 
+#include "sealed.h"
+
 #include "golden_models.h"
 #include "world.h"
 
@@ -201,7 +203,7 @@ TEST(forward_by_hand)
         x0[t][i] = E[id[t]][i] + P[t][i];
         x[t][i] = L[0] * x0[t][i] + L[1] * x0[t][i];
     }
-#define NORM(y, g) do { double r = 0; for (i = 0; i < D; i++) r += (y)[i] * (y)[i]; r = 1 / sqrt(r / D + 0.1); \
+#define NORM(y, g) do { double r = 0; for (i = 0; i < D; i++) r += (y)[i] * (y)[i]; r = 1 / sqrt(r / (double)D + 0.1); \
                         for (i = 0; i < D; i++) n[i] = (y)[i] * r * (g)[i]; } while (0)
     {
         double q[T][D], k[T][D], v[T][D], n[D];
@@ -552,6 +554,7 @@ TEST(bad_descs)
     tn_transformer m;
     tn_transformer_desc none = tiny();
     int64_t one = 1;
+    const unsigned nine = 9;
     tn_init zero;
     world   w;
     memset(&zero, 0, sizeof zero);
@@ -575,19 +578,23 @@ TEST(bad_descs)
     REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.no_norm = true; d.place = TN_NORM_POST, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
-    REFUSED(d.row = TN_ROW_SUM, TN_ERR_ARG, "belongs to squared attention");
+    REFUSED(d.row = TN_ROW_SUM, TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(d.form = TN_ATTEND_LINEAR, TN_ERR_ARG, "softmax has no linear form");
+    REFUSED(d.form = TN_ATTEND_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG, "a window has no linear");
+    REFUSED(d.hidden = 2147483646; d.dim = 2147483646; d.heads = 1, TN_ERR_SHAPE, "parameters");
+    REFUSED(d.heads = 2147483646; d.d_qk = d.d_v = 2147483646, TN_ERR_SHAPE, "parameters");
     REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
     REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
     REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
     REFUSED(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
-    REFUSED(d.mlp = (tn_mlp_kind)77, TN_ERR_ARG, "77 is no kind of MLP");
-    REFUSED(d.attention = (tn_attention_kind)9, TN_ERR_ARG, "9 is no kind of attention");
-    REFUSED(d.form = (tn_attend_form)9, TN_ERR_ARG, "9 is no form of attention");
-    REFUSED(d.row = (tn_row_scale)9, TN_ERR_ARG, "9 is no row scale");
-    REFUSED(d.positions = (tn_positions)9, TN_ERR_ARG, "9 is no kind of positions");
-    REFUSED(d.norm = (tn_norm_kind)9, TN_ERR_ARG, "9 is no kind of norm");
-    REFUSED(d.place = (tn_norm_place)9, TN_ERR_ARG, "9 is no place of norms");
-    REFUSED(d.init = (tn_init_rule)9, TN_ERR_ARG, "9 is no init rule");
+    REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind of MLP");
+    REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "7 is no kind of attention");
+    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form 3");
+    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row scale 7");
+    REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "3 is no kind of positions");
+    REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "9 is no kind of norm");     /* which no cast may be */
+    REFUSED(d.place = (tn_norm_place)3, TN_ERR_ARG, "3 is no place of norms");
+    REFUSED(d.init = (tn_init_rule)7, TN_ERR_ARG, "7 is no init rule");
     CHECK(tn_params_add(w.params, "m.blocks.1.mlp.p", 1, &one, zero) != NULL);
     REFUSED(d.tied = true, TN_ERR_ARG, "there is a parameter m.blocks.1.mlp.p already");
     CHECK(tn_params_add(w.params, "m.head.w", 1, &one, zero) != NULL);
@@ -602,6 +609,35 @@ TEST(bad_descs)
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "model or desc is NULL");
     CHECK_STATUS(tn_transformer_check(w.ctx, NULL, NULL), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "desc is NULL");
+    close_world(&w);
+}
+
+/* A desc that the check takes can be made, and one that it refuses cannot. */
+TEST(check_is_init)
+{
+    world   w;
+    int64_t k, taken = 0;
+    REQUIRE(open_on(&w, TN_F32, 3, 1, NULL));
+    for (k = 0; k < 5 * 3 * 5 * 2 * 2 * 2; k++) {
+        tn_transformer_desc d = tiny();
+        tn_transformer      m;
+        char                name[16];
+        bool                ok;
+        d.attention = (tn_attention_kind)(k % 5);
+        d.form = (tn_attend_form)(k / 5 % 3);
+        d.row = (tn_row_scale)(k / 15 % 5);
+        d.window = k / 75 % 2;
+        d.not_causal = k / 150 % 2 == 1;
+        d.value_residual = k / 300 == 1;
+        snprintf(name, sizeof name, "m%d", (int)k);
+        ok = tn_transformer_check(w.ctx, &d, NULL) == TN_OK;
+        CHECK(ok == (tn_ctx_status(w.ctx) == TN_OK));
+        tn_ctx_clear_error(w.ctx);
+        CHECK(ok == (tn_transformer_init(w.params, name, &m, &d) == TN_OK));
+        tn_ctx_clear_error(w.ctx);
+        taken += ok;
+    }
+    CHECK(taken > 100 && taken < k - 100);
     close_world(&w);
 }
 
@@ -801,11 +837,12 @@ TEST(configs)
 
 static void misread(tn_ctx *ctx, const char *text, tn_status s, const char *part)
 {
-    tn_transformer_desc d;
-    memset(&d, 0x5A, sizeof d);
+    tn_transformer_desc d, was;
+    memset(&was, 0x5A, sizeof was);
+    memcpy(&d, &was, sizeof d);
     if (!CHECK_STATUS(read_text(ctx, text, &d), s)) printf("     %s\n", text);
     CHECK_ERROR(ctx, s, part);
-    CHECK(d.vocab == 0x5A5A5A5A5A5A5A5A && d.zero_head == d.tied);          /* as it was */
+    CHECK(memcmp(&d, &was, sizeof d) == 0);
 }
 
 TEST(configs_refuse)
@@ -817,31 +854,32 @@ TEST(configs_refuse)
     CHECK(d.hidden == 8 && d.rope_base == 10000 && d.mlp == TN_MLP_BILINEAR);
     CHECK_STATUS(read_text(ctx, " {" OURS ", \"tied\" :\n true , \"softcap\": 1.5e1 } ", &d), TN_OK);
     CHECK(d.tied && d.softcap == 15);
-    misread(ctx, "", TN_ERR_FORMAT, "config.json: byte 0: '{' is missing");
+    misread(ctx, "", TN_ERR_FORMAT, "config.json: byte 0: a value is missing");
     misread(ctx, "{}", TN_ERR_FORMAT, "n_vocab is missing");
+    misread(ctx, "[{" OURS "}]", TN_ERR_FORMAT, "no object of keys and values");
     misread(ctx, "{" OURS, TN_ERR_FORMAT, "'}' is missing");
-    misread(ctx, "{" OURS "} x", TN_ERR_FORMAT, "text after the last '}'");
+    misread(ctx, "{" OURS "} x", TN_ERR_FORMAT, "text after the end");
     misread(ctx, "{" OURS ",}", TN_ERR_FORMAT, "a string is missing");
     misread(ctx, "{" OURS ",\"dropout\":0.1}", TN_ERR_FORMAT, "\"dropout\" is no key of a transformer");
-    misread(ctx, "{" OURS ",\"n_ctx\":5}", TN_ERR_FORMAT, "\"n_ctx\" is there twice");
+    misread(ctx, "{" OURS ",\"n_ctx\":5}", TN_ERR_FORMAT, "the key \"n_ctx\" for the second time");
     misread(ctx, "{\"n_vocab\":5,\"n_layer\":1,\"n_head\":1,\"d_model\":4}", TN_ERR_FORMAT, "n_ctx is missing");
     misread(ctx, "{\"n_layer\":0}", TN_ERR_FORMAT, "byte 11: n_layer is 0, but must be a whole number from 1 to 2147483646");
     misread(ctx, "{\"n_layer\":1.5}", TN_ERR_FORMAT, "n_layer is 1.5");
     misread(ctx, "{\"n_layer\":1e99}", TN_ERR_FORMAT, "n_layer is 1e+99");
-    misread(ctx, "{\"n_layer\":1e999}", TN_ERR_FORMAT, "no value");
-    misread(ctx, "{\"n_layer\":nan}", TN_ERR_FORMAT, "no value");
-    misread(ctx, "{\"n_layer\":+1}", TN_ERR_FORMAT, "no value");
-    misread(ctx, "{\"n_layer\":}", TN_ERR_FORMAT, "no value");
+    misread(ctx, "{\"n_layer\":1e999}", TN_ERR_FORMAT, "n_layer is inf");
+    misread(ctx, "{\"n_layer\":nan}", TN_ERR_FORMAT, "a value is missing");
+    misread(ctx, "{\"n_layer\":+1}", TN_ERR_FORMAT, "a value is missing");
+    misread(ctx, "{\"n_layer\":}", TN_ERR_FORMAT, "a value is missing");
     misread(ctx, "{\"n_layer\":", TN_ERR_FORMAT, "a value is missing");
     misread(ctx, "{\"n_layer\":\"2\"}", TN_ERR_FORMAT, "n_layer is \"2\", but must be a whole number");
     misread(ctx, "{\"n_layer\":null}", TN_ERR_FORMAT, "n_layer is null");
-    misread(ctx, "{\"n_layer\":[1]}", TN_ERR_FORMAT, "n_layer is a list or an object");
-    misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, "without an end");
+    misread(ctx, "{\"n_layer\":[1]}", TN_ERR_FORMAT, "n_layer is a list");
+    misread(ctx, "{\"n_layer\":[1", TN_ERR_FORMAT, "']' is missing");
     misread(ctx, "{\"tied\":1}", TN_ERR_FORMAT, "tied is 1, but must be true or false");
     misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, but must be a number from 0 to 1e30");
     misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", but must be bilinear, relu, relu2");
     misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
-    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "belongs to squared attention");
+    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "only squared attention has a row sum");
     misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
     misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "no multiple of 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");
@@ -850,6 +888,46 @@ TEST(configs_refuse)
     CHECK_ERROR(ctx, TN_ERR_ARG, "desc is NULL");
     CHECK_STATUS(tn_transformer_config_read(ctx, &d, tn_from_path("/nowhere/config.json")), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "could not be opened");
+    tn_ctx_destroy(ctx);
+}
+
+/* Configs with bytes changed, cut out and put in twice: an error, or a desc that is written and read again as it is. */
+TEST(configs_mutated)
+{
+    tn_ctx  *ctx;
+    char     text[4096], changed[4096], again[4096];
+    uint64_t seed = 6;
+    int      round, taken = 0;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    for (round = 0; round < 6000; round++) {
+        const char         *what;
+        tn_transformer_desc d = variant((int)test_random_int(&seed, 0, VARIANTS - 1), &what), back;
+        int64_t             n = (int64_t)write_text(ctx, &d, text, sizeof text), k, at, length;
+        tn_source           source;
+        for (k = test_random_int(&seed, 1, 3); k > 0; k--) {
+            at = test_random_int(&seed, 0, n - 1);
+            length = test_random_int(&seed, 0, n - at < 40 ? n - at : 40);
+            switch (test_random_int(&seed, 0, 3)) {
+            case 0:  text[at] = (char)test_random_int(&seed, 0, 255); break;
+            case 1:  text[at] = "0123456789-.e\"{}[],:tfn"[test_random_int(&seed, 0, 22)]; break;
+            case 2:  memmove(text + at, text + at + length, (size_t)(n - at - length)); n -= length; break;
+            default: memmove(text + at + length, text + at, (size_t)(n - at)); n += length;
+            }
+            if (n == 0) break;
+        }
+        memcpy(changed, text, (size_t)n);
+        source = tn_from_memory(text, (size_t)n);
+        memset(&back, 0, sizeof back);
+        if (tn_transformer_config_read(ctx, &back, source) == TN_OK) {
+            taken++;
+            write_text(ctx, &back, again, sizeof again);
+            CHECK_STATUS(read_text(ctx, again, &d), TN_OK);
+            CHECK_INT(tn_transformer_params(&back), tn_transformer_params(&d));
+        } else CHECK(tn_ctx_status(ctx) != TN_OK);
+        CHECK(memcmp(text, changed, (size_t)n) == 0);        /* the source is only read */
+        tn_ctx_clear_error(ctx);
+    }
+    if (!CHECK(taken > 50 && taken < 5000)) printf("     %d taken\n", taken);
     tn_ctx_destroy(ctx);
 }
 
@@ -871,7 +949,7 @@ TEST(configs_of_others)
     CHECK(d.layers == 2 && d.heads == 2 && d.dim == 6 && d.context == 5 && d.vocab == 7 && d.hidden == 24 && d.tied);
     CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED && d.norm_eps == 1e-5);
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
-    CHECK_ERROR(ctx, TN_ERR_FORMAT, "\"n_inner\" is there twice");
+    CHECK_ERROR(ctx, TN_ERR_FORMAT, "the key \"n_inner\" for the second time");
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
     CHECK(!d.tied);
     misread(ctx, GPT2 ",\"model_type\":\"gpt2\",\"activation_function\":\"mish\"}", TN_ERR_FORMAT, "activation_function is \"mish\"");
@@ -1110,12 +1188,12 @@ static void sampled(const float *logits, int64_t n, double temperature, int64_t 
     int64_t count[MOST], i, id;
     memset(count, 0, sizeof count);
     for (i = 0; i < DRAWS; i++) {
-        id = tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / DRAWS);
+        id = tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS);
         if (!CHECK(id >= 0 && id < n)) return;
-        CHECK_INT(tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / DRAWS), id);
+        CHECK_INT(tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS), id);
         count[id]++;
     }
-    for (i = 0; i < n; i++) CHECK_NEAR((double)count[i] / DRAWS, want[i], 1.01 / DRAWS);
+    for (i = 0; i < n; i++) CHECK_NEAR((double)count[i] / (double)DRAWS, want[i], 1.01 / (double)DRAWS);
 }
 
 /* The distribution in plain words: sort, cut, softmax. */
@@ -1267,6 +1345,54 @@ TEST(decoding_memory)
     }
 }
 
+/* Logits, decoded logits and the weights after a step on a backend: their bits must not depend on where the memory is. */
+static bool run_on(const tn_backend *backend, int threads, int k, double *out, int64_t *n)
+{
+    const char           *what;
+    tn_transformer_desc   d = variant(k, &what);
+    const int64_t         tokens = d.context < 5 ? d.context : 5;
+    tn_transformer        m;
+    tn_transformer_cache *c;
+    tn_optim             *o;
+    tn_tensor            *y;
+    world                 w;
+    int64_t               i;
+    int32_t               text[12] = {0, 3, 1, 1, 4, 2, 2, 0, 1, 4, 4, 3};
+    *n = 0;
+    if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
+    if (!CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK) || !stir(w.params, 9, 0.5)) return false;
+    o = tn_optim_create(w.params, NULL);
+    out[(*n)++] = step(w.ctx, &m, o, text, 2, tokens);
+    y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1));
+    CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
+    *n += tn_tensor_count(y);
+    c = d.not_causal ? NULL : tn_transformer_cache_create(w.ctx, &m, 2, tokens);
+    y = c ? tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1), c) : NULL;
+    if (y) CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
+    *n += y ? tn_tensor_count(y) : 0;
+    for (i = 0; i < tn_params_count(w.params); i++) {
+        tn_tensor *t = tn_params_at(w.params, i)->value;
+        CHECK_STATUS(tn_read(t, TN_F64, out + *n, tn_tensor_count(t)), TN_OK);
+        *n += tn_tensor_count(t);
+    }
+    close_world(&w);
+    return true;
+}
+
+TEST(backends)
+{
+    static double plain[4000], other[4000];
+    int64_t n, also;
+    int     k;
+    for (k = 0; k < VARIANTS; k++) {
+        REQUIRE(run_on(tn_cpu_backend(), 1, k, plain, &n) && n < 4000);
+        CHECK(run_on(tn_cpu_backend(), 3, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
+        if (!SEALED) continue;
+        CHECK(run_on(sealed_cpu(), 2, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
+    }
+    CHECK_INT(sealed_damaged(), 0);
+}
+
 /* ---- without memory ------------------------------------------------------------------------------------------------------ */
 
 /* All that asks for memory, with the n-th request refused: an error, nothing lost. */
@@ -1280,6 +1406,7 @@ static bool starve(uint64_t n, const char *file, size_t bytes)
     int64_t               lines;
     const tn_name_map    *map = tn_name_map_llama(&lines);
     bool                  ok;
+    memset(&m, 0, sizeof m);
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return true;
     w.heap.fail_at = n ? w.heap.count + n : 0;
     ok = read_text(w.ctx, llama_config, &d) == TN_OK && tn_transformer_init(w.params, "", &m, &d) == TN_OK;
@@ -1288,7 +1415,7 @@ static bool starve(uint64_t n, const char *file, size_t bytes)
     ok = ok && (c = tn_transformer_cache_create(w.ctx, &m, 2, 4)) != NULL;
     ok = ok && tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 3, 1), c) != NULL;
     ok = ok && (other = tn_params_clone(w.ctx, w.params)) != NULL;
-    copy = m;
+    if (ok) copy = m;
     ok = ok && tn_params_rebind(other, w.params, &copy, sizeof copy) > 0;
     CHECK_STATUS(tn_ctx_status(w.ctx), ok ? TN_OK : TN_ERR_MEMORY);
     tn_ctx_clear_error(w.ctx);
@@ -1312,5 +1439,5 @@ TEST(starving)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-          clones, clones_refuse, names, configs, configs_refuse, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
-          learns, decoding_memory, starving)
+          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
+          learns, decoding_memory, backends, starving)

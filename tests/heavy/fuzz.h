@@ -1,4 +1,4 @@
-/* fuzz.h: what the three fuzz targets share. A target gives
+/* fuzz.h: what the fuzz targets share. A target gives
 
        static void fuzz_read(tn_ctx *ctx, const void *data, size_t n);
 
@@ -43,7 +43,7 @@ static tn_source fuzz_source(const void *data, size_t n)
 }
 
 /* Same dtype, shape, bits. */
-static void fuzz_same(const tn_tensor *a, const tn_tensor *b)
+static inline void fuzz_same(const tn_tensor *a, const tn_tensor *b)
 {
     int64_t n = tn_tensor_count(a);
     size_t  bytes = (size_t)n * 8;

@@ -7,9 +7,9 @@
 settings asked = {
     .prompt = "", .held_out = 0.05,
     .layers = 1, .width = 128, .context = 256,
-    .batch = 16, .accumulate = 1, .tokens = 6000000, .warmup = 20, .seed = 1,
-    .lr = 0.02, .adam_lr = 0.004, .clip = 1, .decay = 0.5,
-    .val_every = 250, .val_tokens = 16384, .sample_every = 500, .sample_length = 60, .save_every = 250, .keep = 2,
+    .batch = 8, .accumulate = 1, .tokens = 8000000, .warmup = 20, .seed = 1,
+    .adam_lr = 0.01, .clip = 1, .decay = 0.5,
+    .val_every = 500, .val_tokens = 16384, .sample_every = 1000, .sample_length = 60, .save_every = 500, .keep = 2,
 };
 
 enum { ALWAYS = 1, IF_GIVEN = 2 };
@@ -52,16 +52,18 @@ static option options[] = {
     FLAG("x0-residual", x0_residual, "each block also reads the embedding, by a learned factor", IF_GIVEN),
     FLAG("value-residual", value_residual, "values are mixed with those of the first block", IF_GIVEN),
     FLAG("no-zero-init", no_zero_init, "projections and unembedding do not start from zero", IF_GIVEN),
+    {"score-scale", OPTION_NUMBER, &asked.score_scale, "X", "of queries with keys; 0: softmax 1/sqrt(d), squared and bilinear 1/d", 0, 1e6, IF_GIVEN, false},
     {"softcap", OPTION_NUMBER, &asked.softcap, "X", "logits X tanh(z/X); 0: z", 0, 1e6, IF_GIVEN, false},
     /* training */
-    COUNT("batch", batch, "texts in a step's part; 16", 1, SMALL, ALWAYS),
+    COUNT("batch", batch, "texts in a step's part; 8", 1, SMALL, ALWAYS),
     COUNT("accumulate", accumulate, "parts of a step; 1", 1, SMALL, ALWAYS),
     COUNT("steps", steps, "0: as --tokens says", 0, 1e12, ALWAYS),
-    COUNT("tokens", tokens, "to train on in all; 6M", 1, 1e15, 0),
+    COUNT("tokens", tokens, "to train on in all; 8M", 1, 1e15, 0),
     {"minutes", OPTION_NUMBER, &asked.minutes, "X", "as many steps as fit into X minutes, by a look at the speed", 0, 1e6, 0, false},
     WORDS("optimizer", optimiser, "muon|adamw", "muon: matrices by Muon, all else by AdamW", ALWAYS),
-    NUMBER("lr", lr, "learning rate, of Muon or of AdamW alone; 0.02", 0, 1e12),
-    NUMBER("adam-lr", adam_lr, "of what AdamW updates beside Muon; 0.004", 0, 1e12),
+    NUMBER("lr", lr, "learning rate, of Muon or of AdamW alone; 0: 0.02, 0.002", 0, 1e12),
+    NUMBER("adam-lr", adam_lr, "of what AdamW updates beside Muon; 0.01", 0, 1e12),
+    NUMBER("embed-lr", embed_lr, "of the embedding; 0: 15 times AdamW's, tied: AdamW's", 0, 1e12),
     NUMBER("weight-decay", weight_decay, "decoupled; 0", 0, 1e3),
     NUMBER("clip", clip, "gradients are cut to this norm; 1; 0: never", 0, 1e12),
     WORDS("schedule", schedule, "trapezoid|cosine|linear|constant", "trapezoid", ALWAYS),
@@ -73,12 +75,12 @@ static option options[] = {
     WORDS("backend", backend, "cpu|reference", "cpu; reference: plain loops, slow", ALWAYS),
     COUNT("threads", threads, "0: all; the bits do not depend on them", 0, 1024, 0),
     /* what is told and kept */
-    COUNT("val-every", val_every, "steps between two looks at the held-out part; 250; 0: only at the end", 0, 1e12, ALWAYS),
+    COUNT("val-every", val_every, "steps between two looks at the held-out part; 500; 0: only at the end", 0, 1e12, ALWAYS),
     COUNT("val-tokens", val_tokens, "of it at such a look; 16384. At the end it is all of it", 1, 1e12, ALWAYS),
-    COUNT("sample-every", sample_every, "steps between two samples; 500; 0: none", 0, 1e12, ALWAYS),
+    COUNT("sample-every", sample_every, "steps between two samples; 1000; 0: none", 0, 1e12, ALWAYS),
     COUNT("sample-length", sample_length, "tokens; 60", 1, SMALL, ALWAYS),
     TEXT("prompt", prompt, "TEXT", "how samples begin", ALWAYS),
-    COUNT("save-every", save_every, "steps between two checkpoints; 250; 0: only at the end", 0, 1e12, ALWAYS),
+    COUNT("save-every", save_every, "steps between two checkpoints; 500; 0: only at the end", 0, 1e12, ALWAYS),
     COUNT("keep", keep, "so many checkpoints, the last; 2", 1, SMALL, ALWAYS),
     COUNT("stop-at", stop_at, "stops after this step, as if interrupted; 0: does not", 0, 1e12, 0),
     FLAG("no-baseline", no_baseline, "no n-grams", ALWAYS),
@@ -131,6 +133,7 @@ void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (changes("x0-residual")) desc->x0_residual = asked.x0_residual;
     if (changes("value-residual")) desc->value_residual = asked.value_residual;
     if (changes("no-zero-init")) desc->zero_out = desc->zero_head = !asked.no_zero_init;
+    if (changes("score-scale")) desc->score_scale = asked.score_scale;
     if (changes("softcap")) desc->softcap = asked.softcap;
     if (desc->tied) desc->zero_head = false;
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) misuse("the model: %s", tn_ctx_error(ctx));
@@ -142,7 +145,7 @@ void optimiser_of(const settings *s, tn_optim_desc *desc)
     const int64_t steps = s->steps ? s->steps : 1000;         /* not known yet where the speed is looked at */
     memset(desc, 0, sizeof *desc);
     desc->kind = s->optimiser ? TN_ADAMW : TN_MUON;
-    desc->lr = s->lr;
+    desc->lr = s->lr > 0 ? s->lr : s->optimiser ? 0.002 : 0.02;
     desc->adam_lr = s->adam_lr;
     desc->beta2 = 0.95;
     desc->weight_decay = s->weight_decay;

@@ -236,7 +236,7 @@ static void write_sample(run *r)
     sampling  s = {0.8, 0.95, 0, r->s->sample_length, mix((uint64_t)r->s->seed) ^ (uint64_t)r->step, false, NULL, NULL};
     int64_t   prompt = (int64_t)strlen(r->s->prompt) + 2, n;
     int32_t  *ids;
-    size_t    bytes;
+    size_t    bytes, k;
     char     *text;
     buffer    quoted = {0};
     if (s.length < prompt) s.length = prompt;
@@ -250,6 +250,7 @@ static void write_sample(run *r)
         text = decode_tokens(t, ids, n, &bytes);
         json_text(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
+        for (k = 0; k < bytes; k++) if ((unsigned char)text[k] < ' ' && text[k] != '\n') text[k] = '?';       /* nothing for the terminal to obey */
         say(&r->journal, "  %.*s\n", (int)bytes, text);
         free(text);
         free(quoted.data);
@@ -330,7 +331,7 @@ static double measure_peak(const tn_desc *desc)
     double  best = INFINITY, start = now();
     int     turns;
     if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return NAN;
-    for (turns = 0; turns < 3 || now() - start < 0.05; turns++) {
+    for (turns = 0; turns < 3 || now() - start < 0.02; turns++) {
         tn_tensor *a, *b;
         double     from;
         int64_t    shape[2];
@@ -355,6 +356,10 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     m->params = tn_params_create(ctx);
     tn_transformer_init(m->params, "", &m->net, &m->desc);
     optimiser_of(r->s, &desc);
+    {   /* A row of the embedding has gradients in few steps, so it takes longer ones. */
+        double adam_lr = desc.kind == TN_ADAMW ? desc.lr : desc.adam_lr, embed_lr = r->s->embed_lr > 0 ? r->s->embed_lr : m->desc.tied ? adam_lr : 15 * adam_lr;
+        if (adam_lr > 0) tn_params_group(m->params, "embed.w", embed_lr / adam_lr, 1);
+    }
     *optim = tn_optim_create(m->params, &desc);
     check(ctx, "the model");
 }
@@ -718,7 +723,7 @@ int train_main(int argc, char **argv)
     train(&r, title);
     clear_progress(&r.journal);
     if (r.step < r.steps) {
-        if (strcmp(r.saved, checkpoint_path(r.folder, r.step))) save_or_stop(&r);
+        save_or_stop(&r);
         printf("stopped after step %lld of %lld, saved in %s\ntn train --resume %s goes on\n", (long long)r.step, (long long)r.steps, r.saved, r.folder);
     } else {
         finish(&r);

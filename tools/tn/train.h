@@ -13,11 +13,11 @@ typedef struct settings {
     int64_t     layers, heads, width, context, hidden, order, d_qk, window;
     int         mlp, attention, row_scale, norm, place, positions;
     bool        tied, bias, gain, no_qk_norm, head_norm, no_zero_init, value_residual, x0_residual;
-    double      softcap;
+    double      softcap, score_scale;
     /* training */
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
-    double      minutes, lr, adam_lr, weight_decay, clip, decay, max_loss;
+    double      minutes, lr, adam_lr, embed_lr, weight_decay, clip, decay, max_loss;
     int         dtype, backend;
     /* what is told and kept */
     int64_t     val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
