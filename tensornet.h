@@ -5040,7 +5040,7 @@ TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t dept
 }
 
 /* y[n] = factor x[n], then zeros up to `width` */
-TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
+TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -5050,7 +5050,7 @@ TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, in
 }
 
 /* y[n] += factor x[n] */
-TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -5422,9 +5422,10 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
 TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
+    const int64_t        block = t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks;
     TNI_T(attend)        w;
     TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
-    TNI_T(attend_queries)(&w, (t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks) * TNI_SIDE);
+    TNI_T(attend_queries)(&w, block * TNI_SIDE);
     TNI_T(attend_block)(&w);
     TNI_T(attend_finish)(&w);
 }
@@ -5932,7 +5933,7 @@ TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_
 }
 
 /* y = factor R x, where `sign` is 1, or, -1, R^T x */
-TNI_INLINE void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
+TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
                                  TNI_REAL factor, TNI_REAL *y)
 {
     const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
@@ -5949,7 +5950,7 @@ TNI_INLINE void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *c
 }
 
 /* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
-TNI_INLINE void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
+TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
 {
     TNI_V   dot = TNI_SET(0), by = TNI_SET(1), mean = dot;
     int64_t i;
