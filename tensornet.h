@@ -5040,7 +5040,7 @@ TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t dept
 }
 
 /* y[n] = factor x[n], then zeros up to `width` */
-TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
+TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -5050,7 +5050,7 @@ TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int6
 }
 
 /* y[n] += factor x[n] */
-TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
     int64_t     i;
@@ -5124,7 +5124,8 @@ TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
 TNI_FAST double TNI_T(attend_numbers)(const tni_attention *t, bool backward)
 {
     const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
-    double       n = TNI_SIDE * (sets * d + v) + TNI_ATTEND_KEYS * ((sets + 1) * TNI_SIDE + sets * d + v) + 4 * TNI_SIDE + 256;
+    const double keys = (double)TNI_ATTEND_KEYS;
+    double       n = TNI_SIDE * (sets * d + v) + keys * ((sets + 1) * TNI_SIDE + sets * d + v) + 4 * TNI_SIDE + 256;
     if (backward) n += TNI_SIDE * (2 * sets * d + 2 * v) + (TNI_MR + 1) * (d + v);
     return n;
 }
@@ -5689,8 +5690,8 @@ TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
 {
     const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
     double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
-    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + TNI_ATTEND_KEYS * v + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
-    n += sets * TNI_ATTEND_KEYS * d;
+    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
+    n += (double)TNI_ATTEND_KEYS * (v + sets * d);
     if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
     return n;
 }
