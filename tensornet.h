@@ -2794,7 +2794,7 @@ static int64_t  tni_attend_before(const tn_call *c, int64_t i);
 
 enum {
     TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
-    TNI_ATTEND_PARTS = 4,               /* of the keys, where few heads go backwards; of the columns of v in the linear form */
+    TNI_ATTEND_PARTS = 4,               /* of few heads: of the keys backwards, of v's columns in the linear form */
     TNI_ATTEND_FEW   = 8,               /* heads that are few */
     TNI_ATTEND_SLAB  = 256              /* features that are multiplied out at a time */
 };
@@ -5507,7 +5507,8 @@ TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
 TNI_FAST double TNI_T(attend_numbers)(const tni_attention *t, bool backward)
 {
     const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
-    double       n = TNI_SIDE * (sets * d + v) + TNI_ATTEND_KEYS * ((sets + 1) * TNI_SIDE + sets * d + v) + 4 * TNI_SIDE + 256;
+    const double keys = (double)TNI_ATTEND_KEYS;
+    double       n = TNI_SIDE * (sets * d + v) + keys * ((sets + 1) * TNI_SIDE + sets * d + v) + 4 * TNI_SIDE + 256;
     if (backward) n += TNI_SIDE * (2 * sets * d + 2 * v) + (TNI_MR + 1) * (d + v);
     return n;
 }
@@ -5568,7 +5569,8 @@ TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, i
     for (k = 0; k < d; k++, to += TNI_SIDE) {
         for (lane = i; lane < n; lane++) to[lane] = x[lane * row + k];
         for (; lane < lanes; lane++) to[lane] = 0;
-        for (lane = 0; scale != 1 && lane < lanes; lane += TNI_W) TNI_STORE(to + lane, TNI_LOAD(to + lane, TNI_W) * by, TNI_W);
+        for (lane = 0; scale != 1 && lane < lanes; lane += TNI_W)
+            TNI_STORE(to + lane, TNI_LOAD(to + lane, TNI_W) * by, TNI_W);
     }
 }
 
@@ -5591,12 +5593,14 @@ TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
         const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, i0, w->h + set * t->heads);
         TNI_T(attend_turn)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
         for (i = 0; w->q_rows[set] && i < w->n; i++)
-            TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d, (TNI_REAL)c->f[0]);
+            TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d,
+                               (TNI_REAL)c->f[0]);
     }
 }
 
 /* Rows [j0,j1) of x, `n` numbers each; `whole`: vectors are read to their ends. one: with a one behind each. */
-TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole, bool one)
+TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole,
+                                  bool one)
 {
     int64_t i;
     l->at = x;
@@ -5619,12 +5623,15 @@ TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool 
     w->j0 = j0;
     w->j1 = j1;
     for (set = 0; set < t->sets; set++)
-        TNI_T(attend_lines)(&w->k[set], TNI_ROW(k, w->b, j0, w->h + set * t->heads), k->strides[1], j1 - j0, t->d, whole_k, false);
-    TNI_T(attend_lines)(&w->v, TNI_ROW(v, w->b, j0, w->h) + w->first, v->strides[1], j1 - j0, w->width - w->one, whole_v, w->one);
+        TNI_T(attend_lines)(&w->k[set], TNI_ROW(k, w->b, j0, w->h + set * t->heads), k->strides[1], j1 - j0, t->d, whole_k,
+                            false);
+    TNI_T(attend_lines)(&w->v, TNI_ROW(v, w->b, j0, w->h) + w->first, v->strides[1], j1 - j0, w->width - w->one, whole_v,
+                        w->one);
 }
 
 /* s[key][query] = x[key] . y[query] where a panel of queries sees somebody; y [depth,TNI_SIDE] */
-TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y, TNI_REAL *s)
+TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y,
+                                   TNI_REAL *s)
 {
     int64_t a;
     for (a = 0; a < w->lanes; a += TNI_NR) {
@@ -5636,7 +5643,7 @@ TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x
     }
 }
 
-/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), and of them those that all see, [all,end). */
+/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), of them those that all see, [all,end). */
 typedef struct TNI_T(span) { int64_t from, to, all, end; } TNI_T(span);
 
 TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
@@ -5720,7 +5727,8 @@ TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
         TNI_REAL         *s = w->s[0] + a;
         TNI_V             sum = TNI_LOAD(w->sum + a, TNI_W);
         for (j = r.from; j < r.to; j++)
-            TNI_STORE(s + j * TNI_SIDE, TNI_LOAD(s + j * TNI_SIDE, TNI_W) * TNI_LOAD(other + a + j * TNI_SIDE, TNI_W), TNI_W);
+            TNI_STORE(s + j * TNI_SIDE, TNI_LOAD(s + j * TNI_SIDE, TNI_W) * TNI_LOAD(other + a + j * TNI_SIDE, TNI_W),
+                      TNI_W);
         TNI_T(attend_clear)(w, &r, a, w->s[0]);
         for (j = r.from; w->t->sums && j < r.to; j++) sum = sum + TNI_LOAD(s + j * TNI_SIDE, TNI_W);
         TNI_STORE(w->sum + a, sum, TNI_W);
@@ -5728,7 +5736,8 @@ TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
 }
 
 /* to[query] += sum over the keys in work of p[key][query] x[key]: the tiles of queries, each with the keys that it sees */
-TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width, TNI_REAL *to)
+TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width,
+                                       TNI_REAL *to)
 {
     int64_t i;
     for (i = 0; i < w->n; i += TNI_MR) {
@@ -5741,8 +5750,8 @@ TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p
 }
 
 /* Rows j of y += sum over queries of p[key][query] x[query], x [n,padded] */
-TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_REAL *x, int64_t padded, TNI_REAL *y,
-                                    int64_t stride, int64_t width)
+TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_REAL *x, int64_t padded,
+                                    TNI_REAL *y, int64_t stride, int64_t width)
 {
     const bool direct = width == padded;
     int64_t    j, i = 0, end = 0, r;
@@ -5751,8 +5760,8 @@ TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, c
         while (i < w->n && w->high[i] <= j) i++;
         while (end < w->n && w->low[end] < j + rows) end++;
         if (i >= end) continue;
-        TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded, padded,
-                              direct ? y : w->tile, direct ? stride : padded);
+        TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded,
+                              padded, direct ? y : w->tile, direct ? stride : padded);
         for (r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
     }
 }
@@ -5801,13 +5810,14 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     }
 }
 
-/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are still in the cache. */
+/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are in the cache. */
 TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
+    const int64_t        block = t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks;
     TNI_T(attend)        w;
     TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
-    TNI_T(attend_queries)(&w, (t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks) * TNI_SIDE);
+    TNI_T(attend_queries)(&w, block * TNI_SIDE);
     TNI_T(attend_block)(&w);
     TNI_T(attend_finish)(&w);
 }
@@ -5825,12 +5835,14 @@ TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
     const tn_call       *c = t->call;
-    const TNI_REAL      *stat = c->in[4].data ? (const TNI_REAL *)c->in[4].data + (w->b * t->heads + w->h) * t->queries + w->i0 : NULL;
+    const int64_t        row = (w->b * t->heads + w->h) * t->queries + w->i0;
+    const TNI_REAL      *stat = c->in[4].data ? (const TNI_REAL *)c->in[4].data + row : NULL;
     int64_t              i, e;
     for (i = 0; i < TNI_SIDE; i++) w->top[i] = w->sum[i] = 0;
     for (i = 0; i < w->n; i++) {
         const TNI_REAL *dout = TNI_ROW(&c->in[5], w->b, w->i0 + i, w->h);
-        double          scale = t->sums ? 1 / (double)stat[i] : tni_attend_row_scale(c, tni_attend_seen(c, w->i0 + i).n), dot;
+        double          scale = t->sums ? 1 / (double)stat[i] : tni_attend_row_scale(c, tni_attend_seen(c, w->i0 + i).n);
+        double          dot;
         TNI_V           products = TNI_SET(0);
         if (t->softmax || t->sums) {
             const TNI_REAL *o = TNI_ROW(&c->in[3], w->b, w->i0 + i, w->h);
@@ -5899,6 +5911,12 @@ TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
     }
 }
 
+/* Row i of a part's own dq */
+TNI_INLINE TNI_REAL *TNI_T(attend_part)(const tni_attention *t, int64_t part, int64_t head, int64_t set, int64_t i)
+{
+    return (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d;
+}
+
 /* dq += what the block has gathered, or the part's own dq = that */
 TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
 {
@@ -5911,8 +5929,8 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
             if (t->parts == 1)
                 TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
             else
-                memcpy((TNI_REAL *)(void *)t->partial + ((((part * t->all_heads + w->b * t->heads + w->h) * t->sets + set)
-                                                         * t->queries) + w->i0 + i) * t->d, from, sizeof *from * (size_t)t->d);
+                memcpy(TNI_T(attend_part)(t, part, w->b * t->heads + w->h, set, w->i0 + i), from,
+                       sizeof *from * (size_t)t->d);
         }
 }
 
@@ -5949,8 +5967,7 @@ TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
         for (i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
             for (part = 0; part < t->parts; part++)
                 TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
-                                  (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d,
-                                  t->d, (TNI_REAL)t->call->f[0]);
+                                  TNI_T(attend_part)(t, part, head, set, i), t->d, (TNI_REAL)t->call->f[0]);
 }
 
 TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
@@ -5970,11 +5987,12 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 /* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
    Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
    each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
-   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head
-   from end to end: forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
+   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head from end to end:
+   forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
    inside a block are those of >>op-attention with the block's own keys. */
 
-/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: row by row of a, x2^T times (x1_a y), which `scaled` has room for */
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: for each a, x2^T (x1_a y). scaled has room for what is in
+   brackets. */
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
@@ -6010,7 +6028,8 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
                     const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
                     const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
                     TNI_REAL       *at = to + q;
-                    for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE) TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
+                    for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE)
+                        TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
                     if (squared) TNI_STORE(to + q, x * x, TNI_W);
                     if (q + TNI_W == TNI_WIDE) to = at - q;
                 }
@@ -6022,10 +6041,11 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
     }
 }
 
-/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first `lanes`
-   count. squared: there is one x and one g. tile [d,TNI_NR] */
-TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2, const TNI_REAL *S,
-                                 int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile, TNI_REAL *g1, TNI_REAL *g2)
+/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first
+   `lanes` count. squared: there is one x and one g. tile [d,TNI_NR] */
+TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2,
+                                 const TNI_REAL *S, int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile,
+                                 TNI_REAL *g1, TNI_REAL *g2)
 {
     const TNI_V twice = TNI_SET(squared ? 2 : 1);
     int64_t     a, b, p, q;
@@ -6071,14 +6091,14 @@ TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
 {
     const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
     double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
-    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + TNI_ATTEND_KEYS * v + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
-    n += sets * TNI_ATTEND_KEYS * d;
+    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
+    n += (double)TNI_ATTEND_KEYS * (v + sets * d);
     if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
     return n;
 }
 
-TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first, int64_t end,
-                                 bool one, bool backward)
+TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first,
+                                 int64_t end, bool one, bool backward)
 {
     TNI_REAL *room = TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
     int64_t   set;
@@ -6113,7 +6133,8 @@ TNI_FAST void TNI_T(linear_rows)(TNI_T(linear) *l, const tn_view *x, int64_t fro
 TNI_FAST void TNI_T(linear_values)(TNI_T(linear) *l, int64_t from, int64_t n)
 {
     const tn_view *v = &l->w.t->call->in[2];
-    TNI_T(attend_lines)(&l->w.v, TNI_ROW(v, l->w.b, from, l->w.h) + l->w.first, v->strides[1], n, l->w.width - l->w.one, true, l->w.one);
+    TNI_T(attend_lines)(&l->w.v, TNI_ROW(v, l->w.b, from, l->w.h) + l->w.first, v->strides[1], n, l->w.width - l->w.one,
+                        true, l->w.one);
 }
 
 /* The keys before `end` go into the state. */
@@ -6124,8 +6145,8 @@ TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
         const int64_t n = tni_min(TNI_ATTEND_KEYS, end - l->added);
         TNI_T(linear_rows)(l, &t->call->in[1], l->added, n, 1);
         TNI_T(linear_values)(l, l->added, n);
-        TNI_T(state_add)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->w.v.at, l->w.v.row, l->w.padded,
-                         l->panel, l->S);
+        TNI_T(state_add)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->w.v.at, l->w.v.row,
+                         l->w.padded, l->panel, l->S);
         l->added += n;
     }
 }
@@ -6165,8 +6186,8 @@ TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
         TNI_T(attend_block)(&l.w);
         if (l.added > 0 || c->out[2].data) {
             TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
-            TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded, l.turned, l.panel,
-                              l.w.out);
+            TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded,
+                              l.turned, l.panel, l.w.out);
         }
         TNI_T(attend_finish)(&l.w);
     }
@@ -6190,7 +6211,8 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* dx += what the state and u, turned, [width,lanes] give the n rows of x that are in work. */
-TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from, TNI_REAL scale)
+TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from,
+                                  TNI_REAL scale)
 {
     const tni_attention *t = l->w.t;
     const int64_t        padded_d = l->w.padded_d;
@@ -6199,8 +6221,8 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
         TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
         memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
     }
-    TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile, l->g[0],
-                       l->g[t->sets - 1]);
+    TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile,
+                       l->g[0], l->g[t->sets - 1]);
     for (set = 0; set < t->sets; set++) {
         TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
         for (i = 0; i < n; i++)
@@ -6231,8 +6253,8 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         TNI_T(linear_rows)(l, &t->call->in[1], from, n, 1);
         if (dv->data) {
             memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
-            TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded, l->turned, l->panel,
-                              l->y);
+            TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
+                              l->turned, l->panel, l->y);
             for (i = 0; i < n; i++)
                 TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
         }
@@ -6261,8 +6283,8 @@ TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int
         TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
         TNI_T(attend_upstream)(&l.w);
         TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
-        TNI_T(state_add)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.w.u_rows, l.w.padded, l.w.padded, l.panel,
-                         l.S);
+        TNI_T(state_add)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.w.u_rows, l.w.padded,
+                         l.w.padded, l.panel, l.S);
     }
     TNI_T(linear_keys)(&l, 0, to);
 }
@@ -6315,7 +6337,7 @@ TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_
 }
 
 /* y = factor R x, where `sign` is 1, or, -1, R^T x */
-TNI_INLINE void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
+TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
                                  TNI_REAL factor, TNI_REAL *y)
 {
     const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
@@ -6332,7 +6354,7 @@ TNI_INLINE void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *c
 }
 
 /* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
-TNI_INLINE void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
+TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
 {
     TNI_V   dot = TNI_SET(0), by = TNI_SET(1), mean = dot;
     int64_t i;
@@ -6360,7 +6382,8 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
     const tn_view     *x = &c->in[0], *y = &c->out[0];
     const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD;
     const int64_t      d = x->shape[3], h = d / 2;
-    TNI_REAL          *cosine = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *sine = cosine + h, *turned = sine + h;
+    TNI_REAL          *cosine = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *sine = cosine + h;
+    TNI_REAL          *turned = sine + h;
     int64_t            t, b, n, k;
     for (t = tni_pass_begin(&p->pass, task); t < tni_pass_end(&p->pass, task); t++) {
         if (!c->i[1]) TNI_T(rope_angles)(p->turns, (double)(c->i[0] + t), h, cosine, sine);
@@ -6424,7 +6447,8 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
     p.cpu = cpu;
     p.call = c;
     p.share = 64;
-    tni_parallel_for(R * d <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tni_ceil_div(d, p.share), TNI_T(embed_backward_task), &p);
+    tni_parallel_for(R * d <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tni_ceil_div(d, p.share), TNI_T(embed_backward_task),
+                     &p);
     return TN_OK;
 }
 
@@ -10120,9 +10144,9 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs F dv for a key and as much for a query, a
-   pair s d + dv (s sets), and the linear form some pairs for every query, too. Both constants were measured forwards and
-   backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
+/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs F dv for a key and as much for a query,
+   a pair s d + dv (s sets), and the linear form has some pairs for every query, too. Both constants were measured forwards
+   and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
 static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, int64_t d, int64_t dv, int64_t window,
                                  tn_row_scale row)
 {
@@ -19146,8 +19170,8 @@ static bool tni_touched_push(tni_training *r)
     return true;
 }
 
-/* a and b side by side become id, from the left. false: the word does not hold them. */
-static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
+/* a and b side by side become id, from the left. */
+static void tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
 {
     int32_t *s = tni_word_symbols(r, w), from, to = 0;
     for (from = 0; from < w->letters; from++, to++) {
@@ -19155,9 +19179,7 @@ static bool tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a
         s[to] = here ? id : s[from];
         from += here;
     }
-    if (to == w->letters) return false;
     w->letters = to;
-    return true;
 }
 
 static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int32_t a, int32_t b)

@@ -19,7 +19,7 @@
 #include "program.h"
 
 enum { SOFTMAX, SQUARED, SQUARED_LINEAR, BILINEAR, BILINEAR_LINEAR, CURVES, SIZES = 24, FIRST = 256, CHUNK = 128,
-       REPEATS = 3,       RANK_TOKENS = 256, RANK_DIM = 8, LONG_DIM = 32, PIECE = 8192 };
+       REPEATS = 20,       RANK_TOKENS = 256, RANK_DIM = 8, LONG_DIM = 32, PIECE = 8192 };
 
 typedef struct options { int64_t dim, heads, most, tokens, threads; double seconds; const char *out; bool quick; } options;
 
@@ -81,13 +81,14 @@ static tn_tensor *normal(tn_ctx *ctx, int64_t length, int64_t heads, int64_t dim
 
 /* ---- time and memory --------------------------------------------------------------- */
 
-/* A context of its own for each: its peak is this attention's operands, result, gradients, and what it needs on the way. */
+/* The least time of several. A context of its own for each: its peak is this attention's operands, result, gradients and what it
+   needs on the way, in blocks that double. */
 static double measure(const options *o, const curve *c, int64_t length, bool backward, double *bytes)
 {
     tn_ctx *ctx = context(o, TN_F32);
     double  best = HUGE_VAL, spent = 0;
     int     i;
-    for (i = 0; i < REPEATS && (i == 0 || spent < o->seconds); i++) {
+    for (i = 0; i < REPEATS && spent < o->seconds / 4; i++) {
         int64_t    s = sets_of(c->kind);
         double     start;
         tn_tensor *q, *k, *v, *y;

@@ -176,6 +176,7 @@ typedef struct pupil {              /* a training under way */
     lesson         lesson;
     double         seconds;         /* of training alone, and the tokens in them */
     int64_t        tokens;
+    bool           diverged;        /* its loss was no number in the end          */
 } pupil;
 
 static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
@@ -203,9 +204,9 @@ static inline void advance(pupil *p, tn_optim *optim, int64_t to, bool draw)
     const lesson *l = &p->lesson;
     training     *r = p->record;
     int64_t       every = l->steps / READINGS > 0 ? l->steps / READINGS : 1;
-    while (tn_optim_steps(optim) < to) {
+    while (tn_optim_steps(optim) < to && !p->diverged) {
         double start = processor_seconds();
-        lesson_step(p->ctx, l, optim);
+        p->diverged = !is_number(lesson_step(p->ctx, l, optim));
         p->seconds += processor_seconds() - start;
         p->tokens += l->batch * l->context;
         if (draw && tn_optim_steps(optim) % every == 0 && r->curve < MAX_CURVE) {
@@ -283,7 +284,7 @@ static inline void read_far(pupil *p)
     for (way = 0; way < 2; way++) {
         reading far;
         for (i = 0; i < QUARTERS; i++) r->far[way][i] = NAN;
-        if (!r->variant->far || (way == 1 && !scaled)) continue;
+        if (!r->variant->far || p->diverged || (way == 1 && !scaled)) continue;
         for (i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_NONE;
         far = read_held_out(p->ctx, &p->model, &p->study->text.held, FAR * p->study->context, 1, QUARTERS);
         memcpy(r->far[way], far.part, sizeof r->far[way]);
@@ -298,10 +299,11 @@ static inline void train_one(const study *s, training *r)
     for (point = 0; point < POINTS; point++) {
         int64_t end = p.lesson.steps >> (POINTS - 1 - point);
         advance(&p, optim, settles_at(end), true);
-        settle_copy(&p, optim, end, point);
+        if (!p.diverged) settle_copy(&p, optim, end, point);
+        if (p.diverged) r->token[point] = r->byte[point] = HUGE_VAL;
     }
     r->seconds = p.seconds / (double)p.tokens;
-    r->speed = writing_speed(p.ctx, &p.model, s->text.held.id[0], 2 * s->context);
+    if (!p.diverged) r->speed = writing_speed(p.ctx, &p.model, s->text.held.id[0], 2 * s->context);
     read_far(&p);
     r->there = true;
     tn_ctx_destroy(p.ctx);
@@ -565,7 +567,10 @@ static inline void study_table(const study *s, const char *axis, const entry *e,
     for (i = 0; i < entries; i++) {
         budget[AT_SECONDS] = fmin(budget[AT_SECONDS], seconds_a_token(s, e[i].v) * tokens_at(s, POINTS - 1));
         budget[AT_FLOPS] = fmin(budget[AT_FLOPS], s->variant[e[i].v].flops * tokens_at(s, POINTS - 1));
-        for (k = 0; k < s->seeds; k++) budget[TOKENS_TO] = fmax(budget[TOKENS_TO], s->run[e[i].v][k].token[POINTS - 1]);
+        for (k = 0; k < s->seeds; k++) {
+            double loss = s->run[e[i].v][k].token[POINTS - 1];
+            if (is_number(loss)) budget[TOKENS_TO] = fmax(budget[TOKENS_TO], loss);
+        }
     }
     for (i = 0; i < entries; i++)
         for (c = 0; c < COLUMNS; c++) {

@@ -199,12 +199,13 @@ static inline int64_t settles_at(int64_t steps) { return steps - (int64_t)(SETTL
    difference. */
 static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
 {
+    const int64_t warmup = l->steps < 320 ? l->steps / 16 : 20;
     return tn_optim_create(l->params, &(tn_optim_desc){
         .kind = TN_MUON, .lr = l->lr, .adam_lr = l->lr / 5, .beta2 = 0.95, .clip_norm = 1,
-        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = 20, .total = steps, .decay = steps - settles_at(steps) } });
+        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = warmup, .total = steps, .decay = steps - settles_at(steps) } });
 }
 
-/* The next step of this optimiser; its loss, nats a token. A loss that is not a number ends the program. */
+/* The next step of this optimiser; its loss, nats a token. NaN where a gradient was no number: nothing was updated. */
 static inline double lesson_step(tn_ctx *ctx, const lesson *l, tn_optim *optim)
 {
     tn_tensor *batch[2], *loss;
@@ -212,8 +213,10 @@ static inline double lesson_step(tn_ctx *ctx, const lesson *l, tn_optim *optim)
     training_batch(ctx, &l->text->train, l->seed, tn_optim_steps(optim), l->batch, l->context, batch);
     tn_record(ctx);
     loss = tn_transformer_loss(ctx, l->model, batch[0], batch[1]);
-    if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) stop(tn_ctx_error(ctx));
-    return tn_item(loss);
+    if (tn_backward(ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK) return tn_item(loss);
+    if (tn_ctx_status(ctx) != TN_ERR_NONFINITE) stop(tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+    return NAN;
 }
 
 /* ---- reading the held-out part ------------------------------------------------------ */

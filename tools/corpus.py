@@ -42,6 +42,35 @@ safetensors("bad_twice", b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},
 put("safetensors/bad_length", struct.pack("<Q", 2**63) + b"{}")
 
 
+def checkpoint(name, notes, moments, dtype="F32", scalars=(0.02, 2, 0, 1, 0, 1, 0, 0), values=(1, 2, 3, 4, 5, 6)):
+    code = {"F32": "f", "F64": "d"}[dtype]
+    tensors = [("p", [2, 3], values), ("q", [2], (0.5, -0.5))] + moments + [("optim.scalars", [8], scalars)]
+    header, data = {"__metadata__": notes}, b""
+    for key, shape, numbers in tensors:
+        piece = struct.pack("<%d%s" % (len(numbers), code), *numbers)
+        header[key] = entry(dtype, shape, len(data), len(data) + len(piece))
+        data += piece
+    header["optim.clock"] = entry("I32", [1], len(data), len(data) + 4)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    put("checkpoint/" + name, struct.pack("<Q", len(text)) + text + data + struct.pack("<i", 2))
+
+
+notes = {"tensornet.checkpoint": "1", "tensornet.version": "0.1.0", "tensornet.optim": "muon", "tensornet.steps": "3",
+         "tensornet.seed": "18446744073709551615", "tensornet.calls": "1", "tensornet.lr": "0.02", "config": "{}"}
+moments = [("optim.m.p", [2, 3], (0, 1, 2, 3, 4, 5)), ("optim.m.q", [2], (1, 1)), ("optim.v.q", [2], (1, 1))]
+checkpoint("muon", notes, moments)
+checkpoint("muon_f64", notes, moments, "F64")
+checkpoint("late", dict(notes, **{"tensornet.born.q": "1"}), moments)
+checkpoint("never_updated", dict(notes, **{"tensornet.steps": "9007199254740992"}), [])
+checkpoint("not_finite", notes, moments, values=(float("nan"), float("inf"), 0, 0, 0, 0))
+checkpoint("bad_kind", dict(notes, **{"tensornet.optim": "sgd"}), moments[:2])
+checkpoint("bad_late", dict(notes, **{"tensornet.born.q": "3"}), moments)
+checkpoint("bad_moments", notes, moments[:2])
+checkpoint("bad_scalars", notes, moments, scalars=(0.02, float("nan"), 0, 1, 0, 1, 0, 0))
+checkpoint("bad_steps", dict(notes, **{"tensornet.steps": "9007199254740993"}), moments)
+checkpoint("bad_shape", notes, [("optim.m.p", [3, 2], (0, 1, 2, 3, 4, 5))])
+
+
 def npy(name, descr, order, shape, data=b"", version=1, tail=b""):
     text = ("{'descr': '%s', 'fortran_order': %s, 'shape': %s, }" % (descr, order, shape)).encode() + tail + b"\n"
     put("npy/" + name, b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text + data)
