@@ -229,7 +229,8 @@ static void look_at_held_out(run *r, bool all)
     double nats = held_out_loss(r, all ? INT64_MAX : r->s->val_tokens), bytes = per_byte(&r->data, nats);
     char   text[64];
     journal_held(&r->journal, r->step, nats);
-    snprintf(text, sizeof text, isnan(bytes) ? "" : ",\"held_byte\":%.9g", bytes);
+    if (isnan(bytes)) *text = 0;
+    else snprintf(text, sizeof text, ",\"held_byte\":%.9g", bytes);
     journal_line(&r->journal, "\"step\":%lld,\"held\":%.9g%s,\"all\":%s", (long long)r->step, nats, text,
                  all ? "true" : "false");
     say(&r->journal, "step %lld: held out %.4f nats a token%s%s\n", (long long)r->step, nats,
