@@ -19439,7 +19439,7 @@ static bool tni_is_mojibake(unsigned first, unsigned second, unsigned third)
     if (first == 0xF0 && (second == 0x9F || second == 0xFF)) return more;                    /* most of the emoji */
     if (!signs) return false;
     if (first == 0xC2 || first == 0xC3 || (first == 0xE2 && second == 0x80)) return true;
-    if (first == 0xE2 || first == 0xEF) return more || !tni_may_follow(second);     /* arrows ...; U+FEFF, U+FFFD */
+    if (first == 0xE2 || first == 0xEF) return more || second > 0xA0;               /* arrows ...; U+FEFF, U+FFFD */
     if (tni_may_follow(second)) return false;
     if (first == 0xE3 || (first >= 0xC4 && first <= 0xDE && first != 0xD7)) return true;
     return first >= 0xE0 && first <= 0xEF && more && !tni_may_follow(third);
