@@ -170,6 +170,10 @@ holds "a loss a byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
 untimed() { sed 's/,"rate".*//' "$1"; }
 log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same "$1" log1 log2; }
 
+# tools/golden_ngram.py counts the same n-grams in another way.
+expect 0 "done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
+is "n-grams" "$(sed -n 's/.*"trigram"/"trigram"/p' ngrams/log.jsonl)" '"trigram":0.904359419,"fivegram":0.85997357}'
+
 # The same settings, from a file; a flag goes first; other threads. The data is there by another way.
 sed 's/^save-every.*/save-every = 3 # not this/; s/ # not this//' a/config.txt > settings.txt
 expect 0 "done" train --config settings.txt --out b --threads 2 --save-every 4
