@@ -342,7 +342,7 @@ static double measure_peak(const tn_desc *desc)
     double  best = INFINITY, start = now();
     int     turns;
     if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return NAN;
-    for (turns = 0; turns < 3 || now() - start < 0.02; turns++) {
+    for (turns = 0; turns < 3 || now() - start < 0.05; turns++) {
         tn_tensor *a, *b;
         double     from;
         int64_t    shape[2];
@@ -637,7 +637,6 @@ static void resume_run(run *r)
     count = list_checkpoints(r->folder, &steps);
     if (!count) {                                     /* killed before its first one: from the beginning, then */
         if (remove(config) != 0) fail("cannot remove %s: %s", config, strerror(errno));
-        s->resume = NULL;
         r->config.bytes = 0;
         free(config);
         free(tokenizer);
