@@ -13135,7 +13135,7 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
 }
 
 /* ---- attention --------------------------------------------------------------------- */
-#define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, how a model's name spells it, tn_attend_kind, sets, differential */ \
+#define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, as models' names spell it, tn_attend_kind, sets, differential */ \
     X(SOFTMAX, "softmax", "", SOFTMAX, 1, false) X(SQUARED, "squared", "sqrd", SQUARED, 1, false) \
     X(BILINEAR, "bilinear", "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", "diff", SOFTMAX, 2, true) \
     X(DIFFERENTIAL_PLAIN, "differential_plain", "plaindiff", SOFTMAX, 2, true)
@@ -20832,9 +20832,9 @@ static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to,
 /* Numbers [first,first + count) of parameter i come: now, and not before. */
 static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_t count)
 {
-    tn_ctx  *ctx = m->file->file.ctx;
+    tn_ctx         *ctx = m->file->file.ctx;
     tni_mapped_run *run;
-    size_t   k;
+    size_t          k;
     for (k = 0; k < m->runs.count; k++) {
         run = (tni_mapped_run *)tni_list_at(&m->runs, k);
         if (run->param == i && run->first < first + count && first < run->end)
@@ -20915,18 +20915,19 @@ static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t
     return false;
 }
 
-/* Is everything there? Parameters that are not the model's own are left as they are. */
+/* Is everything there? Parameters that are not the model's own are left as they are, unless the map begins one. */
 static tn_status tni_mapped_whole(const tni_mapped *m)
 {
     const tn_transformer *model = m->model;
     const size_t          blocks = (size_t)model->desc.layers * sizeof *model->blocks;
-    tn_ctx *ctx = m->file->file.ctx;
-    int64_t i, left = 0, first = 0;
-    char    text[256];
+    tn_ctx               *ctx = m->file->file.ctx;
+    int64_t               i, left = 0, first = 0;
+    char                  text[256];
     for (i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
         if (m->got[i] == tn_tensor_count(p->value)) continue;
-        if (!tni_layers_hold(model, sizeof *model, p->value) && !tni_layers_hold(model->blocks, blocks, p->value)) continue;
+        if (m->got[i] == 0 && !tni_layers_hold(model, sizeof *model, p->value)
+            && !tni_layers_hold(model->blocks, blocks, p->value)) continue;
         return tni_fail(ctx, TN_ERR_ARG, "name map: it gives %lld of the %lld numbers of parameter %s", (long long)m->got[i],
                         (long long)tn_tensor_count(p->value), p->name);
     }

@@ -1166,7 +1166,7 @@ TEST(head_rows)
     float       q[H * D * N], k[D * N];
     double      got[2 * H * D * N];
     size_t      used;
-    int64_t     i, three = 3, shape[2] = {H * D, N};
+    int64_t     i, two_by_three[2] = {2, 3}, shape[2] = {H * D, N};
     tn_param   *other;
     tn_init     ones;
     memset(&ones, 0, sizeof ones);
@@ -1178,7 +1178,7 @@ TEST(head_rows)
     ps = tn_params_create(ctx);
     d.layers = 1; d.heads = H; d.dim = N; d.d_qk = d.d_v = d.hidden = D; d.no_gain = d.tied = true; d.mlp = TN_MLP_RELU;
     REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &m, &d), TN_OK));
-    other = tn_params_add(ps, "other", 1, &three, ones);     /* it is not the model's, and stays */
+    other = tn_params_add(ps, "other", 2, two_by_three, ones);     /* it is not the model's, and stays */
     REQUIRE(other != NULL);
     for (i = 0; i < H * D * N; i++) q[i] = (float)i;
     for (i = 0; i < D * N; i++) k[i] = (float)(100 + i);
@@ -1210,6 +1210,10 @@ TEST(head_rows)
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "it gives numbers 0 to 29 of parameter blocks.0.attn.qk twice");
     map[1].part = 1;
+    memset(&map[7], 0, sizeof map[7]);                       /* nor is another parameter begun and not ended */
+    map[7].file = "k"; map[7].param = "other"; map[7].file_parts = 5; map[7].parts = 2;
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 8), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives 3 of the 6 numbers of parameter other");
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_OK);
     CHECK_CTX(ctx);
     CHECK_STR(said, "model.safetensors: 1 tensors are in no line of the map, \"none of it\" the first");
@@ -1219,8 +1223,8 @@ TEST(head_rows)
         CHECK(got[i] == (double)((h * D + swapped[r]) * N + c));
         CHECK(got[H * D * N + i] == (double)(100 + pairs[r] * N + c));      /* both heads share the file's one */
     }
-    tn_read(other->value, TN_F64, got, 3);
-    for (i = 0; i < 3; i++) CHECK(got[i] == 1);
+    tn_read(other->value, TN_F64, got, 6);
+    for (i = 0; i < 6; i++) CHECK(got[i] == 1);
     tn_read(m.blocks[0].attn.o, TN_F64, got, N * H * D);
     for (i = 0; i < N * H * D; i++) CHECK(got[i] == (double)(i % (H * D) * N + i / (H * D)));
     tn_ctx_destroy(ctx);
