@@ -1042,7 +1042,8 @@ typedef struct tn_schedule {
     tn_schedule_kind kind;
     int64_t          warmup, total;
     double           floor;
-    int64_t          decay;             /* of the trapezoid, at most total - warmup; 0: a fifth of total, or what is left */
+    int64_t          decay;             /* of the trapezoid, at most total - warmup; 0: a fifth of total, but at least
+                                           1, or what is left                                                            */
     bool             one_minus_sqrt;    /* of the trapezoid: instead of the line                                         */
 } tn_schedule;
 /* Step 0 is the first. A NULL schedule gives 1. */
@@ -10194,15 +10195,15 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
 }
 
 /* Can there be a linear form, if that is what is asked for? */
-static bool tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
+static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
 {
-    if (a->form == TN_ATTEND_LINEAR && (a->kind == TN_ATTEND_SOFTMAX || a->window > 0))
-        tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form", a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
-    else if (a->form == TN_ATTEND_LINEAR && (double)d * (double)d * ((double)dv + 1) > 1e15)
-        tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
-                 (long long)d, (long long)d, (long long)dv);
-    else return true;
-    return false;
+    if (a->form != TN_ATTEND_LINEAR) return TN_OK;
+    if (a->kind == TN_ATTEND_SOFTMAX || a->window > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form",
+                        a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
+    if ((double)d * (double)d * ((double)dv + 1) <= 1e15) return TN_OK;
+    return tni_fail(ctx, TN_ERR_SHAPE, "attend: the linear form's state of %lld x %lld x %lld numbers does not fit",
+                    (long long)d, (long long)d, (long long)dv);
 }
 
 /* The linear form, or the quadratic one; false where the desc contradicts itself. */
@@ -10212,7 +10213,7 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
     if (a->form == TN_ATTEND_AUTO)
         a->form = a->state || tni_attend_is_linear(a->kind, q->shape[1], k->shape[1], d, dv, a->window, a->row)
                   ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
-    if (!tni_attend_possible(ctx, a, d, dv)) return false;
+    if (tni_attend_possible(ctx, a, d, dv) != TN_OK) return false;
     if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
     else if (a->past > 0 && !a->state)
@@ -12742,10 +12743,13 @@ static tn_init tni_init_bias(tn_init of_weights)
     return of_weights;
 }
 
+/* Products of two such, and one more, fit 64 bits. */
+static bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
+
 static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, int64_t a, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
-    if (a > 0 && b > 0 && a < INT32_MAX && b < INT32_MAX) return TN_OK;   /* so products of two, and one more, fit 64 bits */
+    if (tni_is_extent(a) && tni_is_extent(b)) return TN_OK;
     return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "%s %s: extents %lld and %lld, but both must be from 1 to 2^31 - 2",
                     layer, name ? name : "", (long long)a, (long long)b);
 }
@@ -12869,11 +12873,13 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 }
 
 /* ---- mlp ------------------------------------------------------------------------ */
-static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = {
-    {"bilinear", 2, TN_ACT_NONE}, {"relu", 1, TN_ACT_RELU}, {"relu2", 1, TN_ACT_RELU2}, {"gelu", 1, TN_ACT_GELU},
-    {"swish", 1, TN_ACT_SWISH}, {"glu", 2, TN_ACT_SIGMOID}, {"reglu", 2, TN_ACT_RELU}, {"geglu", 2, TN_ACT_GELU},
-    {"swiglu", 2, TN_ACT_SWISH}, {"gelu_tanh", 1, TN_ACT_NONE}
-};
+#define TNI_MLP_LIST(X) /* tn_mlp_kind, name, encoders, tn_act */ \
+    X(BILINEAR, "bilinear", 2, NONE) X(RELU, "relu", 1, RELU) X(RELU2, "relu2", 1, RELU2) X(GELU, "gelu", 1, GELU) \
+    X(SWISH, "swish", 1, SWISH) X(GLU, "glu", 2, SIGMOID) X(REGLU, "reglu", 2, RELU) X(GEGLU, "geglu", 2, GELU) \
+    X(SWIGLU, "swiglu", 2, SWISH) X(GELU_TANH, "gelu_tanh", 1, NONE)
+#define TNI_ROW(kind, name, encoders, act) {name, encoders, TN_ACT_##act},
+static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = { TNI_MLP_LIST(TNI_ROW) };
+#undef TNI_ROW
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
 int         tn_mlp_encoders(tn_mlp_kind k)  { return (unsigned)k < TNI_MLP_KINDS ? tni_mlp_kinds[k].encoders : 0; }
@@ -13129,11 +13135,15 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
 }
 
 /* ---- attention --------------------------------------------------------------------- */
-static const struct { const char *name; tn_attend_kind attend; int sets; bool differential; } tni_attention_kinds[] = {
-    {"softmax", TN_ATTEND_SOFTMAX, 1, false}, {"squared", TN_ATTEND_SQUARED, 1, false},
-    {"bilinear", TN_ATTEND_BILINEAR, 2, false}, {"differential", TN_ATTEND_SOFTMAX, 2, true},
-    {"differential_plain", TN_ATTEND_SOFTMAX, 2, true}
-};
+#define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, as models' names spell it, tn_attend_kind, sets, differential */ \
+    X(SOFTMAX, "softmax", "", SOFTMAX, 1, false) X(SQUARED, "squared", "sqrd", SQUARED, 1, false) \
+    X(BILINEAR, "bilinear", "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", "diff", SOFTMAX, 2, true) \
+    X(DIFFERENTIAL_PLAIN, "differential_plain", "plaindiff", SOFTMAX, 2, true)
+#define TNI_ROW(kind, name, spelt, attend, sets, differential) {name, spelt, TN_ATTEND_##attend, sets, differential},
+static const struct {
+    const char *name, *spelt; tn_attend_kind attend; int sets; bool differential;
+} tni_attention_kinds[] = { TNI_ATTENTION_LIST(TNI_ROW) };
+#undef TNI_ROW
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
 
 const char *tn_attention_kind_name(tn_attention_kind k)
@@ -13162,18 +13172,19 @@ static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *
 {
     if (*d == 0 && dim % (heads * sets) == 0) *d = dim / (heads * sets);
     if (*d > 0 && *d < INT32_MAX / heads) return TN_OK;
-    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld with dim %lld and %lld heads; give it, or a dim that is a "
-                    "multiple of %lld", name, what, (long long)*d, (long long)dim, (long long)heads,
-                    (long long)(heads * sets));
+    if (*d != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is %lld, but must be at least 1, and below 2^31 - 1 for all "
+                        "%lld heads together", name, what, (long long)*d, (long long)heads);
+    return tni_fail(ctx, TN_ERR_SHAPE, "attention %s: %s is 0 with dim %lld and %lld heads; give it, or a dim that is a "
+                    "multiple of %lld", name, what, (long long)dim, (long long)heads, (long long)(heads * sets));
 }
 
-static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attention_desc *d)
+/* All but dim and heads, which are extents; the defaults get in place. */
+static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
 {
-    tn_ctx        *ctx = tn_params_ctx(ps);
     tn_attend_desc a;
     bool           differential;
-    tn_status      s = tni_layer_extents(ps, "attention", name, d->dim, d->heads);
-    if (s != TN_OK) return s;
+    tn_status      s;
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
         return tni_fail(ctx, TN_ERR_ARG, "attention %s: %d is no kind", name, (int)d->kind);
@@ -13183,7 +13194,8 @@ static tn_status tni_attention_check(tn_params *ps, const char *name, tn_attenti
     if (s == TN_OK) s = tni_layer_projection(ctx, "attention", name, d->dim, d->heads * d->d_v, &d->out, false, d->out_bias);
     if (s != TN_OK) return s;
     a = tni_attention_attend(d);
-    if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return ctx->status;
+    if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
+    if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
     if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL) || d->depth < 0 || !(fabs(d->lambda_init) < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_ARG, "attention %s: rope_base %g and depth %lld cannot be negative, nor these or "
                         "lambda_init %g infinite", name, d->rope_base, (long long)d->depth, d->lambda_init);
@@ -13226,7 +13238,8 @@ tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     d = *desc;
-    if ((s = tni_attention_check(ps, name, &d)) != TN_OK) return s;
+    if ((s = tni_layer_extents(ps, "attention", name, d.dim, d.heads)) != TN_OK
+        || (s = tni_attention_check(tn_params_ctx(ps), name, &d)) != TN_OK) return s;
     layer->desc = d;
     width = d.heads * d.d_v;
     in = tni_init_or(d.init, TN_INIT_UNIFORM, d.dim);
@@ -13274,20 +13287,18 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
     return x ? tn_rope(ctx, x, &rope) : NULL;
 }
 
-/* v [B,T,heads,d_v], with those of an earlier layer mixed in */
-static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
+/* v [B,T,heads,d_v], with those of an earlier layer, if there is one, mixed in */
+static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v), *earlier;
-    if (!v || !values) return v;
-    if (!*values) return *values = v;
-    if (!d->mix_values) return v;
-    if (!tni_is_real(ctx, *values, "attention", "values")) return NULL;
-    if (!tni_same_shape(*values, v)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, but v is %s", TNI_SHAPE(*values), TNI_SHAPE(v));
+    tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v);
+    if (!v || !earlier || !d->mix_values) return v;
+    if (!tni_is_real(ctx, earlier, "attention", "values")) return NULL;
+    if (!tni_same_shape(earlier, v)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "attention: values are %s, but v is %s", TNI_SHAPE(earlier), TNI_SHAPE(v));
         return NULL;
     }
-    earlier = tn_mul(ctx, *values, tn_slice(layer->mix, 0, 1, 2));
+    earlier = tn_mul(ctx, earlier, tn_slice(layer->mix, 0, 1, 2));
     v = earlier ? tn_mul(ctx, v, tn_slice(layer->mix, 0, 0, 1)) : NULL;
     return v ? tn_add(ctx, v, earlier) : NULL;
 }
@@ -13343,17 +13354,19 @@ static bool tni_attention_given(tn_ctx *ctx, const tn_attention *layer, const tn
 tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values)
 {
     tn_attend_desc a;
-    tn_tensor     *qk, *q, *k, *v;
+    tn_tensor     *qk, *q, *k, *v, *y;
     int64_t        n;
     if (!tni_attention_given(ctx, layer, x)) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, 0);
-    v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
+    v = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
     if (!v) return NULL;
     n = qk->shape[2] / 2;
     q = tn_slice(qk, 2, 0, n);
     k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
-    return k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
+    y = k ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v)) : NULL;
+    if (y && values && !*values) *values = v;
+    return y;
 }
 
 /* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
@@ -13471,12 +13484,12 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
                                tn_tensor **values)
 {
     tn_attend_desc a;
-    tn_tensor     *qk, *q, *k, *v, *y;
+    tn_tensor     *qk, *q, *k, *v, *own, *y;
     int64_t        n;
     if (!tni_attention_given(ctx, layer, x) || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
     a = tni_attention_attend(&layer->desc);
     qk = tni_attention_qk(ctx, layer, x, c->past);
-    v = qk ? tni_attention_v(ctx, layer, x, values) : NULL;
+    v = own = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
     if (!v) return NULL;
     n = qk->shape[2] / 2;
     q = tn_slice(qk, 2, 0, n);
@@ -13496,6 +13509,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     if (!y) return NULL;
     c->broken = false;
     c->past += x->shape[1];
+    if (values && !*values) *values = own;
     return y;
 }
 
@@ -15135,7 +15149,7 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
 
 static int64_t tni_schedule_decay(const tn_schedule *s)
 {
-    return s->decay > 0 ? s->decay : tni_min(s->total / 5, s->total - s->warmup);
+    return s->decay > 0 ? s->decay : tni_min(tni_max(s->total / 5, 1), s->total - s->warmup);
 }
 
 double tn_schedule_at(const tn_schedule *s, int64_t step)
@@ -17024,11 +17038,11 @@ static const char *tni_names_double(tni_names *p, double v)
 }
 
 typedef struct tni_checkpoint {
-    tn_optim  *optim;
-    tni_names    names;
-    tn_named  *named;
-    tn_note   *notes;
-    int64_t    tensors, tensor_room, note_count, note_room;
+    tn_optim *optim;
+    tni_names names;
+    tn_named *named;
+    tn_note  *notes;
+    int64_t   tensors, tensor_room, note_count, note_room;
 } tni_checkpoint;
 
 /* A parameter of such a name could not be told from the optimiser's own tensors. */
@@ -17129,7 +17143,7 @@ typedef struct tni_restored {
     double     *born;                    /* [n]                                        */
     tn_tensor  *scalars, *clock;
     uint64_t    steps, seed, calls;
-    tni_names     names;                     /* for the name of one moment                 */
+    tni_names   names;                   /* for the name of one moment                 */
 } tni_restored;
 
 static const tn_safetensors_entry *tni_restored_moment(tni_restored *r, int k, const char *name)
@@ -19485,7 +19499,7 @@ static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 /* An extent between 1 and 2^31 - 2, or an error that names it. */
 static bool tni_extent_given(tn_ctx *ctx, const char *what, int64_t n)
 {
-    if (n >= 1 && n < INT32_MAX) return true;
+    if (tni_is_extent(n)) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "transformer: %s is %lld, but must be from 1 to 2^31 - 2", what, (long long)n);
     return false;
 }
@@ -19531,28 +19545,18 @@ static bool tni_transformer_numbers(tn_ctx *ctx, const tn_transformer_desc *d)
         && tni_positive_or_0(ctx, "embed_std", d->embed_std);
 }
 
-/* The extents of heads and hidden layer that the desc leaves open. */
+/* The extents of hidden layer and row that the desc leaves open. */
 static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 {
-    const int64_t k = tni_transformer_encoders(d), each = tni_attention_kinds[d->attention].differential ? 2 : 1;
-    if ((d->d_qk == 0 && d->dim % (each * d->heads) != 0) || (d->d_v == 0 && d->dim % d->heads != 0)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: dim %lld is no multiple of %lld heads%s, so d_qk and d_v must be given",
-                 (long long)d->dim, (long long)d->heads, each == 2 ? " with two queries each" : "");
-        return false;
-    }
-    if (d->d_qk == 0) d->d_qk = d->dim / (each * d->heads);
-    if (d->d_v == 0) d->d_v = d->dim / d->heads;
+    const int64_t k = tni_transformer_encoders(d);
     if (d->hidden == 0)
         d->hidden = d->no_projection ? d->dim : k == 1 ? 4 * d->dim : tni_max((8 * d->dim / (k + 1) + 4) / 8 * 8, 8);
     if (d->row_length == 0) d->row_length = d->context;
-    if (!tni_extent_given(ctx, "d_qk", d->d_qk) || !tni_extent_given(ctx, "d_v", d->d_v)
-        || !tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
-    if (d->no_projection && d->hidden != d->dim) {
-        tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are one",
-                 (long long)d->hidden, (long long)d->dim);
-        return false;
-    }
-    return true;
+    if (!tni_extent_given(ctx, "hidden", d->hidden) || !tni_extent_given(ctx, "row_length", d->row_length)) return false;
+    if (!d->no_projection || d->hidden == d->dim) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "transformer: hidden is %lld and dim is %lld, but without a projection they are one",
+             (long long)d->hidden, (long long)d->dim);
+    return false;
 }
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -19610,16 +19614,18 @@ static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     return a;
 }
 
-/* Will the attention be taken, and do all weights together fit a number? */
-static tn_status tni_transformer_fits(tn_ctx *ctx, const tn_transformer_desc *d)
+/* Will the attention be taken, with which heads, and do all weights together fit a number? */
+static tn_status tni_transformer_fits(tn_ctx *ctx, tn_transformer_desc *d)
 {
-    const tn_attention_desc attention = tni_model_attention(d, 0);
-    tn_attend_desc          a = tni_attention_attend(&attention);
-    const double            wide = (double)d->heads * (8.0 * (double)d->d_qk + 2.0 * (double)d->d_v);
-    const double            deep = (1.0 + (double)tni_transformer_encoders(d)) * (double)d->hidden;
-    const double            all = (double)d->dim * ((double)d->layers * (wide + deep) + 2.0 * (double)d->vocab
-                                                     + (double)d->context);
-    if (!tni_attend_numbers(ctx, &a, d->d_qk) || !tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) return TN_ERR_ARG;
+    tn_attention_desc a = tni_model_attention(d, 0);
+    const tn_status   s = tni_attention_check(ctx, "of the transformer", &a);
+    const double      wide = (double)d->heads * (8.0 * (double)a.d_qk + 2.0 * (double)a.d_v);
+    const double      deep = (1.0 + (double)tni_transformer_encoders(d)) * (double)d->hidden;
+    const double      all = (double)d->dim * ((double)d->layers * (wide + deep) + 2.0 * (double)d->vocab
+                                              + (double)d->context);
+    if (s != TN_OK) return s;
+    d->d_qk = a.d_qk;
+    d->d_v = a.d_v;
     if (all < 1e18) return TN_OK;
     return tni_fail(ctx, TN_ERR_SHAPE, "transformer: about %g parameters", all);
 }
@@ -19851,16 +19857,16 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *m
     tn_status           s;
     bool                whole;
     if (!model || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: model or desc is NULL");
-    memset(&d, 0, sizeof d);
-    if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
+    d = *desc;                                              /* which may be the model's own */
     memset(model, 0, sizeof *model);
-    model->desc = d;
+    if ((s = tn_transformer_check(ctx, &d, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
     if (!name) name = "";
     if (strlen(name) > 160) return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is too long", tni_quote(name).s);
     if (!tni_mul_size((size_t)d.layers, sizeof *model->blocks, &bytes))
         return tni_fail(ctx, TN_ERR_MEMORY, "transformer: %lld layers", (long long)d.layers);
     model->blocks = (tn_transformer_block *)tni_layers_add(ps, bytes);
     if (!model->blocks) return TN_ERR_MEMORY;
+    model->desc = d;
     whole = tni_model_begin(ps, name, model, &d);
     for (l = 0; l < d.layers && whole; l++) whole = tni_model_block(ps, name, &model->blocks[l], &d, l);
     whole = whole && tni_model_end(ps, name, model, &d);
@@ -20218,7 +20224,7 @@ typedef struct tni_key {
     const char     *name;
     tni_key_kind    kind;
     bool            required;
-    size_t          offset, bytes;      /* in the desc; TNI_KEY_MUST: the truth value that it must have is `low` */
+    size_t          offset, bytes;      /* in the desc; 0 bytes: it is not kept. TNI_KEY_MUST: `low` is what must be */
     double          low, high;          /* what it may be */
     const tni_choice *words;
 } tni_key;
@@ -20229,16 +20235,14 @@ typedef struct tni_key {
 #define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL}
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
+#define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL}
 
-static const tni_choice tni_mlp_words[] = {
-    {"bilinear", TN_MLP_BILINEAR}, {"relu", TN_MLP_RELU}, {"relu2", TN_MLP_RELU2}, {"gelu", TN_MLP_GELU},
-    {"swish", TN_MLP_SWISH}, {"glu", TN_MLP_GLU}, {"reglu", TN_MLP_REGLU}, {"geglu", TN_MLP_GEGLU},
-    {"swiglu", TN_MLP_SWIGLU}, {"gelu_tanh", TN_MLP_GELU_TANH}, {NULL, 0}
-};
-static const tni_choice tni_attn_words[] = {
-    {"softmax", TN_ATTENTION_SOFTMAX}, {"squared", TN_ATTENTION_SQUARED}, {"bilinear", TN_ATTENTION_BILINEAR},
-    {"differential", TN_ATTENTION_DIFFERENTIAL}, {"differential_plain", TN_ATTENTION_DIFFERENTIAL_PLAIN}, {NULL, 0}
-};
+#define TNI_MLP_WORD(kind, name, encoders, act)                              {name, TN_MLP_##kind},
+#define TNI_ATTENTION_WORD(kind, name, spelt, attend, sets, differential)    {name, TN_ATTENTION_##kind},
+static const tni_choice tni_mlp_words[]  = { TNI_MLP_LIST(TNI_MLP_WORD) {NULL, 0} };
+static const tni_choice tni_attn_words[] = { TNI_ATTENTION_LIST(TNI_ATTENTION_WORD) {NULL, 0} };
+#undef TNI_MLP_WORD
+#undef TNI_ATTENTION_WORD
 static const tni_choice tni_form_words[] = {
     {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
 };
@@ -20295,13 +20299,18 @@ static const tni_key tni_gpt2_keys[] = {
     TNI_FLAG("tie_word_embeddings", tied), TNI_MUST("scale_attn_weights", true),
     TNI_MUST("scale_attn_by_inverse_layer_idx", false), TNI_MUST("add_cross_attention", false)
 };
+static const tni_choice tni_rope_words[] = { {"default", TN_POSITIONS_ROPE}, {NULL, 0} };
+static const tni_key tni_rope_keys[] = {                /* in transformers 5 an object, "rope_parameters" */
+    TNI_CHOICE("rope_type", positions, tni_rope_words), TNI_NUMBER("rope_theta", rope_base, 0),
+    TNI_ONE("partial_rotary_factor")
+};
 static const tni_key tni_llama_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("num_hidden_layers", true, layers, 1),
     TNI_INT("num_attention_heads", true, heads, 1), TNI_INT("max_position_embeddings", true, context, 1),
     TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
     TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
-    TNI_NUMBER("rope_theta", rope_base, 0), TNI_FLAG("tie_word_embeddings", tied), TNI_FLAG("attention_bias", attn_bias),
-    TNI_FLAG("mlp_bias", mlp_bias)
+    TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied),
+    TNI_FLAG("attention_bias", attn_bias), TNI_FLAG("mlp_bias", mlp_bias)
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
 
@@ -20354,10 +20363,11 @@ static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni
     if (number >= k->low && number <= k->high && (!integer || number == floor(number))) {
         n = integer ? (int64_t)number : 0;
         if (integer) memcpy(at, &n, sizeof n);
-        else memcpy(at, &number, sizeof number);
+        else memcpy(at, &number, k->bytes);
         return TN_OK;
     }
-    tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
+    if (k->low == k->high) tni_print(must, sizeof must, "%lld: nothing else is computed", (long long)k->low);
+    else tni_print(must, sizeof must, "%s from %lld to %s", integer ? "a whole number" : "a number", (long long)k->low,
               integer ? "2147483646" : "1e30");
     return tni_key_fail(j, v, k, must);
 }
@@ -20421,13 +20431,16 @@ static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transfor
 
 static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
-    const tni_value *scaling = tni_json_get(j, root, "rope_scaling");
+    const tni_value *scaling = tni_json_get(j, root, "rope_scaling"), *rope = tni_json_get(j, root, "rope_parameters");
     tn_status        s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
     s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK && scaling && scaling->kind != TNI_JSON_NULL)
         s = tni_reader_fail(&j->file, TN_ERR_FORMAT, scaling->at, "rope_scaling must be null: nothing else is computed");
+    if (s == TN_OK && rope && rope->kind != TNI_JSON_NULL)
+        s = rope->kind == TNI_JSON_OBJECT ? tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)
+            : tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "rope_parameters must be an object, or null");
     d->d_v = d->d_qk;                                       /* head_dim is both */
     d->attn_out_bias = d->attn_bias;
     d->mlp_out_bias = d->mlp_bias;
@@ -20461,31 +20474,23 @@ tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_
     return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
 }
 
-/* With the fewest digits that give the same double again. */
-static void tni_text_shortest(tni_text *t, double v)
-{
-    char   number[32];
-    double again = 0;
-    int    digits, n = 0;
-    for (digits = 1; digits <= 17; digits++) {
-        n = tni_format_double(number, v, digits);
-        if (tni_parse_double(number, (size_t)n, &again) == (size_t)n && again == v) break;
-    }
-    tni_text_add(t, number, (size_t)n);
-}
-
 static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
 {
     const char     *at = (const char *)d + k->offset;
     const tni_choice *w;
     int64_t         n;
     double          v;
+    char            number[32];
     bool            yes;
     tni_text_json(t, k->name);
     tni_text_string(t, ": ");
     switch (k->kind) {
     case TNI_KEY_INT:  memcpy(&n, at, sizeof n); tni_text_signed(t, n); break;
-    case TNI_KEY_REAL: memcpy(&v, at, sizeof v); tni_text_shortest(t, v); break;
+    case TNI_KEY_REAL:
+        memcpy(&v, at, sizeof v);
+        tni_exact_text(number, v);
+        tni_text_string(t, number);
+        break;
     case TNI_KEY_WORD:
         for (w = k->words; w->word && w->value != tni_word_get(at, k->bytes); w++) {}
         tni_text_json(t, w->word);
@@ -20527,9 +20532,6 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
 
 /* ---- names ------------------------------------------------------------------------- */
 
-/* How names spell the kinds of attention. */
-static const char *const tni_attention_names[] = {"", "sqrd", "bilinear", "diff", "plaindiff"};
-
 /* Reads `word` at *s. */
 static bool tni_name_word(const char **s, const char *word)
 {
@@ -20564,9 +20566,9 @@ static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
 static void tni_name_attention(const char **s, tn_attention_kind *kind)
 {
     size_t k;
-    for (k = 1; k < sizeof tni_attention_names / sizeof *tni_attention_names; k++) {
+    for (k = 1; k < TNI_ATTENTION_KINDS; k++) {
         const char *at = *s;
-        if (!tni_name_word(&at, tni_attention_names[k]) || !tni_name_word(&at, "-attn-")) continue;
+        if (!tni_name_word(&at, tni_attention_kinds[k].spelt) || !tni_name_word(&at, "-attn-")) continue;
         *kind = (tn_attention_kind)k;
         *s = at;
         return;
@@ -20637,7 +20639,7 @@ int64_t tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t b
     tni_desc_stories_name(&stories, d.layers, d.dim);
     if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && tni_config_same(&d, &stories))
         return (int64_t)tni_print(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
-    attention = tni_attention_names[d.attention];
+    attention = tni_attention_kinds[d.attention].spelt;
     return (int64_t)tni_print(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tni_mlp_kinds[d.mlp].name, attention,
                               attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);
 }
@@ -20706,6 +20708,8 @@ const tn_name_map *tn_name_map_llama(int64_t *count)
     return map;
 }
 
+typedef struct tni_mapped_run { int64_t param, first, end; } tni_mapped_run;     /* numbers of a parameter */
+
 /* What a reading knows: for each parameter its coming value, and how many of its numbers are there. */
 typedef struct tni_mapped {
     tn_safetensors       *file;
@@ -20714,6 +20718,7 @@ typedef struct tni_mapped {
     char                  prefix[256];  /* of the model's names: "" or "NAME." */
     tn_tensor           **value;
     int64_t              *got;
+    tni_list              runs;         /* tni_mapped_run: what the lines have given, to see that none gives it again */
     bool                 *used;         /* the file's tensors, in its order */
 } tni_mapped;
 
@@ -20824,6 +20829,27 @@ static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to,
     return line->kv && to.rows % heads == 0 && each > 0 && from.rows % each == 0 && to.rows % from.rows == 0;
 }
 
+/* Numbers [first,first + count) of parameter i come: now, and not before. */
+static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_t count)
+{
+    tn_ctx         *ctx = m->file->file.ctx;
+    tni_mapped_run *run;
+    size_t          k;
+    for (k = 0; k < m->runs.count; k++) {
+        run = (tni_mapped_run *)tni_list_at(&m->runs, k);
+        if (run->param == i && run->first < first + count && first < run->end)
+            return tni_fail(ctx, TN_ERR_ARG, "name map: it gives numbers %lld to %lld of parameter %s twice",
+                            (long long)tni_max(run->first, first), (long long)tni_min(run->end, first + count) - 1,
+                            tn_params_at(m->params, i)->name);
+    }
+    if (!(run = (tni_mapped_run *)tni_list_add(ctx, &m->runs, "name map"))) return TN_ERR_MEMORY;
+    run->param = i;
+    run->first = first;
+    run->end = first + count;
+    m->got[i] += count;
+    return TN_OK;
+}
+
 /* One tensor of the file, or a part of it, into one parameter. */
 static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const char *name, const tn_safetensors_entry *e,
                                  int64_t i)
@@ -20845,6 +20871,7 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
         || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
         || !tni_mapped_fits(line, from, to, heads))
         return tni_mapped_shape_fail(m, line, name, e, p);
+    if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
     n = tn_tensor_count(t);
     host = tni_room_f64(ctx, n, 1, "weights");
@@ -20853,7 +20880,6 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_mapped_set(m->value[i], to, host, all, from, line, heads);
     tni_free_f64(ctx, host, n, 1);
-    m->got[i] += to.rows * to.columns;
     return s;
 }
 
@@ -20881,15 +20907,27 @@ static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t
     return tni_mapped_take(m, line, name.s, e, i);
 }
 
-/* Is everything there? Parameters that are not the model's own are left as they are. */
+/* Is t a tensor of these layers? Pointers stand at multiples of their size, as tn_params_rebind reads them. */
+static bool tni_layers_hold(const void *layers, size_t bytes, const tn_tensor *t)
+{
+    const char *at = (const char *)layers;
+    for (; bytes >= sizeof t; at += sizeof t, bytes -= sizeof t) if (memcmp(at, &t, sizeof t) == 0) return true;
+    return false;
+}
+
+/* Is everything there? Parameters that are not the model's own are left as they are, unless the map begins one. */
 static tn_status tni_mapped_whole(const tni_mapped *m)
 {
-    tn_ctx *ctx = m->file->file.ctx;
-    int64_t i, left = 0, first = 0;
-    char    text[256];
+    const tn_transformer *model = m->model;
+    const size_t          blocks = (size_t)model->desc.layers * sizeof *model->blocks;
+    tn_ctx               *ctx = m->file->file.ctx;
+    int64_t               i, left = 0, first = 0;
+    char                  text[256];
     for (i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
-        if (strncmp(p->name, m->prefix, strlen(m->prefix)) != 0 || m->got[i] == tn_tensor_count(p->value)) continue;
+        if (m->got[i] == tn_tensor_count(p->value)) continue;
+        if (m->got[i] == 0 && !tni_layers_hold(model, sizeof *model, p->value)
+            && !tni_layers_hold(model->blocks, blocks, p->value)) continue;
         return tni_fail(ctx, TN_ERR_ARG, "name map: it gives %lld of the %lld numbers of parameter %s", (long long)m->got[i],
                         (long long)tn_tensor_count(p->value), p->name);
     }
@@ -20970,7 +21008,9 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
         m.got = (int64_t *)(void *)room;
         m.value = (tn_tensor **)(void *)(room + counts);
         m.used = (bool *)(void *)(room + counts + values);
+        m.runs.each = sizeof(tni_mapped_run);
         s = tni_mapped_all(&m, map, lines);
+        tni_list_free(ctx, &m.runs);
         for (i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
         tni_free(ctx, room, counts + values + tensors);
     } else s = TN_ERR_MEMORY;
@@ -20984,6 +21024,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_FLAG
 #undef TNI_CHOICE
 #undef TNI_MUST
+#undef TNI_ONE
 #undef TNI_KEYS
 
 /* ======================================================================

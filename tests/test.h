@@ -153,6 +153,13 @@ static inline bool test_exists(const char *path)
     return f != NULL;
 }
 
+/* Where a test writes: TN_TEST_TMP, for programs of several ways run side by side. */
+static inline const char *test_folder(void)
+{
+    const char *folder = getenv("TN_TEST_TMP");
+    return folder ? folder : test_exists("build") ? "build" : ".";
+}
+
 static inline bool test_data(const char *suffix, char path[TEST_PATH])
 {
     const char *root = getenv("TN_TEST_DATA");

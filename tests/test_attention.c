@@ -893,9 +893,17 @@ TEST(bad_layers)
     d.depth = 0; d.out = -3;
     CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: out is -3");
+    d.out = 0; d.d_qk = 100000000;
+    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
+    d.d_qk = 0; d.row = TN_ROW_SUM;                                        /* its own status, though the context keeps the first */
+    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "the linear form's state");
+    d.row = TN_ROW_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
+    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, but must be at least 1, and below 2^31 - 1 for all 65536 heads");
     CHECK_INT(tn_params_count(params), 0);
     CHECK(layer.qk == NULL);
-    d.out = 0; d.mix_values = true;
+    d.heads = 2; d.d_qk = d.d_v = 0; d.mix_values = true;
     CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_OK);
     x = rows_of(ctx, 1, 2, 8, zero);
     REFUSED(ctx, tn_attention_forward(ctx, NULL, x, NULL), TN_ERR_ARG, "attention: the layer is NULL");
@@ -903,6 +911,14 @@ TEST(bad_layers)
     REFUSED(ctx, tn_attention_forward(ctx, &layer, rows_of(ctx, 1, 2, 7, zero), NULL), TN_ERR_SHAPE, "attention: x is [1,2,7], but must be [B,T,8]");
     values = tensor_of(ctx, 1, 3, 2, 4, zero);
     REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], but v is [1,2,2,4]");
+    values = NULL;                                                         /* nor does a failed call hand any out */
+    second = layer;
+    second.desc.row = TN_ROW_SUM;
+    REFUSED(ctx, tn_attention_forward(ctx, &second, x, &values), TN_ERR_ARG, "only squared attention has a row sum");
+    CHECK(values == NULL);
+    c = tn_attention_cache_create(ctx, &second, 1, 2);
+    REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, &values), TN_ERR_ARG, "only squared attention has a row sum");
+    CHECK(values == NULL);
     REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch 0 and length 4");
     REFUSED(ctx, tn_attention_cache_create(ctx, NULL, 1, 4), TN_ERR_ARG, "attention cache: the layer is NULL");
     d.not_causal = true;

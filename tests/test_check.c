@@ -4,8 +4,7 @@
 
 static void path_of(char path[TEST_PATH], const char *name)
 {
-    const char *folder = getenv("TN_TEST_TMP");
-    snprintf(path, TEST_PATH, "%s/test_check_%s", folder ? folder : "build", name);
+    snprintf(path, TEST_PATH, "%s/test_check_%s", test_folder(), name);
 }
 
 static bool write_text(const char *path, const char *text)

@@ -158,8 +158,7 @@ static bool negative(double v) { return copysign(1, v) < 0; }
 
 static void scratch(char path[TEST_PATH], const char *name)
 {
-    const char *folder = getenv("TN_TEST_TMP");      /* programs of several ways run side by side */
-    snprintf(path, TEST_PATH, "%s/test_io_%s", folder ? folder : "build", name);
+    snprintf(path, TEST_PATH, "%s/test_io_%s", test_folder(), name);
 }
 
 static unsigned char *read_file(const char *path, size_t *n)

@@ -536,9 +536,12 @@ TEST(starts)
 static void refused(world *w, tn_transformer_desc d, tn_status s, const char *part)
 {
     const int64_t  count = tn_params_count(w->params);
-    tn_transformer m;
+    tn_transformer m, zeros;
     tn_sink        nowhere = tn_to_memory(NULL, 0, NULL);
+    memset(&zeros, 0, sizeof zeros);
+    memset(&m, 1, sizeof m);
     CHECK_STATUS(tn_transformer_init(w->params, "m", &m, &d), s);
+    CHECK(memcmp(&m, &zeros, sizeof m) == 0);
     CHECK_ERROR(w->ctx, s, part);
     CHECK_INT(tn_params_count(w->params), count);
     if (strstr(part, "already")) return;
@@ -553,6 +556,7 @@ TEST(bad_descs)
 {
     tn_transformer m;
     tn_transformer_desc none = tiny();
+    char    name[200] = "";
     int64_t one = 1;
     const unsigned nine = 9;
     tn_init zero;
@@ -564,8 +568,9 @@ TEST(bad_descs)
     REFUSED(d.dim = 0, TN_ERR_SHAPE, "dim is 0");
     REFUSED(d.heads = 0, TN_ERR_SHAPE, "heads is 0");
     REFUSED(d.context = INT32_MAX, TN_ERR_SHAPE, "context is 2147483647");
-    REFUSED(d.heads = 3, TN_ERR_SHAPE, "dim 4 is no multiple of 3 heads");
-    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "two queries each");
+    REFUSED(d.heads = 3, TN_ERR_SHAPE, "d_qk is 0 with dim 4 and 3 heads; give it");
+    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "or a dim that is a multiple of 8");
+    REFUSED(d.heads = 3; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 0 with dim 4 and 3 heads");
     REFUSED(d.hidden = -1, TN_ERR_SHAPE, "hidden is -1");
     REFUSED(d.d_qk = -1, TN_ERR_SHAPE, "d_qk is -1");
     REFUSED(d.d_v = INT64_MAX, TN_ERR_SHAPE, "d_v is 9223372036854775807");
@@ -582,7 +587,10 @@ TEST(bad_descs)
     REFUSED(d.form = TN_ATTEND_LINEAR, TN_ERR_ARG, "softmax has no linear form");
     REFUSED(d.form = TN_ATTEND_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG, "a window has no linear");
     REFUSED(d.hidden = 2147483646; d.dim = 2147483646; d.heads = 1, TN_ERR_SHAPE, "parameters");
-    REFUSED(d.heads = 2147483646; d.d_qk = d.d_v = 2147483646, TN_ERR_SHAPE, "parameters");
+    REFUSED(d.heads = d.d_qk = 60000; d.d_v = 1, TN_ERR_SHAPE, "d_qk is 60000, but must be at least 1, and below 2^31 - 1");
+    REFUSED(d.heads = d.d_v = 60000; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 60000");
+    REFUSED(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_LINEAR, TN_ERR_SHAPE,
+            "the linear form's state");
     REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
     REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
     REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
@@ -604,7 +612,17 @@ TEST(bad_descs)
     CHECK(m.blocks == NULL);
     CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &none, 1, 1, 1)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is not made");
+    memset(name, 'n', 199);
+    memset(&m, 1, sizeof m);
+    CHECK_STATUS(tn_transformer_init(w.params, name, &m, &none), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "is too long");
+    CHECK(m.blocks == NULL && m.desc.dim == 0);
+    m.desc = none;                                           /* a desc may be that of the model */
+    CHECK_STATUS(tn_transformer_init(w.params, "own", &m, &m.desc), TN_OK);
+    CHECK_INT(m.desc.dim, none.dim);
+    memset(&m, 1, sizeof m);
     CHECK_STATUS(tn_transformer_init(NULL, "", &m, &none), TN_ERR_ARG);
+    CHECK(m.blocks == NULL && m.desc.dim == 0);
     CHECK_STATUS(tn_transformer_init(w.params, "", NULL, &none), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "model or desc is NULL");
     CHECK_STATUS(tn_transformer_check(w.ctx, NULL, NULL), TN_ERR_ARG);
@@ -769,7 +787,7 @@ TEST(names)
     misnamed(ctx, "TinyStories-2-512x", "at \"x\"");
     misnamed(ctx, "TinyStories-2-100", "width 100 is no multiple of 64");
     CHECK_STATUS(tn_transformer_from_name(ctx, "gpt2-relu-1l-3h-4embd", &d), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "dim 4 is no multiple of 3 heads");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "with dim 4 and 3 heads");
     CHECK_STATUS(tn_transformer_from_name(ctx, NULL, &d), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "the name is NULL");
     CHECK_STATUS(tn_transformer_from_name(ctx, "TinyStories-2-512", NULL), TN_ERR_ARG);
@@ -829,7 +847,7 @@ TEST(configs)
             CHECK(strstr(text, again) != NULL);
         }
     }
-    CHECK(strstr(text, "\"embed_std\": 0.3333333333333333,") && strstr(text, "\"norm_eps\": 1e-30,"));
+    CHECK(strstr(text, "\"embed_std\": 0.3333333333333333,") && strstr(text, "\"rope_base\": 10000,") && strstr(text, "\"norm_eps\": 1e-30,"));
     tn_ctx_destroy(ctx);
 }
 
@@ -881,7 +899,7 @@ TEST(configs_refuse)
     misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "must be rms or layer");
     misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "only squared attention has a row sum");
     misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "an order belongs");
-    misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "no multiple of 3 heads");
+    misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "with dim 4 and 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", but must be tensornet, gpt2 or llama");
     misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is no string");
     CHECK_STATUS(read_text(ctx, "{}", NULL), TN_ERR_ARG);
@@ -936,6 +954,8 @@ TEST(configs_mutated)
 #define LLAMA "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"hidden_size\":16," \
               "\"intermediate_size\":6,\"vocab_size\":7,\"max_position_embeddings\":64,\"rope_scaling\":"
 
+#define LLAMA5 "{\"model_type\":\"llama\"," LLAMA "null,\"rope_parameters\":"
+
 static const char gpt2_config[] = GPT2 ",\"activation_function\":\"gelu_new\",\"model_type\":\"gpt2\"}";
 static const char llama_config[] = "{\"model_type\":\"llama\"," LLAMA "null,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-06}";
 
@@ -964,6 +984,21 @@ TEST(configs_of_others)
     CHECK_STATUS(read_text(ctx, "{\"model_type\":\"llama\",\"head_dim\":8,\"attention_bias\":true," LLAMA "null}", &d), TN_OK);
     CHECK(d.d_qk == 8 && d.d_v == 8 && d.attn_bias && d.attn_out_bias && !d.mlp_bias);
     misread(ctx, "{\"model_type\":\"llama\"," LLAMA "{\"factor\":8}}", TN_ERR_FORMAT, "rope_scaling must be null");
+    CHECK_STATUS(read_text(ctx, LLAMA5 "{\"rope_theta\":500000.0,\"rope_type\":\"default\"}}", &d), TN_OK);
+    CHECK(d.rope_base == 500000 && d.positions == TN_POSITIONS_ROPE);
+    CHECK_STATUS(read_text(ctx, LLAMA5 "{\"partial_rotary_factor\":1.0,\"rope_theta\":20},\"rope_theta\":30}", &d), TN_OK);
+    CHECK(d.rope_base == 20);                                /* as transformers does, where both are there */
+    CHECK_STATUS(read_text(ctx, LLAMA5 "{}}", &d), TN_OK);
+    CHECK(d.rope_base == 10000);
+    CHECK_STATUS(read_text(ctx, LLAMA5 "null,\"rope_theta\":30,\"partial_rotary_factor\":1}", &d), TN_OK);
+    CHECK(d.rope_base == 30);
+    misread(ctx, LLAMA5 "{\"rope_theta\":500000,\"rope_type\":\"llama3\",\"factor\":8}}", TN_ERR_FORMAT,
+            "rope_type is \"llama3\", but must be default");
+    misread(ctx, LLAMA5 "{\"rope_theta\":\"x\"}}", TN_ERR_FORMAT, "rope_theta is \"x\", but must be a number");
+    misread(ctx, LLAMA5 "{\"rope_theta\":2,\"rope_theta\":3}}", TN_ERR_FORMAT, "the key \"rope_theta\" for the second time");
+    misread(ctx, LLAMA5 "[500000]}", TN_ERR_FORMAT, "rope_parameters must be an object, or null");
+    misread(ctx, LLAMA5 "{\"partial_rotary_factor\":0.25}}", TN_ERR_FORMAT, "partial_rotary_factor is 0.25, but must be 1: nothing");
+    misread(ctx, LLAMA5 "null,\"partial_rotary_factor\":0.5}", TN_ERR_FORMAT, "partial_rotary_factor is 0.5, but must be 1");
     tn_ctx_destroy(ctx);
 }
 
@@ -1131,7 +1166,11 @@ TEST(head_rows)
     float       q[H * D * N], k[D * N];
     double      got[2 * H * D * N];
     size_t      used;
-    int64_t     i, shape[2] = {H * D, N};
+    int64_t     i, two_by_three[2] = {2, 3}, shape[2] = {H * D, N};
+    tn_param   *other;
+    tn_init     ones;
+    memset(&ones, 0, sizeof ones);
+    ones.rule = TN_INIT_ONE;
     memset(&desc, 0, sizeof desc);
     desc.log = say_last;
     desc.log_user = said;
@@ -1139,6 +1178,8 @@ TEST(head_rows)
     ps = tn_params_create(ctx);
     d.layers = 1; d.heads = H; d.dim = N; d.d_qk = d.d_v = d.hidden = D; d.no_gain = d.tied = true; d.mlp = TN_MLP_RELU;
     REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &m, &d), TN_OK));
+    other = tn_params_add(ps, "other", 2, two_by_three, ones);     /* it is not the model's, and stays */
+    REQUIRE(other != NULL);
     for (i = 0; i < H * D * N; i++) q[i] = (float)i;
     for (i = 0; i < D * N; i++) k[i] = (float)(100 + i);
     named[0].name = "q"; named[0].tensor = tn_tensor_new(ctx, TN_F32, 2, shape);
@@ -1164,7 +1205,15 @@ TEST(head_rows)
     map[6].file = "q";
     map[7] = map[6];                                         /* twice the same is too much */
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 8), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives 60 of the 30 numbers of parameter blocks.0.attn.o");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives numbers 0 to 29 of parameter blocks.0.attn.o twice");
+    map[1].part = 0;                                         /* q twice and k never are as many numbers as both */
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives numbers 0 to 29 of parameter blocks.0.attn.qk twice");
+    map[1].part = 1;
+    memset(&map[7], 0, sizeof map[7]);                       /* nor is another parameter begun and not ended */
+    map[7].file = "k"; map[7].param = "other"; map[7].file_parts = 5; map[7].parts = 2;
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 8), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "it gives 3 of the 6 numbers of parameter other");
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, file_of(file, used), map, 7), TN_OK);
     CHECK_CTX(ctx);
     CHECK_STR(said, "model.safetensors: 1 tensors are in no line of the map, \"none of it\" the first");
@@ -1174,6 +1223,8 @@ TEST(head_rows)
         CHECK(got[i] == (double)((h * D + swapped[r]) * N + c));
         CHECK(got[H * D * N + i] == (double)(100 + pairs[r] * N + c));      /* both heads share the file's one */
     }
+    tn_read(other->value, TN_F64, got, 6);
+    for (i = 0; i < 6; i++) CHECK(got[i] == 1);
     tn_read(m.blocks[0].attn.o, TN_F64, got, N * H * D);
     for (i = 0; i < N * H * D; i++) CHECK(got[i] == (double)(i % (H * D) * N + i / (H * D)));
     tn_ctx_destroy(ctx);

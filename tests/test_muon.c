@@ -529,6 +529,11 @@ TEST(trapezoid)
     s.warmup = 95;                                                          /* or what the warm-up leaves */
     CHECK_NEAR(tn_schedule_at(&s, 95), 1, 0);
     CHECK_NEAR(tn_schedule_at(&s, 96), 1 - 0.9 * 0.2, 1e-15);
+    s.warmup = 0;                                                           /* a fifth that is less than a step is one */
+    for (s.total = 1; s.total < 5; s.total++) {
+        CHECK_NEAR(tn_schedule_at(&s, s.total - 1), 1, 0);
+        CHECK_NEAR(tn_schedule_at(&s, s.total), 0.1, 1e-15);
+    }
 }
 
 /* ---- training ------------------------------------------------------------------------------------------- */
