@@ -169,7 +169,9 @@ typedef struct tn_desc {
     tn_allocator      allocator;        /* {0}: malloc and free                                  */
     tn_log_fn         log;              /* NULL: silent                                          */
     void             *log_user;
-    size_t            max_bytes;        /* of tensors and workspaces; 0: no limit                */
+    size_t            max_bytes;        /* of tensors and workspaces; 0: no limit. Not in it is what the backend keeps for
+                                           its kernels: cpu some MB for GEMM, and for rope and attention as much as the
+                                           largest call wanted, for each thread (linear form: its state) */
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
     tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
                                            neon), read once, else the best this processor has    */
@@ -177,7 +179,7 @@ typedef struct tn_desc {
 } tn_desc;
 
 typedef struct tn_memory {
-    size_t   live, peak;                /* bytes now held from the allocator and the backend */
+    size_t   live, peak;                /* bytes now held from the allocator and the backend, as max_bytes counts them */
     size_t   arena;                     /* of them: the arena's blocks                       */
     uint64_t allocations;               /* calls of the allocator and the backend so far     */
 } tn_memory;
@@ -236,7 +238,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
     X(EMBED,                  embed)                  \
-    X(EMBED_BACKWARD,         embed_backward)         \
+    X(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
     X(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
     X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
@@ -248,9 +250,9 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm); i0 first, i1 no rotation */ \
     X(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
     X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
-    X(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps */ \
+    X(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; always adds */ \
     X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
-    X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) \
+    X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
     X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
@@ -435,8 +437,10 @@ TN_API tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc);
    The last two have a linear form as well, whose time grows with T and not with T^2: with the row-wise products
    phi(q) = q1 (x) q2 of d d numbers (squared: d(d+1)/2, by symmetry), P = scale^2 phi(q) phi(k)^T, so that what a query
    needs of all keys before it is one state, sum_j phi(k_j) v_j^T.
-   No form holds a T x T matrix. Softmax takes scores of any size: the largest is subtracted first. A score of -inf weighs
-   nothing, a row of nothing else is a row without keys; a score of +inf or NaN makes the row NaN. */
+   No form holds a T x T matrix. Softmax takes finite scores of any size: the largest is subtracted first. A score of -inf
+   weighs nothing, a row of nothing else is a row without keys; a score of +inf or NaN makes the row NaN. Where v is not
+   finite, rows near it that do not see it may be NaN too: in a tile unseen pairs are products with 0. So are gradients where
+   any operand is not finite. */
 typedef enum tn_attend_kind { TN_ATTEND_SOFTMAX = 0, TN_ATTEND_SQUARED, TN_ATTEND_BILINEAR } tn_attend_kind;
 typedef enum tn_attend_form {
     TN_ATTEND_AUTO = 0,         /* by a fixed rule of the extents; softmax and windows: quadratic         */
@@ -463,7 +467,7 @@ typedef struct tn_attend_desc {
     tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a column of
                                    ones), contiguous. What the keys of earlier calls left is read, then this call's are
                                    added, without the scale. F = d d, feature a d + b is k1_a k2_b; squared: d(d+1)/2,
-                                   row by row a <= b, k_a k_b, times sqrt 2 where a < b. Not while recording; Tq <= Tk. */
+                                   row by row a <= b, k_a k_b. Not while recording; Tq <= Tk. */
     int64_t        past;        /* how many keys `state` holds                                            */
 } tn_attend_desc;
 /* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
@@ -2857,6 +2861,9 @@ static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
     t.columns = t.dv;
     return t;
 }
+
+/* Of the linear form's backward pass: one for dq, one for dk and dv, where they are wanted. */
+static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 /* ---- the passes: each level in float, then in double ------------------------------ */
 #if TNI_X86
@@ -5680,35 +5687,32 @@ TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, 
     for (j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
 }
 
-#define TNI_NONE ((TNI_REAL)(TNI_BITS == 32 ? -3e38 : -1e308))      /* no score so far */
+#define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))   /* of all scores */
 
-/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink */
+/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to the
+   sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
 TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
 {
     int64_t a, j;
     for (a = 0; a < w->lanes; a += TNI_W) {
-        const TNI_T(span) r = TNI_T(attend_span)(w, a);
-        TNI_REAL         *s = w->s[0] + a;
-        TNI_V             old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
-        TNI_T(attend_mask)(w, &r, a, w->s[0], TNI_NONE);
-        for (j = r.from; j + 1 < r.to; j += 2) {
+        TNI_T(span) r = TNI_T(attend_span)(w, a);
+        TNI_REAL   *s = w->s[0] + a;
+        TNI_V       old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
+        r.from -= r.from % 2;                               /* two rows at a time: what comes in is unseen */
+        r.to += r.to % 2;
+        TNI_T(attend_mask)(w, &r, a, w->s[0], (TNI_REAL)-HUGE_VAL);
+        for (j = r.from; j < r.to; j += 2) {
             top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
             other = TNI_T(attend_max)(other, TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W));
         }
-        if (j < r.to) top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
         top = TNI_T(attend_max)(top, other);
-        for (j = r.from; j + 1 < r.to; j += 2) {
+        for (j = r.from; j < r.to; j += 2) {
             TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
             TNI_V e1 = TNI_T(attend_exp)(TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W) - top);
             TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
             TNI_STORE(s + (j + 1) * TNI_SIDE, e1, TNI_W);
             sum = sum + e0;
             more = more + e1;
-        }
-        if (j < r.to) {
-            TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
-            TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
-            sum = sum + e0;
         }
         TNI_T(attend_clear)(w, &r, a, w->s[0]);
         old = TNI_T(attend_exp)(old - top);
@@ -5773,7 +5777,7 @@ TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
     const tni_attention *t = w->t;
     const int64_t        end = w->high[w->n - 1];
     int64_t              j, i, set;
-    for (i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_NONE;
+    for (i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_LEAST;
     memset(w->sum, 0, sizeof *w->sum * TNI_SIDE);
     memset(w->out, 0, sizeof *w->out * (size_t)(w->n * w->padded));
     for (j = w->low[0]; j < end; j += TNI_ATTEND_KEYS) {
@@ -5798,9 +5802,9 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     for (i = 0; i < w->n; i++) {
         const TNI_REAL *out = w->out + i * w->padded;
         const int64_t   seen = tni_attend_seen(c, w->i0 + i).n, width = w->width - w->one;
-        const bool      none = seen == 0 || (t->softmax && w->top[i] == TNI_NONE);
         TNI_REAL       *o = TNI_ROW(&c->out[0], w->b, w->i0 + i, w->h) + w->first;
         double          sum = w->one ? (double)out[width] : (double)w->sum[i];
+        const bool      none = seen == 0 || (t->softmax && sum == 0);
         if (t->sums) sum += c->f[3];
         if (none) memset(o, 0, sizeof *o * (size_t)width);
         else TNI_T(attend_copy)(o, out, width, width, (TNI_REAL)(t->softmax ? tni_attend_row_scale(c, seen) / sum
@@ -6109,7 +6113,6 @@ TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64
     l->panel = TNI_T(attend_take)(&room, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
     l->turned = TNI_T(attend_take)(&room, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
     for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * l->w.padded_d);
-    memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
     if (!backward) return;
     for (set = 0; set < t->sets; set++) {
         l->x[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
@@ -6117,6 +6120,11 @@ TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64
     }
     l->tile = TNI_T(attend_take)(&room, t->d * TNI_NR);
     l->y = TNI_T(attend_take)(&room, TNI_SIDE * tni_max(l->w.padded, l->w.padded_d));
+}
+
+TNI_INLINE void TNI_T(linear_clear)(TNI_T(linear) *l)
+{
+    memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
 }
 
 /* Rows [from,from+n) of q or k, scaled */
@@ -6152,22 +6160,17 @@ TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
     }
 }
 
-/* The columns of this task between the state operand and ours */
+/* The columns of this task of the state operand, to ours or from there */
 TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
 {
     const tni_attention *t = l->w.t;
-    const int64_t        all = t->dv + t->sums, plain = l->w.width - l->w.one;
-    TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all;
-    int64_t              f, a = 0, b = 0;
+    const int64_t        all = t->dv + t->sums;
+    TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all
+                                 + l->w.first;
+    int64_t              f;
     for (f = 0; f < l->features; f++, state += all) {
-        const double weight = t->squared && a < b ? (store ? 1.4142135623730951 : 0.7071067811865476) : 1;
-        TNI_REAL    *S = l->S + f * l->w.padded;
-        TNI_T(attend_copy)(store ? state + l->w.first : S, store ? S : state + l->w.first, plain, plain, (TNI_REAL)weight);
-        if (l->w.one && !store) S[plain] = (TNI_REAL)weight * state[t->dv];
-        if (l->w.one && store) state[t->dv] = (TNI_REAL)weight * S[plain];
-        if (++b < t->d) continue;
-        a++;
-        b = t->squared ? a : 0;
+        TNI_REAL *S = l->S + f * l->w.padded;
+        TNI_T(attend_copy)(store ? state : S, store ? S : state, l->w.width, store ? l->w.width : l->w.padded, 1);
     }
 }
 
@@ -6181,6 +6184,7 @@ TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
     TNI_T(linear)        l;
     TNI_T(linear_open)(&l, t, task / t->parts, worker, first, tni_min(first + t->columns, t->dv), t->sums, false);
     if (c->out[2].data) TNI_T(linear_state)(&l, false);
+    else TNI_T(linear_clear)(&l);
     for (i = 0; i < t->blocks; i++) {
         TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
         TNI_T(linear_take)(&l, tni_attend_before(c, l.w.i0));
@@ -6271,11 +6275,14 @@ TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int
 {
     const tni_attention *t = (const tni_attention *)arg;
     const tn_call       *c = t->call;
+    const int            sweeps = tni_attend_sweeps(c);
+    const bool           queries = c->out[0].data && task % sweeps == sweeps - 1;
     int64_t              i, to = t->keys;
     TNI_T(linear)        l;
-    TNI_T(linear_open)(&l, t, task / 2, worker, 0, t->dv, t->sums, true);
-    for (i = 0; task % 2 == 1 && c->out[0].data && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
-    if (task % 2 == 1 || !(c->out[1].data || c->out[2].data)) return;
+    TNI_T(linear_open)(&l, t, task / sweeps, worker, 0, t->dv, t->sums, true);
+    TNI_T(linear_clear)(&l);
+    for (i = 0; queries && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
+    if (queries) return;
     for (i = t->blocks - 1; i >= 0; i--) {
         const int64_t before = tni_attend_before(c, i * TNI_SIDE);
         if (i < t->blocks - 1) TNI_T(linear_keys)(&l, before, to);
@@ -6295,20 +6302,23 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
     t.local = true;
     if (!tni_attention_room(&t, TNI_T(linear_numbers)(&t, true), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
-    tni_parallel_for(&cpu->pool, t.all_heads * 2, TNI_T(attention_linear_backward_task), &t);
+    tni_parallel_for(&cpu->pool, t.all_heads * tni_attend_sweeps(c), TNI_T(attention_linear_backward_task), &t);
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);
     return TN_OK;
 }
 
 /* ---- rope, see >>op-rope: a task's positions go through the whole batch, so that each angle is made once ------------- */
-typedef struct TNI_T(rope) { tni_pass pass; const double *turns; char *room; size_t each; } TNI_T(rope);
+typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
 
-/* cosine[h], sine[h] of position t. turns: of a circle, per position */
-TNI_FAST void TNI_T(rope_angles)(const double *turns, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
+/* cosine[h], sine[h] of position t. rates: angles per position */
+TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
 {
     int64_t k;
 #if TNI_BITS == 32
-    for (k = 0; k < h; k++) cosine[k] = (float)(t * turns[k] - floor(t * turns[k]));
+    for (k = 0; k < h; k++) {
+        const double turns = t * rates[k] * 0.15915494309189535;
+        cosine[k] = (float)(turns - floor(turns));
+    }
     for (k = 0; k < h; k += TNI_W) {
         const int        n = TNI_T(lanes)(h - k);
         TNI_T(direction) x, y;
@@ -6318,9 +6328,8 @@ TNI_FAST void TNI_T(rope_angles)(const double *turns, double t, int64_t h, TNI_R
     }
 #else
     for (k = 0; k < h; k++) {
-        const double angle = 6.283185307179586 * (t * turns[k] - floor(t * turns[k]));
-        cosine[k] = cos(angle);
-        sine[k] = sin(angle);
+        cosine[k] = cos(t * rates[k]);
+        sine[k] = sin(t * rates[k]);
     }
 #endif
 }
@@ -6387,7 +6396,7 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
     TNI_REAL          *turned = sine + h;
     int64_t            t, b, n, k;
     for (t = tni_pass_begin(&p->pass, task); t < tni_pass_end(&p->pass, task); t++) {
-        if (!c->i[1]) TNI_T(rope_angles)(p->turns, (double)(c->i[0] + t), h, cosine, sine);
+        if (!c->i[1]) TNI_T(rope_angles)(p->rates, (double)(c->i[0] + t), h, cosine, sine);
         for (k = 0; c->i[1] && k < h; k++) {
             cosine[k] = 1;
             sine[k] = 0;
@@ -6409,18 +6418,19 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t d = c->in[0].shape[3], h = d / 2;
     size_t        bytes, each;
-    double       *turns;
+    double       *rates;
     TNI_T(rope)   p;
     int64_t       k;
-    if (!tni_area_size(2, d, sizeof(TNI_REAL), &each) || !tni_area_size(cpu->pool.threads, (int64_t)(each += 64), 1, &bytes)
-        || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
+    if (!tni_area_size(2, d, sizeof(TNI_REAL), &each) || !tni_add_size(each, 64, &each)) return TN_ERR_MEMORY;
     p.each = each / 64 * 64;
+    if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
+        || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
     p.pass.cpu = cpu;
     p.pass.call = c;
     p.room = tni_cpu_room(cpu, bytes);
     if (!p.room) return TN_ERR_MEMORY;
-    p.turns = turns = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
-    for (k = 0; !c->i[1] && k < h; k++) turns[k] = pow(c->f[0], -2 * (double)k / (double)d) / 6.283185307179586;
+    p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
+    for (k = 0; !c->i[1] && k < h; k++) rates[k] = pow(c->f[0], -2 * (double)k / (double)d);
     tni_pass_run(&p.pass, c->in[0].shape[1], c->in[0].shape[0] * c->in[0].shape[2] * d, INT64_MAX, TNI_T(rope_task));
     return TN_OK;
 }
@@ -6526,7 +6536,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_WIDE
 #undef TNI_WHOLE
 #undef TNI_ROW
-#undef TNI_NONE
+#undef TNI_LEAST
 #undef TNI_U
 #undef TNI_I
 #undef TNI_D
@@ -9664,6 +9674,11 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
         tni_fail(ctx, TN_ERR_ARG, "rope: the base is %g, but must be positive", d.base);
         return NULL;
     }
+    if (d.first > INT64_MAX - x->shape[1]) {
+        tni_fail(ctx, TN_ERR_ARG, "rope: %lld rows from position %lld on are beyond the last one", (long long)x->shape[1],
+                 (long long)d.first);
+        return NULL;
+    }
     if (d.no_rotation && !d.norm) return x;
     if (!(y = tni_like(ctx, x))) return NULL;
     c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
@@ -9731,7 +9746,7 @@ static double TNI_T(attend_largest)(const tn_call *c, int64_t b, int64_t h, int6
     int64_t j;
     for (j = seen.low; j < seen.high; j++) {
         TNI_T(attend_scores)(c, b, h, i, j, s);
-        if (!(s[0] <= most)) most = s[0];                  /* keeps a NaN, until the next number; exp finds it again */
+        if (s[0] > most || s[0] != s[0]) most = s[0];                  /* keeps a NaN */
     }
     return most;
 }
@@ -9879,12 +9894,13 @@ static void TNI_T(attention_backward)(const tn_call *c)
 }
 
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
-   (q1.k1)(q2.k2) = phi(q).phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product (squared: x_a x_b, a <= b, times
-   sqrt 2 where a < b). Queries go in chunks. What a chunk's first query has before it is in the state
-   S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T S + the pairs inside the chunk as above)
+   (q1.k1)(q2.k2) = phi(q)^T W phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product, and W = 1. Squared: x_a x_b,
+   a <= b, and W doubles where a < b; a state is without W, what reads it brings it, so that it is exact to keep and load.
+   Queries go in chunks. What a chunk's first query has before it is in the state
+   S = sum_j phi(k_j) v_j^T:    o_i = c_i (f0^2 phi(q_i)^T W S + the pairs inside the chunk as above)
    Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
    with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
-   dphi(q_i) = f0^2 S u'_i      dphi(k_j) = G v'_j      dv_j += G^T phi(k_j)
+   dphi(q_i) = f0^2 W S u'_i      dphi(k_j) = W G v'_j      dv_j += G^T W phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
 #ifndef TNI_ONCE
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
@@ -9918,23 +9934,23 @@ static void TNI_T(state_add)(TNI_T(features) f, double factor, const double *u, 
     int64_t a, b, e;
     for (a = 0; a < f.d; a++)
         for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
-            double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? sqrt(2.0) : 1);
+            double phi = factor * (double)f.x1[a] * (double)f.x2[b];
             for (e = 0; e < n; e++) S[e] += phi * u[e];
         }
 }
 
-/* y [n] += factor S^T phi(x) */
+/* y [n] += factor S^T W phi(x) */
 static void TNI_T(state_read)(TNI_T(features) f, double factor, const double *S, int64_t n, double *y)
 {
     int64_t a, b, e;
     for (a = 0; a < f.d; a++)
         for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
-            double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? sqrt(2.0) : 1);
+            double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? 2 : 1);
             for (e = 0; e < n; e++) y[e] += phi * S[e];
         }
 }
 
-/* dx [2,d] += the gradient of factor phi(x)^T S u */
+/* dx [2,d] += the gradient of factor phi(x)^T W S u */
 static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S, const double *u, int64_t n, double *dx)
 {
     int64_t a, b, e;
@@ -9942,7 +9958,7 @@ static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S
         for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
             double dphi = 0;
             for (e = 0; e < n; e++) dphi += S[e] * u[e];
-            dphi *= factor * (f.squared && a < b ? sqrt(2.0) : 1);
+            dphi *= factor * (f.squared && a < b ? 2 : 1);
             dx[a] += dphi * (double)f.x2[b];
             dx[f.d + b] += dphi * (double)f.x1[a];
         }
@@ -10077,13 +10093,13 @@ static void TNI_T(attention_linear_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Elements of the workspace of a call, the largest that any kernel for it wants. The reference: doubles. */
+/* Elements of the workspace of a call: the reference's, in doubles. The cpu backend's kernels bring their own. */
 static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     const bool    linear = c->kernel == TN_KERNEL_ATTENTION_LINEAR || c->kernel == TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
     int64_t       reference = 2 * d + 3 * n + (linear ? tni_attend_features(c->i[0], d) * n : 0);
-    return reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
+    return ctx->backend == tn_cpu_backend() ? 0 : reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
 }
 
 /* The last output of a call: its workspace. */
@@ -10145,16 +10161,16 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_AUTO: by the multiplications of each, causal. A state costs F dv for a key and as much for a query,
+/* The form of TN_ATTEND_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
    a pair s d + dv (s sets), and the linear form has some pairs for every query, too. Both constants were measured forwards
    and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
-static bool tni_attend_is_linear(tn_attend_kind kind, int64_t Tq, int64_t Tk, int64_t d, int64_t dv, int64_t window,
-                                 tn_row_scale row)
+static bool tni_attend_is_linear(const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)
 {
+    const tn_attend_kind kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
-    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (row == TN_ROW_SUM);
-    const double pairs = (double)Tq * ((double)Tk - (double)tni_min(Tq, Tk) / 2);
-    if (kind == TN_ATTEND_SOFTMAX || window > 0) return false;
+    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SUM);
+    const double pairs = (double)Tq * ((double)Tk - (a->causal ? (double)tni_min(Tq, Tk) / 2 : 0));
+    if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
     return 0.85 * F * values * ((double)Tq + (double)Tk) < (pairs - 200 * (double)Tq) * (sets * (double)d + (double)dv);
 }
 
@@ -10211,13 +10227,15 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
 {
     const int64_t d = q->shape[3], dv = v->shape[3];
     if (a->form == TN_ATTEND_AUTO)
-        a->form = a->state || tni_attend_is_linear(a->kind, q->shape[1], k->shape[1], d, dv, a->window, a->row)
-                  ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
+        a->form = a->state || tni_attend_is_linear(a, q->shape[1], k->shape[1], d, dv) ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
     if (tni_attend_possible(ctx, a, d, dv) != TN_OK) return false;
     if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
     else if (a->past > 0 && !a->state)
         tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past, but there is no state that holds them", (long long)a->past);
+    else if (a->past > INT64_MAX - k->shape[1])
+        tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past: with %lld more they cannot be counted", (long long)a->past,
+                 (long long)k->shape[1]);
     else return true;
     return false;
 }

@@ -348,6 +348,19 @@ TEST(the_form_of_auto)
         CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_ATTENTION_LINEAR) - before, round < 2);
         drop_operands(&x);
     }
+    for (round = 0; round < 2; round++) {                                  /* who sees the future has twice the pairs */
+        plain_attention a = draw_attention(&rng, TN_ATTEND_BILINEAR, 1);
+        operands x;
+        uint64_t before = tn_ctx_kernel_calls(ctx, TN_KERNEL_ATTENTION_LINEAR);
+        a.B = a.H = 1;
+        a.d = a.dv = 8;
+        a.causal = round == 0;
+        a.Tq = a.Tk = 400;
+        x = draw_operands(&rng, &a);
+        free(forward(ctx, &a, TN_ATTEND_AUTO, &x));
+        CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_ATTENTION_LINEAR) - before, round);
+        drop_operands(&x);
+    }
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
 }
@@ -817,6 +830,8 @@ TEST(bad_operands)
     REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: the base is -2, but must be positive");
     rope.base = 0; rope.eps = -1;
     REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: eps is -1");
+    rope.eps = 0; rope.first = INT64_MAX - 1;
+    REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: 2 rows from position 9223372036854775806 on");
     REFUSED(ctx, tn_attend(ctx, NULL, k, v, &d), TN_ERR_ARG, "attend: q is NULL");
     REFUSED(ctx, tn_attend(ctx, q, flat, v, &d), TN_ERR_SHAPE, "attend: k is [2,3], but must have four axes");
     REFUSED(ctx, tn_attend(ctx, q, k, tensor_of(other, 1, 4, 2, 5, zero), &d), TN_ERR_ARG, "attend: v belongs to another context");
@@ -830,6 +845,9 @@ TEST(bad_operands)
     d.state = v;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_SHAPE, "attend: the state is [1,4,2,5], but must be [1,1,9,5]");
     d.state = state;
+    d.past = INT64_MAX - 3;
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: 9223372036854775804 keys are past: with 4 more");
+    d.past = 0;
     tn_record(ctx);
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "while recording");
     CHECK(tn_backward(ctx, q) != TN_OK);

@@ -249,6 +249,74 @@ TEST(states)
     finish();
 }
 
+/* A state is the sum of the products of keys and values, and keys of zeros leave it as it is, to the last bit. */
+TEST(states_stay)
+{
+    enum { D = 5, V = 3, T = 4 };
+    for (int backend = 0; backend < 2; backend++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (int kind = TN_ATTEND_SQUARED; kind <= TN_ATTEND_BILINEAR; kind++) {
+                tn_ctx        *ctx = context(backend ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, 1);
+                const int64_t  sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, F = kind == TN_ATTEND_SQUARED ? D * (D + 1) / 2 : D * D;
+                const int64_t  shape[4] = {1, 1, F, V};
+                double         k[T * 2 * D], v[T * V], now[D * D * V], then[D * D * V];
+                int64_t        f = 0;
+                tn_tensor     *x[3];
+                tn_attend_desc a;
+                memset(&a, 0, sizeof a);
+                a.kind = (tn_attend_kind)kind;
+                a.causal = true;
+                a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
+                x[0] = operand(ctx, 1, T, sets, D, 1, false, NULL);
+                x[1] = operand(ctx, 1, T, sets, D, 2, false, NULL);
+                x[2] = operand(ctx, 1, T, 1, V, 3, false, NULL);
+                tn_read(x[1], TN_F64, k, T * sets * D);
+                tn_read(x[2], TN_F64, v, T * V);
+                CHECK(tn_attend(ctx, x[0], x[1], x[2], &a) != NULL);
+                tn_read(a.state, TN_F64, now, F * V);
+                for (int p = 0; p < D; p++)
+                    for (int q = kind == TN_ATTEND_SQUARED ? p : 0; q < D; q++, f++)
+                        for (int e = 0; e < V; e++) {
+                            double sum = 0;
+                            for (int t = 0; t < T; t++) sum += k[t * sets * D + p] * k[(t * sets + sets - 1) * D + q] * v[t * V + e];
+                            CHECK_NEAR(now[f * V + e], sum, dtype ? 1e-14 : 1e-5);
+                        }
+                for (int t = 0; t < 300; t++) {
+                    static const double numbers[2 * D] = {0};
+                    const int64_t       at[4] = {1, 1, sets, D}, of_v[4] = {1, 1, 1, V};
+                    tn_tensor          *zero, *one;
+                    tn_ctx_reset(ctx);
+                    zero = tn_tensor_new(ctx, TN_REAL, 4, at);
+                    one = tn_tensor_new(ctx, TN_REAL, 4, of_v);
+                    tn_write(zero, TN_F64, numbers, sets * D);
+                    tn_write(one, TN_F64, v, V);
+                    a.past = T + t;
+                    CHECK(tn_attend(ctx, zero, zero, one, &a) != NULL);
+                }
+                tn_read(a.state, TN_F64, then, F * V);
+                CHECK(memcmp(now, then, sizeof *now * (size_t)(F * V)) == 0);
+                CHECK_CTX(ctx);
+                tn_ctx_destroy(ctx);
+            }
+}
+
+/* A token that is read into a state needs no more memory than its kernel's. */
+TEST(room_of_a_token)
+{
+    const int64_t  qk[4] = {1, 1, 2, 128}, of_v[4] = {1, 1, 1, 128}, shape[4] = {1, 1, 128 * 128, 128};
+    tn_ctx        *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+    tn_tensor     *x = tn_tensor_new(ctx, TN_REAL, 4, qk), *v = tn_tensor_new(ctx, TN_REAL, 4, of_v);
+    tn_attend_desc a;
+    memset(&a, 0, sizeof a);
+    a.kind = TN_ATTEND_BILINEAR;
+    a.causal = true;
+    a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
+    CHECK(tn_attend(ctx, x, x, v, &a) != NULL);
+    CHECK(tn_ctx_memory(ctx).arena <= (size_t)5 << 20);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* Few heads and many keys: the keys go in parts, and are seen by windows in parts. */
 TEST(parts)
 {
@@ -311,6 +379,86 @@ TEST(extreme_scores)
     CHECK(o[0] != o[0]);                    /* +infinity */
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
+}
+
+/* Softmax attention of one head with d = dv = 1, causal: o, dq, dk and dv of the sum of o. `backend` 0: the reference. */
+static results scores_of(int backend, tn_dtype dtype, int64_t T, const double *q, const double *k)
+{
+    static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_BEST};
+    const int64_t  shape[4] = {1, T, 1, 1};
+    tn_ctx        *ctx = context(backend ? tn_cpu_backend() : tn_reference_backend(), dtype, level[backend], 1);
+    tn_tensor     *x[3], *o;
+    tn_attend_desc a;
+    results        r;
+    memset(&a, 0, sizeof a);
+    memset(&r, 0, sizeof r);
+    a.causal = true;
+    a.scale = 1;
+    for (int i = 0; i < 3; i++) {
+        x[i] = tn_tensor_new(ctx, TN_REAL, 4, shape);
+        for (int64_t t = 0; t < T; t++) {
+            const double v = i == 0 ? q[t] : i == 1 ? k[t] : 1 + (double)t;
+            tn_write(tn_slice(x[i], 1, t, t + 1), TN_F64, &v, 1);
+        }
+        tn_watch(x[i]);
+    }
+    tn_record(ctx);
+    o = tn_attend(ctx, x[0], x[1], x[2], &a);
+    take(&r, 0, o);
+    CHECK(tn_backward(ctx, tn_sum(ctx, o)) == TN_OK);
+    for (int i = 0; i < 3; i++) take(&r, i + 1, x[i]->grad);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    return r;
+}
+
+/* A NaN score is in every row that sees it, and in no other; so it is in their gradients. */
+TEST(nan_is_seen)
+{
+    static const int64_t length[] = {1, 6, 300};
+    for (int backend = 0; backend < 4; backend++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (size_t l = 0; l < 3; l++)
+                for (int round = 0; round < 5; round++) {           /* all of q, q's first, q's last, k's first, k's middle */
+                    const int64_t T = length[l], at = round == 2 ? T - 1 : round == 4 ? T / 2 : 0;
+                    double        q[300], k[300];
+                    results       r;
+                    for (int64_t t = 0; t < T; t++) {
+                        q[t] = round == 0 || (round < 3 && t == at) ? (double)NAN : 1;
+                        k[t] = round >= 3 && t == at ? (double)NAN : 0.01 * (double)(t % 7);
+                    }
+                    r = scores_of(backend, dtype ? TN_F64 : TN_F32, T, q, k);
+                    for (int64_t t = 0; t < T; t++) {
+                        const bool sees = round == 0 || (round < 3 ? t == at : t >= at);
+                        CHECK((r.x[t] != r.x[t]) == sees);
+                        if (sees || round < 3) CHECK((r.x[T + t] != r.x[T + t]) == sees);   /* dq of a tile meets all of its keys */
+                        if (round == 0 || (round < 3 && t <= at)) {
+                            CHECK(r.x[2 * T + t] != r.x[2 * T + t]);
+                            CHECK(r.x[3 * T + t] != r.x[3 * T + t]);
+                        }
+                    }
+                    free(r.x);
+                }
+}
+
+/* The last row's scores, as [NaN, -infinity], and the largest and the least of a precision: a score is no missing key. */
+TEST(edges_of_scores)
+{
+    const double none = -HUGE_VAL, nan = (double)NAN;
+    const double score[][2] = {{nan, none}, {none, nan}, {none, none}, {none, -3.2e38}, {-3.2e38, none}, {-3.4028234663852886e38, none},
+                               {3.2e38, -3.2e38}, {none, 3.2e38}};
+    const double right[] = {nan, nan, 0, 2, 1, 1, 1, 2};
+    for (int backend = 0; backend < 4; backend++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+                const double one[2] = {1, 1}, wide = dtype ? 5e269 : 1;         /* -1.6e308, a score that a double just holds */
+                double       k[2];
+                results      r;
+                for (int j = 0; j < 2; j++) k[j] = score[i][j] * wide;
+                r = scores_of(backend, dtype ? TN_F64 : TN_F32, 2, one, k);
+                CHECK(right[i] == right[i] ? r.x[1] == right[i] : r.x[1] != r.x[1]);
+                free(r.x);
+            }
 }
 
 /* What no query sees adds nothing, not even where it is no number. */
@@ -401,6 +549,27 @@ TEST(rope)
     WORST("double", error[1], 1e-12);
 }
 
+/* In double far positions are as good as near ones. */
+TEST(rope_far_away)
+{
+    const int64_t shape[4] = {1, 1, 1, 2};
+    const double  x[2] = {1, 0};
+    for (int l = 0; l < 2; l++) {
+        tn_ctx      *ctx = context(tn_cpu_backend(), TN_F64, l ? TN_SIMD_PLAIN : TN_SIMD_BEST, 1);
+        tn_tensor   *t = tn_tensor_new(ctx, TN_REAL, 4, shape);
+        tn_rope_desc d;
+        double       y[2];
+        memset(&d, 0, sizeof d);
+        d.first = 1000003;
+        tn_write(t, TN_F64, x, 2);
+        tn_read(tn_rope(ctx, t, &d), TN_F64, y, 2);
+        CHECK_NEAR(y[0], cos(1000003.0), 1e-15);
+        CHECK_NEAR(y[1], sin(1000003.0), 1e-15);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
 /* ---- embed: the same bits as the reference, by any number of threads */
 TEST(embed)
 {
@@ -438,4 +607,5 @@ TEST(embed)
     }
 }
 
-TEST_MAIN(shapes, options, states, parts, long_sums, extreme_scores, unseen_keys, rope, embed)
+TEST_MAIN(shapes, options, states, states_stay, room_of_a_token, parts, long_sums, extreme_scores, nan_is_seen, edges_of_scores, unseen_keys,
+          rope, rope_far_away, embed)
