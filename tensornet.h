@@ -169,9 +169,8 @@ typedef struct tn_desc {
     tn_allocator      allocator;        /* {0}: malloc and free                                  */
     tn_log_fn         log;              /* NULL: silent                                          */
     void             *log_user;
-    size_t            max_bytes;        /* of tensors and workspaces; 0: no limit. Not in it is what the backend keeps for
-                                           its kernels: cpu some MB for GEMM, and for rope and attention as much as the
-                                           largest call wanted, for each thread (linear form: its state) */
+    size_t            max_bytes;        /* of tensors and workspaces; 0: no limit. Not in it: the context itself
+                                           and some MB that the cpu backend keeps for products  */
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
     tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
                                            neon), read once, else the best this processor has    */
@@ -435,8 +434,8 @@ TN_API tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc);
      TN_ATTEND_SQUARED    P_ij = s_ij^2
      TN_ATTEND_BILINEAR   P_ij = s1_ij s2_ij, two sets of q and k: with c_i constant, a tensor of all its inputs
    The last two have a linear form as well, whose time grows with T and not with T^2: with the row-wise products
-   phi(q) = q1 (x) q2 of d d numbers (squared: d(d+1)/2, by symmetry), P = scale^2 phi(q) phi(k)^T, so that what a query
-   needs of all keys before it is one state, sum_j phi(k_j) v_j^T.
+   phi(q) = q1 (x) q2 of d d numbers, P = scale^2 phi(q) phi(k)^T, so that what a query needs of all keys before it is one
+   state, sum_j phi(k_j) v_j^T. Squared: d(d+1)/2 numbers, by symmetry; those of a pair count twice.
    No form holds a T x T matrix. Softmax takes finite scores of any size: the largest is subtracted first. A score of -inf
    weighs nothing, a row of nothing else is a row without keys; a score of +inf or NaN makes the row NaN. Where v is not
    finite, rows near it that do not see it may be NaN too: in a tile unseen pairs are products with 0. So are gradients where
@@ -2401,6 +2400,7 @@ typedef struct tni_cpu {
     size_t       block_bytes;
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
+    tn_ctx      *ctx;                   /* that counts it; NULL inside of another backend */
     double       part[TNI_CPU_PARTS];
     int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
     void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
@@ -2824,8 +2824,9 @@ typedef struct tni_attention {
 static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
-    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
-    cpu->room = (char *)tni_cpu_alloc(cpu, bytes);
+    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
+    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
     cpu->room_bytes = cpu->room ? bytes : 0;
     return cpu->room;
 }
@@ -5683,8 +5684,8 @@ TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, 
 
 #define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))
 
-/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to the
-   sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
+/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to
+   the sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
 TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
 {
     int64_t a, j;
@@ -7164,6 +7165,7 @@ static tn_status tni_open_backend(tn_ctx *ctx, char *why)
         s = wanted->open(&ctx->desc, &ctx->state, why);
     }
     ctx->backend = wanted;
+    if (s == TN_OK && wanted == tn_cpu_backend()) ((tni_cpu *)ctx->state)->ctx = ctx;
     return s;
 }
 
