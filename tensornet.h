@@ -169,9 +169,8 @@ typedef struct tn_desc {
     tn_allocator      allocator;        /* {0}: malloc and free                                  */
     tn_log_fn         log;              /* NULL: silent                                          */
     void             *log_user;
-    size_t            max_bytes;        /* of tensors and workspaces; 0: no limit. Not in it is what the backend keeps for
-                                           its kernels: cpu some MB for GEMM, and for rope and attention as much as the
-                                           largest call wanted, for each thread (linear form: its state) */
+    size_t            max_bytes;        /* of tensors and workspaces; 0: no limit. Not in it: the context itself
+                                           and some MB that the cpu backend keeps for products  */
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
     tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
                                            neon), read once, else the best this processor has    */
@@ -435,8 +434,8 @@ TN_API tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc);
      TN_ATTEND_SQUARED    P_ij = s_ij^2
      TN_ATTEND_BILINEAR   P_ij = s1_ij s2_ij, two sets of q and k: with c_i constant, a tensor of all its inputs
    The last two have a linear form as well, whose time grows with T and not with T^2: with the row-wise products
-   phi(q) = q1 (x) q2 of d d numbers (squared: d(d+1)/2, by symmetry), P = scale^2 phi(q) phi(k)^T, so that what a query
-   needs of all keys before it is one state, sum_j phi(k_j) v_j^T.
+   phi(q) = q1 (x) q2 of d d numbers, P = scale^2 phi(q) phi(k)^T, so that what a query needs of all keys before it is one
+   state, sum_j phi(k_j) v_j^T. Squared: d(d+1)/2 numbers, by symmetry; those of a pair count twice.
    No form holds a T x T matrix. Softmax takes finite scores of any size: the largest is subtracted first. A score of -inf
    weighs nothing, a row of nothing else is a row without keys; a score of +inf or NaN makes the row NaN. Where v is not
    finite, rows near it that do not see it may be NaN too: in a tile unseen pairs are products with 0. So are gradients where
@@ -2402,6 +2401,7 @@ typedef struct tni_cpu {
     size_t       block_bytes;
     char        *room;                  /* larger scratch, see tni_cpu_room */
     size_t       room_bytes;
+    tn_ctx      *ctx;                   /* that counts it; NULL inside of another backend */
     double       part[TNI_CPU_PARTS];
     int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
     void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
@@ -2791,6 +2791,9 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
    The keys [low,high) of this call that query i sees, and how many there are with the past. */
 typedef struct tni_seen { int64_t low, high, n; } tni_seen;
 
+/* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
+#define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
+
 static tni_seen tni_attend_seen(const tn_call *c, int64_t i);
 static double   tni_attend_row_scale(const tn_call *c, int64_t n);
 static bool     tni_attend_sums(const tn_call *c);
@@ -2822,20 +2825,23 @@ typedef struct tni_attention {
 static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
-    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
-    cpu->room = (char *)tni_cpu_alloc(cpu, bytes);
+    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
+    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
     cpu->room_bytes = cpu->room ? bytes : 0;
     return cpu->room;
 }
 
 /* Room for `numbers` of `size` bytes for every worker, and for `shared` more. */
-static bool tni_attention_room(tni_attention *t, double numbers, double shared, size_t size)
+static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
 {
-    const double each = (numbers + 64) * (double)size, all = each * t->cpu->pool.threads + (shared + 16) * (double)size;
-    if (!(all < (double)(PTRDIFF_MAX / 2))) return false;
-    t->each = ((size_t)each + 63) / 64 * 64;
-    t->room = tni_cpu_room(t->cpu, t->each * (size_t)t->cpu->pool.threads + (size_t)shared * size);
-    t->partial = t->room ? t->room + t->each * (size_t)t->cpu->pool.threads : NULL;
+    size_t workers;
+    if (!tni_area_size(numbers, (int64_t)size, 1, &t->each) || !tni_add_size(t->each, 63, &t->each)) return false;
+    t->each = t->each / 64 * 64;
+    if (!tni_mul_size(t->each, (size_t)t->cpu->pool.threads, &workers)) return false;
+    if (!((double)workers + shared * (double)size < (double)(PTRDIFF_MAX / 2))) return false;
+    t->room = tni_cpu_room(t->cpu, workers + (size_t)shared * size);
+    t->partial = t->room ? t->room + workers : NULL;
     return t->room != NULL;
 }
 
@@ -5404,7 +5410,6 @@ static const tni_algebra TNI_T(algebra) = {
 #endif
 #define TNI_WIDE  ((TNI_MR + TNI_W - 1) / TNI_W * TNI_W)
 #define TNI_WHOLE(n) (((n) + TNI_W - 1) / TNI_W * TNI_W)
-#define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
 
 /* c[m,n] = a b, or += that; n is whole vectors. Panel p of b, two vectors wide, begins at b + p panel. */
 TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
@@ -5496,12 +5501,14 @@ typedef struct TNI_T(attend) {
     TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
     TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
     TNI_T(lines) k[2], v;
+    TNI_REAL   *room;                                   /* of the worker; NULL while its size is worked out */
+    int64_t     taken;                                  /* of that */
 } TNI_T(attend);
 
-TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_REAL **room, int64_t numbers)
+TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
 {
-    TNI_REAL *p = *room;
-    *room += (numbers + 15) / 16 * 16;
+    TNI_REAL *p = w->room ? w->room + w->taken : NULL;
+    w->taken += (numbers + 15) / 16 * 16;
     return p;
 }
 
@@ -5511,23 +5518,13 @@ TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
     return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
 }
 
-/* What attend_open takes, at most */
-TNI_FAST double TNI_T(attend_numbers)(const tni_attention *t, bool backward)
+TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64_t head, int worker, int64_t first,
+                                 int64_t end, bool one, bool backward)
 {
-    const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
-    const double keys = (double)TNI_ATTEND_KEYS;
-    double       n = TNI_SIDE * (sets * d + v) + keys * ((sets + 1) * TNI_SIDE + sets * d + v) + 4 * TNI_SIDE + 256;
-    if (backward) n += TNI_SIDE * (2 * sets * d + 2 * v) + (TNI_MR + 1) * (d + v);
-    return n;
-}
-
-TNI_FAST TNI_REAL *TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64_t head, int worker, int64_t first,
-                                      int64_t end, bool one, bool backward)
-{
-    TNI_REAL *room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
-    int64_t   set;
+    int64_t set;
     memset(w, 0, sizeof *w);
     w->t = t;
+    if (t->room) w->room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
     w->b = head / t->heads;
     w->h = head % t->heads;
     w->first = first;
@@ -5536,24 +5533,23 @@ TNI_FAST TNI_REAL *TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, 
     w->padded = TNI_WHOLE(w->width);
     w->padded_d = TNI_WHOLE(t->d);
     for (set = 0; set < t->sets; set++) {
-        w->q[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
-        w->s[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * TNI_SIDE);
+        w->q[set] = TNI_T(attend_take)(w, t->d * TNI_SIDE);
+        w->s[set] = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * TNI_SIDE);
         w->k[set].width = TNI_T(attend_apart)(w->padded_d);
-        w->k[set].copy = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * w->k[set].width);
-        if (backward) w->q_rows[set] = TNI_T(attend_take)(&room, TNI_SIDE * w->padded_d);
+        w->k[set].copy = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * w->k[set].width);
+        if (backward) w->q_rows[set] = TNI_T(attend_take)(w, TNI_SIDE * w->padded_d);
     }
     w->v.width = TNI_T(attend_apart)(w->padded);
-    w->v.copy = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * w->v.width);
-    w->top = TNI_T(attend_take)(&room, TNI_SIDE);
-    w->sum = TNI_T(attend_take)(&room, TNI_SIDE);
-    w->factor = TNI_T(attend_take)(&room, TNI_SIDE);
-    w->out = TNI_T(attend_take)(&room, TNI_SIDE * (backward ? t->sets * w->padded_d : w->padded));
-    if (!backward) return room;
-    w->u = TNI_T(attend_take)(&room, w->padded * TNI_SIDE);
-    w->u_rows = TNI_T(attend_take)(&room, TNI_SIDE * w->padded);
-    w->p = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * TNI_SIDE);
-    w->tile = TNI_T(attend_take)(&room, TNI_MR * tni_max(w->padded, w->padded_d));
-    return room;
+    w->v.copy = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * w->v.width);
+    w->top = TNI_T(attend_take)(w, TNI_SIDE);
+    w->sum = TNI_T(attend_take)(w, TNI_SIDE);
+    w->factor = TNI_T(attend_take)(w, TNI_SIDE);
+    w->out = TNI_T(attend_take)(w, TNI_SIDE * (backward ? t->sets * w->padded_d : w->padded));
+    if (!backward) return;
+    w->u = TNI_T(attend_take)(w, w->padded * TNI_SIDE);
+    w->u_rows = TNI_T(attend_take)(w, TNI_SIDE * w->padded);
+    w->p = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * TNI_SIDE);
+    w->tile = TNI_T(attend_take)(w, TNI_MR * tni_max(w->padded, w->padded_d));
 }
 
 /* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
@@ -5687,10 +5683,10 @@ TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, 
     for (j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
 }
 
-#define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))   /* of all scores */
+#define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))
 
-/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to the
-   sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
+/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to
+   the sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
 TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
 {
     int64_t a, j;
@@ -5827,9 +5823,18 @@ TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
     TNI_T(attend_finish)(&w);
 }
 
+/* What attend_open takes */
+TNI_FAST int64_t TNI_T(attend_numbers)(const tni_attention *t, bool backward)
+{
+    TNI_T(attend) w;
+    TNI_T(attend_open)(&w, t, 0, 0, 0, t->dv, false, backward);
+    return w.taken;
+}
+
 TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    if (t.all_heads * t.blocks == 0) return TN_OK;
     if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
     return TN_OK;
@@ -5979,6 +5984,7 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
     double        shared = 0;
+    if (t.all_heads * t.blocks == 0) return TN_OK;
     if (t.all_heads < TNI_ATTEND_FEW && t.keys >= 2 * TNI_ATTEND_PARTS * TNI_ATTEND_KEYS) {
         t.parts = TNI_ATTEND_PARTS;
         shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
@@ -6092,34 +6098,24 @@ typedef struct TNI_T(linear) {
     TNI_REAL *x[2], *g[2], *tile, *y;                   /* backwards: [d,TNI_SIDE]; [d,TNI_NR]; [TNI_SIDE, the wider] */
 } TNI_T(linear);
 
-TNI_FAST double TNI_T(linear_numbers)(const tni_attention *t, bool backward)
-{
-    const double d = (double)(TNI_WHOLE(t->d) + 32), v = (double)(TNI_WHOLE(t->columns + 1) + 32), sets = (double)t->sets;
-    double       n = TNI_T(attend_numbers)(t, backward) + (double)tni_attend_features(t->call->i[0], t->d) * (v - 32) + 256;
-    n += (double)tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE + sets * d * 2 * TNI_SIDE * TNI_WIDE / TNI_MR;
-    n += (double)TNI_ATTEND_KEYS * (v + sets * d);
-    if (backward) n += sets * 2 * d * TNI_SIDE + d * TNI_NR + TNI_SIDE * (d + v);
-    return n;
-}
-
 TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first,
                                  int64_t end, bool one, bool backward)
 {
-    TNI_REAL *room = TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
-    int64_t   set;
+    int64_t set;
+    TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
     l->features = tni_attend_features(t->call->i[0], t->d);
     l->added = 0;
-    l->S = TNI_T(attend_take)(&room, l->features * l->w.padded);
-    l->panel = TNI_T(attend_take)(&room, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
-    l->turned = TNI_T(attend_take)(&room, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
-    for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&room, TNI_ATTEND_KEYS * l->w.padded_d);
+    l->S = TNI_T(attend_take)(&l->w, l->features * l->w.padded);
+    l->panel = TNI_T(attend_take)(&l->w, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
+    l->turned = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
+    for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&l->w, TNI_ATTEND_KEYS * l->w.padded_d);
     if (!backward) return;
     for (set = 0; set < t->sets; set++) {
-        l->x[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
-        l->g[set] = TNI_T(attend_take)(&room, t->d * TNI_SIDE);
+        l->x[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
+        l->g[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
     }
-    l->tile = TNI_T(attend_take)(&room, t->d * TNI_NR);
-    l->y = TNI_T(attend_take)(&room, TNI_SIDE * tni_max(l->w.padded, l->w.padded_d));
+    l->tile = TNI_T(attend_take)(&l->w, t->d * TNI_NR);
+    l->y = TNI_T(attend_take)(&l->w, TNI_SIDE * tni_max(l->w.padded, l->w.padded_d));
 }
 
 TNI_INLINE void TNI_T(linear_clear)(TNI_T(linear) *l)
@@ -6174,15 +6170,21 @@ TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
     }
 }
 
+/* The columns of v of a part */
+TNI_FAST void TNI_T(linear_open_part)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int64_t part, int worker)
+{
+    const int64_t first = part * t->columns;
+    TNI_T(linear_open)(l, t, head, worker, first, tni_min(first + t->columns, t->dv), t->sums, false);
+}
+
 /* Task: one head, some columns of v */
 TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
     const tn_call       *c = t->call;
-    const int64_t        first = task % t->parts * t->columns;
     int64_t              i;
     TNI_T(linear)        l;
-    TNI_T(linear_open)(&l, t, task / t->parts, worker, first, tni_min(first + t->columns, t->dv), t->sums, false);
+    TNI_T(linear_open_part)(&l, t, task / t->parts, task % t->parts, worker);
     if (c->out[2].data) TNI_T(linear_state)(&l, false);
     else TNI_T(linear_clear)(&l);
     for (i = 0; i < t->blocks; i++) {
@@ -6204,13 +6206,20 @@ TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
 TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    int64_t       numbers = 0, part;
     t.local = true;
+    if (t.all_heads * tni_max(t.queries, t.keys) == 0) return TN_OK;
     if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* a state's sums are written by one task */
         t.columns = tni_ceil_div(tni_ceil_div(t.dv, TNI_ATTEND_PARTS), TNI_NR) * TNI_NR;
         t.columns = tni_max(t.columns, 1);
         t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
     }
-    if (!tni_attention_room(&t, TNI_T(linear_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    for (part = 0; part < t.parts; part++) {
+        TNI_T(linear) l;
+        TNI_T(linear_open_part)(&l, &t, 0, part, 0);
+        numbers = tni_max(numbers, l.w.taken);
+    }
+    if (!tni_attention_room(&t, numbers, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_linear_task), &t);
     return TN_OK;
 }
@@ -6300,8 +6309,12 @@ TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int
 TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    TNI_T(linear) l;
     t.local = true;
-    if (!tni_attention_room(&t, TNI_T(linear_numbers)(&t, true), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (t.all_heads * t.blocks == 0) return TN_OK;
+    TNI_T(linear_open)(&l, &t, 0, 0, 0, t.dv, t.sums, true);
+    if (!tni_attention_room(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
+        return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * tni_attend_sweeps(c), TNI_T(attention_linear_backward_task), &t);
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);
     return TN_OK;
@@ -6535,7 +6548,6 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_SIDE
 #undef TNI_WIDE
 #undef TNI_WHOLE
-#undef TNI_ROW
 #undef TNI_LEAST
 #undef TNI_U
 #undef TNI_I
@@ -7154,6 +7166,7 @@ static tn_status tni_open_backend(tn_ctx *ctx, char *why)
         s = wanted->open(&ctx->desc, &ctx->state, why);
     }
     ctx->backend = wanted;
+    if (s == TN_OK && wanted == tn_cpu_backend()) ((tni_cpu *)ctx->state)->ctx = ctx;
     return s;
 }
 
@@ -9550,12 +9563,6 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy         R^T turns back
    Su et al. 2021 */
 
-/* The row of heads n of [B,T,n,d]: the last axis has stride 1. */
-static TNI_REAL *TNI_T(row)(const tn_view *x, int64_t b, int64_t t, int64_t n)
-{
-    return (TNI_REAL *)x->data + b * x->strides[0] + t * x->strides[1] + n * x->strides[2];
-}
-
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 /* Cosine and sine of the angle of pair k in row t; 1 and 0 for what stays. */
 static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosine, double *sine)
@@ -9584,8 +9591,8 @@ static void TNI_T(rope)(const tn_call *c)
     for (b = 0; b < X->shape[0]; b++)
         for (t = 0; t < X->shape[1]; t++)
             for (n = 0; n < X->shape[2]; n++) {
-                const TNI_REAL *x = TNI_T(row)(X, b, t, n);
-                TNI_REAL       *y = TNI_T(row)(&c->out[0], b, t, n);
+                const TNI_REAL *x = TNI_ROW(X, b, t, n);
+                TNI_REAL       *y = TNI_ROW(&c->out[0], b, t, n);
                 double norm = TNI_T(rope_norm)(c, x, d), cosine, sine;
                 for (k = 0; k < h; k++) {
                     tni_rope_angle(c, t, k, &cosine, &sine);
@@ -9613,8 +9620,8 @@ static void TNI_T(rope_backward)(const tn_call *c)
     for (b = 0; b < X->shape[0]; b++)
         for (t = 0; t < X->shape[1]; t++)
             for (n = 0; n < X->shape[2]; n++) {
-                const TNI_REAL *x = TNI_T(row)(X, b, t, n), *dy = TNI_T(row)(&c->in[1], b, t, n);
-                TNI_REAL       *dx = TNI_T(row)(&c->out[0], b, t, n);
+                const TNI_REAL *x = TNI_ROW(X, b, t, n), *dy = TNI_ROW(&c->in[1], b, t, n);
+                TNI_REAL       *dx = TNI_ROW(&c->out[0], b, t, n);
                 double norm = TNI_T(rope_norm)(c, x, d), dot = 0;
                 for (k = 0; k < d && c->f[1] >= 0; k++) dot += TNI_T(rope_back)(c, dy, t, k) * (double)x[k];
                 for (k = 0; k < d; k++) {
@@ -9732,7 +9739,7 @@ static void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t
     const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
     int64_t set, a;
     for (set = 0; set < sets; set++) {
-        const TNI_REAL *q = TNI_T(row)(&c->in[0], b, i, h + set * H), *k = TNI_T(row)(&c->in[1], b, j, h + set * H);
+        const TNI_REAL *q = TNI_ROW(&c->in[0], b, i, h + set * H), *k = TNI_ROW(&c->in[1], b, j, h + set * H);
         s[set] = 0;
         for (a = 0; a < d; a++) s[set] += (double)q[a] * (double)k[a];
         s[set] *= c->f[0];
@@ -9763,11 +9770,11 @@ static void TNI_T(attention)(const tn_call *c)
             for (i = 0; i < T; i++) {
                 const tni_seen seen = tni_attend_seen(c, i);
                 double    most = softmax ? TNI_T(attend_largest)(c, b, h, i, seen) : 0, total = 0, scale;
-                TNI_REAL *o = TNI_T(row)(O, b, i, h);
+                TNI_REAL *o = TNI_ROW(O, b, i, h);
                 bool      none = seen.n == 0 || most == -HUGE_VAL;
                 for (e = 0; e < dv; e++) sum[e] = 0;
                 for (j = seen.low; j < seen.high && !none; j++) {
-                    const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
+                    const TNI_REAL *v = TNI_ROW(&c->in[2], b, j, h);
                     double s[2], p;
                     TNI_T(attend_scores)(c, b, h, i, j, s);
                     p = softmax ? exp(s[0] - most) : s[0] * s[1];
@@ -9784,7 +9791,7 @@ static void TNI_T(attention)(const tn_call *c)
 /* u_i and, behind it, w_i. */
 static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
 {
-    const TNI_REAL *dout = TNI_T(row)(&c->in[5], b, i, h);
+    const TNI_REAL *dout = TNI_ROW(&c->in[5], b, i, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
     const bool      sums = tni_attend_sums(c);
     double  scale = tni_attend_row_scale(c, tni_attend_seen(c, i).n), dot = 0;
@@ -9792,7 +9799,7 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
     if (sums) scale = 1 / (double)((const TNI_REAL *)c->in[4].data)[(b * H + h) * T + i];
     for (e = 0; e < dv; e++) u[e] = scale * (double)dout[e];
     if (c->i[0] == TN_ATTEND_SOFTMAX || sums) {
-        const TNI_REAL *o = TNI_T(row)(&c->in[3], b, i, h);
+        const TNI_REAL *o = TNI_ROW(&c->in[3], b, i, h);
         for (e = 0; e < dv; e++) dot += (double)dout[e] * (double)o[e];
     }
     u[dv] = -dot * (sums ? scale : 1);
@@ -9802,7 +9809,7 @@ static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
 static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u,
                                    double ds[2])
 {
-    const TNI_REAL *v = TNI_T(row)(&c->in[2], b, j, h);
+    const TNI_REAL *v = TNI_ROW(&c->in[2], b, j, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
     double  s[2], dp = u[dv], p;
     int64_t e;
@@ -9827,7 +9834,7 @@ static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int
     const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
     int64_t set, a;
     for (set = 0; set < 2; set++) {
-        const TNI_REAL *from = TNI_T(row)(x, b, t, h + set * other);
+        const TNI_REAL *from = TNI_ROW(x, b, t, h + set * other);
         for (a = 0; a < d; a++) sum[set * d + a] += ds[set] * (double)from[a];
     }
 }
@@ -9839,7 +9846,7 @@ static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, 
     int64_t set, a;
     if (!dx->data) return;
     for (set = 0; set <= two; set++) {
-        TNI_REAL *to = TNI_T(row)(dx, b, t, h + set * H);
+        TNI_REAL *to = TNI_ROW(dx, b, t, h + set * H);
         for (a = 0; a < d; a++) to[a] = (TNI_REAL)((double)to[a] + sum[set * d + a] + (two ? 0 : sum[d + a]));
     }
 }
@@ -9847,7 +9854,7 @@ static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, 
 /* Row j of dv += sum [dv]. */
 static void TNI_T(attend_store_v)(const tn_view *dv, int64_t b, int64_t h, int64_t j, const double *sum)
 {
-    TNI_REAL *to = TNI_T(row)(dv, b, j, h);
+    TNI_REAL *to = TNI_ROW(dv, b, j, h);
     int64_t   e;
     for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)((double)to[e] + sum[e]);
 }
@@ -9923,8 +9930,8 @@ static TNI_T(features) TNI_T(features_of)(const tn_call *c, const tn_view *x, in
     TNI_T(features) f;
     f.squared = c->i[0] == TN_ATTEND_SQUARED;
     f.d = x->shape[3];
-    f.x1 = TNI_T(row)(x, b, t, h);
-    f.x2 = f.squared ? f.x1 : TNI_T(row)(x, b, t, h + c->in[2].shape[2]);
+    f.x1 = TNI_ROW(x, b, t, h);
+    f.x2 = f.squared ? f.x1 : TNI_ROW(x, b, t, h + c->in[2].shape[2]);
     return f;
 }
 
@@ -9967,7 +9974,7 @@ static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S
 /* v' of key j: its values, then a one. */
 static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t j, double *v)
 {
-    const TNI_REAL *from = TNI_T(row)(&c->in[2], b, j, h);
+    const TNI_REAL *from = TNI_ROW(&c->in[2], b, j, h);
     int64_t e, dv = c->in[2].shape[3];
     for (e = 0; e < dv; e++) v[e] = (double)from[e];
     v[dv] = 1;
@@ -10006,7 +10013,7 @@ static void TNI_T(attention_linear)(const tn_call *c)
                     for (e = 0; e < n; e++) sum[e] += s[0] * s[1] * v[e];
                 }
                 scale = tni_attend_sums(c) ? 1 / (sum[dv] + c->f[3]) : tni_attend_row_scale(c, seen.n);
-                o = TNI_T(row)(O, b, i, h);
+                o = TNI_ROW(O, b, i, h);
                 for (e = 0; e < dv; e++) o[e] = (TNI_REAL)(scale * sum[e]);
                 if (stat) stat[(b * H + h) * T + i] = (TNI_REAL)(sum[dv] + c->f[3]);
             }
@@ -10162,16 +10169,16 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 }
 
 /* The form of TN_ATTEND_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
-   a pair s d + dv (s sets), and the linear form has some pairs for every query, too. Both constants were measured forwards
-   and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
+   a pair s d + dv (s sets), and the linear form costs each query something as well, causal some pairs more. The constants
+   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
 static bool tni_attend_is_linear(const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)
 {
     const tn_attend_kind kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SUM);
-    const double pairs = (double)Tq * ((double)Tk - (a->causal ? (double)tni_min(Tq, Tk) / 2 : 0));
+    const double pairs = (double)Tq * ((double)Tk - (a->causal ? (double)tni_min(Tq, Tk) / 2 + 200 : 100));
     if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
-    return 0.85 * F * values * ((double)Tq + (double)Tk) < (pairs - 200 * (double)Tq) * (sets * (double)d + (double)dv);
+    return 0.85 * F * values * ((double)Tq + (double)Tk) < pairs * (sets * (double)d + (double)dv);
 }
 
 /* The numbers of a desc: in range, and the defaults in place. */
@@ -22524,6 +22531,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_NEON
 #undef TNI_PLAIN_BYTES
 #undef TNI_PRINTF
+#undef TNI_ROW
 #undef TNI_SHAPE
 #undef TNI_TEXT
 #undef TNI_TILE_BEGIN

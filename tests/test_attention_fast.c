@@ -300,6 +300,52 @@ TEST(states_stay)
             }
 }
 
+static size_t held;
+static void *counting_alloc(size_t bytes, void *user) { (void)user; held += bytes; return malloc(bytes); }
+static void  counting_release(void *p, size_t bytes, void *user) { (void)user; held -= bytes; free(p); }
+
+/* The kernels' scratch is counted, and so limited. */
+TEST(scratch_is_counted)
+{
+    const int64_t  shape[4] = {1, 64, 2, 128}, of_v[4] = {1, 64, 1, 128};
+    tn_desc        desc;
+    tn_ctx        *ctx = NULL;
+    tn_attend_desc a;
+    memset(&a, 0, sizeof a);
+    a.kind = TN_ATTEND_BILINEAR;
+    a.causal = true;
+    for (int form = TN_ATTEND_QUADRATIC; form <= TN_ATTEND_LINEAR; form++)
+        for (int small = 0; small < 2; small++) {
+            tn_tensor *q, *k, *v, *o;
+            size_t     more;
+            memset(&desc, 0, sizeof desc);
+            desc.allocator.alloc = counting_alloc;
+            desc.allocator.release = counting_release;
+            desc.threads = 1;
+            desc.max_bytes = (size_t)(small ? 1 : 128) << 19;
+            desc.arena_bytes = 256 << 10;
+            held = 0;
+            CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+            more = held - tn_ctx_memory(ctx).live;              /* the context's own, and what is for products */
+            q = tn_tensor_new(ctx, TN_REAL, 4, shape);
+            k = q;
+            v = tn_tensor_new(ctx, TN_REAL, 4, of_v);
+            tn_watch(q);
+            tn_watch(v);
+            tn_record(ctx);
+            a.form = (tn_attend_form)form;
+            o = tn_attend(ctx, q, k, v, &a);
+            if (small) CHECK_ERROR(ctx, TN_ERR_MEMORY, "a kernel's scratch: ");
+            else {
+                CHECK(tn_backward(ctx, tn_sum(ctx, o)) == TN_OK);
+                CHECK(held - more - tn_ctx_memory(ctx).live < 4096);    /* allocations' alignment */
+                CHECK_CTX(ctx);
+            }
+            tn_ctx_destroy(ctx);
+            CHECK(held == 0);
+        }
+}
+
 /* A token that is read into a state needs no more memory than its kernel's. */
 TEST(room_of_a_token)
 {
@@ -607,5 +653,5 @@ TEST(embed)
     }
 }
 
-TEST_MAIN(shapes, options, states, states_stay, room_of_a_token, parts, long_sums, extreme_scores, nan_is_seen, edges_of_scores, unseen_keys,
-          rope, rope_far_away, embed)
+TEST_MAIN(shapes, options, states, states_stay, scratch_is_counted, room_of_a_token, parts, long_sums, extreme_scores, nan_is_seen,
+          edges_of_scores, unseen_keys, rope, rope_far_away, embed)
