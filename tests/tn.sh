@@ -263,7 +263,7 @@ rm -rf utf8
 
 expect 0 "written: s.bin" tokenizer encode text --tokenizer t.json --shard s.bin
 expect 0 "done" train s.bin --out shard $small --tokenizer t.json
-holds "a loss a byte of shards" grep -q '"held_byte"' shard/log.jsonl
+if grep -q held_byte shard/log.jsonl || grep -q "nats a byte$" said; then fail "a loss a byte of words that only decode"; else pass; fi
 expect 2 "token shards want" train s.bin --out x --context 16
 expect 1 "one kind at a time" train --data s.bin --data text --out x --context 16
 expect 1 "vocabulary" train s.bin --out x --context 16 --vocab 20
