@@ -953,6 +953,7 @@ int train_main(int argc, char **argv)
     lengths = find_option(&train_usage, "steps")->given + find_option(&train_usage, "tokens")->given +
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) misuse("one of --steps, --tokens and --minutes says how long it trains, not %d", lengths);
+    r.journal.trigram = r.journal.fivegram = NAN;     /* until they are known */
     catch_signals();
     r.folder = asked.resume;
     if (asked.resume) {
