@@ -4,7 +4,10 @@
 
 enum { MOST = 80 };
 
-static bool at_place(const int32_t *text, const int32_t *gram, int k) { return !memcmp(text, gram, sizeof *gram * (size_t)k); }
+static bool at_place(const int32_t *text, const int32_t *gram, int k)
+{
+    return !memcmp(text, gram, sizeof *gram * (size_t)k);
+}
 
 /* How often the k words stand in the text; below the highest order n after how many different words, the text's beginning
    being one. */

@@ -144,7 +144,8 @@ static char *unquoted(char *value, const char *where)
 {
     buffer b = {0};
     if (*value != '"') return value;
-    if (!json_string(value, value + strlen(value), &b)) misuse("%s%s begins with a quote and is no quoted text", where, value);
+    if (!json_string(value, value + strlen(value), &b))
+        misuse("%s%s begins with a quote and is no quoted text", where, value);
     free(value);
     return b.data;
 }

@@ -21,7 +21,8 @@ settings asked = {
 #define TEXT(name, field, hint, help, saved)       TEXT_ROW(name, &asked.field, hint, help, saved)
 
 static option options[] = {
-    FILES_ROW("data", &asked.data, "text (stories may end with " STORY_MARK "), or token shards; several are joined", ALWAYS),
+    FILES_ROW("data", &asked.data, "text (stories may end with " STORY_MARK "), or token shards; several are joined",
+              ALWAYS),
     TEXT("out", out, "RUN", "a new folder for all that the run writes", NEVER),
     TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads, --stop-at\n"
          "and, if it was moved, the same --data", NEVER),

@@ -105,8 +105,8 @@ char *read_texts(const file_list *files, size_t *bytes)
         int64_t faults = utf8_faults(text, n, &first);
         if (n == 0) fail("%s is empty", files->path[i]);
         if (faults)
-            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; a tokenizer of words reads each as U+FFFD, one of bytes "
-                 "keeps it (tn clean drops such stories)", files->path[i], (long long)faults, first);
+            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; a tokenizer of words reads each as U+FFFD, one of "
+                 "bytes keeps it (tn clean drops such stories)", files->path[i], (long long)faults, first);
         if (all.bytes && all.data[all.bytes - 1] != '\n') buffer_add(&all, "\n", 1);
         buffer_add(&all, text, n);
         free(text);

@@ -413,7 +413,7 @@ static double measure_peak(const tn_desc *desc)
     double  best = INFINITY, start = now();
     int     turns;
     if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return NAN;
-    for (turns = 0; turns < 3 || now() - start < 0.02; turns++) {
+    for (turns = 0; turns < 3 || now() - start < 0.05; turns++) {
         tn_tensor *a, *b;
         double     from;
         int64_t    shape[2];
@@ -720,7 +720,8 @@ static void start_run(run *r, bool again)
     tn_desc   desc;
     char     *config = join(r->folder, "config.txt"), *path = join(r->folder, "config.json"), *tokenizer;
     int64_t   i, per_step;
-    if (!again && is_file(config)) fail("%s holds a run already: tn train --resume %s goes on with it", r->folder, r->folder);
+    if (!again && is_file(config))
+        fail("%s holds a run already: tn train --resume %s goes on with it", r->folder, r->folder);
     if (!again) check_folder(r->folder);
     for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
     if (s->tokenizer) make_absolute(&s->tokenizer);
