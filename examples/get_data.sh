@@ -8,7 +8,11 @@
 #   the Debian packages                 dataset-fashion-mnist, bible-kjv: installed as root, else just unpacked; MNIST has none
 set -eu
 
-usage() { echo "usage: sh examples/get_data.sh fashion|mnist|kjv" >&2; exit 2; }
+usage() {
+    echo "usage: sh examples/get_data.sh fashion|mnist|kjv
+TinyStories need no place of theirs: tn train FILE --out RUN takes the text file wherever it lies." >&2
+    exit 2
+}
 [ $# -eq 1 ] || usage
 set_name=$1
 
@@ -34,7 +38,10 @@ END
 }
 
 [ -n "$(sums)" ] || exit 2
-yours=${TN_DATA_DIR:+$(cd "$TN_DATA_DIR" && pwd)}
+yours=
+if [ -n "${TN_DATA_DIR:-}" ]; then
+    yours=$(cd "$TN_DATA_DIR" 2> /dev/null && pwd) || { echo "get_data: TN_DATA_DIR is $TN_DATA_DIR, and there is no such folder" >&2; exit 1; }
+fi
 cd "$(dirname "$0")/.."
 data=data/$set_name
 part=$data/.part.$$

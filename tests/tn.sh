@@ -17,7 +17,8 @@ is() { if [ "$2" = "$3" ]; then pass; else fail "$1: \"$2\", not \"$3\""; fi; }
 same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
 holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
 
-# expect STATUS TEXT ARGUMENT...: so it ends, and says that; what it said is in `said`. What fails may leave its memory to the
+# expect STATUS TEXT ARGUMENT...: so it ends, and says that; what it said is in `said`. What fails may leave its memory to
+# the
 # system.
 expect() {
     status=$1 text=$2
@@ -153,10 +154,39 @@ expect 0 "stories: 4" clean stories
 expect 1 "missing.txt" clean missing.txt --out clean2
 holds "a failed cleaning writes nothing" test ! -e clean2
 
+# What is no story is not told against stories.
+tr -d '<|>' < text | sed 's/endoftext//' > unmarked
+expect 0 "tokens a paragraph (60 paragraphs)" tokenizer train unmarked --vocab 60 --out u.json
+expect 0 "tokens a line (240 lines)" tokenizer train unmarked --vocab 60 --out u.json --split lines
+if [ -f "$data/tinystories/train-first2MiB.txt" ]; then
+    head -c 100000 "$data/tinystories/train-first2MiB.txt" | grep -v endoftext > some
+    expect 0 "tokens a paragraph" tokenizer train some --vocab 1024 --out x.json
+    if grep -q "in the document" said; then fail "paragraphs beside the stories of the document"; else pass; fi
+    rm x.json
+fi
+printf 'a \377 b' > invalid
+expect 0 "each is kept as it is" tokenizer encode invalid --no-bos
+is "it is" "$(tail -n 1 said)" "97 32 255 32 98"
+expect 0 "each is read as U+FFFD" tokenizer encode invalid --tokenizer t.json
+printf '{"text": "one day"}\n\n{"text": "a\\n\\"cat\\""}\n' > lines
+"$tn" tokenizer encode lines --jsonl | "$tn" tokenizer decode > back
+grep . lines > there
+same "lines there and back" there back
+echo '{"id": [1]}' > bad.jsonl
+expect 1 'bad.jsonl:1: "ids" is missing' tokenizer decode bad.jsonl
+
+# The held-out part begins with a whole mark, wherever the cut falls.
+awk 'BEGIN { for (i = 0; i < 40; i++) printf "ab"; printf "<|endoftext|>"; for (i = 0; i < 40; i++) printf "cd" }' > two
+for share in 0.465 0.475 0.485 0.49 0.495 0.5 0.51 0.525 0.535; do
+    expect 0 "data: 81 tokens to train on, 81 held out" train two --out m --width 8 --context 8 --batch 1 --steps 1 \
+        --held-out $share --no-baseline --sample-every 0
+    rm -rf m
+done
+
 # ---- train: what it says and writes ----------------------------------------------------------------------------
 
-small="--width 16 --heads 2 --context 16 --batch 2 --steps 12 --save-every 4 --val-every 5 --val-tokens 64 --sample-every 6 --sample-length 10"
-small="$small --warmup 2 --vocab 60"
+small="--width 16 --heads 2 --context 16 --batch 2 --steps 12 --save-every 4 --val-every 5 --val-tokens 64 --vocab 60"
+small="$small --sample-every 6 --sample-length 10 --warmup 2"
 mkdir inside
 cd inside || exit 1
 expect 0 "done: run/model.safetensors" train ../text --out run $small
@@ -195,12 +225,36 @@ expect 2 "bad.txt:1: " train text --out c --config bad.txt
 printf 'steps = x\n' > bad.txt
 expect 2 "bad.txt:1: steps wants a number" train text --out c --config bad.txt
 expect 1 "a holds a run already" train text --out a $small
+mkdir mine && echo dear > mine/tokenizer.json
+expect 1 "mine is not empty (tokenizer.json)" train text --out mine $small
+is "what lies there stays" "$(cat mine/tokenizer.json) $(ls mine)" "dear tokenizer.json"
+rm mine/tokenizer.json && echo half > mine/config.txt.tmp
+expect 0 "stopped after step 1" train text --out mine $small --stop-at 1
+expect 2 "one of --steps, --tokens and --minutes" train text --out x --steps 3 --tokens 100
+expect 2 "one of --steps, --tokens and --minutes" train text --out x --tokens 100 --minutes 1
+expect 2 "a softmax has none" train text --out x --row-scale sum
+expect 0 "stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
+
+# A text in the settings comes back whole.
+rm -rf m
+expect 0 "stopped" train text --out m $small --stop-at 1 --prompt ' "one\
+	day\n" '
+cp m/config.txt quoted
+expect 0 "done" train --resume m
+"$tn" train --config quoted --out m2 --stop-at 1 > said 2>&1
+same "settings from settings" quoted m2/config.txt
+is "the prompt" "$(grep ^prompt m2/config.txt)" 'prompt = " \"one\\\u000a\u0009day\\n\" "'
+printf 'prompt = "a\n' > bad.txt
+expect 2 "bad.txt:1: \"a begins with a quote" train text --out x --config bad.txt
+rm -rf m m2
 
 # ---- stopped, killed, resumed -------------------------------------------------------------------------------------
 
 expect 0 "stopped after step 5 of 12" train text --out c $small --stop-at 5
 expect 2 "--lr cannot be changed" train --resume c --lr 0.1
 expect 2 "no --out" train --resume c --out d
+expect 2 "--tokens cannot be changed" train --resume c --tokens 100
+expect 2 "--minutes cannot be changed" train --resume c --minutes 1
 cp -r c half
 echo '{"step":6,"loss":9}' >> c/log.jsonl
 echo garbage > c/step-00000006.safetensors.tmp
@@ -213,6 +267,34 @@ expect 0 "done" train --resume c
 cp -r half started && rm started/step-*
 expect 0 "done" train --resume started
 same "started again" a/step-00000012.safetensors started/step-00000012.safetensors
+cp -r half unlucky && rm unlucky/step-*
+mv text text.kept
+expect 1 "" train --resume unlucky
+mv text.kept text
+expect 0 "done" train --resume unlucky
+same "a failed resume leaves the run" a/step-00000012.safetensors unlucky/step-00000012.safetensors
+expect 0 "5-gram" train --resume half --stop-at 10
+holds "n-grams beside the loss, after a resume too" grep -q "step 10: held out .*; trigram [0-9.]*, 5-gram [0-9.]*$" said
+rm -rf half && expect 0 "stopped after step 5" train text --out half $small --stop-at 5
+
+# The data moves.
+mkdir moved && cp text moved/words && mv text text.kept
+cp -r half m
+expect 1 "If it was moved: tn train --resume m --data FILE" train --resume m
+expect 1 "are not those" train --resume m --data plain.ids
+expect 0 "stopped after step 9" train --resume m --data moved/words --stop-at 9
+expect 0 "done" train --resume m
+same "with moved data" a/model.safetensors m/model.safetensors
+mv text.kept text
+rm -rf m
+
+# A log that someone edits is spoken of once, and put right: lines that are gone stay gone, none is lost or written twice.
+cp -r half m && sed 2d half/log.jsonl > m/log.jsonl
+expect 0 "m/log.jsonl was changed: up to step 5 it has 6 lines, and had 7" train --resume m --stop-at 7
+expect 0 "done" train --resume m
+if grep -q "was changed" said; then fail "an edited log is not put right"; else pass; fi
+untimed a/log.jsonl | sed 2d > log1 && untimed m/log.jsonl > log2 && same "the log after it" log1 log2
+rm -rf m
 
 # expect's way of starting it would be another process.
 for signal in INT TERM; do
@@ -233,6 +315,16 @@ for signal in INT TERM; do
     step=$(sed -n 's/stopped after step \([0-9]*\) of.*/\1/p' said)
     holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
 done
+
+"$tn" train text --out early --width 16 --context 16 --minutes 9 --no-baseline > said 2>&1 &
+child=$!
+sleep 0.5
+kill -INT $child
+wait $child
+is "exit status in the middle of a start" $? 130
+holds "a signal is answered" grep -q "^tn: stopping" said
+holds "and ends a start between its parts" grep -q "nothing was written" said
+holds "nothing was written" test ! -e early
 
 # ---- damaged checkpoints, changed data -------------------------------------------------------------------------------
 
@@ -265,6 +357,12 @@ mv text.kept text
 
 expect 1 "empty is empty" train empty --out x $small
 expect 1 "missing.txt" train missing.txt --out x $small
+mkfifo pipe
+cat text > pipe &
+writer=$!
+expect 1 "no regular file" train pipe --out x $small
+kill $writer 2> /dev/null
+wait $writer 2> /dev/null
 printf 'one day the cat saw tom' > short
 expect 1 "fewer than one context of 64" train short --out x --context 64
 expect 1 "bytes are no UTF-8" train stories --out x --context 1024
@@ -279,7 +377,16 @@ rm -rf utf8
 
 expect 0 "written: s.bin" tokenizer encode text --tokenizer t.json --shard s.bin
 expect 0 "done" train s.bin --out shard $small --tokenizer t.json
-holds "a loss a byte of shards" grep -q '"held_byte"' shard/log.jsonl
+# A shard does not tell how many bytes of text it stands for, nor what its [UNK] hide: no figure rather than a wrong one.
+tr 'a-z' 'b-{' < text | cat text - > unknown
+expect 0 "written: u.bin" tokenizer encode unknown --tokenizer t.json --shard u.bin
+expect 0 "held-out bytes behind [UNK]" train unknown --out m $small --tokenizer t.json
+holds "a loss a byte of a text" grep -q '"held_byte"' m/log.jsonl
+rm -rf m
+expect 0 "a shard does not tell" train u.bin --out m $small --tokenizer t.json
+if grep -q 'held_byte\|train_bytes' m/log.jsonl; then fail "a loss a byte of a shard"; else pass; fi
+if grep -q "[0-9] nats a byte" said; then fail "a loss a byte of a shard is said"; else pass; fi
+rm -rf m
 expect 2 "token shards want" train s.bin --out x --context 16
 expect 1 "one kind at a time" train --data s.bin --data text --out x --context 16
 expect 1 "vocabulary" train s.bin --out x --context 16 --vocab 20
@@ -294,6 +401,29 @@ holds "what exploded is named" grep -Eq '^tn: step [0-9]+: .*(blocks|embed|head)
 holds "the last good checkpoint is named" grep -q "the last good checkpoint is boom/step-" said
 kept=$(sed -n 's/.*last good checkpoint is \(boom[^ ]*safetensors\).*/\1/p' said)
 expect 0 "parameters" info "$kept"
+# With a checkpoint after each step the newest is the one that exploded: not that is named, and the one before it stays.
+explode="--width 16 --heads 2 --context 16 --batch 2 --no-baseline --sample-every 0 --steps 200"
+explode="$explode --lr 1e12 --adam-lr 1e12 --clip 0"
+expect 1 "the last good checkpoint is bang/step-" train text --out bang $explode --save-every 1 --keep 1
+kept=$(sed -n 's/.*last good checkpoint is \(bang[^ ]*safetensors\).*/\1/p' said)
+is "the newest is not it" "$(ls bang/step-* | sed '$d' | tail -n 1)" "$kept"
+advice=$(sed -n 's/.*: tn \(train --from .*\) --out NEW.*/\1/p' said)
+expect 0 "stopped" $advice --lr 0.001 --adam-lr 0.001 --out calm --stop-at 20
+begun=$(sed -n 's/^goes on from .*step-0*\([0-9][0-9]*\)\.safetensors$/\1/p' said)
+is "it goes on after that step" "$(sed -n 's/^{"step":\([0-9]*\),"loss.*/\1/p' calm/log.jsonl | head -n 1)" "$((begun + 1))"
+holds "with the new rate" grep -q '"step":20,"loss":[0-9.]*,"lr":0.001,' calm/log.jsonl
+expect 0 "stopped after step 30" train --resume calm --stop-at 30
+expect 1 "of 12: more --steps" train --from a/step-00000012.safetensors --out x
+expect 0 "done" train --from a/step-00000008.safetensors --out on
+same "with the same settings, the same weights" a/model.safetensors on/model.safetensors
+expect 2 "keeps the tokenizer" train --from a/step-00000008.safetensors --out x --vocab 61
+expect 1 "no checkpoint of tn train" train --from a/model.safetensors --out x
+expect 1 "the loss is" train text --out nan $explode --order 64 --max-loss 1e12
+holds "no number" grep -Eq "the loss is -?nan" said
+holds "its log is JSON" test "$(grep -c 'nan\|inf' nan/log.jsonl)" = 0
+# The last step has none after it: its loss is looked at all the same.
+expect 1 "the last good checkpoint is last/step-00000000" train text --out last $explode --save-every 1 --keep 1 --steps 1
+holds "no model of it" test ! -e last/model.safetensors
 expect 0 "stopped" train text --out disk $small --save-every 0 --stop-at 4
 cp disk/step-00000004.safetensors before
 ( ulimit -f 24; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" train --resume disk > said 2>&1 )
@@ -302,29 +432,87 @@ holds "a full disk is spoken of" grep -q "could not be written: File too large" 
 holds "what to do is said" grep -q "tn train --resume disk goes on" said
 same "the old checkpoint stays" before disk/step-00000004.safetensors
 holds "the half one goes" test ! -e disk/step-00000012.safetensors.tmp
+# Nor may the log grow: it has 512 bytes already. And a picture that cannot be written is no reason to stop.
+cp -r disk full-log
+( ulimit -f 1; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" train --resume full-log 2> said > /dev/null )
+is "exit status with a full log" "$?" 1
+holds "the log is spoken of" grep -q "cannot write full-log/log.jsonl: File too large" said
+holds "and the checkpoint" grep -q "stopped, for the log; the last checkpoint is full-log/step-00000004" said
+expect 0 "done" train --resume full-log
+same "and goes on" a/model.safetensors full-log/model.safetensors
+cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.ppm.tmp
+expect 0 "tn: no no-picture/loss." train --resume no-picture
+same "without a picture" a/model.safetensors no-picture/model.safetensors
+# A disk that is full, where there may be one.
+if unshare -rm sh -c 'mount -t tmpfs -o size=100k tn . ' 2> /dev/null; then
+    mkdir small
+    ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" unshare -rm sh -c '
+        mount -t tmpfs -o size=120k tn small && cp -r disk small/run
+        "$1" train --resume small/run
+        echo "status $?"
+        cmp small/run/step-00000004.safetensors disk/step-00000004.safetensors && echo unchanged' sh "$tn" > said 2>&1
+    holds "a disk that is full" grep -q "No space left on device" said
+    holds "its exit status" grep -qx "status 1" said
+    holds "the checkpoint on it" grep -qx "unchanged" said
+fi
 expect 0 "done" train --resume disk
 same "and it can be resumed from" a/model.safetensors disk/model.safetensors
 
 # ---- other models, other numbers -------------------------------------------------------------------------------------
 
 tiny="--width 16 --heads 2 --context 16 --batch 2 --steps 3 --no-baseline --sample-every 0"
-for flags in "--attention squared" "--attention bilinear --row-scale none" "--attention differential" \
-    "--attention differential-plain" "--mlp swiglu --hidden 24" \
-    "--order 3" "--positions learned" "--positions none" "--norm layer --gain --bias" "--norm-place sandwich" \
-    "--tied --softcap 20" "--layers 2 --value-residual --x0-residual" \
-    "--optimizer adamw --lr 0.001 --schedule cosine --weight-decay 0.1" "--dtype f64" "--backend reference" \
-    "--accumulate 3" "--window 4" \
-    "--no-zero-init --no-qk-norm" "--tokens 100" "--context 1"; do
+# Flags, and the keys of the model's config.json or of config.txt that they set.
+while IFS='|' read -r flags keys; do
     rm -rf m
-    case $flags in *--tokens*) some="--width 16 --context 16 --batch 2" ;; *--context*) \
-    some="--width 16 --batch 4 --steps 3" ;; *) some=$tiny ;; esac
-    expect 0 "done" train text --out m $some $flags
+    expect 0 "done" train text --out m $tiny $flags
     expect 0 "" generate m --length 8 --prompt a
-done
+    for key in $keys; do
+        case $key in
+        *:*) grep -q "^ *\"${key%%:*}\": \"*${key#*:}\"*,*\$" m/config.json ;;
+        *)   grep -qx "${key%%=*} = ${key#*=}" m/config.txt ;;
+        esac && pass || fail "$flags does not set $key"
+    done
+done <<'END'
+--attention squared|attention:squared
+--attention bilinear --row-scale none|attention:bilinear row_scale:none
+--attention differential|attention:differential
+--attention differential-plain --d-qk 4|attention:differential_plain d_qk:4
+--mlp swiglu --hidden 24|mlp:swiglu d_hidden:24
+--order 3|mlp_order:3
+--positions learned|positions:learned
+--positions none|positions:none
+--norm layer --gain --bias|norm:layer no_norm_gain:false mlp_bias:true mlp_out_bias:true attn_bias:true attn_out_bias:true
+--norm-place sandwich|norm_place:sandwich
+--tied --softcap 20|tied:true softcap:2e.01
+--layers 2 --value-residual --x0-residual|n_layer:2 value_residual:true x0_residual:true
+--optimizer adamw --lr 0.001 --schedule cosine --weight-decay 0.1|optimizer=adamw lr=0.001 schedule=cosine weight-decay=0.1
+--dtype f64|dtype=f64
+--backend reference|backend=reference
+--accumulate 3|accumulate=3
+--window 4|window:4
+--no-zero-init --no-qk-norm|zero_out:false zero_head:false qk_norm:false
+--head-norm --score-scale 0.5|head_norm:true score_scale:0.5
+--context 1|n_ctx:1
+END
+rm -rf m
+expect 0 "done" train text --out m --width 16 --context 16 --batch 2 --tokens 100
+holds "--tokens sets the steps" grep -qx "steps = 4" m/config.txt
+rm -rf m
+expect 0 "(all of it)" train text --out m $tiny
+if grep -q trigram said m/log.jsonl; then fail "n-grams that no one counted"; else pass; fi
 expect 0 "gpt2-bilinear-2l-1h-64embd" train text --out named --model TinyStories-2-64 --context 16 --tokenizer t.json \
     --steps 2 --batch 2 --no-baseline
 expect 0 "minutes are about" train text --out minutes --width 16 --context 16 --batch 2 --vocab 60 --minutes 0.001 \
     --no-baseline
+
+# Without marks nothing was learnt of how a text begins: with a word of it, then.
+rm -rf m
+expect 0 "samples: each begins with a word of the text" train unmarked --out m $small
+expect 0 "begins with a word of it" generate m --ids --length 3 --count 9
+if grep -q "^1 \|^2 " said; then fail "[BOS] before what no one marked"; else pass; fi
+holds "not always with the same" test "$(sed '/^tn:/d; s/ .*//' said | sort -u | wc -l)" -gt 1
+expect 0 "one day" generate m/step-00000012.safetensors --prompt "one day" --length 5
+if grep -q "begins with a word" said; then fail "a prompt is no word of the text"; else pass; fi
 
 # ---- generate, info --------------------------------------------------------------------------------------------------
 

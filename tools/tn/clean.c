@@ -68,11 +68,11 @@ int clean_main(int argc, char **argv)
     static const char *out;
     static int         split;
     static option      options[] = {
-        {"data", OPTION_FILES, &files, "FILE", "a text; several are joined", 0, 0, 0, false},
-        {"out", OPTION_TEXT, &out, "FILE", "where the clean stories go; without it they are only counted", 0, 0, 0, false},
-        {"split", OPTION_CHOICE, &split, SPLIT_WORDS,
-         "what stands between two stories: " STORY_MARK ", blank lines, line ends;\n"
-         "auto: marks where there are any, else blank lines", 0, 0, 0, false},
+        FILES_ROW("data", &files, "a text; several are joined", NEVER),
+        TEXT_ROW("out", &out, "FILE", "where the clean stories go; without it they are only counted", NEVER),
+        WORDS_ROW("split", &split, SPLIT_WORDS,
+                  "what stands between two stories: " STORY_MARK ", blank lines, line ends;\n"
+                  "auto: marks where there are any, else blank lines", NEVER),
     };
     static const usage u = {"clean", " [FILE] --out FILE", 
                             "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.",

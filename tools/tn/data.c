@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- tokens -------------------------------------------------------------------------------- */
 
@@ -104,15 +105,19 @@ void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes,
 bool is_shard(const char *path)
 {
     int32_t magic = 0;
-    FILE   *f = fopen(path, "rb");
+    FILE   *f;
     bool    read;
+    if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
+    if (!is_file(path)) fail("%s is no regular file, and data is read more than once: again by --resume, say", path);
+    f = fopen(path, "rb");
     if (!f) fail("%s: %s", path, strerror(errno));
     read = fread(&magic, sizeof magic, 1, f) == 1;
     fclose(f);
     return read && (magic == 20240520 || magic == 20240801);
 }
 
-void load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, double share)
+/* How many bytes of text the tokens stand for is not known: words decode to another text than they were made from. */
+void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share)
 {
     token_list l = {0};
     int64_t    i, held;
@@ -133,10 +138,6 @@ void load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, c
     c->held = (int32_t *)room((size_t)held, sizeof *c->held);
     c->held_count = held;
     if (held) memcpy(c->held, l.ids + c->train_count, sizeof *c->held * (size_t)held);
-    if (t) {                                          /* as near as can be had: the bytes that they decode to */
-        c->train_bytes = (double)tn_decode(t, c->train, c->train_count, NULL, 0);
-        c->held_bytes = (double)tn_decode(t, c->held, c->held_count, NULL, 0);
-    }
     hash_tokens(c);
 }
 

@@ -17,18 +17,17 @@ int generate_main(int argc, char **argv)
     static double      temperature = 0.8, top_p = 0.95;
     static bool        no_stop, show_ids;
     static option      options[] = {
-        {"prompt", OPTION_TEXT, &prompt, "TEXT", "how it begins", 0, 0, 0, false},
-        {"length", OPTION_COUNT, &length, "N", "tokens, with the prompt's; 0: the model's context", 0, 1e9, 0, false},
-        {"count", OPTION_COUNT, &count, "N", "so many texts; 1", 1, 1e9, 0, false},
-        {"temperature", OPTION_NUMBER, &temperature, "X", "0: always the likeliest; 0.8", 0, 1e3, 0, false},
-        {"top-k", OPTION_COUNT, &top_k, "N", "of the likeliest N alone; 0: of all", 0, 1e9, 0, false},
-        {"top-p", OPTION_NUMBER, &top_p, "X", "of the likeliest with this share together; 0.95; 1: of all", 0, 1, 0, false},
-        {"seed", OPTION_COUNT, &seed, "N", "the same seed, the same text; 1", 0, 9e15, 0, false},
-        {"no-stop", OPTION_FLAG, &no_stop, "", "goes on after the end of a text", 0, 0, 0, false},
-        {"ids", OPTION_FLAG, &show_ids, "", "prints token ids instead of text", 0, 0, 0, false},
-        {"tokenizer", OPTION_TEXT, &tokenizer, "FILE", "another tokenizer.json than the one beside the weights", 0, 0, 0,
-            false},
-        {"threads", OPTION_COUNT, &threads, "N", "0: all", 0, 1024, 0, false},
+        TEXT_ROW("prompt", &prompt, "TEXT", "how it begins", NEVER),
+        COUNT_ROW("length", &length, "tokens, with the prompt's; 0: the model's context", 0, 1e9, NEVER),
+        COUNT_ROW("count", &count, "so many texts; 1", 1, 1e9, NEVER),
+        NUMBER_ROW("temperature", &temperature, "0: always the likeliest; 0.8", 0, 1e3, NEVER),
+        COUNT_ROW("top-k", &top_k, "of the likeliest N alone; 0: of all", 0, 1e9, NEVER),
+        NUMBER_ROW("top-p", &top_p, "of the likeliest with this share together; 0.95; 0 or 1: of all", 0, 1, NEVER),
+        COUNT_ROW("seed", &seed, "the same seed, the same text; 1", 0, 9e15, NEVER),
+        FLAG_ROW("no-stop", &no_stop, "goes on after the end of a text", NEVER),
+        FLAG_ROW("ids", &show_ids, "prints token ids instead of text", NEVER),
+        TEXT_ROW("tokenizer", &tokenizer, "FILE", "another tokenizer.json than the one beside the weights", NEVER),
+        COUNT_ROW("threads", &threads, "0: all", 0, 1024, NEVER),
     };
     static const usage u = {"generate", " RUN|CHECKPOINT [--prompt TEXT]",
         "Writes text with a model, token by token as it comes.",
@@ -36,7 +35,7 @@ int generate_main(int argc, char **argv)
     int       arguments = read_options(&u, argc, argv, 1);
     tn_desc   desc;
     model     m;
-    int64_t   k, room_for, n;
+    int64_t   k, n;
     int32_t  *first, *ids;
     memset(&desc, 0, sizeof desc);
     desc.threads = (int)threads;
@@ -47,24 +46,23 @@ int generate_main(int argc, char **argv)
     if (length > m.desc.context)
         warn("%lld tokens are more than the %lld of the model's context: it was not trained for that",
              (long long)length, (long long)m.desc.context);
-    room_for = (int64_t)strlen(prompt) + 2;
-    first = (int32_t *)room((size_t)room_for, sizeof *first);
-    n = tn_encode(m.tokenizer, prompt, strlen(prompt), tn_tokenizer_bos(m.tokenizer) >= 0, first, room_for, NULL);
-    check(m.ctx, "the prompt");
-    if (n < 1) fail("this tokenizer has no [BOS]: give a --prompt");
-    if (n >= length) fail("the prompt has %lld tokens already, of --length %lld", (long long)n, (long long)length);
+    if (m.begin_count && !*prompt)
+        warn("this model's text had no " STORY_MARK ": each text begins with a word of it, drawn by the seed");
     ids = (int32_t *)room((size_t)length, sizeof *ids);
     for (k = 0; k < count; k++) {
         sampling s = {temperature, top_p, top_k, length, mix((uint64_t)seed) + (uint64_t)k, no_stop,
                       show_ids ? NULL : print_now, NULL};
         int64_t  have, i;
+        n = first_tokens(&m, prompt, s.seed, &first);
+        if (n < 1) fail("this tokenizer has no [BOS]: give a --prompt");
+        if (n >= length) fail("the prompt has %lld tokens already, of --length %lld", (long long)n, (long long)length);
         memcpy(ids, first, sizeof *ids * (size_t)n);
+        free(first);
         have = write_tokens(&m, ids, n, &s);
         for (i = 0; show_ids && i < have; i++) printf(i ? " %d" : "%d", (int)ids[i]);
         printf("\n%s", count > 1 && !show_ids && k + 1 < count ? "\n" : "");
     }
     free(ids);
-    free(first);
     close_model(&m);
     return 0;
 }

@@ -80,7 +80,7 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 int info_main(int argc, char **argv)
 {
     static bool   no_tensors;
-    static option options[] = {{"no-tensors", OPTION_FLAG, &no_tensors, "", "does not list them", 0, 0, 0, false}};
+    static option options[] = {FLAG_ROW("no-tensors", &no_tensors, "does not list them", NEVER)};
     static const usage u = {"info", " RUN|FILE",
                             "Tells what a run, a checkpoint, a tokenizer.json or a token shard holds.", NULL, options, 1};
     int         arguments = read_options(&u, argc, argv, 1);

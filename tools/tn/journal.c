@@ -22,29 +22,37 @@ static void journal_begin(journal *j, const char *folder)
 {
     memset(j, 0, sizeof *j);
     j->path = join(folder, "log.jsonl");
-#ifdef HAVE_STB_IMAGE_WRITE
-    j->picture = join(folder, "loss.png");
-#else
-    j->picture = join(folder, "loss.ppm");
-#endif
+    j->picture = join(folder, PICTURE);
     j->bar = isatty(STDOUT_FILENO) != 0;
     j->trigram = j->fivegram = j->smooth = NAN;
     j->started = now();
 }
 
 /* Two processes would write the same run. The lock goes with the process. */
-static void lock_log(journal *j)
+static void open_log(journal *j)
 {
+    j->file = fopen(j->path, "ab");
+    if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
     if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
         fail("another process trains this run: it holds %s", j->path);
+}
+
+static void cut_log(journal *j, size_t bytes)
+{
+    if (ftruncate(fileno(j->file), (off_t)bytes) != 0 || fseek(j->file, 0, SEEK_END) != 0)
+        fail("cannot write %s: %s", j->path, strerror(errno));
 }
 
 void journal_open(journal *j, const char *folder)
 {
     journal_begin(j, folder);
-    j->file = fopen(j->path, "wb");
-    if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
-    lock_log(j);
+    open_log(j);
+    cut_log(j, 0);
+}
+
+void journal_sync(journal *j)
+{
+    if (fsync(fileno(j->file)) != 0 && errno != EINVAL) j->failed = true;
 }
 
 /* The mean of about the last twenty. */
@@ -66,27 +74,25 @@ static void read_line(journal *j, const char *line, const char *end)
     if (!isnan(five)) j->fivegram = five;
 }
 
-void journal_resume(journal *j, const char *folder, int64_t lines)
+void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
 {
-    char       *text = NULL;
-    size_t      bytes = 0, at = 0;
+    char  *text;
+    size_t all, at = 0;
     journal_begin(j, folder);
-    if (is_file(j->path)) text = read_file(j->path, &bytes);
-    while (j->lines < lines && at < bytes) {
-        const char *stop = (const char *)memchr(text + at, '\n', bytes - at);
-        if (!stop) break;
+    open_log(j);
+    text = read_file(j->path, &all);
+    while (at < all) {
+        const char *stop = (const char *)memchr(text + at, '\n', all - at);
+        if (!stop || json_number(text + at, stop, "step") > (double)step) break;
         read_line(j, text + at, stop);
         at = (size_t)(stop - text) + 1;
         j->lines++;
     }
-    if (j->lines < lines) warn("%s has %lld lines of the %lld that the checkpoint knows of", j->path, (long long)j->lines,
-                               (long long)lines);
-    j->lines = lines;
-    j->file = fopen(j->path, text ? "r+b" : "wb");
     free(text);
-    if (j->file) lock_log(j);
-    if (!j->file || ftruncate(fileno(j->file), (off_t)at) != 0 || fseek(j->file, 0, SEEK_END) != 0)
-        fail("cannot write %s: %s", j->path, strerror(errno));
+    if (j->lines != lines)
+        warn("%s was changed: up to step %lld it has %lld lines, and had %lld; it goes on behind them", j->path,
+             (long long)step, (long long)j->lines, (long long)lines);
+    cut_log(j, at);
 }
 
 void journal_line(journal *j, const char *format, ...)
@@ -162,15 +168,23 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
 
 /* ---- the curve --------------------------------------------------------------------- */
 
+static tn_status put_picture(void *image, tn_sink sink)
+{
+#ifdef HAVE_STB_IMAGE_WRITE
+    return tn_image_write_png((const tn_image *)image, sink);
+#else
+    return tn_image_write_ppm((const tn_image *)image, sink);
+#endif
+}
+
 void draw_curve(journal *j, tn_ctx *ctx, const char *title)
 {
     tn_series    series[4];
     tn_plot_desc desc;
     tn_image    *image;
-    tn_sink      sink;
+    char        *why = NULL;
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
     double       ends[2], three[2], five[2], *x, *y, low = INFINITY, high = -INFINITY;
-    atomic_file *f;
     if (j->loss.count < 2) return;
     x = (double *)room((size_t)j->loss.count, sizeof *x);
     y = (double *)room((size_t)j->loss.count, sizeof *y);
@@ -215,24 +229,15 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
         desc.y_high = high;
     }
     image = tn_image_plot(ctx, series, n, &desc);
-    f = (atomic_file *)room(1, sizeof *f);
-    if (image && atomic_open(f, j->picture)) {
-        sink = tn_to_calls(atomic_store, f);
-#ifdef HAVE_STB_IMAGE_WRITE
-        if (tn_image_write_png(image, sink) == TN_OK) atomic_commit(f);
-#else
-        if (tn_image_write_ppm(image, sink) == TN_OK) atomic_commit(f);
-#endif
-        else atomic_abandon(f);
-    }
+    if (image) why = write_by(j->picture, put_picture, image, ctx);
     /* A picture that cannot be drawn or written is no reason to stop. */
-    if (tn_ctx_status(ctx) != TN_OK || f->error) {
+    if (!image || why) {
         clear_progress(j);
-        warn("no %s: %s", j->picture, f->error ? strerror(f->error) : tn_ctx_error(ctx));
+        warn("no %s: %s", j->picture, why ? why : tn_ctx_error(ctx));
         tn_ctx_clear_error(ctx);
     }
+    free(why);
     tn_image_destroy(image);
-    free(f);
     free(x);
     free(y);
 }

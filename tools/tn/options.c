@@ -126,6 +126,30 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
     return arguments;
 }
 
+/* A text in a config file: as it is where a line gives it back, else in quotes, with JSON's escapes. */
+static void write_text(buffer *out, const char *name, const char *text)
+{
+    size_t n = strlen(text), i;
+    bool   plain = *text != '"' && *text != ' ' && (n == 0 || text[n - 1] != ' ');
+    for (i = 0; i < n; i++) if ((unsigned char)text[i] < 0x20) plain = false;
+    buffer_print(out, plain ? "%s = " : "%s = \"", name);
+    for (i = 0; i < n; i++) {
+        if ((unsigned char)text[i] < 0x20) buffer_print(out, "\\u%04x", (unsigned)(unsigned char)text[i]);
+        else buffer_print(out, !plain && (text[i] == '"' || text[i] == '\\') ? "\\%c" : "%c", text[i]);
+    }
+    buffer_print(out, plain ? "\n" : "\"\n");
+}
+
+static char *unquoted(char *value, const char *where)
+{
+    buffer b = {0};
+    if (*value != '"') return value;
+    if (!json_string(value, value + strlen(value), &b))
+        misuse("%s%s begins with a quote and is no quoted text", where, value);
+    free(value);
+    return b.data;
+}
+
 void read_config(const usage *u, const char *text, size_t bytes, const char *name)
 {
     const char *end = text + bytes;
@@ -154,6 +178,7 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
         where = text_of("%s:%d: ", name, line);
         o = find_option(u, key);
         if (!o || !o->saved) misuse("%s:%d: unknown key %s", name, line, key);
+        if (o->kind == OPTION_TEXT || o->kind == OPTION_FILES) value = unquoted(value, where);
         if (!from_flags[o - u->options]) {
             set_option(o, where, value);
             o->given = true;
@@ -172,7 +197,7 @@ void write_config(const usage *u, buffer *out)
     int  i;
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
-        if (!o->saved || (o->saved == 2 && !o->given)) continue;
+        if (o->saved == NEVER || (o->saved == IF_GIVEN && !o->given)) continue;
         switch (o->kind) {
         case OPTION_FLAG:   buffer_print(out, "%s = %s\n", o->name, *(bool *)o->value ? "true" : "false"); break;
         case OPTION_COUNT:  buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value); break;
@@ -185,7 +210,7 @@ void write_config(const usage *u, buffer *out)
             break;
         }
         case OPTION_TEXT:
-            if (*(const char **)o->value) buffer_print(out, "%s = %s\n", o->name, *(const char **)o->value);
+            if (*(const char **)o->value) write_text(out, o->name, *(const char **)o->value);
             break;
         case OPTION_CHOICE:
             buffer_print(out, "%s = %s\n", o->name, choice_word(o->hint, *(int *)o->value, word, sizeof word));
@@ -193,7 +218,7 @@ void write_config(const usage *u, buffer *out)
         case OPTION_FILES: {
             const file_list *list = (const file_list *)o->value;
             int64_t          k;
-            for (k = 0; k < list->count; k++) buffer_print(out, "%s = %s\n", o->name, list->path[k]);
+            for (k = 0; k < list->count; k++) write_text(out, o->name, list->path[k]);
             break;
         }
         }

@@ -85,10 +85,22 @@ static char *weights_of(const char *path)
     return file;
 }
 
-static char *folder_of(const char *path)
+char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? text_of("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
+}
+
+/* Ids with blanks between them. */
+static void read_beginnings(model *m, const char *text)
+{
+    char *end;
+    while (text && m->begin_count < BEGINNINGS) {
+        long id = strtol(text, &end, 10);
+        if (end == text) return;
+        if (id >= 0 && id < m->desc.vocab) m->begin[m->begin_count++] = (int32_t)id;
+        text = end;
+    }
 }
 
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights)
@@ -105,6 +117,7 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, &m->desc, tn_from_path(beside));
     else fail("%s does not tell its model, and there is no %s", file, beside);
     check(m->ctx, text ? file : beside);
+    read_beginnings(m, tn_safetensors_metadata(st, "tn.begin"));
     tn_safetensors_close(st);
     free(beside);
     beside = tokenizer ? copy_text(tokenizer) : join(folder, "tokenizer.json");
@@ -169,6 +182,17 @@ static void show_new(const model *m, const int32_t *ids, int64_t count, const sa
         *shown = n;
     }
     free(text);
+}
+
+int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
+{
+    const bool learnt = m->begin_count == 0, bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0;
+    int64_t    room_for = (int64_t)strlen(prompt) + 2, n;
+    *ids = (int32_t *)room((size_t)room_for, sizeof **ids);
+    n = tn_encode(m->tokenizer, prompt, strlen(prompt), bos, *ids, room_for, NULL);
+    check(m->ctx, "the prompt");
+    if (n == 0 && !learnt) (*ids)[n++] = m->begin[mix(seed) % (uint64_t)m->begin_count];
+    return n;
 }
 
 int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s)

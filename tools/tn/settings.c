@@ -13,21 +13,22 @@ settings asked = {
     .val_every = 500, .val_tokens = 16384, .sample_every = 1000, .sample_length = 60, .save_every = 500, .keep = 2,
 };
 
-enum { ALWAYS = 1, IF_GIVEN = 2 };
 #define SMALL 1e9
-#define WORDS(name, field, hint, help, saved) {name, OPTION_CHOICE, &asked.field, hint, help, 0, 0, saved, false}
-#define COUNT(name, field, help, low, high, saved) {name, OPTION_COUNT, &asked.field, "N", help, low, high, saved, false}
-#define NUMBER(name, field, help, low, high) {name, OPTION_NUMBER, &asked.field, "X", help, low, high, ALWAYS, false}
-#define FLAG(name, field, help, saved) {name, OPTION_FLAG, &asked.field, "", help, 0, 0, saved, false}
-#define TEXT(name, field, hint, help, saved) {name, OPTION_TEXT, &asked.field, hint, help, 0, 0, saved, false}
+#define WORDS(name, field, words, help, saved)     WORDS_ROW(name, &asked.field, words, help, saved)
+#define COUNT(name, field, help, low, high, saved) COUNT_ROW(name, &asked.field, help, low, high, saved)
+#define NUMBER(name, field, help, low, high)       NUMBER_ROW(name, &asked.field, help, low, high, ALWAYS)
+#define FLAG(name, field, help, saved)             FLAG_ROW(name, &asked.field, help, saved)
+#define TEXT(name, field, hint, help, saved)       TEXT_ROW(name, &asked.field, hint, help, saved)
 
 static option options[] = {
-    {"data", OPTION_FILES, &asked.data, "FILE",
-     "text (stories may end with " STORY_MARK "), or token shards; several are joined", 0, 0, ALWAYS, false},
-    TEXT("out", out, "RUN", "a new folder for all that the run writes", 0),
-    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads and --stop-at",
-         0),
-    TEXT("config", config, "FILE", "settings, `key = value` on each line; flags go before them", 0),
+    FILES_ROW("data", &asked.data, "text (stories may end with " STORY_MARK "), or token shards; several are joined",
+              ALWAYS),
+    TEXT("out", out, "RUN", "a new folder for all that the run writes", NEVER),
+    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads, --stop-at\n"
+         "and, if it was moved, the same --data", NEVER),
+    TEXT("from", from, "CHECKPOINT", "a new run that goes on from one of another, with its settings but for those that are\n"
+         "given: a lower --lr, say, or more --steps", ALWAYS),
+    TEXT("config", config, "FILE", "settings, `key = value` on each line; flags go before them", NEVER),
     COUNT("vocab", vocab, "trains a tokenizer of so many tokens; 0: bytes, or the --tokenizer's", 0, 65536, ALWAYS),
     TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece)", ALWAYS),
     NUMBER("held-out", held_out, "the last share of the text, which is not trained on; 0.05", 0.0001, 0.9),
@@ -56,16 +57,15 @@ static option options[] = {
     FLAG("x0-residual", x0_residual, "each block also reads the embedding, by a learned factor", IF_GIVEN),
     FLAG("value-residual", value_residual, "values are mixed with those of the first block", IF_GIVEN),
     FLAG("no-zero-init", no_zero_init, "projections and unembedding do not start from zero", IF_GIVEN),
-    {"score-scale", OPTION_NUMBER, &asked.score_scale, "X",
-     "of queries with keys; 0: softmax 1/sqrt(d), squared and bilinear 1/d", 0, 1e6, IF_GIVEN, false},
-    {"softcap", OPTION_NUMBER, &asked.softcap, "X", "logits X tanh(z/X); 0: z", 0, 1e6, IF_GIVEN, false},
+    NUMBER_ROW("score-scale", &asked.score_scale, "of queries with keys; 0: softmax 1/sqrt(d), squared and bilinear 1/d", 0,
+               1e6, IF_GIVEN),
+    NUMBER_ROW("softcap", &asked.softcap, "logits X tanh(z/X); 0: z", 0, 1e6, IF_GIVEN),
     /* training */
     COUNT("batch", batch, "texts in a step's part; 8", 1, SMALL, ALWAYS),
     COUNT("accumulate", accumulate, "parts of a step; 1", 1, SMALL, ALWAYS),
-    COUNT("steps", steps, "0: as --tokens says", 0, 1e12, ALWAYS),
-    COUNT("tokens", tokens, "to train on in all; 8M", 1, 1e15, 0),
-    {"minutes", OPTION_NUMBER, &asked.minutes, "X", "as many steps as fit into X minutes, by a look at the speed", 0, 1e6,
-        0, false},
+    COUNT("steps", steps, "0: as --tokens says; one of the three counts", 0, 1e12, ALWAYS),
+    COUNT("tokens", tokens, "to train on in all; 8M", 1, 1e15, NEVER),
+    NUMBER_ROW("minutes", &asked.minutes, "as many steps as fit into X minutes, by a look at the speed", 0, 1e6, NEVER),
     WORDS("optimizer", optimiser, "muon|adamw", "muon: matrices by Muon, all else by AdamW", ALWAYS),
     NUMBER("lr", lr, "learning rate, of Muon or of AdamW alone; 0: 0.02, 0.002", 0, 1e12),
     NUMBER("adam-lr", adam_lr, "of what AdamW updates beside Muon; 0.01", 0, 1e12),
@@ -75,28 +75,28 @@ static option options[] = {
     WORDS("schedule", schedule, "trapezoid|cosine|linear|constant", "trapezoid", ALWAYS),
     COUNT("warmup", warmup, "steps in which the learning rate rises; 20", 0, 1e12, ALWAYS),
     NUMBER("decay", decay, "of the trapezoid: the last share of the steps, in which it falls; 0.5", 0, 1),
-    {"max-loss", OPTION_NUMBER, &asked.max_loss, "X", "a larger loss ends the run; 0: 2 ln vocabulary + 5", 0, 1e12,
-        ALWAYS, false},
+    NUMBER("max-loss", max_loss, "a larger loss ends the run; 0: 2 ln vocabulary + 5", 0, 1e12),
     COUNT("seed", seed, "of the weights and of the order of the data; 1", 0, 9e15, ALWAYS),
     WORDS("dtype", dtype, "f32|f64", "f32", ALWAYS),
     WORDS("backend", backend, "cpu|reference", "cpu; reference: plain loops, slow", ALWAYS),
-    COUNT("threads", threads, "0: all; the bits do not depend on them", 0, 1024, 0),
+    COUNT("threads", threads, "0: all; the bits do not depend on them", 0, 1024, NEVER),
     /* what is told and kept */
     COUNT("val-every", val_every, "steps between two looks at the held-out part; 500; 0: only at the end", 0, 1e12, ALWAYS),
     COUNT("val-tokens", val_tokens, "of it at such a look; 16384. At the end it is all of it", 1, 1e12, ALWAYS),
     COUNT("sample-every", sample_every, "steps between two samples; 1000; 0: none", 0, 1e12, ALWAYS),
     COUNT("sample-length", sample_length, "tokens; 60", 1, SMALL, ALWAYS),
-    TEXT("prompt", prompt, "TEXT", "how samples begin", ALWAYS),
+    TEXT("prompt", prompt, "TEXT", "how samples begin; without it, where the text has no " STORY_MARK ",\n"
+         "with a word of it", ALWAYS),
     COUNT("save-every", save_every, "steps between two checkpoints; 500; 0: only at the end", 0, 1e12, ALWAYS),
-    COUNT("keep", keep, "so many checkpoints, the last; 2", 1, SMALL, ALWAYS),
-    COUNT("stop-at", stop_at, "stops after this step, as if interrupted; 0: does not", 0, 1e12, 0),
+    COUNT("keep", keep, "so many checkpoints, the last whose next step's loss was fine; 2", 1, SMALL, ALWAYS),
+    COUNT("stop-at", stop_at, "stops after this step, as if interrupted; 0: does not", 0, 1e12, NEVER),
     FLAG("no-baseline", no_baseline, "no n-grams", ALWAYS),
 };
 
 const usage train_usage = {
-    "train", " FILE --out RUN | --config FILE | --resume RUN",
+    "train", " FILE --out RUN | --config FILE --out RUN | --from CHECKPOINT --out RUN | --resume RUN",
     "Trains a language model. All that it writes is in the folder RUN: config.txt, config.json, tokenizer.json, log.jsonl,\n"
-    "loss.png, checkpoints, and model.safetensors at the end.",
+    PICTURE ", checkpoints, and model.safetensors at the end.",
     "Interrupted (SIGINT, SIGTERM), it finishes the step and saves: exit status 130, 143. Killed, --resume takes the\n"
     "last checkpoint, and what then comes has the bits of a run that was never stopped.",
     options, sizeof options / sizeof *options
@@ -143,6 +143,8 @@ void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (changes("score-scale")) desc->score_scale = asked.score_scale;
     if (changes("softcap")) desc->softcap = asked.softcap;
     if (desc->tied) desc->zero_head = false;
+    if (asked.row_scale && desc->attention != TN_ATTENTION_SQUARED && desc->attention != TN_ATTENTION_BILINEAR)
+        misuse("--row-scale is of --attention squared and bilinear; a softmax has none");
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) misuse("the model: %s", tn_ctx_error(ctx));
 }
 

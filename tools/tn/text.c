@@ -48,6 +48,13 @@ split_kind how_to_split(split_kind asked, const char *text, size_t bytes)
     return find(text, bytes, STORY_MARK) ? SPLIT_MARKS : SPLIT_BLANK;
 }
 
+const char *split_name(split_kind split, bool several)
+{
+    if (split == SPLIT_MARKS) return several ? "stories" : "story";
+    if (split == SPLIT_LINES) return several ? "lines" : "line";
+    return several ? "paragraphs" : "paragraph";
+}
+
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 /* The end of what begins at `at`, and where the next one begins. */
@@ -98,8 +105,8 @@ char *read_texts(const file_list *files, size_t *bytes)
         int64_t faults = utf8_faults(text, n, &first);
         if (n == 0) fail("%s is empty", files->path[i]);
         if (faults)
-            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is read as U+FFFD (tn clean drops such stories)",
-                         files->path[i], (long long)faults, first);
+            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; a tokenizer of words reads each as U+FFFD, one of "
+                 "bytes keeps it (tn clean drops such stories)", files->path[i], (long long)faults, first);
         if (all.bytes && all.data[all.bytes - 1] != '\n') buffer_add(&all, "\n", 1);
         buffer_add(&all, text, n);
         free(text);
@@ -110,7 +117,10 @@ char *read_texts(const file_list *files, size_t *bytes)
 
 size_t split_text(const char *text, size_t bytes, double share)
 {
-    size_t at = bytes - (size_t)((double)bytes * share);
+    const size_t mark = strlen(STORY_MARK);
+    size_t       at = bytes - (size_t)((double)bytes * share), k;
     while (at > 0 && at < bytes && ((unsigned char)text[at] & 0xC0) == 0x80) at--;
+    for (k = 1; k < mark && k <= at; k++)
+        if (bytes - (at - k) >= mark && !memcmp(text + at - k, STORY_MARK, mark)) return at - k;
     return at;
 }

@@ -67,6 +67,9 @@ bool atomic_commit(atomic_file *f);                   /* false: the old file sta
 void atomic_abandon(atomic_file *f);
 /* All at once; fails with a message. */
 void write_whole(const char *path, const void *src, size_t bytes);
+/* What a writer of the library writes. NULL, or why there is no new file: a new string. */
+typedef tn_status (*writer_fn)(void *user, tn_sink sink);
+char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
 
 /* ---- JSON -------------------------------------------------------------------------------- util.c */
 
@@ -100,9 +103,19 @@ typedef struct option {
     void       *value;
     const char *hint, *help;        /* a hint of a choice lists its words                 */
     double      low, high;          /* of numbers                                         */
-    int         saved;              /* in a run's config: 0 never, 1 always, 2 if given   */
+    int         saved;              /* in a run's config: one of the three                */
     bool        given;
 } option;
+
+enum { NEVER = 0, ALWAYS, IF_GIVEN };
+
+/* Rows of a table of options. */
+#define FLAG_ROW(name, value, help, saved)             {name, OPTION_FLAG, value, "", help, 0, 0, saved, false}
+#define COUNT_ROW(name, value, help, low, high, saved) {name, OPTION_COUNT, value, "N", help, low, high, saved, false}
+#define NUMBER_ROW(name, value, help, low, high, saved) {name, OPTION_NUMBER, value, "X", help, low, high, saved, false}
+#define TEXT_ROW(name, value, hint, help, saved)       {name, OPTION_TEXT, value, hint, help, 0, 0, saved, false}
+#define FILES_ROW(name, value, help, saved)            {name, OPTION_FILES, value, "FILE", help, 0, 0, saved, false}
+#define WORDS_ROW(name, value, words, help, saved)     {name, OPTION_CHOICE, value, words, help, 0, 0, saved, false}
 
 typedef struct usage {
     const char *command, *arguments, *about, *more;
@@ -113,7 +126,8 @@ typedef struct usage {
 /* Reads the command line; of an option that is given twice the last counts. What is no option is an argument: those are
    moved to the front of argv, and counted. --help prints and ends. */
 int  read_options(const usage *u, int argc, char **argv, int most_arguments);
-/* `key = value` lines, '#' comments. Options that are given already stay. */
+/* `key = value` lines, '#' comments; a text may stand in quotes, with JSON's escapes. Options that are given already
+   stay. */
 void read_config(const usage *u, const char *text, size_t bytes, const char *name);
 /* The saved options in the same form. */
 void write_config(const usage *u, buffer *out);
@@ -137,7 +151,9 @@ int utf8_length(const char *text, size_t bytes);
 int64_t utf8_faults(const char *text, size_t bytes, size_t *first);
 /* Several files as one text; empty ones and ones with bad bytes are spoken of. */
 char *read_texts(const file_list *files, size_t *bytes);
-/* Where the last `share` of a text begins: at a character. */
+/* The word for what was split, and for several of it: "story", "stories". */
+const char *split_name(split_kind split, bool several);
+/* Where the last `share` of a text begins: at a character, and not inside of a mark. */
 size_t split_text(const char *text, size_t bytes, double share);
 
 /* ---- tokens --------------------------------------------------------------------------------- data.c */
@@ -146,7 +162,7 @@ size_t split_text(const char *text, size_t bytes, double share);
 typedef struct corpus {
     int32_t *train, *held;
     int64_t  train_count, held_count;
-    double   train_bytes, held_bytes;   /* of text; 0: not known (shards without a tokenizer)   */
+    double   train_bytes, held_bytes;   /* of text; 0: not known (a shard does not tell)        */
     double   held_unknown;              /* bytes that the [UNK] of the held-out part hide        */
     uint64_t hash;                      /* of all tokens                                         */
 } corpus;
@@ -156,9 +172,10 @@ tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
 /* Tokens of one text, story by story with [BOS] before each; returns the count. *unknown_bytes grows by what [UNK] hides. */
 int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
                     double *unknown_bytes);
+/* Fails where the file is not there, or none that can be read twice. */
 bool    is_shard(const char *path);
 void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share);
-void    load_shards(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, double share);
+void    load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share);
 void    free_corpus(corpus *c);
 
 /* ---- n-grams ---------------------------------------------------------------------------------- ngram.c */
@@ -171,9 +188,17 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
    A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (none: bytes),
-   log.jsonl, loss.png, step-NNNNNNNN.safetensors (the last checkpoints), and when it is done model.safetensors. */
+   log.jsonl, loss.png (loss.ppm without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when it is
+   done model.safetensors. */
 
 #define RUN_FORMAT "1"
+#ifdef HAVE_STB_IMAGE_WRITE
+#define PICTURE "loss.png"
+#else
+#define PICTURE "loss.ppm"
+#endif
+
+enum { BEGINNINGS = 64 };
 
 typedef struct model {
     tn_ctx             *ctx;
@@ -181,9 +206,13 @@ typedef struct model {
     tn_transformer_desc desc;
     tn_transformer      net;
     tn_tokenizer       *tokenizer;
+    int32_t             begin[BEGINNINGS];  /* tokens to begin with, where the text had no marks: [BOS] stood in front of
+                                               it once, and what follows it was not learnt                            */
+    int                 begin_count;
 } model;
 
 char *join(const char *folder, const char *file);
+char *folder_of(const char *path);                    /* "./" where the path names none */
 /* The steps of the checkpoints in a folder, ascending; returns how many. */
 int64_t list_checkpoints(const char *folder, int64_t **steps);
 void    remove_halves(const char *folder);
@@ -205,6 +234,9 @@ typedef struct sampling {
     void   (*show)(void *user, const char *text, size_t bytes);    /* new text, as it comes; or NULL */
     void    *user;
 } sampling;
+/* How a text begins: [BOS] and the prompt; with m->begin_count the prompt alone, or one of m->begin by the seed. A new list;
+   none where there is neither a prompt nor a [BOS]. */
+int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
 /* Continues ids[0..count), which has room for s->length; returns how many there are then. */
 int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
 /* What tokens stand for, a new string. */

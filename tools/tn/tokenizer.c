@@ -25,7 +25,6 @@ static double tokens_per_story(const tn_tokenizer *t, const char *text, size_t b
     size_t  at = 0, start = 0, length = 0;
     int64_t tokens = 0;
     *stories = 0;
-    split = how_to_split(split, text, bytes);
     while (next_story(text, bytes, split, &at, &start, &length)) {
         tokens += tn_encode(t, text + start, length, false, NULL, 0, NULL);
         ++*stories;
@@ -35,10 +34,12 @@ static double tokens_per_story(const tn_tokenizer *t, const char *text, size_t b
 
 static void print_tokens_per_story(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split)
 {
+    const split_kind how = how_to_split(split, text, bytes);
     int64_t vocab = tn_tokenizer_count(t), stories;
-    double  mean = tokens_per_story(t, text, bytes, split, &stories);
-    int     theirs = document_tokens(vocab);
-    printf("vocabulary %lld: %.1f tokens a story (%lld stories)", (long long)vocab, mean, (long long)stories);
+    double  mean = tokens_per_story(t, text, bytes, how, &stories);
+    int     theirs = how == SPLIT_MARKS ? document_tokens(vocab) : 0;      /* its stories are between marks */
+    printf("vocabulary %lld: %.1f tokens a %s (%lld %s)", (long long)vocab, mean, split_name(how, false),
+           (long long)stories, split_name(how, true));
     if (theirs) printf(", in the document %d", theirs);
     printf("\n");
     fflush(stdout);
@@ -46,15 +47,7 @@ static void print_tokens_per_story(const tn_tokenizer *t, const char *text, size
 
 /* ---- train, compare ----------------------------------------------------------------------- */
 
-static void write_tokenizer(tn_ctx *ctx, const tn_tokenizer *t, const char *path)
-{
-    atomic_file *f = (atomic_file *)room(1, sizeof *f);
-    bool         good = atomic_open(f, path) && tn_tokenizer_write(t, tn_to_calls(atomic_store, f)) == TN_OK;
-    if (good) good = atomic_commit(f);
-    else atomic_abandon(f);
-    if (!good) fail("cannot write %s: %s", path, f->error ? strerror(f->error) : tn_ctx_error(ctx));
-    free(f);
-}
+static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
 
 static int train(int argc, char **argv, bool compare)
 {
@@ -63,11 +56,10 @@ static int train(int argc, char **argv, bool compare)
     static int64_t     vocab = 1024;
     static int         split;
     static option      options[] = {
-        {"data", OPTION_FILES, &files, "FILE", "text; several are joined", 0, 0, 0, false},
-        {"split", OPTION_CHOICE, &split, SPLIT_WORDS, "what stands between two stories, for the tokens a story", 0, 0, 0,
-            false},
-        {"out", OPTION_TEXT, &out, "FILE", "where tokenizer.json goes", 0, 0, 0, false},
-        {"vocab", OPTION_COUNT, &vocab, "N", "so many tokens; 1024", 4, 65536, 0, false},
+        FILES_ROW("data", &files, "text; several are joined", NEVER),
+        WORDS_ROW("split", &split, SPLIT_WORDS, "what stands between two stories, for the tokens a story", NEVER),
+        TEXT_ROW("out", &out, "FILE", "where tokenizer.json goes", NEVER),
+        COUNT_ROW("vocab", &vocab, "so many tokens; 1024", 4, 65536, NEVER),
     };
     static usage u = {"tokenizer train", " TEXT --vocab N --out FILE",
         "Trains a WordPiece tokenizer; the same text gives the same one.", NULL,
@@ -75,7 +67,7 @@ static int train(int argc, char **argv, bool compare)
     static const int64_t sizes[] = {4096, 2048, 1024};
     tn_tokenizer_desc desc;
     tn_ctx *ctx;
-    char   *text;
+    char   *text, *why;
     size_t  bytes, i;
     if (compare) {
         u.command = "tokenizer compare";
@@ -94,7 +86,7 @@ static int train(int argc, char **argv, bool compare)
     for (i = 0; i < (compare ? sizeof sizes / sizeof *sizes : 1); i++) {
         tn_tokenizer *t = tn_tokenizer_train(ctx, text, bytes, compare ? sizes[i] : vocab, &desc);
         check(ctx, "training the tokenizer");
-        if (!compare) write_tokenizer(ctx, t, out);
+        if (!compare && (why = write_by(out, put_tokenizer, t, ctx)) != NULL) fail("cannot write %s: %s", out, why);
         print_tokens_per_story(t, text, bytes, (split_kind)split);
     }
     if (!compare) printf("written: %s\n", out);
@@ -140,15 +132,23 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
     free(string.data);
 }
 
+typedef struct tokens { tn_ctx *ctx; const int32_t *ids; int64_t count, vocab; } tokens;
+
+static tn_status put_shard(void *user, tn_sink sink)
+{
+    const tokens *all = (const tokens *)user;
+    return tn_shard_write(all->ctx, sink, all->ids, all->count, all->vocab);
+}
+
 static int encode_main(int argc, char **argv)
 {
     static const char *tokenizer, *shard;
     static bool        lines, no_bos;
     static option      options[] = {
-        {"tokenizer", OPTION_TEXT, &tokenizer, "FILE", "tokenizer.json; without it: bytes", 0, 0, 0, false},
-        {"jsonl", OPTION_FLAG, &lines, "", "reads lines {\"text\": ...}, prints lines {\"ids\": [...]}", 0, 0, 0, false},
-        {"shard", OPTION_TEXT, &shard, "FILE", "writes a token shard (llm.c's format) instead of printing", 0, 0, 0, false},
-        {"no-bos", OPTION_FLAG, &no_bos, "", "no [BOS] at the beginning", 0, 0, 0, false},
+        TEXT_ROW("tokenizer", &tokenizer, "FILE", "tokenizer.json; without it: bytes", NEVER),
+        FLAG_ROW("jsonl", &lines, "reads lines {\"text\": ...}, prints lines {\"ids\": [...]}", NEVER),
+        TEXT_ROW("shard", &shard, "FILE", "writes a token shard (llm.c's format) instead of printing", NEVER),
+        FLAG_ROW("no-bos", &no_bos, "no [BOS] at the beginning", NEVER),
     };
     static const usage u = {"tokenizer encode", " [TEXT] --tokenizer FILE",
         "Prints the ids of a text (a file, or the standard input).",
@@ -167,20 +167,18 @@ static int encode_main(int argc, char **argv)
     if (lines) encode_lines(t, path, text, bytes, !no_bos);
     else {
         faults = utf8_faults(text, bytes, &first);
-        if (faults) warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is read as U+FFFD", path,
-                         (long long)faults, first);
+        if (faults)
+            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is %s", path, (long long)faults, first,
+                 tn_tokenizer_is_bytes(t) ? "kept as it is" : "read as U+FFFD");
         if (shard) {
-            double       text_bytes, hidden;
-            atomic_file *f = (atomic_file *)room(1, sizeof *f);
-            bool         good;
+            double text_bytes, hidden;
+            char  *why;
+            tokens all;
             n = encode_text(t, text, bytes, &ids, &text_bytes, &hidden);
-            good = atomic_open(f, shard) && tn_shard_write(ctx, tn_to_calls(atomic_store, f), ids, n,
-                                                           tn_tokenizer_count(t)) == TN_OK;
-            if (good) good = atomic_commit(f);
-            else atomic_abandon(f);
-            if (!good) fail("cannot write %s: %s", shard, f->error ? strerror(f->error) : tn_ctx_error(ctx));
+            all.ctx = ctx, all.ids = ids, all.count = n, all.vocab = tn_tokenizer_count(t);
+            why = write_by(shard, put_shard, &all, ctx);
+            if (why) fail("cannot write %s: %s", shard, why);
             printf("tokens: %lld\nwritten: %s\n", (long long)n, shard);
-            free(f);
         } else {
             ids = encode(t, text, bytes, !no_bos, &n);
             for (i = 0; i < n; i++) printf(i ? " %d" : "%d", (int)ids[i]);
@@ -193,38 +191,79 @@ static int encode_main(int argc, char **argv)
     return 0;
 }
 
+/* What the ids of text[0..bytes) stand for. There is a zero after them. */
+static char *decode(const tn_tokenizer *t, const char *name, const char *text, size_t bytes, size_t *length)
+{
+    const char *at = text;
+    int32_t    *ids = (int32_t *)room(bytes / 2 + 1, sizeof *ids);
+    int64_t     count = 0;
+    char       *words;
+    while (*(at += strspn(at, " \t\r\n,[]"))) {
+        char *end;
+        long  id = strtol(at, &end, 10);
+        if (end == at) fail("%s: \"%.20s\" is no id", name, at);
+        if (id < 0 || id >= tn_tokenizer_count(t)) fail("%s: id %ld is outside the vocabulary of %lld", name, id,
+                                                        (long long)tn_tokenizer_count(t));
+        ids[count++] = (int32_t)id;
+        at = end;
+    }
+    if (at != text + bytes) fail("%s: byte %zu is zero, and no id", name, (size_t)(at - text));
+    words = decode_tokens(t, ids, count, length);
+    free(ids);
+    return words;
+}
+
+static void decode_lines(const tn_tokenizer *t, const char *name, const char *text, size_t bytes)
+{
+    const char *end = text + bytes, *stop;
+    int64_t     line = 0;
+    for (; text < end; text = stop + 1) {
+        const char *to, *bad, *from;
+        char       *ids, *words, *where;
+        buffer      quoted = {0};
+        size_t      length;
+        stop = (const char *)memchr(text, '\n', (size_t)(end - text));
+        if (!stop) stop = end;
+        line++;
+        if (strspn(text, " \t\r") >= (size_t)(stop - text)) continue;
+        where = text_of("%s:%lld", name, (long long)line);
+        from = json_find(text, stop, "ids", &to, &bad);
+        if (bad) fail("%s: no JSON object: %s", where, bad);
+        if (!from) fail("%s: \"ids\" is missing", where);
+        ids = text_of("%.*s", (int)(to - from), from);
+        words = decode(t, where, ids, strlen(ids), &length);
+        json_text(&quoted, words, length);
+        printf("{\"text\": %s}\n", quoted.data);
+        free(quoted.data);
+        free(words);
+        free(ids);
+        free(where);
+    }
+}
+
 static int decode_main(int argc, char **argv)
 {
     static const char *tokenizer;
     static option      options[] = {
-        {"tokenizer", OPTION_TEXT, &tokenizer, "FILE", "tokenizer.json; without it: bytes", 0, 0, 0, false},
+        TEXT_ROW("tokenizer", &tokenizer, "FILE", "tokenizer.json; without it: bytes", NEVER),
     };
     static const usage u = {"tokenizer decode", " [FILE] --tokenizer FILE",
         "Prints the text of ids, which blanks, commas, brackets or line ends keep apart (a file, or the standard input).",
-                            NULL, options, sizeof options / sizeof *options};
+        "Of lines {\"ids\": [...]}, as encode --jsonl prints them, it makes lines {\"text\": ...}.", options,
+        sizeof options / sizeof *options};
     int           arguments = read_options(&u, argc, argv, 1);
     const char   *path = arguments ? argv[0] : "-";
     tn_ctx       *ctx = new_context();
     tn_tokenizer *t = open_tokenizer(ctx, tokenizer);
     size_t        bytes, n;
-    char         *text = read_file(path, &bytes), *at = text, *words;
-    int32_t      *ids = (int32_t *)room(bytes / 2 + 1, sizeof *ids);
-    int64_t       count = 0;
-    while (*(at += strspn(at, " \t\r\n,[]"))) {
-        char *end;
-        long  id = strtol(at, &end, 10);
-        if (end == at) fail("%s: \"%.20s\" is no id", path, at);
-        if (id < 0 || id >= tn_tokenizer_count(t)) fail("%s: id %ld is outside the vocabulary of %lld", path, id,
-                                                        (long long)tn_tokenizer_count(t));
-        ids[count++] = (int32_t)id;
-        at = end;
+    char         *text = read_file(path, &bytes), *words;
+    if (text[strspn(text, " \t\r\n")] == '{') decode_lines(t, path, text, bytes);
+    else {
+        words = decode(t, path, text, bytes, &n);
+        fwrite(words, 1, n, stdout);
+        printf("\n");
+        free(words);
     }
-    if (at != text + bytes) fail("%s: byte %zu is zero, and no id", path, (size_t)(at - text));
-    words = decode_tokens(t, ids, count, &n);
-    fwrite(words, 1, n, stdout);
-    printf("\n");
-    free(words);
-    free(ids);
     free(text);
     tn_ctx_destroy(ctx);
     return 0;

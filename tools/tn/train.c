@@ -4,6 +4,7 @@
    depends on: so a run that was killed and resumed has the bits of one that was not. Whatever happens in a step happens in
    one order: train, log, look at the held-out part, write a sample, save. */
 #include "train.h"
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -21,6 +22,7 @@ typedef struct run {
     buffer      config;             /* as config.txt has it                       */
     char       *config_json;
     char       *saved;              /* the newest checkpoint                      */
+    int64_t     saved_step;
     int64_t     step, steps;
     double      flops;              /* of training, a token                       */
     double      peak;               /* floating-point operations a second, of a matrix product */
@@ -32,7 +34,22 @@ typedef struct run {
 
 static volatile sig_atomic_t stopped_by;
 
-static void stop_later(int number) { stopped_by = number; }
+static void stop_later(int number)
+{
+    static const char words[] = "\ntn: stopping; a second time stops at once\n";
+    int before = errno;
+    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* no one reads it: stopping all the same */
+    errno = before;
+    stopped_by = number;
+}
+
+/* Between the parts of a start, which may take minutes. */
+static void end_if_stopped(void)
+{
+    if (!stopped_by) return;
+    warn("stopped before the first step: nothing was written");
+    exit(128 + (int)stopped_by);
+}
 
 static void catch_signals(void)
 {
@@ -96,8 +113,8 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 
 /* ---- one step --------------------------------------------------------------------------------- */
 
-/* The loss of the batch; gradients are left for the optimiser. */
-static double gradients(run *r, model *m)
+/* The loss of the next batch. learn: gradients are left for the optimiser. */
+static double batch_loss(run *r, model *m, bool learn)
 {
     const int64_t B = r->s->batch, T = m->desc.context, parts = r->s->accumulate;
     double        sum = 0;
@@ -110,10 +127,10 @@ static double gradients(run *r, model *m)
         y = tn_tensor_2d(m->ctx, TN_I32, B, T);
         tn_write(x, TN_I32, r->ids, B * T);
         tn_write(y, TN_I32, r->targets, B * T);
-        tn_record(m->ctx);
+        if (learn) tn_record(m->ctx);
         loss = tn_transformer_loss(m->ctx, &m->net, x, y);
-        scaled = parts > 1 ? tn_scale(m->ctx, loss, 1 / (double)parts) : loss;
-        tn_backward(m->ctx, scaled);
+        scaled = learn && parts > 1 ? tn_scale(m->ctx, loss, 1 / (double)parts) : loss;
+        if (learn) tn_backward(m->ctx, scaled);
         sum += tn_item(loss) / (double)parts;
     }
     return sum;
@@ -142,10 +159,24 @@ static const char *worst_tensor(tn_params *params, double *size)
     return name;
 }
 
+/* A checkpoint is good if the step after it had a loss that was: the newest may be the one that exploded. */
+static void stop_and_advise(run *r)
+{
+    tn_optim_desc desc;
+    int64_t      *steps, count = list_checkpoints(r->folder, &steps);
+    char         *path;
+    while (count > 0 && steps[count - 1] >= r->step) count--;
+    if (!count) fail("stopped; no checkpoint is known to be good: begin again with a lower --lr or --clip");
+    path = checkpoint_path(r->folder, steps[count - 1]);
+    optimiser_of(r->s, &desc);
+    fail("stopped; the last good checkpoint is %s\nA lower --lr or --clip may help: tn train --from %s --lr %g --out NEW",
+         path, path, desc.lr / 2);
+}
+
 static void stop_exploded(run *r, double loss)
 {
     double      size;
-    const char *name, *last = r->saved ? r->saved : "none";
+    const char *name;
     char        error[512];
     snprintf(error, sizeof error, "%s", tn_ctx_error(r->m.ctx));
     tn_ctx_clear_error(r->m.ctx);
@@ -156,7 +187,12 @@ static void stop_exploded(run *r, double loss)
         warn("step %lld: the loss is %.4g; the largest gradient for its size is that of %s (RMS %.3g)",
              (long long)r->step + 1, loss, name, size);
     else warn("step %lld: the loss is %.4g; the gradient of %s is not finite", (long long)r->step + 1, loss, name);
-    fail("stopped before that step's update; the last good checkpoint is %s. A lower --lr or --clip may help", last);
+    stop_and_advise(r);
+}
+
+static double most_loss(const run *r)
+{
+    return r->s->max_loss > 0 ? r->s->max_loss : 2 * log((double)r->m.desc.vocab) + 5;
 }
 
 /* ---- the held-out part --------------------------------------------------------------------------- */
@@ -228,32 +264,38 @@ static void look_at_held_out(run *r, bool all)
 {
     double nats = held_out_loss(r, all ? INT64_MAX : r->s->val_tokens), bytes = per_byte(&r->data, nats);
     char   text[64];
+    if (!isfinite(nats)) {
+        clear_progress(&r->journal);
+        warn("after step %lld the held-out loss is %.4g", (long long)r->step, nats);
+        stop_and_advise(r);
+    }
     journal_held(&r->journal, r->step, nats);
     if (isnan(bytes)) *text = 0;
     else snprintf(text, sizeof text, ",\"held_byte\":%.9g", bytes);
     journal_line(&r->journal, "\"step\":%lld,\"held\":%.9g%s,\"all\":%s", (long long)r->step, nats, text,
                  all ? "true" : "false");
-    say(&r->journal, "step %lld: held out %.4f nats a token%s%s\n", (long long)r->step, nats,
-        bytes_text(&r->data, nats, text, sizeof text),
-        all ? " (all of it)" : "");
+    say(&r->journal, "step %lld: held out %.4f nats a token%s%s", (long long)r->step, nats,
+        bytes_text(&r->data, nats, text, sizeof text), all ? " (all of it)" : "");
+    if (isfinite(r->journal.trigram))
+        say(&r->journal, "; trigram %.4f, 5-gram %.4f", r->journal.trigram, r->journal.fivegram);
+    say(&r->journal, "\n");
 }
 
 static void write_sample(run *r)
 {
     const tn_tokenizer *t = r->m.tokenizer;
     sampling  s = {0.8, 0.95, 0, r->s->sample_length, mix((uint64_t)r->s->seed) ^ (uint64_t)r->step, false, NULL, NULL};
-    int64_t   prompt = (int64_t)strlen(r->s->prompt) + 2, n;
+    int64_t   n;
     int32_t  *ids;
     size_t    bytes, k;
     char     *text;
     buffer    quoted = {0};
-    if (s.length < prompt) s.length = prompt;
     if (!t) return;
-    ids = (int32_t *)room((size_t)s.length, sizeof *ids);
-    n = tn_encode(t, r->s->prompt, strlen(r->s->prompt), tn_tokenizer_bos(t) >= 0, ids, prompt, NULL);
+    n = first_tokens(&r->m, r->s->prompt, s.seed, &ids);
     if (n > 0) {
         s.length = r->s->sample_length > n ? r->s->sample_length : n + 1;
         if (s.length > r->m.desc.context) s.length = r->m.desc.context;
+        ids = (int32_t *)need(realloc(ids, sizeof *ids * (size_t)(s.length > n ? s.length : n)));
         if (n < s.length) n = write_tokens(&r->m, ids, n, &s);
         text = decode_tokens(t, ids, n, &bytes);
         json_text(&quoted, text, bytes);
@@ -269,14 +311,38 @@ static void write_sample(run *r)
 
 /* ---- checkpoints ------------------------------------------------------------------------------------- */
 
+/* The notes of a file of weights: its model, and what its texts begin with. */
+static int64_t model_notes(const run *r, tn_note *notes, buffer *begin)
+{
+    int i;
+    buffer_add(begin, "", 0);
+    for (i = 0; i < r->m.begin_count; i++) buffer_print(begin, i ? " %d" : "%d", (int)r->m.begin[i]);
+    notes[0].key = "tn.model", notes[0].value = r->config_json;
+    notes[1].key = "tn.begin", notes[1].value = begin->data;
+    return r->m.begin_count ? 2 : 1;
+}
+
+typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
+
+static tn_status put_checkpoint(void *user, tn_sink sink)
+{
+    const weights *w = (const weights *)user;
+    return tn_checkpoint_write(w->r->optim, sink, w->notes, w->count);
+}
+
+static tn_status put_weights(void *user, tn_sink sink)
+{
+    const weights *w = (const weights *)user;
+    return tn_params_write(w->r->m.params, sink, w->notes, w->count);
+}
+
 static bool save(run *r)
 {
-    char         step[32], lines[32], hash[32], machine[128];
-    tn_note      notes[7];
-    int64_t      i, count, *steps;
-    char        *path = checkpoint_path(r->folder, r->step);
-    atomic_file *f = (atomic_file *)room(1, sizeof *f);
-    bool         good;
+    char    step[32], lines[32], hash[32], machine[128];
+    tn_note notes[8];
+    weights w;
+    buffer  begin = {0};
+    char   *path = checkpoint_path(r->folder, r->step), *why;
     snprintf(step, sizeof step, "%lld", (long long)r->step);
     snprintf(lines, sizeof lines, "%lld", (long long)r->journal.lines);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
@@ -287,30 +353,35 @@ static bool save(run *r)
     notes[3].key = "tn.data", notes[3].value = hash;
     notes[4].key = "tn.machine", notes[4].value = machine;
     notes[5].key = "tn.config", notes[5].value = r->config.data;
-    notes[6].key = "tn.model", notes[6].value = r->config_json;
-    if (fsync(fileno(r->journal.file)) != 0 && errno != EINVAL) r->journal.failed = true;
-    good = atomic_open(f, path) && tn_checkpoint_write(r->optim, tn_to_calls(atomic_store, f), notes, 7) == TN_OK;
-    if (good) good = atomic_commit(f);
-    else atomic_abandon(f);
-    if (!good) {
+    journal_sync(&r->journal);
+    w.r = r;
+    w.notes = notes;
+    w.count = 6 + model_notes(r, notes + 6, &begin);
+    why = write_by(path, put_checkpoint, &w, r->m.ctx);
+    free(begin.data);
+    if (why) {
         clear_progress(&r->journal);
-        warn("step %lld: the checkpoint %s could not be written: %s", (long long)r->step, path,
-             f->error ? strerror(f->error) : tn_ctx_error(r->m.ctx));
+        warn("step %lld: the checkpoint %s could not be written: %s", (long long)r->step, path, why);
+        free(why);
         free(path);
-        free(f);
         return false;
     }
-    free(f);
     free(r->saved);
     r->saved = path;
-    count = list_checkpoints(r->folder, &steps);
+    r->saved_step = r->step;
+    return true;
+}
+
+/* Once the newest checkpoint is known to be good, those before it may go. */
+static void remove_old(const run *r)
+{
+    int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
     for (i = 0; i < count - r->s->keep; i++) {
         char *old = checkpoint_path(r->folder, steps[i]);
-        if (steps[i] < r->step) unlink(old);
+        if (steps[i] < r->saved_step) unlink(old);
         free(old);
     }
     free(steps);
-    return true;
 }
 
 static void save_or_stop(run *r)
@@ -402,9 +473,10 @@ static int64_t steps_in(run *r, double minutes, const tn_desc *desc)
     make_model(r, ctx, &m, &optim);
     while (done < 4 || now() - start < 2) {           /* the first two steps find their memory */
         if (done == 2) start = now();
-        gradients(r, &m);
+        batch_loss(r, &m, true);
         tn_optim_step(optim);
         check(ctx, "a look at the speed");
+        end_if_stopped();
         done++;
     }
     steps = (int64_t)(minutes * 60 * (double)(done - 2) / (now() - start) * 0.95);
@@ -431,17 +503,19 @@ static void read_data(run *r, const char *tokenizer)
         }
         if (!vocab) misuse("token shards want their --tokenizer, or the size of its vocabulary: --vocab N");
         r->m.desc.vocab = vocab;
-        load_shards(&r->data, ctx, r->m.tokenizer, vocab, &s->data, s->held_out);
+        load_shards(&r->data, ctx, vocab, &s->data, s->held_out);
     } else {
         size_t            bytes;
         char             *text = read_texts(&s->data, &bytes);
         tn_tokenizer_desc desc;
         memset(&desc, 0, sizeof desc);
         desc.separator = STORY_MARK;
+        end_if_stopped();
         if (!tokenizer && s->vocab) {
             say(&r->journal, "training a tokenizer of %lld tokens\n", (long long)s->vocab);
             r->m.tokenizer = tn_tokenizer_train(ctx, text, split_text(text, bytes, s->held_out), s->vocab, &desc);
             check(ctx, "training the tokenizer");
+            end_if_stopped();
         } else r->m.tokenizer = open_tokenizer(ctx, tokenizer);
         if (s->vocab && tn_tokenizer_count(r->m.tokenizer) != s->vocab)
             fail("--vocab is %lld, and %s has %lld tokens", (long long)s->vocab,
@@ -478,6 +552,9 @@ static void print_facts(run *r)
     if (c->train_bytes > 0)
         say(j, "; %.0f and %.0f bytes, %.2f bytes a token, %.0f held-out bytes behind [UNK]", c->train_bytes,
             c->held_bytes, c->train_bytes / (double)c->train_count, c->held_unknown);
+    else say(j, "; nats a byte are not known, for a shard does not tell its text's bytes");
+    if (r->s->sample_every && !*r->s->prompt && r->m.begin_count)
+        say(j, "\nsamples: each begins with a word of the text; without " STORY_MARK " [BOS] stands in front of it once");
     say(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
         tn_ctx_simd_name(r->m.ctx),
         tn_ctx_threads(r->m.ctx), tn_ctx_threads(r->m.ctx) == 1 ? "" : "s", r->peak / 1e9);
@@ -511,10 +588,11 @@ static void log_start(run *r)
     const corpus *c = &r->data;
     buffer        b = {0};
     buffer_print(&b, "\"parameters\":%lld,\"flops_token\":%.6g,\"train_tokens\":%lld,\"held_tokens\":%lld,"
-                 "\"train_bytes\":%.0f,\"held_bytes\":%.0f,\"held_unknown\":%.0f,\"vocab\":%lld",
-                 (long long)tn_params_elements(r->m.params), r->flops, (long long)c->train_count, (long long)c->held_count,
-                 c->train_bytes, c->held_bytes, c->held_unknown,
-                 (long long)r->m.desc.vocab);
+                 "\"vocab\":%lld", (long long)tn_params_elements(r->m.params), r->flops, (long long)c->train_count,
+                 (long long)c->held_count, (long long)r->m.desc.vocab);
+    if (c->train_bytes > 0)
+        buffer_print(&b, ",\"train_bytes\":%.0f,\"held_bytes\":%.0f,\"held_unknown\":%.0f", c->train_bytes,
+                     c->held_bytes, c->held_unknown);
     if (isfinite(r->journal.trigram))
         buffer_print(&b, ",\"trigram\":%.9g,\"fivegram\":%.9g", r->journal.trigram, r->journal.fivegram);
     journal_line(&r->journal, "%s", b.data);
@@ -533,17 +611,34 @@ static char *config_json(const model *m)
     return text;
 }
 
+static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
+
 static void write_tokenizer(const run *r)
 {
-    size_t used = 0;
-    char  *text, *path = join(r->folder, "tokenizer.json");
-    tn_tokenizer_write(r->m.tokenizer, tn_to_memory(NULL, 0, &used));
-    text = (char *)room(used + 1, 1);
-    tn_tokenizer_write(r->m.tokenizer, tn_to_memory(text, used, &used));
-    check(r->m.ctx, "tokenizer.json");
-    write_whole(path, text, used);
-    free(text);
+    char *path = join(r->folder, "tokenizer.json"), *why = write_by(path, put_tokenizer, r->m.tokenizer, r->m.ctx);
+    if (why) fail("cannot write %s: %s", path, why);
     free(path);
+}
+
+/* Without marks [BOS] stands in front of the text once, and no model learns what follows it. Words of the text, drawn by
+   the seed, are how samples begin then. */
+static void draw_beginnings(run *r)
+{
+    const corpus       *c = &r->data;
+    const tn_tokenizer *t = r->m.tokenizer;
+    const bool          bytes = t && tn_tokenizer_is_bytes(t);
+    int64_t             i, begun = 0;
+    uint64_t            state = (uint64_t)r->s->seed;
+    if (!t) return;
+    for (i = 0; i < c->train_count; i++) begun += c->train[i] == tn_tokenizer_bos(t);
+    for (i = 0; begun < 2 && i < 100 * BEGINNINGS && r->m.begin_count < BEGINNINGS; i++) {
+        int64_t at = 1 + (int64_t)(next_uniform(&state) * (double)(c->train_count - 1));
+        int32_t id = c->train[at], before = c->train[at - 1];
+        bool    word = bytes ? (before == ' ' || before == '\n') && id > ' ' && id < 0xF5
+                             : strncmp(tn_tokenizer_token(t, id), "##", 2) != 0;
+        if (word && id != tn_tokenizer_bos(t) && id != tn_tokenizer_eos(t) && id != tn_tokenizer_unk(t))
+            r->m.begin[r->m.begin_count++] = id;
+    }
 }
 
 /* The path, which an option made, becomes one that holds from any folder. */
@@ -563,44 +658,105 @@ static void build(run *r, const tn_desc *desc, const char *tokenizer)
     read_data(r, tokenizer);
     model_of(r->m.ctx, r->m.desc.vocab, &r->m.desc);
     check_data(r);
+    draw_beginnings(r);
+    end_if_stopped();
     r->ids = (int32_t *)room((size_t)(r->s->batch * r->m.desc.context), sizeof *r->ids);
     r->targets = (int32_t *)room((size_t)(r->s->batch * r->m.desc.context), sizeof *r->targets);
 }
 
-static void start_run(run *r)
+/* The notes of a checkpoint of this format. *look: a context of its own, which closes it. */
+static tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
+{
+    char            why[256];
+    tn_safetensors *st;
+    if (tn_ctx_create(look, NULL, why) != TN_OK) fail("%s", why);
+    st = tn_safetensors_open(*look, tn_from_path(path));
+    if (!st) fail("%s", tn_ctx_error(*look));
+    if (strcmp(note_of(st, path, "tn.format"), RUN_FORMAT))
+        fail("%s is of format %s, this is tn %s, which reads format %s", path, note_of(st, path, "tn.format"), tn_version(),
+             RUN_FORMAT);
+    return st;
+}
+
+/* --out is a new folder, an empty one, or one where a run was killed before it had its settings. */
+static void check_folder(const char *folder)
+{
+    DIR           *d = opendir(folder);
+    struct dirent *e;
+    if (!d && errno != ENOENT) fail("%s: %s", folder, strerror(errno));
+    while (d && (e = readdir(d)) != NULL)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "config.txt.tmp"))
+            fail("%s is not empty (%s) and holds no run: --out wants a new folder", folder, e->d_name);
+    if (d) closedir(d);
+}
+
+/* The tokenizer of a new run: what is asked for, or the one beside the checkpoint that it goes on from. */
+static char *tokenizer_of(const settings *s)
+{
+    char *folder, *path;
+    if (!s->from) return s->tokenizer ? copy_text(s->tokenizer) : NULL;
+    folder = folder_of(s->from);
+    path = join(folder, "tokenizer.json");
+    free(folder);
+    if (is_file(path)) return path;
+    free(path);
+    return NULL;
+}
+
+/* Weights, moments and step of another run's checkpoint. */
+static void go_on_from(run *r, const char *path)
+{
+    tn_checkpoint_read(r->optim, tn_from_path(path));
+    check(r->m.ctx, path);
+    if (r->step >= r->steps)
+        fail("%s is of step %lld already, of %lld: more --steps", path, (long long)r->step, (long long)r->steps);
+    say(&r->journal, "goes on from %s\n", path);
+}
+
+/* again: config.txt is there, but nothing was saved before the run was killed. */
+static void start_run(run *r, bool again)
 {
     settings *s = &asked;
     tn_desc   desc;
-    char     *config = join(r->folder, "config.txt");
+    char     *config = join(r->folder, "config.txt"), *path = join(r->folder, "config.json"), *tokenizer;
     int64_t   i, per_step;
-    if (is_file(config)) fail("%s holds a run already: tn train --resume %s goes on with it", r->folder, r->folder);
+    if (!again && is_file(config))
+        fail("%s holds a run already: tn train --resume %s goes on with it", r->folder, r->folder);
+    if (!again) check_folder(r->folder);
     for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
     if (s->tokenizer) make_absolute(&s->tokenizer);
+    if (s->from) make_absolute(&s->from);
+    tokenizer = tokenizer_of(s);
     context_of(s, &desc);
     r->peak = measure_peak(&desc);
-    build(r, &desc, s->tokenizer);
-    make_folder(r->folder);
+    build(r, &desc, tokenizer);
+    free(tokenizer);
     per_step = s->batch * s->accumulate * r->m.desc.context;
+    if (s->from) {
+        tn_ctx *look;
+        r->step = strtoll(note_of(open_checkpoint(s->from, &look), s->from, "tn.step"), NULL, 10);
+        tn_ctx_destroy(look);
+    }
     if (s->minutes > 0) {
-        s->steps = steps_in(r, s->minutes, &desc);
+        s->steps = r->step + steps_in(r, s->minutes, &desc);
         say(&r->journal, "%g minutes are about %lld steps here; that number stands from now on\n", s->minutes,
-            (long long)s->steps);
+            (long long)(s->steps - r->step));
         s->minutes = 0;
     } else if (!s->steps) s->steps = (s->tokens + per_step - 1) / per_step;
     s->tokens = 0;
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
+    if (s->from) go_on_from(r, s->from);
     r->config_json = config_json(&r->m);
     write_config(&train_usage, &r->config);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
+    end_if_stopped();
+    make_folder(r->folder);
+    write_whole(config, r->config.data, r->config.bytes);     /* first: what makes the folder a run, which --resume begins */
     if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) write_tokenizer(r);
-    {
-        char *path = join(r->folder, "config.json");
-        write_whole(path, r->config_json, strlen(r->config_json));
-        free(path);
-    }
-    write_whole(config, r->config.data, r->config.bytes);             /* the last: what makes the folder a run */
+    write_whole(path, r->config_json, strlen(r->config_json));
     free(config);
+    free(path);
     print_facts(r);
     if (!s->no_baseline) print_baseline(r);
     {
@@ -613,21 +769,39 @@ static void start_run(run *r)
     save_or_stop(r);
 }
 
+/* Settings as they were, but for where the data lies. */
+static bool same_settings(const char *a, const char *b)
+{
+    for (;;) {
+        size_t n, m;
+        while (!strncmp(a, "data = ", 7)) a += strcspn(a, "\n") + (a[strcspn(a, "\n")] != 0);
+        while (!strncmp(b, "data = ", 7)) b += strcspn(b, "\n") + (b[strcspn(b, "\n")] != 0);
+        n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n)) return false;
+        if (!a[n] || !b[n]) return a[n] == b[n];
+        a += n + 1, b += n + 1;
+    }
+}
+
 static void resume_run(run *r)
 {
+    static const char *const allowed[] = {"resume", "data", "threads", "stop-at"};
     settings       *s = &asked;
     char           *config = join(r->folder, "config.txt"), *tokenizer = join(r->folder, "tokenizer.json"), *text;
-    char            machine[128], hash[32], why[256];
+    char            machine[128], hash[32];
     int64_t         count, *steps, lines, i;
-    size_t          bytes;
+    size_t          bytes, k;
+    const bool      moved = s->data.count > 0;
     tn_desc         desc;
     tn_ctx         *look;
     tn_safetensors *st;
     for (i = 0; i < train_usage.count; i++) {
         const option *o = &train_usage.options[i];
-        if (o->given && o->saved)
+        bool          fine = !o->given;
+        for (k = 0; k < sizeof allowed / sizeof *allowed; k++) fine = fine || !strcmp(o->name, allowed[k]);
+        if (!fine)
             misuse("--%s cannot be changed by --resume: a resumed run is the same run. tn train --config %s --out NEW "
-                   "begins another", o->name, config);
+                   "begins another, --from CHECKPOINT --out NEW goes on as another", o->name, config);
     }
     if (!is_file(config)) fail("%s holds no run: there is no %s", r->folder, config);
     text = read_file(config, &bytes);
@@ -636,25 +810,23 @@ static void resume_run(run *r)
     free(text);
     count = list_checkpoints(r->folder, &steps);
     if (!count) {                                     /* killed before its first one: from the beginning, then */
-        if (remove(config) != 0) fail("cannot remove %s: %s", config, strerror(errno));
         r->config.bytes = 0;
         free(config);
         free(tokenizer);
-        start_run(r);
+        start_run(r, true);
         return;
     }
-    r->saved = checkpoint_path(r->folder, steps[count - 1]);
+    r->saved_step = steps[count - 1];
+    r->saved = checkpoint_path(r->folder, r->saved_step);
     free(steps);
+    st = open_checkpoint(r->saved, &look);
+    if (!same_settings(note_of(st, r->saved, "tn.config"), r->config.data))
+        fail("%s was changed since %s was written", config, r->saved);
+    for (i = 0; i < s->data.count; i++)
+        if (access(s->data.path[i], F_OK) != 0)
+            fail("%s: %s. If it was moved: tn train --resume %s --data FILE", s->data.path[i], strerror(errno), r->folder);
     context_of(s, &desc);
     r->peak = measure_peak(&desc);
-    if (tn_ctx_create(&look, &desc, why) != TN_OK) fail("%s", why);
-    st = tn_safetensors_open(look, tn_from_path(r->saved));
-    if (!st) fail("%s (remove that file, and --resume takes the one before it)", tn_ctx_error(look));
-    if (strcmp(note_of(st, r->saved, "tn.format"), RUN_FORMAT))
-        fail("%s is of format %s, this is tn %s, which reads format %s", r->saved, note_of(st, r->saved, "tn.format"),
-             tn_version(), RUN_FORMAT);
-    if (strcmp(note_of(st, r->saved, "tn.config"), r->config.data))
-        fail("%s was changed since %s was written", config, r->saved);
     build(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
@@ -672,8 +844,14 @@ static void resume_run(run *r)
     tn_checkpoint_read(r->optim, tn_from_path(r->saved));
     check(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
-    journal_resume(&r->journal, r->folder, lines);
+    journal_resume(&r->journal, r->folder, r->step, lines);
     remove_halves(r->folder);                         /* after the lock: nobody is writing one */
+    if (moved) {
+        for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
+        r->config.bytes = 0;
+        write_config(&train_usage, &r->config);
+        write_whole(config, r->config.data, r->config.bytes);
+    }
     say(&r->journal, "resumed from %s\n", r->saved);
     print_facts(r);
     free(config);
@@ -687,9 +865,10 @@ static bool due(int64_t every, int64_t step) { return every > 0 && step % every 
 static void train_step(run *r)
 {
     const int64_t tokens = r->s->accumulate * r->s->batch * r->m.desc.context;
-    double        start = now(), loss = gradients(r, &r->m), lr = tn_optim_lr(r->optim), rate;
-    double        most = r->s->max_loss > 0 ? r->s->max_loss : 2 * log((double)r->m.desc.vocab) + 5;
-    if (!(loss <= most) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK) stop_exploded(r, loss);
+    double        start = now(), loss = batch_loss(r, &r->m, true), lr = tn_optim_lr(r->optim), rate;
+    if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK)
+        stop_exploded(r, loss);
+    if (r->saved_step == r->step) remove_old(r);
     rate = (double)tokens / (now() - start);
     r->rate = r->rate > 0 ? r->rate + 0.1 * (rate - r->rate) : rate;
     r->step++;
@@ -720,52 +899,81 @@ static void train(run *r, const char *title)
     }
 }
 
+/* The last step has no next one, whose loss would tell that it was a good one. */
 static void finish(run *r)
 {
-    char        *path = join(r->folder, "model.safetensors");
-    tn_note      note;
-    atomic_file *f = (atomic_file *)room(1, sizeof *f);
-    bool         good;
-    note.key = "tn.model";
-    note.value = r->config_json;
-    good = atomic_open(f, path) && tn_params_write(r->m.params, tn_to_calls(atomic_store, f), &note, 1) == TN_OK;
-    if (good) good = atomic_commit(f);
-    else atomic_abandon(f);
-    if (!good)
-        fail("cannot write %s: %s; the last checkpoint is %s", path, f->error ? strerror(f->error) : tn_ctx_error(r->m.ctx),
-             r->saved);
-    free(f);
+    char   *path = join(r->folder, "model.safetensors"), *why;
+    double  loss = batch_loss(r, &r->m, false);
+    tn_note notes[2];
+    weights w;
+    buffer  begin = {0};
+    if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK) stop_exploded(r, loss);
+    remove_old(r);
+    w.r = r;
+    w.notes = notes;
+    w.count = model_notes(r, notes, &begin);
+    why = write_by(path, put_weights, &w, r->m.ctx);
+    if (why) fail("cannot write %s: %s; the last checkpoint is %s", path, why, r->saved);
+    free(begin.data);
     free(path);
+}
+
+/* Settings that a file or a checkpoint holds. What the command line says about the length goes before them. */
+static void take_settings(const char *text, size_t bytes, const char *name)
+{
+    option *steps = find_option(&train_usage, "steps");
+    steps->given = steps->given || find_option(&train_usage, "tokens")->given || find_option(&train_usage, "minutes")->given;
+    read_config(&train_usage, text, bytes, name);
+}
+
+/* The settings of the run that a checkpoint is of. */
+static void take_settings_of(const char *path)
+{
+    tn_ctx         *look;
+    tn_safetensors *st;
+    const char     *text;
+    if (find_option(&train_usage, "tokenizer")->given || find_option(&train_usage, "vocab")->given)
+        misuse("--from keeps the tokenizer of its run: no --tokenizer or --vocab beside it");
+    st = open_checkpoint(path, &look);
+    text = note_of(st, path, "tn.config");
+    take_settings(text, strlen(text), path);
+    tn_ctx_destroy(look);
 }
 
 int train_main(int argc, char **argv)
 {
     run    r;
     char   title[256];
-    int    arguments = read_options(&train_usage, argc, argv, 1), i;
+    int    arguments = read_options(&train_usage, argc, argv, 1), i, lengths;
     memset(&r, 0, sizeof r);
     r.s = &asked;
     if (arguments) {
         add_file(&asked.data, argv[0]);
         find_option(&train_usage, "data")->given = true;
     }
+    lengths = find_option(&train_usage, "steps")->given + find_option(&train_usage, "tokens")->given +
+              find_option(&train_usage, "minutes")->given;
+    if (lengths > 1) misuse("one of --steps, --tokens and --minutes says how long it trains, not %d", lengths);
+    r.journal.trigram = r.journal.fivegram = NAN;     /* until they are known */
     catch_signals();
     r.folder = asked.resume;
     if (asked.resume) {
-        if (asked.out || asked.config)
-            misuse("--resume takes everything from the run: no --%s beside it", asked.out ? "out" : "config");
+        if (asked.out || asked.config || asked.from)
+            misuse("--resume takes everything from the run: no --%s beside it",
+                   asked.out ? "out" : asked.config ? "config" : "from");
         resume_run(&r);
     } else {
+        if (asked.config && asked.from) misuse("--from brings its own settings: no --config beside it");
         if (asked.config) {
             size_t bytes;
             char  *text = read_file(asked.config, &bytes);
-            read_config(&train_usage, text, bytes, asked.config);
+            take_settings(text, bytes, asked.config);
             free(text);
-        }
+        } else if (asked.from) take_settings_of(asked.from);
         if (!asked.data.count) misuse("tn train wants data: tn train FILE --out RUN");
         if (!asked.out) misuse("tn train wants a folder for the run: --out RUN");
         r.folder = asked.out;
-        start_run(&r);
+        start_run(&r, false);
     }
     snprintf(title, sizeof title, "%.200s", r.folder);
     train(&r, title);

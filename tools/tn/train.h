@@ -6,7 +6,7 @@
 
 typedef struct settings {
     file_list   data;
-    const char *tokenizer, *out, *resume, *config, *model, *prompt;
+    const char *tokenizer, *out, *resume, *from, *config, *model, *prompt;
     double      held_out;
     int64_t     vocab;
     /* the model */
@@ -32,7 +32,7 @@ void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
 void optimiser_of(const settings *s, tn_optim_desc *desc);
 void context_of(const settings *s, tn_desc *desc);
 
-/* ---- journal: log.jsonl, loss.png, the progress line --------------------------------------------- */
+/* ---- journal: log.jsonl, the picture, the progress line --------------------------------------------- */
 
 typedef struct curve { double *x, *y; int64_t count, room; } curve;
 
@@ -51,8 +51,9 @@ typedef struct journal {
 } journal;
 
 void journal_open(journal *j, const char *folder);
-/* Goes on with a log: its first `lines` lines stay, and what they say is read. */
-void journal_resume(journal *j, const char *folder, int64_t lines);
+/* Goes on with a log: its lines up to that step stay, and what they say is read. Says so if they are not as many. */
+void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines);
+void journal_sync(journal *j);
 /* One line, an object without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate);
@@ -62,7 +63,7 @@ double journal_seconds(const journal *j);
 void say(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always);
 void clear_progress(journal *j);
-/* Draws loss.png anew. */
+/* Draws the picture anew. */
 void draw_curve(journal *j, tn_ctx *ctx, const char *title);
 void journal_close(journal *j);
 

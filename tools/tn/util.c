@@ -217,15 +217,28 @@ bool atomic_commit(atomic_file *f)
 {
     if (!f->error) flush_bytes(f, f->bytes, f->used);
     if (!f->error && fsync(f->fd) != 0 && errno != EINVAL) f->error = errno;
-    if (!f->error && close(f->fd) != 0) f->error = errno;
+    if (f->fd >= 0 && close(f->fd) != 0 && !f->error) f->error = errno;
+    f->fd = -1;                                       /* gone, even if close failed */
     if (!f->error && rename(f->tmp, f->path) != 0) f->error = errno;
     if (f->error) {
-        atomic_abandon(f);
+        unlink(f->tmp);
+        errno = f->error;
         return false;
     }
-    f->fd = -1;
     sync_folder_of(f->path);
     return true;
+}
+
+char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx)
+{
+    atomic_file *f = (atomic_file *)room(1, sizeof *f);
+    char        *why = NULL;
+    bool         good = atomic_open(f, path) && writer(user, tn_to_calls(atomic_store, f)) == TN_OK;
+    if (good) good = atomic_commit(f);
+    else atomic_abandon(f);
+    if (!good) why = copy_text(f->error ? strerror(f->error) : tn_ctx_error(ctx));
+    free(f);
+    return why;
 }
 
 void write_whole(const char *path, const void *src, size_t bytes)
