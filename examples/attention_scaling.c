@@ -81,8 +81,8 @@ static tn_tensor *normal(tn_ctx *ctx, int64_t length, int64_t heads, int64_t dim
 
 /* ---- time and memory --------------------------------------------------------------- */
 
-/* The least time of several. A context of its own for each: its peak is this attention's operands, result, gradients and what it
-   needs on the way, in blocks that double. */
+/* The least time of several. A context of its own for each: its peak is this attention's operands, result, gradients and what
+   it needs on the way, in blocks that double. */
 static double measure(const options *o, const curve *c, int64_t length, bool backward, double *bytes)
 {
     tn_ctx *ctx = context(o, TN_F32);

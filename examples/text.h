@@ -202,7 +202,8 @@ static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
     const int64_t warmup = l->steps < 320 ? l->steps / 16 : 20;
     return tn_optim_create(l->params, &(tn_optim_desc){
         .kind = TN_MUON, .lr = l->lr, .adam_lr = l->lr / 5, .beta2 = 0.95, .clip_norm = 1,
-        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = warmup, .total = steps, .decay = steps - settles_at(steps) } });
+        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = warmup, .total = steps,
+                      .decay = steps - settles_at(steps) } });
 }
 
 /* The next step of this optimiser; its loss, nats a token. NaN where a gradient was no number: nothing was updated. */
