@@ -81,8 +81,8 @@ static tn_tensor *normal(tn_ctx *ctx, int64_t length, int64_t heads, int64_t dim
 
 /* ---- time and memory --------------------------------------------------------------- */
 
-/* The least time of several. A context of its own for each: its peak is this attention's operands, result, gradients and what
-   it needs on the way, in blocks that double. */
+/* The least time of several. A context of its own for each: its peak is this attention's operands, result, gradients and
+   what it needs on the way, in blocks that double. */
 static double measure(const options *o, const curve *c, int64_t length, bool backward, double *bytes)
 {
     tn_ctx *ctx = context(o, TN_F32);
@@ -135,7 +135,7 @@ static void measure_all(const options *o, measured *m)
     for (b = 0; b < 2; b++) for (c = 0; c < CURVES; c++) going[b][c] = true;
     for (length = FIRST, m->count = 0; length <= o->most && m->count < SIZES && left > 0; length *= 2, m->count++) {
         m->length[m->count] = (double)length;
-        fprintf(stderr, "\rT = %lld ", (long long)length);
+        if (isatty(2)) fprintf(stderr, "\rT = %lld ", (long long)length);
         for (b = 0; b < 2; b++)
             for (c = 0; c < CURVES; c++) {
                 m->seconds[b][c][m->count] = m->bytes[b][c][m->count] = NAN;
@@ -144,7 +144,7 @@ static void measure_all(const options *o, measured *m)
                 if (m->seconds[b][c][m->count] > o->seconds) going[b][c] = false, left--;
             }
     }
-    fprintf(stderr, "\r            \r");
+    if (isatty(2)) fprintf(stderr, "\r            \r");
 }
 
 static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*values)[CURVES][SIZES], double scale,
