@@ -98,6 +98,8 @@ static inline study *study_create(const char *out)
     return s;
 }
 
+static inline int64_t study_steps(const study *s) { return (s->tokens - 1) / (s->batch * s->context) + 1; }
+
 /* After the flags: the text. */
 static inline void study_open(study *s)
 {
@@ -106,14 +108,15 @@ static inline void study_open(study *s)
     if (s->quick) {
         static char quick[512];
         s->rates = 1;
-        if (snprintf(quick, sizeof quick, "%s_quick", s->out) >= (int)sizeof quick) stop("the output folder's name is too long");
+        if (snprintf(quick, sizeof quick, "%s_quick", s->out) >= (int)sizeof quick)
+            stop("the output folder's name is too long");
         s->out = quick;
         s->tokens = 65536;
         s->dim = 32;
         s->context = 32;
         if (s->seeds > 2) s->seeds = 2;
     }
-    if (s->tokens / (s->batch * s->context) < LEAST_STEPS) {
+    if (study_steps(s) < LEAST_STEPS) {
         fprintf(stderr, PROGRAM ": --tokens %lld are fewer than %d steps of %lld x %lld: more of them, or a smaller --batch\n",
                 (long long)s->tokens, LEAST_STEPS, (long long)s->batch, (long long)s->context);
         exit(2);
@@ -125,6 +128,7 @@ static inline void study_open(study *s)
     make_folder(folder);
     if (tn_ctx_create(&s->ctx, &desc, why) != TN_OK) stop(why);
     s->text = load_corpus(s->ctx, s->data, s->vocab, FAR * s->context);
+    s->vocab = tn_tokenizer_count(s->text.tokenizer);     /* a small text has no more */
     s->hash = corpus_hash(&s->text);
     printf("%s: %lld bytes, %lld tokens to train with, %lld held out\n", s->data, (long long)s->text.bytes,
            (long long)s->text.train.count, (long long)s->text.held.count);
@@ -340,8 +344,8 @@ static inline void settings_line(const study *s, const training *r, char *line, 
     tn_transformer_config_write(s->ctx, &r->variant->desc, tn_to_memory(config, sizeof config, &used));
     check(s->ctx);
     for (i = 0; i < used; i++) model = (model ^ (unsigned char)config[i]) * UINT64_C(1099511628211);
-    snprintf(line, bytes, "settings: recipe %d text %016llx model %016llx steps %lld batch %lld context %lld rate %.9g seed %llu "
-             "from %d\n", RECIPE, (unsigned long long)s->hash, (unsigned long long)model, (long long)r->steps,
+    snprintf(line, bytes, "settings: recipe %d text %016llx model %016llx steps %lld batch %lld context %lld rate %.9g "
+             "seed %llu from %d\n", RECIPE, (unsigned long long)s->hash, (unsigned long long)model, (long long)r->steps,
              (long long)s->batch, (long long)s->context, r->rate, (unsigned long long)r->seed, r->first);
 }
 
@@ -370,7 +374,8 @@ static inline void training_read(const study *s, training *r)
     if (!f) return;
     settings_line(s, r, want, sizeof want);
     if (!fgets(line, sizeof line, f) || strcmp(line, want)) {
-        fprintf(stderr, PROGRAM ": %s is of another text, model, recipe or setting: remove it, or take another --out\n", r->path);
+        fprintf(stderr, PROGRAM ": %s is of another text, model, recipe or setting: remove it, or take another --out\n",
+                r->path);
         exit(1);
     }
     r->curve = 0;
@@ -388,8 +393,10 @@ static inline void training_read(const study *s, training *r)
     fclose(f);
 }
 
-static inline void training_make(const study *s, training *r, const variant *v, double rate, int seed, int64_t steps, int first)
+static inline void training_make(const study *s, training *r, const variant *v, double rate, int seed, int64_t steps,
+                                 int first)
 {
+    int i;
     memset(r, 0, sizeof *r);
     r->variant = v;
     r->rate = rate;
@@ -397,11 +404,10 @@ static inline void training_make(const study *s, training *r, const variant *v, 
     r->steps = steps;
     r->first = first;
     r->seconds = HUGE_VAL;
+    for (i = 0; i < POINTS; i++) r->token[i] = r->byte[i] = HUGE_VAL;
     snprintf(r->path, sizeof r->path, "%s/runs/%s_%g_%d.txt", s->out, v->name, rate, seed);
     training_read(s, r);
 }
-
-static inline int64_t study_steps(const study *s) { return s->tokens / (s->batch * s->context); }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
@@ -544,8 +550,8 @@ static inline void study_run(study *s)
         all += count;
         if (work > 0) seconds += work * probe(s, &s->variant[v]);
     }
-    printf("%d trainings to go, of %lld tokens, trials of a rate %lld; %lld at once: about %.1f minutes if that many processors "
-           "are free\n", all, (long long)(study_steps(s) * s->batch * s->context),
+    printf("%d trainings to go, of %lld tokens, trials of a rate %lld; %lld at once: about %.1f minutes if that many "
+           "processors are free\n", all, (long long)(study_steps(s) * s->batch * s->context),
            (long long)(study_steps(s) / TRIAL * s->batch * s->context), (long long)s->jobs, seconds / 60 / (double)s->jobs);
     fflush(stdout);
     for (count = v = 0; v < s->variants; v++)
@@ -594,7 +600,7 @@ static inline void print_estimate(estimate e)
 
 static inline double tokens_at(const study *s, int point)
 {
-    return (double)((s->tokens / (s->batch * s->context)) >> (POINTS - 1 - point)) * (double)(s->batch * s->context);
+    return (double)(study_steps(s) >> (POINTS - 1 - point)) * (double)(s->batch * s->context);
 }
 
 /* The loss after so many tokens, on a line between points over the logarithm of their tokens; NaN before the first. */
@@ -619,7 +625,8 @@ static inline reach tokens_to(const study *s, const double *at, double loss)
     if (at[0] <= loss) return (reach){tokens_at(s, 0), '<'};
     for (i = 1; i < POINTS && r.sign == '>'; i++)
         if (at[i] <= loss && is_number(at[i - 1])) {
-            r.tokens = tokens_at(s, i - 1) * pow(tokens_at(s, i) / tokens_at(s, i - 1), (at[i - 1] - loss) / (at[i - 1] - at[i]));
+            r.tokens = tokens_at(s, i - 1)
+                * pow(tokens_at(s, i) / tokens_at(s, i - 1), (at[i - 1] - loss) / (at[i - 1] - at[i]));
             r.sign = '=';
         }
     return r;
@@ -709,8 +716,8 @@ static inline void study_table(const study *s, const char *axis, const entry *e,
            "tokens to a loss of %.4f%s; tokens trained and written in a second\n"
            "%-24s %6s %8s %6s %18s %18s %18s %18s %18s %11s %8s %8s\n", axis, (long long)s->seeds, s->seeds > 1 ? "s" : "",
            tokens_at(s, POINTS - 1), e[0].label, budget[AT_SECONDS], budget[AT_FLOPS], loss,
-           s->loss > 0 ? "" : " (the first line's after half of the tokens; --loss takes another)", "", "hidden", "params", "rate",
-           "loss", "difference", "a byte", "equal seconds", "equal operations", "tokens", "trained", "written");
+           s->loss > 0 ? "" : " (the first line's after half of the tokens; --loss takes another)", "", "hidden", "params",
+           "rate", "loss", "difference", "a byte", "equal seconds", "equal operations", "tokens", "trained", "written");
     for (i = 0; i < entries; i++) {
         const variant *v = &s->variant[e[i].v];
         char           reach_text[32];

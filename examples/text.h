@@ -1,7 +1,7 @@
 /* text.h - what the examples on language share: a text as tokens, its batches, training, the loss a token and a byte
 
-   Included as program.h is. What is trained here is what `tn train` trains by default: the same tokens, model, optimiser, order
-   of the text and reading of what is held out, so that one's losses can be compared with the other's (tests/studies.sh does).
+   Included as program.h is. What is trained here is what `tn train` trains by default: the same tokens, model, optimiser,
+   order of the text and reading of what is held out, so that losses can be compared (tests/studies.sh does).
 
    A text file is cut after 95 % of its bytes, at a mark's beginning where the cut falls into one; a WordPiece vocabulary is
    trained on the first part, the second is held out. "<|endoftext|>", where the text has it, ends a document: no word crosses
@@ -15,8 +15,8 @@
 #define DOCUMENT_END "<|endoftext|>"
 #define HELD_OUT     0.05           /* of the bytes, the last                       */
 
-/* The recipe of tools/tn/settings.c and train.c. RECIPE goes up when a number here, or what it means, changes: what was trained
-   by another is then not mixed in. */
+/* The recipe of tools/tn/settings.c and train.c. RECIPE goes up when a number here, or what it means, changes: what was
+   trained by another is then not mixed in. */
 enum { RECIPE = 2, WARMUP = 20 };
 #define RATE         0.02           /* Muon's, of the matrices                              */
 #define ADAM_SHARE   0.5            /* AdamW's of it, for head and vectors                  */
@@ -264,7 +264,10 @@ static inline double embedding_share(const tn_tensor *table)
 }
 
 /* What the first step of a lesson begins with; must be called before its first optimiser is made. */
-static inline void lesson_begin(const lesson *l) { tn_params_group(l->params, "embed.w", embedding_share(l->model->embed.w), 1); }
+static inline void lesson_begin(const lesson *l)
+{
+    tn_params_group(l->params, "embed.w", embedding_share(l->model->embed.w), 1);
+}
 
 /* Muon and AdamW for a training that ends after `steps`, perhaps before the lesson does: until it settles that is no
    difference. A warm-up of an eighth of the lesson at most is over before even a quarter of it settles. */

@@ -122,7 +122,7 @@ int main(int argc, char **argv)
         printf("without --data FILE this is the King James Bible, which is harder than stories\n");
     text = load_corpus(ctx, o.data, o.vocab, o.context);
     params = tn_params_create(ctx);
-    form = usual_model(o.vocab, o.context, o.dim, o.heads, o.layers);
+    form = usual_model(tn_tokenizer_count(text.tokenizer), o.context, o.dim, o.heads, o.layers);
     form.attention = bilinear ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
     tn_transformer_init(params, "", &model, &form);
     check(ctx);
