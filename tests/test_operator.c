@@ -309,7 +309,7 @@ TEST(layer_is_its_tensor_on_reference) { layer_is_its_tensor_on(tn_reference_bac
 
 TEST(layer_is_its_tensor_on_sealed)
 {
-#ifdef SEALED
+#if SEALED
     layer_is_its_tensor_on(sealed_cpu(), ", sealed", 1, 8);
     CHECK_INT(sealed_damaged(), 0);
 #else

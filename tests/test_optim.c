@@ -193,7 +193,7 @@ TEST(against_plain_loops_on_reference) { against_plain_loops_on(tn_reference_bac
 
 TEST(against_plain_loops_on_sealed)
 {
-#ifdef SEALED
+#if SEALED
     against_plain_loops_on(sealed_cpu(), "ten steps, sealed");
     CHECK_INT(sealed_damaged(), 0);
 #else

@@ -708,7 +708,7 @@ typedef struct tokens { char name[300][NAIVE_PIECES + 2]; int n; } naive_vocab;
 static int naive_id(naive_vocab *v, const char *name)
 {
     for (int i = 0; i < v->n; i++) if (strcmp(v->name[i], name) == 0) return i;
-    snprintf(v->name[v->n], sizeof v->name[0], "%s", name);
+    if (CHECK(strlen(name) < sizeof v->name[0])) memcpy(v->name[v->n], name, strlen(name) + 1);
     return v->n++;
 }
 

@@ -17,7 +17,8 @@ is() { if [ "$2" = "$3" ]; then pass; else fail "$1: \"$2\", not \"$3\""; fi; }
 same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
 holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
 
-# expect STATUS TEXT ARGUMENT...: so it ends, and says that; what it said is in `said`. What fails may leave its memory to the system.
+# expect STATUS TEXT ARGUMENT...: so it ends, and says that; what it said is in `said`. What fails may leave its memory to the
+# system.
 expect() {
     status=$1 text=$2
     shift 2
@@ -36,7 +37,8 @@ expect 0 "usage: tn COMMAND" help
 expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 'no command "trian"' trian
-for command in train generate info clean tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate info clean tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+    "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
 done
 for command in train generate info clean "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
@@ -70,7 +72,8 @@ awk 'BEGIN {
     n = split("one day the little cat saw a red ball in the park . it was happy , and ran home with tom", w, " ")
     x = 1
     for (i = 0; i < 60; i++) {
-        for (k = 0; k < 40; k++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], k % 10 == 9 ? "\n" : " " }
+        for (k = 0; k < 40; k++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], k % 10 == 9 ? \
+    "\n" : " " }
         print "<|endoftext|>"
     }
 }' > text
@@ -100,11 +103,13 @@ cat > lines <<'END'
 END
 "$tn" tokenizer encode lines --jsonl > out
 is "lines" "$(wc -l < out)" 4
-unescaped=$(printf 'a cat\t"ball" \\ / \n\r\b\f \303\251 \360\237\230\200 \357\277\275 x' | "$tn" tokenizer encode | sed 's/ /, /g')
+unescaped=$(printf 'a cat\t"ball" \\ / \n\r\b\f \303\251 \360\237\230\200 \357\277\275 x' | "$tn" tokenizer encode | sed \
+    's/ /, /g')
 is "escapes" "$(sed -n 2p out)" "{\"ids\": [$unescaped]}"
 is "an empty text" "$(sed -n 3p out)" '{"ids": [256]}'
 is "the last of two" "$(sed -n 4p out)" '{"ids": [256, 104, 111, 109, 101]}'
-for bad in '{"text": "a"' '{"text": "a"} x' '["a"]' '{"text" "a"}' '{"text": "a}' '{"text": "\\x"}' '{"text": "\\u12"}' '{"text": 3}' '{"texts": "a"}' '{"text": "a",}'; do
+for bad in '{"text": "a"' '{"text": "a"} x' '["a"]' '{"text" "a"}' '{"text": "a}' '{"text": "\\x"}' '{"text": "\\u12"}' \
+    '{"text": 3}' '{"texts": "a"}' '{"text": "a",}'; do
     printf '{"text": "good"}\n%b\n' "$(echo "$bad" | sed 's/\\/\\\\/g')" > bad.jsonl
     expect 1 "bad.jsonl:2: " tokenizer encode bad.jsonl --jsonl
 done
@@ -124,7 +129,8 @@ mkdir full
 expect 1 "cannot write" tokenizer train text --vocab 60 --out no-such-folder/t.json
 
 if [ -f "$data/tokenizers/encodings-2048.jsonl" ]; then
-    "$tn" tokenizer encode "$data/tokenizers/encodings-2048.jsonl" --jsonl --tokenizer "$data/tokenizers/tdooms-TinyStories-2048.json" | tr -d ' ' > ours
+    "$tn" tokenizer encode "$data/tokenizers/encodings-2048.jsonl" --jsonl --tokenizer \
+    "$data/tokenizers/tdooms-TinyStories-2048.json" | tr -d ' ' > ours
     sed 's/.*"ids":\[\([0-9,]*\)\].*/{"ids":[\1]}/' "$data/tokenizers/encodings-2048.jsonl" > theirs
     is "texts encoded" "$(wc -l < ours)" 630
     same "ids of the published tokenizer" ours theirs
@@ -149,7 +155,8 @@ holds "a failed cleaning writes nothing" test ! -e clean2
 
 # ---- train: what it says and writes ----------------------------------------------------------------------------
 
-small="--width 16 --heads 2 --context 16 --batch 2 --steps 12 --save-every 4 --val-every 5 --val-tokens 64 --sample-every 6 --sample-length 10 --warmup 2 --vocab 60"
+small="--width 16 --heads 2 --context 16 --batch 2 --steps 12 --save-every 4 --val-every 5 --val-tokens 64 --sample-every 6 --sample-length 10"
+small="$small --warmup 2 --vocab 60"
 mkdir inside
 cd inside || exit 1
 expect 0 "done: run/model.safetensors" train ../text --out run $small
@@ -158,7 +165,8 @@ is "what is in the folder of a run" "$(ls run | sed 's/ppm/png/' | tr '\n' ' ')"
     "config.json config.txt log.jsonl loss.png model.safetensors step-00000008.safetensors step-00000012.safetensors tokenizer.json "
 is "what is beside it" "$(ls | tr '\n' ' ')" "run "
 cd ..
-for words in "parameters" "flop a token" "tokens to train on" "bytes a token" "trigram" "5-gram" "nats a byte" "of peak" "(all of it)" "Gflop/s"; do
+for words in "parameters" "flop a token" "tokens to train on" "bytes a token" "trigram" "5-gram" "nats a byte" "of peak" \
+    "(all of it)" "Gflop/s"; do
     holds "tn train says \"$words\"" grep -qF -- "$words" said
 done
 mv inside/run a
@@ -169,6 +177,10 @@ holds "n-grams leave something for what is new" grep -q '"trigram":[0-9.]*,"five
 holds "a loss a byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
 untimed() { sed 's/,"rate".*//' "$1"; }
 log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same "$1" log1 log2; }
+
+# tools/golden_ngram.py counts the same n-grams in another way.
+expect 0 "done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
+is "n-grams" "$(sed -n 's/.*"trigram"/"trigram"/p' ngrams/log.jsonl)" '"trigram":0.904359419,"fivegram":0.85997357}'
 
 # The same settings, from a file; a flag goes first; other threads. The data is there by another way.
 sed 's/^save-every.*/save-every = 3 # not this/; s/ # not this//' a/config.txt > settings.txt
@@ -232,14 +244,18 @@ damaged() {   # WHAT TEXT: `hurt` is a copy of `half` that was changed
 cut() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; }
 cp -r half hurt && cut hurt/step-00000005.safetensors 3000 && damaged "half written" "step-00000005.safetensors"
 cp -r half hurt && : > hurt/step-00000005.safetensors && damaged "empty" "step-00000005.safetensors"
-cp -r half hurt && sed 's/"tn.format":"1"/"tn.format":"9"/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && damaged "another format" "format 9"
-cp -r half hurt && sed 's/"tn.step":/"tn.stop":/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && damaged "no step" 'no "tn.step"'
+cp -r half hurt && sed 's/"tn.format":"1"/"tn.format":"9"/' half/step-00000005.safetensors > \
+    hurt/step-00000005.safetensors && damaged "another format" "format 9"
+cp -r half hurt && sed 's/"tn.step":/"tn.stop":/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && \
+    damaged "no step" 'no "tn.step"'
 cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "no checkpoint of tn train"
-cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" "config.txt was changed"
+cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" \
+    "config.txt was changed"
 expect 0 "done" train text --out wide $small --width 32
 cp -r wide hurt && cp a/step-00000012.safetensors hurt/ && damaged "another model's" "changed"
 expect 0 "written" tokenizer train text --vocab 50 --out t50.json
-cp -r half hurt && cp t50.json hurt/tokenizer.json && damaged "another tokenizer" "--vocab is 60, and hurt/tokenizer.json has 50 tokens"
+cp -r half hurt && cp t50.json hurt/tokenizer.json && damaged "another tokenizer" \
+    "--vocab is 60, and hurt/tokenizer.json has 50 tokens"
 cp text text.kept
 awk 'NR == 3 { $0 = "tom tom tom" } { print }' text.kept > text
 cp -r half hurt && damaged "other data" "the tokens of"
@@ -289,22 +305,28 @@ holds "the half one goes" test ! -e disk/step-00000012.safetensors.tmp
 expect 0 "done" train --resume disk
 same "and it can be resumed from" a/model.safetensors disk/model.safetensors
 
-# ---- other models, other numbers --------------------------------------------------------------------------------------------
+# ---- other models, other numbers -------------------------------------------------------------------------------------
 
 tiny="--width 16 --heads 2 --context 16 --batch 2 --steps 3 --no-baseline --sample-every 0"
-for flags in "--attention squared" "--attention bilinear --row-scale none" "--attention differential" "--attention differential-plain" "--mlp swiglu --hidden 24" \
-    "--order 3" "--positions learned" "--positions none" "--norm layer --gain --bias" "--norm-place sandwich" "--tied --softcap 20" "--layers 2 --value-residual --x0-residual" \
-    "--optimizer adamw --lr 0.001 --schedule cosine --weight-decay 0.1" "--dtype f64" "--backend reference" "--accumulate 3" "--window 4" \
+for flags in "--attention squared" "--attention bilinear --row-scale none" "--attention differential" \
+    "--attention differential-plain" "--mlp swiglu --hidden 24" \
+    "--order 3" "--positions learned" "--positions none" "--norm layer --gain --bias" "--norm-place sandwich" \
+    "--tied --softcap 20" "--layers 2 --value-residual --x0-residual" \
+    "--optimizer adamw --lr 0.001 --schedule cosine --weight-decay 0.1" "--dtype f64" "--backend reference" \
+    "--accumulate 3" "--window 4" \
     "--no-zero-init --no-qk-norm" "--tokens 100" "--context 1"; do
     rm -rf m
-    case $flags in *--tokens*) some="--width 16 --context 16 --batch 2" ;; *--context*) some="--width 16 --batch 4 --steps 3" ;; *) some=$tiny ;; esac
+    case $flags in *--tokens*) some="--width 16 --context 16 --batch 2" ;; *--context*) \
+    some="--width 16 --batch 4 --steps 3" ;; *) some=$tiny ;; esac
     expect 0 "done" train text --out m $some $flags
     expect 0 "" generate m --length 8 --prompt a
 done
-expect 0 "gpt2-bilinear-2l-1h-64embd" train text --out named --model TinyStories-2-64 --context 16 --tokenizer t.json --steps 2 --batch 2 --no-baseline
-expect 0 "minutes are about" train text --out minutes --width 16 --context 16 --batch 2 --vocab 60 --minutes 0.001 --no-baseline
+expect 0 "gpt2-bilinear-2l-1h-64embd" train text --out named --model TinyStories-2-64 --context 16 --tokenizer t.json \
+    --steps 2 --batch 2 --no-baseline
+expect 0 "minutes are about" train text --out minutes --width 16 --context 16 --batch 2 --vocab 60 --minutes 0.001 \
+    --no-baseline
 
-# ---- generate, info ---------------------------------------------------------------------------------------------------------------
+# ---- generate, info --------------------------------------------------------------------------------------------------
 
 expect 0 "" generate a --seed 7 && cp said g1
 expect 0 "" generate a --seed 7 && same "the same seed" said g1

@@ -184,10 +184,12 @@ void write_config(const usage *u, buffer *out)
             buffer_print(out, "%s = %s\n", o->name, text);
             break;
         }
-        case OPTION_TEXT:   if (*(const char **)o->value) buffer_print(out, "%s = %s\n", o->name,
-                                                                       *(const char **)o->value); break;
-        case OPTION_CHOICE: buffer_print(out, "%s = %s\n", o->name,
-                                         choice_word(o->hint, *(int *)o->value, word, sizeof word)); break;
+        case OPTION_TEXT:
+            if (*(const char **)o->value) buffer_print(out, "%s = %s\n", o->name, *(const char **)o->value);
+            break;
+        case OPTION_CHOICE:
+            buffer_print(out, "%s = %s\n", o->name, choice_word(o->hint, *(int *)o->value, word, sizeof word));
+            break;
         case OPTION_FILES: {
             const file_list *list = (const file_list *)o->value;
             int64_t          k;
