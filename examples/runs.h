@@ -1,9 +1,9 @@
 /* runs.h - one text for many transformers: variants x learning rates x seeds, several at once, compared
 
-   Included after text.h. A study trains every variant at each of three learning rates, a quarter of the tokens on seed 0, and
-   takes the rate that reads the held-out part best. With that it trains seeds 1, 2, ...: one seed, one text in one order, for
-   every variant. So what chose the rate is in no mean. Each training is a process of its own with one thread and leaves one
-   file when it has ended. A study that was stopped goes on with what is missing; one that has everything only prints.
+   Included after text.h. A study trains every variant at each of three learning rates, a quarter of the tokens on seed 0,
+   and takes the rate that reads the held-out part best. With that it trains seeds 1, 2, ...: one seed, one text in one order,
+   for every variant. So what chose the rate is in no mean. Each training is a process of its own with one thread and leaves
+   one file when it has ended. A study that was stopped goes on with what is missing; one that has everything only prints.
 
    A training gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
    rate go down as the whole one does at its end. So "after fewer tokens", "after as many seconds" and "after as many
@@ -75,7 +75,7 @@ typedef struct study {
     {"--seeds", FLAG_COUNT, &(s)->seeds, 1, MAX_SEEDS, NULL}, \
     {"--jobs", FLAG_COUNT, &(s)->jobs, 1, MAX_JOBS, NULL}, \
     {"--out", FLAG_TEXT, &(s)->out, 0, 0, "a folder"}, \
-    {"--quick", FLAG_SWITCH, &(s)->quick, 0, 0, "a minute: small models, few tokens, one rate, two seeds; in a folder of its own"}
+    {"--quick", FLAG_SWITCH, &(s)->quick, 0, 0, "a minute: small models, one rate, two seeds, a folder of its own"}
 
 static inline study *study_create(const char *out)
 {
@@ -117,7 +117,8 @@ static inline void study_open(study *s)
         if (s->seeds > 2) s->seeds = 2;
     }
     if (study_steps(s) < LEAST_STEPS) {
-        fprintf(stderr, PROGRAM ": --tokens %lld are fewer than %d steps of %lld x %lld: more of them, or a smaller --batch\n",
+        fprintf(stderr, PROGRAM ": --tokens %lld are fewer than %d steps of %lld x %lld: more of them, or a smaller "
+                "--batch\n",
                 (long long)s->tokens, LEAST_STEPS, (long long)s->batch, (long long)s->context);
         exit(2);
     }
@@ -477,8 +478,8 @@ static inline double probe(const study *s, const variant *v)
     return seconds;
 }
 
-/* How many tokens' training one of these takes, with the copies that settle early and the readings. Of what is read each token
-   is computed twice, and forward is a third of training. */
+/* How many tokens' training one of these takes, with the copies that settle early and the readings. Of what is read each
+   token is computed twice, and forward is a third of training. */
 static inline double effort(const study *s, const training *r)
 {
     const double held = (double)s->text.held.count, look = held < SMALL_LOOK ? held : SMALL_LOOK;
@@ -518,7 +519,8 @@ static inline void print_rates(const study *s)
         if (s->variant[v].rate_of != v) continue;
         printf("%-30s", s->variant[v].name);
         for (i = 0; i < s->rates; i++) printf(" %9.4f", s->tried[v][i].token[POINTS - 1]);
-        printf("  %g%s\n", s->rate[best], best == 0 || best == s->rates - 1 ? ", the edge of the range: --rate moves it" : "");
+        printf("  %g%s\n", s->rate[best],
+               best == 0 || best == s->rates - 1 ? ", the edge of the range: --rate moves it" : "");
     }
 }
 
@@ -614,8 +616,8 @@ static inline double loss_after(const study *s, const training *r, double seen)
     return NAN;
 }
 
-/* After how many tokens a model reaches a loss, by its loss at the three points: '=', fewer than the first point has '<', more
-   than the last has '>'. */
+/* After how many tokens a model reaches a loss, by its loss at the three points: '=', fewer than the first point has '<',
+   more than the last has '>'. */
 typedef struct reach { double tokens; char sign; } reach;
 
 static inline reach tokens_to(const study *s, const double *at, double loss)

@@ -4,8 +4,8 @@
    order of the text and reading of what is held out, so that losses can be compared (tests/studies.sh does).
 
    A text file is cut after 95 % of its bytes, at a mark's beginning where the cut falls into one; a WordPiece vocabulary is
-   trained on the first part, the second is held out. "<|endoftext|>", where the text has it, ends a document: no word crosses
-   it, the blanks around are dropped, and the next one begins with [BOS]. */
+   trained on the first part, the second is held out. "<|endoftext|>", where the text has it, ends a document: no word
+   crosses it, the blanks around are dropped, and the next one begins with [BOS]. */
 #ifndef EXAMPLES_TEXT_H
 #define EXAMPLES_TEXT_H
 
@@ -208,8 +208,8 @@ static inline int64_t permuted(int64_t i, int64_t n, uint64_t key)
     return (int64_t)x;
 }
 
-/* Where the `number`-th window of a seed begins. Each epoch cuts the text into windows from a start of its own, and takes them
-   in an order of its own: so each token is learned from as often as any other. */
+/* Where the `number`-th window of a seed begins. Each epoch cuts the text into windows from a start of its own, and takes
+   them in an order of its own: so each token is learned from as often as any other. */
 static inline int64_t window_start(const tokens *t, int64_t length, uint64_t seed, int64_t number)
 {
     int64_t  count = (t->count - 1) / length;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# sh tests/studies.sh VARIANTS TN: build/examples/variants on a small text that is made here, in a few seconds: that it ends, that
-# it goes on and only prints, what it refuses; and that its loss is the one of `tn train` with the same settings.
+# sh tests/studies.sh VARIANTS TN: build/examples/variants on a small text that is made here, in a few seconds: that it ends,
+# that it goes on and only prints, what it refuses; and that its loss is the one of `tn train` with the same settings.
 set -eu
 variants=$1 tn=$2
 folder=$(mktemp -d "${TN_TEST_TMP:-/tmp}/studies.XXXXXX")
@@ -12,7 +12,8 @@ awk 'function next_one(n) { x = (x * 1103 + 12345) % 65536; return int(x / 65536
 BEGIN {
     for (i = 0; i < 240; i++)
         word[i] = substr("bcdfghklmnprstvwz", next_one(17) + 1, 1) substr("aeiou", next_one(5) + 1, 1) \
-                  substr("bdgklmnprst", next_one(11) + 1, 1) substr("aeiouy", i % 6 + 1, 1) substr("lnrst", next_one(5) + 1, 1)
+                  substr("bdgklmnprst", next_one(11) + 1, 1) substr("aeiouy", i % 6 + 1, 1) \
+                  substr("lnrst", next_one(5) + 1, 1)
     for (story = 0; story < 400; story++) {
         for (i = 0; i < 30; i++) {
             at = (at * 7 + next_one(4)) % 240
@@ -32,7 +33,7 @@ grep '^[a-z0-9_]*: ' "$folder/second" | grep -v '^seconds' > "$folder/b"
 cmp -s "$folder/a" "$folder/b" || fail "a finished study prints other numbers"
 [ "$(grep -c '_loss: [0-9.]*$' "$folder/a")" = 12 ] || fail "12 losses are to be there"
 [ "$(grep -c '_verdict: ' "$folder/a")" = 10 ] || fail "10 verdicts are to be there"
-[ "$(grep -c '^length_.*_quarter: [0-9.]*$' "$folder/a")" = 11 ] || fail "11 readings at four times the length are to be there"
+[ "$(grep -c '^length_.*_quarter: [0-9.]*$' "$folder/a")" = 11 ] || fail "11 readings of long texts are to be there"
 ! grep -q ': -*inf' "$folder/a" || fail "a training diverged"
 
 # One that was stopped: what is missing is trained again, and gives the same numbers.
@@ -48,11 +49,13 @@ hidden=$1 rate=$2
 study --part mlp --seeds 1 > "$folder/one"
 ours=$(sed -n 's/^mlp_bilinear_loss: //p' "$folder/one")
 "$tn" train "$folder/text" --out "$folder/run" --vocab 320 --width 16 --heads 2 --hidden "$hidden" --context 16 --batch 10 \
-    --tokens 10240 --warmup 8 --lr "$rate" --adam-lr "$(awk "BEGIN { print $rate / 2 }")" --no-baseline > "$folder/tn" 2>&1 ||
+    --tokens 10240 --warmup 8 --lr "$rate" --adam-lr "$(awk "BEGIN { print $rate / 2 }")" --no-baseline \
+    > "$folder/tn" 2>&1 ||
     { cat "$folder/tn"; fail "tn train"; }
 theirs=$(sed -n 's/.*held out \([0-9.]*\) nats a token.*(all of it).*/\1/p' "$folder/tn")
-echo "$ours $theirs" | awk '{ d = $1 - $2; d = d < 0 ? -d : d; printf "worst study loss against tn train: %.4g (bound 2e-4) of %s\n", d, $1
-                              exit !(NF == 2 && $1 > 0 && d <= 2e-4) }' || fail "the losses are $ours and $theirs"
+echo "$ours $theirs" | awk '{
+    d = $1 - $2; d = d < 0 ? -d : d; printf "worst study loss against tn train: %.4g (bound 2e-4) of %s\n", d, $1
+    exit !(NF == 2 && $1 > 0 && d <= 2e-4) }' || fail "the losses are $ours and $theirs"
 
 # What is refused
 ! study --tokens 10000 --batch 100 > "$folder/few" || fail "7 steps are a study"

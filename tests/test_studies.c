@@ -378,7 +378,8 @@ TEST(readings_against_one_token_at_a_time)
             double  sum = 0, of = 0;
             int64_t w;
             for (w = 0; w + length < count; w += length)
-                for (i = length * p / 3; i < length * (p + 1) / 3; i++, of++) sum += nats_of(ctx, &model, &t, w, length, w + i + 1);
+                for (i = length * p / 3; i < length * (p + 1) / 3; i++, of++)
+                    sum += nats_of(ctx, &model, &t, w, length, w + i + 1);
             worst = fmax(worst, fabs(part[p] - sum / of));
         }
     }
