@@ -388,6 +388,66 @@ TEST(readings_against_one_token_at_a_time)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- trainings ---------------------------------------------------------------------------------------- */
+
+/* A study of one variant on tokens that count upwards, with leaps */
+static study *study_of_numbers(variant *v, int32_t *id, int64_t count)
+{
+    study  *s = small_study(1);
+    int64_t i;
+    s->ctx = context(1, TN_F32);
+    v->name = "numbers";
+    v->desc = usual_model(16, 8, 8, 2, 1);
+    for (i = 0; i < count; i++) id[i] = (int32_t)(below(4) ? i % 16 : below(16));
+    s->text.train = (tokens){ .id = id, .count = count - 100, .bytes = (double)(count - 100) };
+    s->text.held = (tokens){ .id = id + count - 100, .count = 100, .bytes = 100 };
+    return s;
+}
+
+/* A training whose copies settled on the way ends as one without them. */
+TEST(copies_leave_no_trace)
+{
+    int32_t  id[1000];
+    variant  v = {0};
+    study   *s = study_of_numbers(&v, id, 1000);
+    training with, without;
+    training_make(s, &with, &v, 0.02, 1, 64, 0);
+    training_make(s, &without, &v, 0.02, 1, 64, POINTS - 1);
+    train_one(s, &with);
+    train_one(s, &without);
+    CHECK(with.there && with.token[2] == without.token[2] && with.byte[2] == without.byte[2]);
+    CHECK(isnan(without.token[0]) && isnan(without.token[1]));
+    CHECK(with.token[0] > with.token[1] && with.token[1] > with.token[2]);    /* it learns */
+    CHECK(with.token[0] < log(16) + 0.1 && with.speed > 0 && is_number(with.seconds));
+    CHECK(with.curve > 0 && with.curve == without.curve);
+    CHECK(!memcmp(with.curve_loss, without.curve_loss, sizeof with.curve_loss));
+    tn_ctx_destroy(s->ctx);
+    free(s);
+}
+
+/* A rate of which no number is left ends one training, as its result, and not the study. */
+TEST(divergence_is_a_result)
+{
+    int32_t  id[1000];
+    variant  v = {0};
+    study   *s = study_of_numbers(&v, id, 1000);
+    training r, again;
+    char     folder[600];
+    int      i;
+    make_folder(s->out);
+    make_folder(in_scratch(folder, "studies/runs"));
+    training_make(s, &r, &v, 1e300, 1, 64, 0);
+    remove(r.path);
+    training_make(s, &r, &v, 1e300, 1, 64, 0);
+    train_one(s, &r);
+    training_write(s, &r);
+    training_make(s, &again, &v, 1e300, 1, 64, 0);
+    CHECK(again.there);
+    for (i = 0; i < POINTS; i++) CHECK(again.token[i] == HUGE_VAL && again.byte[i] == HUGE_VAL);
+    tn_ctx_destroy(s->ctx);
+    free(s);
+}
+
 TEST_MAIN(estimates, steps_round_up, losses_between_points, tokens_to_a_loss, rates_are_chosen, widths_fit, schedules_fit,
           results_are_of_their_settings, cuts_between, bytes_of_a_text, epochs_take_every_window_once,
-          readings_against_one_token_at_a_time)
+          readings_against_one_token_at_a_time, copies_leave_no_trace, divergence_is_a_result)
