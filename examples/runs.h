@@ -595,7 +595,7 @@ static inline const char *verdict(estimate e)
 static inline void print_estimate(estimate e)
 {
     if (is_number(e.mean)) printf(" %9.4f", e.mean);
-    else printf(" %9s", isnan(e.mean) ? "-" : "diverged");
+    else printf(" %9s", e.mean > 0 ? "diverged" : "-");
     if (is_number(e.error)) printf(" +-%.4f", e.error);
     else printf("%9s", "");
 }
