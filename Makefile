@@ -64,7 +64,7 @@ demo: build/examples/fashion
 # ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at an error:
 #      the sum has the last word.
 
-EXAMPLES_RUN = hello gates published variants embed/predict embed/predict_cpp
+EXAMPLES_RUN = hello gates published embed/predict embed/predict_cpp
 export WARN PNG_FLAGS EXAMPLES_RUN
 test check:
 	@rm -rf build/*/*.log build/*/*/*.log $(EXAMPLES_RUN:%=build/examples/%)

@@ -1,9 +1,10 @@
 /* runs.h - one text for many transformers: variants x learning rates x seeds, several at once, compared
 
    Included after text.h. A study trains every variant at each of three learning rates, a quarter of the tokens on seed 0,
-   and takes the rate that reads the held-out part best. With that it trains seeds 1, 2, ...: one seed, one text in one order,
-   for every variant. So what chose the rate is in no mean. Each training is a process of its own with one thread and leaves
-   one file when it has ended. A study that was stopped goes on with what is missing; one that has everything only prints.
+   and takes the rate that reads the held-out part best. With that it trains seeds 1, 2, ...: one seed, one text in one
+   order, for every variant. So what chose the rate is in no mean. Each training is a process of its own with one thread and
+   leaves one file when it has ended. A study that was stopped goes on with what is missing; one that has everything only
+   prints.
 
    A training gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
    rate go down as the whole one does at its end. So "after fewer tokens", "after as many seconds" and "after as many

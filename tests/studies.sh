@@ -1,8 +1,9 @@
 #!/bin/sh
-# sh tests/studies.sh VARIANTS TN: build/examples/variants on a small text that is made here, in a few seconds: that it ends,
-# that it goes on and only prints, what it refuses; and that its loss is the one of `tn train` with the same settings.
+# sh tests/studies.sh FOLDER TN: the studies, which are programs in FOLDER, on a small text that is made here, in a few
+# seconds: that they end, go on and only print, what they refuse; and that a loss is the one of `tn train` with the same
+# settings.
 set -eu
-variants=$1 tn=$2
+programs=$1 tn=$2
 folder=$(mktemp -d "${TN_TEST_TMP:-/tmp}/studies.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAIL $*"; exit 1; }
@@ -23,8 +24,8 @@ BEGIN {
     }
 }' > "$folder/text"
 
-study() { "$variants" --data "$folder/text" --tokens 10240 --batch 10 --context 16 --dim 16 --heads 2 --vocab 320 --seeds 2 \
-    --out "$folder/out" "$@" 2>&1; }
+small="--data $folder/text --tokens 10240 --batch 10 --context 16 --dim 16 --heads 2 --vocab 320"
+study() { "$programs/variants" $small --seeds 2 --out "$folder/out" "$@" 2>&1; }
 study --part all > "$folder/first" || { cat "$folder/first"; fail "the study ended with an error"; }
 study --part all > "$folder/second" || fail "the finished study ended with an error"
 grep -q '^0 trainings to go' "$folder/second" || fail "a finished study is not finished"
@@ -56,6 +57,26 @@ theirs=$(sed -n 's/.*held out \([0-9.]*\) nats a token.*(all of it).*/\1/p' "$fo
 echo "$ours $theirs" | awk '{
     d = $1 - $2; d = d < 0 ? -d : d; printf "worst study loss against tn train: %.4g (bound 2e-4) of %s\n", d, $1
     exit !(NF == 2 && $1 > 0 && d <= 2e-4) }' || fail "the losses are $ours and $theirs"
+
+"$programs/ablations" $small --seeds 2 --out "$folder/ablations" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail ablations; }
+[ "$(grep -c '_loss: [0-9.]*$' "$folder/second")" = 9 ] || fail "9 ablations are to be there"
+[ "$(grep -c '+-.*standard errors$' "$folder/second")" = 7 ] || fail "7 questions have verdicts"
+
+# With the same settings that tn train had, but for the MLP's width and the rates, and so not with the same loss.
+"$programs/tinystories" $small --stories 2 --length 20 --out "$folder/stories" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail tinystories; }
+sed -n 's/^loss_token: //p' "$folder/second" | awk '{ exit !($1 > 0 && $1 < log(320)) }' || fail "no story is learned"
+"$tn" info "$folder/stories/model.safetensors" > "$folder/info" 2>&1 ||
+    { cat "$folder/info"; fail "tn info of a saved model"; }
+
+"$programs/attention_scaling" --quick --dim 8 --most 512 --out "$folder/attention" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail attention_scaling; }
+awk '/^rank_.*: / { rank[$1] = $2 }
+     END { exit !(rank["rank_squared:"] == rank["rank_squared_at_most:"] &&
+                  rank["rank_bilinear:"] == rank["rank_bilinear_at_most:"] &&
+                  rank["rank_softmax:"] > 200 && rank["rank_differential:"] > 200) }' "$folder/second" || fail "ranks"
+grep -q '^ *512 *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]*$' "$folder/second" || fail "six times at 512 tokens"
 
 # What is refused
 ! study --tokens 10000 --batch 100 > "$folder/few" || fail "7 steps are a study"
