@@ -48,7 +48,7 @@ static void add_variants(study *s, entry e[VARIANTS])
         case AFTER:        d.hidden = s->dim; break;
         case AFTER_EQUAL:  d.hidden = fit_hidden(&d, s->variant[BEFORE].params); break;
         case BIASES:       d.mlp_bias = d.mlp_out_bias = d.attn_bias = d.attn_out_bias = true; break;
-        case INIT_GPT2:    d.zero_out = d.zero_head = false; break;
+        case INIT_GPT2:    d.zero_out = d.zero_head = false; d.init = TN_INIT_DEFAULT; break;
         case INIT_UNIFORM: d.zero_out = d.zero_head = false; d.init = TN_INIT_UNIFORM; d.embed_std = 0.02; break;
         default: break;
         }
@@ -74,12 +74,14 @@ int main(int argc, char **argv)
     printf("\n%-60s %10s %18s   nats a token\n", "", "document", "here");
     for (i = 0; i < sizeof questions / sizeof *questions; i++) {
         double difference[MAX_SEEDS];
+        estimate        apart;
         const question *q = &questions[i];
         for (k = 0; k < s->seeds; k++)
             difference[k] = s->run[q->worse][k].token[POINTS - 1] - s->run[q->better][k].token[POINTS - 1];
         printf("%-60s %10.2f", q->what, q->document);
-        print_estimate(estimate_of(difference, s->seeds));
-        printf("\n");
+        apart = estimate_of(difference, s->seeds);
+        print_estimate(apart);
+        printf("   %s\n", verdict(apart));
     }
     printf("seconds: %.1f\n", now() - s->started);
     study_destroy(s);

@@ -1,10 +1,11 @@
-/* attention_scaling.c - what attention costs: softmax, squared and bilinear, from 256 tokens on
+/* attention_scaling.c - what attention costs: softmax, differential, squared and bilinear, from 256 tokens on
 
    Squared and bilinear attention have two forms with the same result: one looks at every pair of tokens, T^2 / 2 of them,
    the other carries a state of d^2 (squared: d (d + 1) / 2) features from token to token, so that its time grows with T
    (docs/math.md). This measures time and memory of all of them, causal, finds where the second form becomes the faster one,
    and says where the counts of operations have it. It takes the numerical rank of the pattern, which the features bound; a
-   causal mask lifts it. And it reads a million tokens piece by piece with nothing but the state between the pieces.
+   causal mask lifts it. Differential attention is two of softmax, whose queries and keys have half of the numbers each, and
+   the norm of what is left. And it reads a million tokens piece by piece with nothing but the state between the pieces.
 
    cc -O2 -fopenmp -I. examples/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
    --dim N (a head's)   --heads N   --most T   --seconds X (a curve ends where one run takes longer)
@@ -18,8 +19,8 @@
 #define PROGRAM "attention_scaling"
 #include "program.h"
 
-enum { SOFTMAX, SQUARED, SQUARED_LINEAR, BILINEAR, BILINEAR_LINEAR, CURVES, SIZES = 24, FIRST = 256, CHUNK = 128,
-       REPEATS = 20,       RANK_TOKENS = 256, RANK_DIM = 8, LONG_DIM = 32, PIECE = 8192 };
+enum { SOFTMAX, DIFFERENTIAL, SQUARED, SQUARED_LINEAR, BILINEAR, BILINEAR_LINEAR, CURVES, SIZES = 24, FIRST = 256,
+       CHUNK = 128, REPEATS = 20, RANK_TOKENS = 256, RANK_DIM = 8, LONG_DIM = 32, PIECE = 8192 };
 
 typedef struct options { int64_t dim, heads, most, tokens, threads; double seconds; const char *out; bool quick; } options;
 
@@ -27,12 +28,16 @@ typedef struct curve {
     const char    *name;
     tn_attend_kind kind;
     tn_attend_form form;
+    int            sets;            /* of queries and keys, each of dim numbers; differential: of half of them */
 } curve;
 
 static const curve curves[CURVES] = {
-    {"softmax", TN_ATTEND_SOFTMAX, TN_ATTEND_QUADRATIC},
-    {"squared", TN_ATTEND_SQUARED, TN_ATTEND_QUADRATIC},   {"squared, linear", TN_ATTEND_SQUARED, TN_ATTEND_LINEAR},
-    {"bilinear", TN_ATTEND_BILINEAR, TN_ATTEND_QUADRATIC}, {"bilinear, linear", TN_ATTEND_BILINEAR, TN_ATTEND_LINEAR}
+    {"softmax", TN_ATTEND_SOFTMAX, TN_ATTEND_QUADRATIC, 1},
+    {"differential", TN_ATTEND_SOFTMAX, TN_ATTEND_QUADRATIC, 2},
+    {"squared", TN_ATTEND_SQUARED, TN_ATTEND_QUADRATIC, 1},
+    {"squared, linear", TN_ATTEND_SQUARED, TN_ATTEND_LINEAR, 1},
+    {"bilinear", TN_ATTEND_BILINEAR, TN_ATTEND_QUADRATIC, 2},
+    {"bilinear, linear", TN_ATTEND_BILINEAR, TN_ATTEND_LINEAR, 2}
 };
 
 typedef struct measured {           /* [backward too][curve][T = 256 2^i]; NaN where the curve has ended */
@@ -68,8 +73,6 @@ static tn_ctx *context(const options *o, tn_dtype dtype)
     return ctx;
 }
 
-static int sets_of(tn_attend_kind kind) { return kind == TN_ATTEND_BILINEAR ? 2 : 1; }
-
 static tn_tensor *normal(tn_ctx *ctx, int64_t length, int64_t heads, int64_t dim)
 {
     int64_t shape[4] = {1, 0, 0, 0};
@@ -77,6 +80,25 @@ static tn_tensor *normal(tn_ctx *ctx, int64_t length, int64_t heads, int64_t dim
     shape[2] = heads;
     shape[3] = dim;
     return tn_normal(ctx, 4, shape, 0, 1);
+}
+
+static bool is_differential(const curve *c) { return c->kind == TN_ATTEND_SOFTMAX && c->sets == 2; }
+
+/* Queries or keys of a curve */
+static tn_tensor *sets_of(tn_ctx *ctx, const curve *c, int64_t length, int64_t heads, int64_t dim)
+{
+    return normal(ctx, length, c->sets * heads, is_differential(c) && dim > 1 ? dim / 2 : dim);
+}
+
+/* (softmax1 - lambda softmax2) v, Ye et al. 2024, with lambda as it starts in a first layer */
+static tn_tensor *attend(tn_ctx *ctx, const curve *c, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc)
+{
+    const int64_t H = v->shape[2];
+    tn_tensor    *first, *second;
+    if (!is_differential(c)) return tn_attend(ctx, q, k, v, desc);
+    first = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, desc);
+    second = tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, desc);
+    return tn_sub(ctx, first, tn_scale(ctx, second, 0.2));
 }
 
 /* ---- time and memory --------------------------------------------------------------- */
@@ -89,12 +111,11 @@ static double measure(const options *o, const curve *c, int64_t length, bool bac
     double  best = HUGE_VAL, spent = 0;
     int     i;
     for (i = 0; i < REPEATS && spent < o->seconds / 4; i++) {
-        int64_t    s = sets_of(c->kind);
         double     start;
         tn_tensor *q, *k, *v, *y;
         tn_ctx_reset(ctx);
-        q = normal(ctx, length, s * o->heads, o->dim);
-        k = normal(ctx, length, s * o->heads, o->dim);
+        q = sets_of(ctx, c, length, o->heads, o->dim);
+        k = sets_of(ctx, c, length, o->heads, o->dim);
         v = normal(ctx, length, o->heads, o->dim);
         check(ctx);
         if (backward) {
@@ -104,7 +125,8 @@ static double measure(const options *o, const curve *c, int64_t length, bool bac
             tn_watch(v);
         }
         start = now();
-        y = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = c->kind, .form = c->form, .causal = true });
+        y = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .form = c->form, .causal = true });
+        if (is_differential(c)) y = tn_scale(ctx, tn_rmsnorm(ctx, y, NULL, 1e-5), 0.8);
         if (backward) tn_backward(ctx, tn_sum(ctx, y));
         check(ctx);
         spent += now() - start;
@@ -186,9 +208,9 @@ static double features(tn_attend_kind kind, double d) { return kind == TN_ATTEND
 /* Operations: a pair of tokens takes 2 d for each score and 2 d for its value, and 6 d and 4 d on the way back; a token's
    features F meet the state twice, 4 F d, and on the way back 9 F d + 8 F. Both forms look at pairs, the linear one inside
    chunks only: (T - C) / 2 pair = state. */
-static double counted_crossover(tn_attend_kind kind, double d, bool backward)
+static double counted_crossover(const curve *c, double d, bool backward)
 {
-    double sets = sets_of(kind), f = features(kind, d);
+    double sets = c->sets, f = features(c->kind, d);
     double pair = 2 * d * sets + 2 * d + (backward ? 6 * d * sets + 4 * d : 0);
     double state = 4 * f * d + (backward ? 9 * f * d + 8 * f : 0);
     return CHUNK + 2 * state / pair;
@@ -215,7 +237,7 @@ static void print_crossover(const options *o, const measured *m, const char *nam
     for (b = 0; b < 2; b++) {
         const char *way = b ? "forward_backward" : "forward";
         double      most = 0, seen = seen_crossover(m, m->seconds[b][quadratic], m->seconds[b][quadratic + 1], &most);
-        double      counted = counted_crossover(curves[quadratic].kind, (double)o->dim, b == 1);
+        double      counted = counted_crossover(&curves[quadratic], (double)o->dim, b == 1);
         printf("crossover_%s_%s_counted: %.0f\n", name, way, counted);
         printf("crossover_%s_%s_seen: ", name, way);
         is_number(seen) ? printf("%.0f\n", seen) : printf("none up to %.0f\n", most);
@@ -225,9 +247,9 @@ static void print_crossover(const options *o, const measured *m, const char *nam
 /* ---- the rank of the pattern ---------------------------------------------------------------- */
 
 /* With the unit matrix for values the result is the pattern itself. */
-static int64_t pattern_rank(tn_ctx *ctx, tn_attend_kind kind, bool causal)
+static int64_t pattern_rank(tn_ctx *ctx, const curve *c, bool causal)
 {
-    const int64_t n = RANK_TOKENS, s = sets_of(kind), shape[4] = {1, RANK_TOKENS, 1, RANK_TOKENS};
+    const int64_t n = RANK_TOKENS, shape[4] = {1, RANK_TOKENS, 1, RANK_TOKENS};
     double       *unit = calloc((size_t)(n * n), sizeof *unit), sigma[RANK_TOKENS];
     tn_tensor    *q, *k, *v, *pattern;
     tn_svd_result svd;
@@ -235,12 +257,12 @@ static int64_t pattern_rank(tn_ctx *ctx, tn_attend_kind kind, bool causal)
     if (!unit) stop("no memory");
     for (i = 0; i < n; i++) unit[i * n + i] = 1;
     tn_ctx_reset(ctx);
-    q = normal(ctx, n, s, RANK_DIM);
-    k = normal(ctx, n, s, RANK_DIM);
+    q = sets_of(ctx, c, n, 1, RANK_DIM);
+    k = sets_of(ctx, c, n, 1, RANK_DIM);
     v = tn_tensor_new(ctx, TN_REAL, 4, shape);
     tn_write(v, TN_F64, unit, n * n);
     free(unit);
-    pattern = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = kind, .causal = causal, .row = TN_ROW_NONE });
+    pattern = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .causal = causal, .row = TN_ROW_NONE });
     tn_svd(ctx, &svd, tn_reshape_2d(pattern, n, n), NULL);
     check(ctx);
     tn_read(svd.s, TN_F64, sigma, n);
@@ -251,16 +273,16 @@ static int64_t pattern_rank(tn_ctx *ctx, tn_attend_kind kind, bool causal)
 
 static void print_ranks(const options *o)
 {
-    static const char *const name[] = {"softmax", "squared", "bilinear"};
     tn_ctx *ctx = context(o, TN_F64);
-    int     kind;
+    int     c;
     printf("\nThe rank of the pattern of %d tokens, d = %d (singular values above 1e-12 of the largest)\n", RANK_TOKENS,
            RANK_DIM);
-    for (kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_BILINEAR; kind++) {
-        printf("rank_%s: %lld\n", name[kind], (long long)pattern_rank(ctx, (tn_attend_kind)kind, false));
-        if (kind != TN_ATTEND_SOFTMAX)
-            printf("rank_%s_at_most: %.0f\n", name[kind], features((tn_attend_kind)kind, RANK_DIM));
-        printf("rank_%s_masked: %lld\n", name[kind], (long long)pattern_rank(ctx, (tn_attend_kind)kind, true));
+    for (c = 0; c < CURVES; c++) {
+        const curve *of = &curves[c];
+        if (of->form == TN_ATTEND_LINEAR) continue;
+        printf("rank_%s: %lld\n", of->name, (long long)pattern_rank(ctx, of, false));
+        if (of->kind != TN_ATTEND_SOFTMAX) printf("rank_%s_at_most: %.0f\n", of->name, features(of->kind, RANK_DIM));
+        printf("rank_%s_masked: %lld\n", of->name, (long long)pattern_rank(ctx, of, true));
     }
     tn_ctx_destroy(ctx);
 }

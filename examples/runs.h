@@ -1,9 +1,10 @@
 /* runs.h - one text for many transformers: variants x learning rates x seeds, several at once, compared
 
-   Included after text.h. A study trains every variant at each of three learning rates on seed 1, takes the rate that reads
-   the held-out part best, and trains that one on the other seeds: one seed, one text in one order, for every variant. Each
-   training is a process of its own with one thread and leaves one file when it has ended. A study that was stopped goes on
-   with what is missing; one that has everything only prints.
+   Included after text.h. A study trains every variant at each of three learning rates, a quarter of the tokens on seed 0,
+   and takes the rate that reads the held-out part best. With that it trains seeds 1, 2, ...: one seed, one text in one
+   order, for every variant. So what chose the rate is in no mean. Each training is a process of its own with one thread and
+   leaves one file when it has ended. A study that was stopped goes on with what is missing; one that has everything only
+   prints.
 
    A training gives three points, not one. On the way, at a quarter and at half of its tokens, a copy of it lets its learning
    rate go down as the whole one does at its end. So "after fewer tokens", "after as many seconds" and "after as many
@@ -16,13 +17,15 @@
 #include <sys/wait.h>
 #endif
 
-enum { MAX_VARIANTS = 24, RATES = 3, MAX_SEEDS = 9, POINTS = 3, MAX_CURVE = 64, READINGS = 30, STRIDE = 4, QUARTERS = 4,
-       FAR = 4, MAX_JOBS = 64 };
+enum { MAX_VARIANTS = 24, RATES = 3, MAX_SEEDS = 9, POINTS = 3, MAX_CURVE = 64, READINGS = 20, QUARTERS = 4,
+       FAR = 4, MAX_JOBS = 64, TRIAL = 4 /* a trial of a rate has one in so many of the steps */, LEAST_STEPS = 8 * TRIAL };
 
 typedef struct variant {
     const char         *name;
     tn_transformer_desc desc;
     bool                far;        /* is read at FAR times the context, too */
+    bool                brief;      /* is in no table: only its end counts   */
+    int                 rate_of;    /* the variant whose rate it takes       */
     int64_t             params;
     double              flops;      /* of training, a token                  */
 } variant;
@@ -31,6 +34,8 @@ typedef struct training {           /* of one variant, rate and seed: what its f
     const variant *variant;
     double   rate;
     uint64_t seed;
+    int64_t  steps;
+    int      first;                 /* point that it makes; those before it are NaN */
     char     path[600];
     bool     there;
     double   token[POINTS], byte[POINTS];     /* nats, held out, after a quarter, half and all of the tokens          */
@@ -44,7 +49,7 @@ typedef struct training {           /* of one variant, rate and seed: what its f
 typedef struct study {
     const char *data, *out;
     int64_t     tokens, batch, context, dim, heads, layers, vocab, seeds, jobs;
-    double      rate[RATES];
+    double      rate[RATES], loss;
     bool        quick;
     double      started;
     corpus      text;
@@ -52,8 +57,9 @@ typedef struct study {
     int64_t     process;                      /* its number; 0: everything in one */
     int         variants, rates;
     variant     variant[MAX_VARIANTS];
-    training    tried[MAX_VARIANTS][RATES];   /* seed 1                           */
-    training    run[MAX_VARIANTS][MAX_SEEDS]; /* at the best rate                 */
+    uint64_t    hash;                         /* of the text, in tokens           */
+    training    tried[MAX_VARIANTS][RATES];   /* seed 0, to choose the rate       */
+    training    run[MAX_VARIANTS][MAX_SEEDS]; /* seeds 1, 2, ... at that rate     */
 } study;
 
 #define STUDY_FLAGS(s) \
@@ -66,10 +72,11 @@ typedef struct study {
     {"--layers", FLAG_COUNT, &(s)->layers, 1, 64, NULL}, \
     {"--vocab", FLAG_COUNT, &(s)->vocab, 300, 32768, NULL}, \
     {"--rate", FLAG_REAL, &(s)->rate[1], 1e-6, 1, NULL}, \
+    {"--loss", FLAG_REAL, &(s)->loss, 0, 100, NULL}, \
     {"--seeds", FLAG_COUNT, &(s)->seeds, 1, MAX_SEEDS, NULL}, \
     {"--jobs", FLAG_COUNT, &(s)->jobs, 1, MAX_JOBS, NULL}, \
     {"--out", FLAG_TEXT, &(s)->out, 0, 0, "a folder"}, \
-    {"--quick", FLAG_SWITCH, &(s)->quick, 0, 0, "a minute: small models, few tokens, one rate, two seeds"}
+    {"--quick", FLAG_SWITCH, &(s)->quick, 0, 0, "a minute: small models, one rate, two seeds, a folder of its own"}
 
 static inline study *study_create(const char *out)
 {
@@ -88,9 +95,11 @@ static inline study *study_create(const char *out)
     s->seeds = 3;
     s->jobs = 2;
     s->rates = RATES;
-    s->rate[1] = 0.02;
+    s->rate[1] = RATE;
     return s;
 }
+
+static inline int64_t study_steps(const study *s) { return (s->tokens - 1) / (s->batch * s->context) + 1; }
 
 /* After the flags: the text. */
 static inline void study_open(study *s)
@@ -98,11 +107,21 @@ static inline void study_open(study *s)
     char    folder[512], why[256];
     tn_desc desc = { .threads = 1 };
     if (s->quick) {
+        static char quick[512];
         s->rates = 1;
+        if (snprintf(quick, sizeof quick, "%s_quick", s->out) >= (int)sizeof quick)
+            stop("the output folder's name is too long");
+        s->out = quick;
         s->tokens = 65536;
         s->dim = 32;
         s->context = 32;
         if (s->seeds > 2) s->seeds = 2;
+    }
+    if (study_steps(s) < LEAST_STEPS) {
+        fprintf(stderr, PROGRAM ": --tokens %lld are fewer than %d steps of %lld x %lld: more of them, or a smaller "
+                "--batch\n",
+                (long long)s->tokens, LEAST_STEPS, (long long)s->batch, (long long)s->context);
+        exit(2);
     }
     s->rate[0] = s->rates == 1 ? s->rate[1] : s->rate[1] / 2;
     s->rate[2] = 2 * s->rate[1];
@@ -111,6 +130,8 @@ static inline void study_open(study *s)
     make_folder(folder);
     if (tn_ctx_create(&s->ctx, &desc, why) != TN_OK) stop(why);
     s->text = load_corpus(s->ctx, s->data, s->vocab, FAR * s->context);
+    s->vocab = tn_tokenizer_count(s->text.tokenizer);     /* a small text has no more */
+    s->hash = corpus_hash(&s->text);
     printf("%s: %lld bytes, %lld tokens to train with, %lld held out\n", s->data, (long long)s->text.bytes,
            (long long)s->text.train.count, (long long)s->text.held.count);
 }
@@ -152,6 +173,7 @@ static inline int study_add(study *s, const char *name, tn_transformer_desc desc
     if (s->variants == MAX_VARIANTS) stop("too many variants");
     if (fit && s->variants > 0) desc.hidden = fit_hidden(&desc, s->variant[0].params);
     v->name = name;
+    v->rate_of = s->variants;
     if (tn_transformer_check(s->ctx, &desc, &v->desc) != TN_OK) stop(tn_ctx_error(s->ctx));
     v->params = tn_transformer_params(&v->desc);
     v->flops = 3 * tn_transformer_flops(&v->desc, s->context);
@@ -191,8 +213,8 @@ static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
     p->params = tn_params_create(p->ctx);
     tn_transformer_init(p->params, "", &p->model, &r->variant->desc);
     p->lesson = (lesson){ .params = p->params, .model = &p->model, .text = &s->text,
-                          .steps = s->tokens / (s->batch * s->context), .batch = s->batch, .context = s->context,
-                          .seed = r->seed, .lr = r->rate };
+                          .steps = r->steps, .batch = s->batch, .context = s->context, .seed = r->seed, .lr = r->rate };
+    lesson_begin(&p->lesson);
     optim = lesson_optim(&p->lesson, p->lesson.steps);
     check(p->ctx);
     return optim;
@@ -211,7 +233,7 @@ static inline void advance(pupil *p, tn_optim *optim, int64_t to, bool draw)
         p->tokens += l->batch * l->context;
         if (draw && tn_optim_steps(optim) % every == 0 && r->curve < MAX_CURVE) {
             r->curve_tokens[r->curve] = (double)(tn_optim_steps(optim) * l->batch * l->context);
-            r->curve_loss[r->curve++] = read_held_out(p->ctx, l->model, &l->text->held, l->context, STRIDE, 1).token;
+            r->curve_loss[r->curve++] = read_held_out(p->ctx, l->model, &l->text->held, l->context, SMALL_LOOK).token;
         }
 #ifndef _WIN32
         if (p->study->process && getppid() != p->study->process) _exit(1);
@@ -227,7 +249,6 @@ static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point
     tn_optim     *copy = last ? optim : lesson_optim(l, end);
     size_t        bytes = 0;
     void         *before = NULL;
-    reading       held_out;
     if (!last) {
         tn_checkpoint_write(optim, tn_to_memory(NULL, 0, &bytes), NULL, 0);
         before = grown(NULL, (int64_t)bytes, 1);
@@ -236,9 +257,12 @@ static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point
         check(p->ctx);
     }
     advance(p, copy, end, last);
-    held_out = read_held_out(p->ctx, l->model, &l->text->held, l->context, 1, 1);
-    p->record->token[point] = held_out.token;
-    p->record->byte[point] = held_out.byte;
+    if (!p->diverged) {
+        reading held_out = read_held_out(p->ctx, l->model, &l->text->held, l->context, INT64_MAX);
+        p->record->token[point] = held_out.token;
+        p->record->byte[point] = held_out.byte;
+        p->diverged = !is_number(held_out.token);
+    }
     if (!last) {
         tn_checkpoint_read(optim, tn_from_memory(before, bytes));
         tn_optim_destroy(copy);
@@ -282,12 +306,10 @@ static inline void read_far(pupil *p)
     int64_t    i;
     int        way;
     for (way = 0; way < 2; way++) {
-        reading far;
         for (i = 0; i < QUARTERS; i++) r->far[way][i] = NAN;
         if (!r->variant->far || p->diverged || (way == 1 && !scaled)) continue;
         for (i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_NONE;
-        far = read_held_out(p->ctx, &p->model, &p->study->text.held, FAR * p->study->context, 1, QUARTERS);
-        memcpy(r->far[way], far.part, sizeof r->far[way]);
+        read_parts(p->ctx, &p->model, &p->study->text.held, FAR * p->study->context, QUARTERS, r->far[way]);
     }
 }
 
@@ -298,6 +320,10 @@ static inline void train_one(const study *s, training *r)
     int       point;
     for (point = 0; point < POINTS; point++) {
         int64_t end = p.lesson.steps >> (POINTS - 1 - point);
+        if (point < r->first) {
+            r->token[point] = r->byte[point] = NAN;
+            continue;
+        }
         advance(&p, optim, settles_at(end), true);
         if (!p.diverged) settle_copy(&p, optim, end, point);
         if (p.diverged) r->token[point] = r->byte[point] = HUGE_VAL;
@@ -311,13 +337,18 @@ static inline void train_one(const study *s, training *r)
 
 /* ---- its file: lines of a name and numbers; the last is "end" ------------------------------ */
 
+/* All that a result depends on: the recipe, the tokens, the model (by its config.json), and how long it was trained. */
 static inline void settings_line(const study *s, const training *r, char *line, size_t bytes)
 {
-    const tn_transformer_desc *d = &r->variant->desc;
-    snprintf(line, bytes, "settings: bytes %lld tokens %lld batch %lld context %lld "
-             "dim %lld heads %lld layers %lld vocab %lld hidden %lld\n",
-             (long long)s->text.bytes, (long long)s->tokens, (long long)s->batch, (long long)s->context,
-             (long long)d->dim, (long long)d->heads, (long long)d->layers, (long long)d->vocab, (long long)d->hidden);
+    char     config[8192];
+    size_t   used = 0, i;
+    uint64_t model = UINT64_C(1469598103934665603);           /* FNV-1a */
+    tn_transformer_config_write(s->ctx, &r->variant->desc, tn_to_memory(config, sizeof config, &used));
+    check(s->ctx);
+    for (i = 0; i < used; i++) model = (model ^ (unsigned char)config[i]) * UINT64_C(1099511628211);
+    snprintf(line, bytes, "settings: recipe %d text %016llx model %016llx steps %lld batch %lld context %lld rate %.9g "
+             "seed %llu from %d\n", RECIPE, (unsigned long long)s->hash, (unsigned long long)model, (long long)r->steps,
+             (long long)s->batch, (long long)s->context, r->rate, (unsigned long long)r->seed, r->first);
 }
 
 static inline void training_write(const study *s, const training *r)
@@ -345,7 +376,8 @@ static inline void training_read(const study *s, training *r)
     if (!f) return;
     settings_line(s, r, want, sizeof want);
     if (!fgets(line, sizeof line, f) || strcmp(line, want)) {
-        fprintf(stderr, PROGRAM ": %s is of other settings: remove it, or take another --out\n", r->path);
+        fprintf(stderr, PROGRAM ": %s is of another text, model, recipe or setting: remove it, or take another --out\n",
+                r->path);
         exit(1);
     }
     r->curve = 0;
@@ -363,12 +395,18 @@ static inline void training_read(const study *s, training *r)
     fclose(f);
 }
 
-static inline void training_make(const study *s, training *r, const variant *v, double rate, int seed)
+static inline void training_make(const study *s, training *r, const variant *v, double rate, int seed, int64_t steps,
+                                 int first)
 {
+    int i;
     memset(r, 0, sizeof *r);
     r->variant = v;
     r->rate = rate;
     r->seed = (uint64_t)seed;
+    r->steps = steps;
+    r->first = first;
+    r->seconds = HUGE_VAL;
+    for (i = 0; i < POINTS; i++) r->token[i] = r->byte[i] = HUGE_VAL;
     snprintf(r->path, sizeof r->path, "%s/runs/%s_%g_%d.txt", s->out, v->name, rate, seed);
     training_read(s, r);
 }
@@ -420,37 +458,71 @@ static inline void run_all(study *s, training **todo, int count)
 }
 #endif
 
-/* Seconds of one training of this variant, by four steps of it. */
+/* Seconds of a token's training, by four steps. */
 static inline double probe(const study *s, const variant *v)
 {
-    const double besides = 1 + SETTLE * 0.75 + 0.08;      /* the copies that settle early, and the readings */
     pupil    p;
-    training r = {0};
+    training r;
     double   seconds;
     tn_optim *optim;
+    memset(&r, 0, sizeof r);
     r.variant = v;
     r.rate = s->rate[0];
+    r.steps = study_steps(s);
     optim = pupil_begin(&p, s, &r);
     advance(&p, optim, 1, false);                         /* memory is asked for */
     p.seconds = 0;
     p.tokens = 0;
     advance(&p, optim, 5, false);
-    seconds = p.seconds / (double)p.tokens * (double)s->tokens * besides;
+    seconds = p.seconds / (double)p.tokens;
     tn_ctx_destroy(p.ctx);
     return seconds;
 }
 
-/* Seed 1 at the rate that served it best, and the same rate with the other seeds; how many of them are missing. */
-static inline int choose_rate(study *s, int v)
+/* How many tokens' training one of these takes, with the copies that settle early and the readings. Of what is read each
+   token is computed twice, and forward is a third of training. */
+static inline double effort(const study *s, const training *r)
 {
-    int i, best = 0, missing = 0;
+    const double held = (double)s->text.held.count, look = held < SMALL_LOOK ? held : SMALL_LOOK;
+    double       early = 0;
+    int          point;
+    for (point = r->first; point < POINTS - 1; point++) early += SETTLE / (double)(1 << (POINTS - 1 - point));
+    return (double)(r->steps * s->batch * s->context) * (1 + early)
+        + (READINGS * look + (POINTS - r->first) * held) * 2 / 3 + (r->variant->far ? held : 0) / 3;
+}
+
+/* Which of its rates served seed 0 best: the first of the best. */
+static inline int best_rate(const study *s, int v)
+{
+    int i, best = 0;
     for (i = 1; i < s->rates; i++) if (s->tried[v][i].token[POINTS - 1] < s->tried[v][best].token[POINTS - 1]) best = i;
-    s->run[v][0] = s->tried[v][best];
-    for (i = 1; i < s->seeds; i++) {
-        training_make(s, &s->run[v][i], &s->variant[v], s->run[v][0].rate, i + 1);
-        missing += !s->run[v][i].there;
+    return best;
+}
+
+/* The rate is chosen: the seeds that count. */
+static inline void choose_rate(study *s, int v)
+{
+    const double rate = s->rate[best_rate(s, s->variant[v].rate_of)];
+    int          i;
+    for (i = 0; i < s->seeds; i++)
+        training_make(s, &s->run[v][i], &s->variant[v], rate, i + 1, study_steps(s), s->variant[v].brief ? POINTS - 1 : 0);
+}
+
+static inline void print_rates(const study *s)
+{
+    int v, i;
+    if (s->rates == 1) return;
+    printf("\nThe rate: held-out nats a token of seed 0 after %lld steps\n%-30s", (long long)(study_steps(s) / TRIAL), "");
+    for (i = 0; i < s->rates; i++) printf(" %9g", s->rate[i]);
+    printf("\n");
+    for (v = 0; v < s->variants; v++) {
+        int best = best_rate(s, v);
+        if (s->variant[v].rate_of != v) continue;
+        printf("%-30s", s->variant[v].name);
+        for (i = 0; i < s->rates; i++) printf(" %9.4f", s->tried[v][i].token[POINTS - 1]);
+        printf("  %g%s\n", s->rate[best],
+               best == 0 || best == s->rates - 1 ? ", the edge of the range: --rate moves it" : "");
     }
-    return missing;
 }
 
 static inline int add_missing(training *r, int64_t n, training **todo, int count)
@@ -466,23 +538,34 @@ static inline void study_run(study *s)
     training *todo[MAX_VARIANTS * MAX_SEEDS];
     double    seconds = 0;
     int       v, i, count = 0, all = 0;
+    for (v = 0; v < s->variants; v++)
+        for (i = 0; s->rates > 1 && s->variant[v].rate_of == v && i < s->rates; i++)
+            training_make(s, &s->tried[v][i], &s->variant[v], s->rate[i], 0, study_steps(s) / TRIAL, POINTS - 1);
     for (v = 0; v < s->variants; v++) {
-        int missing;
-        for (i = 0; i < s->rates; i++) training_make(s, &s->tried[v][i], &s->variant[v], s->rate[i], 1);
-        missing = add_missing(s->tried[v], s->rates, todo, count) - count;
-        count += missing;
-        missing += missing ? (int)s->seeds - 1 : choose_rate(s, v);
-        all += missing;
-        if (missing) seconds += missing * probe(s, &s->variant[v]);
+        const int trials = s->rates > 1 && s->variant[v].rate_of == v ? s->rates : 0;
+        double    work = 0;
+        count = add_missing(s->tried[v], trials, todo, 0);
+        for (i = 0; i < count; i++) work += effort(s, todo[i]);
+        all += count;
+        choose_rate(s, v);                                /* perhaps not yet: then none of them is there */
+        count = add_missing(s->run[v], s->seeds, todo, 0);
+        for (i = 0; i < count; i++) work += effort(s, todo[i]);
+        all += count;
+        if (work > 0) seconds += work * probe(s, &s->variant[v]);
     }
-    printf("%d trainings of %lld tokens to go, %lld at once: about %.1f minutes if that many processors are free\n", all,
-           (long long)s->tokens, (long long)s->jobs, seconds / 60 / (double)s->jobs);
+    printf("%d trainings to go, of %lld tokens, trials of a rate %lld; %lld at once: about %.1f minutes if that many "
+           "processors are free\n", all, (long long)(study_steps(s) * s->batch * s->context),
+           (long long)(study_steps(s) / TRIAL * s->batch * s->context), (long long)s->jobs, seconds / 60 / (double)s->jobs);
+    fflush(stdout);
+    for (count = v = 0; v < s->variants; v++)
+        if (s->rates > 1 && s->variant[v].rate_of == v) count = add_missing(s->tried[v], s->rates, todo, count);
     run_all(s, todo, count);
     for (count = v = 0; v < s->variants; v++) {
         choose_rate(s, v);
         count = add_missing(s->run[v], s->seeds, todo, count);
     }
     run_all(s, todo, count);
+    print_rates(s);
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */
@@ -500,17 +583,27 @@ static inline estimate estimate_of(const double *x, int64_t n)
     return s;
 }
 
+/* What a difference is worth. Of three seeds two standard errors are a small margin: 0.82, not 0.95. */
+static inline const char *verdict(estimate e)
+{
+    if (!is_number(e.mean)) return "one diverged";
+    if (!is_number(e.error)) return "one seed: no verdict";
+    return fabs(e.mean) <= 2 * e.error ? "within 2 standard errors" : e.mean > 0 ? "more, by over 2 standard errors"
+        : "less, by over 2 standard errors";
+}
+
 /* One seed has no error. */
 static inline void print_estimate(estimate e)
 {
-    printf(" %9.4f", e.mean);
+    if (is_number(e.mean)) printf(" %9.4f", e.mean);
+    else printf(" %9s", e.mean > 0 ? "diverged" : "-");
     if (is_number(e.error)) printf(" +-%.4f", e.error);
     else printf("%9s", "");
 }
 
 static inline double tokens_at(const study *s, int point)
 {
-    return (double)((s->tokens / (s->batch * s->context)) >> (POINTS - 1 - point)) * (double)(s->batch * s->context);
+    return (double)(study_steps(s) >> (POINTS - 1 - point)) * (double)(s->batch * s->context);
 }
 
 /* The loss after so many tokens, on a line between points over the logarithm of their tokens; NaN before the first. */
@@ -524,14 +617,22 @@ static inline double loss_after(const study *s, const training *r, double seen)
     return NAN;
 }
 
-static inline double tokens_to(const study *s, const training *r, double loss)
+/* After how many tokens a model reaches a loss, by its loss at the three points: '=', fewer than the first point has '<',
+   more than the last has '>'. */
+typedef struct reach { double tokens; char sign; } reach;
+
+static inline reach tokens_to(const study *s, const double *at, double loss)
 {
-    int i;
-    for (i = 1; i < POINTS; i++)
-        if (loss <= r->token[i - 1] && loss >= r->token[i])
-            return tokens_at(s, i - 1) * pow(tokens_at(s, i) / tokens_at(s, i - 1),
-                                             (r->token[i - 1] - loss) / (r->token[i - 1] - r->token[i] + 1e-300));
-    return NAN;
+    reach r = {tokens_at(s, POINTS - 1), '>'};
+    int   i;
+    if (at[0] <= loss) return (reach){tokens_at(s, 0), '<'};
+    for (i = 1; i < POINTS && r.sign == '>'; i++)
+        if (at[i] <= loss && is_number(at[i - 1])) {
+            r.tokens = tokens_at(s, i - 1)
+                * pow(tokens_at(s, i) / tokens_at(s, i - 1), (at[i - 1] - loss) / (at[i - 1] - at[i]));
+            r.sign = '=';
+        }
+    return r;
 }
 
 /* What other work on the machine adds to a time differs from run to run, so the least stands for all. */
@@ -540,7 +641,7 @@ static inline double seconds_a_token(const study *s, int v)
     double  least = HUGE_VAL;
     int64_t i;
     for (i = 0; i < s->seeds; i++) least = fmin(least, s->run[v][i].seconds);
-    for (i = 0; i < s->rates; i++) least = fmin(least, s->tried[v][i].seconds);
+    for (i = 0; i < s->rates; i++) if (s->tried[v][i].there) least = fmin(least, s->tried[v][i].seconds);
     return least;
 }
 
@@ -552,61 +653,93 @@ static inline double speed_of(const study *s, int v)
     return most;
 }
 
-enum { LOSS, DIFFERENCE, BYTE, AT_SECONDS, AT_FLOPS, TOKENS_TO, COLUMNS };
-static const char *const column_name[COLUMNS] = {"loss", "difference", "byte", "loss_equal_seconds", "loss_equal_flops",
-    "tokens_to_loss"};
+enum { LOSS, DIFFERENCE, BYTE, AT_SECONDS, AT_FLOPS, COLUMNS };
+static const char *const column_name[COLUMNS] = {"loss", "difference", "byte", "loss_equal_seconds", "loss_equal_flops"};
+
+/* Of the runs of a variant, the mean at each point. */
+static inline void mean_points(const study *s, int v, double mean[POINTS])
+{
+    int64_t k;
+    int     i;
+    for (i = 0; i < POINTS; i++)
+        for (mean[i] = 0, k = 0; k < s->seeds; k++) mean[i] += s->run[v][k].token[i] / (double)s->seeds;
+}
+
+/* The mean over seeds, if each of them reaches the loss between the points; else what the mean of the losses says. */
+static inline reach mean_reach(const study *s, int v, double loss, double *error)
+{
+    double   mean[POINTS], value[MAX_SEEDS];
+    reach    all = {0, '='};
+    int64_t  k;
+    *error = NAN;
+    for (k = 0; k < s->seeds && all.sign == '='; k++) {
+        all = tokens_to(s, s->run[v][k].token, loss);
+        value[k] = all.tokens;
+    }
+    if (all.sign == '=') {
+        estimate e = estimate_of(value, s->seeds);
+        all.tokens = e.mean;
+        *error = e.error;
+        return all;
+    }
+    mean_points(s, v, mean);
+    return tokens_to(s, mean, loss);
+}
 
 /* One axis: its first entry is what the others are compared with. Everything is a mean over seeds. */
 static inline void study_table(const study *s, const char *axis, const entry *e, int entries)
 {
-    double  budget[COLUMNS] = {0}, value[MAX_SEEDS];
+    double   budget[COLUMNS] = {0}, value[MAX_SEEDS], level[POINTS], error[MAX_VARIANTS], loss;
     estimate cell[MAX_VARIANTS][COLUMNS];
-    int64_t k;
-    int     i, c;
+    reach    reached[MAX_VARIANTS];
+    int64_t  k;
+    int      i, c;
+    mean_points(s, e[0].v, level);
+    loss = s->loss > 0 ? s->loss : level[POINTS - 2];
     budget[AT_SECONDS] = budget[AT_FLOPS] = HUGE_VAL;
     for (i = 0; i < entries; i++) {
         budget[AT_SECONDS] = fmin(budget[AT_SECONDS], seconds_a_token(s, e[i].v) * tokens_at(s, POINTS - 1));
         budget[AT_FLOPS] = fmin(budget[AT_FLOPS], s->variant[e[i].v].flops * tokens_at(s, POINTS - 1));
-        for (k = 0; k < s->seeds; k++) {
-            double loss = s->run[e[i].v][k].token[POINTS - 1];
-            if (is_number(loss)) budget[TOKENS_TO] = fmax(budget[TOKENS_TO], loss);
-        }
     }
-    for (i = 0; i < entries; i++)
+    for (i = 0; i < entries; i++) {
         for (c = 0; c < COLUMNS; c++) {
             for (k = 0; k < s->seeds; k++) {
                 const training *r = &s->run[e[i].v][k];
                 value[k] = c == LOSS ? r->token[POINTS - 1] : c == BYTE ? r->byte[POINTS - 1]
                          : c == DIFFERENCE ? r->token[POINTS - 1] - s->run[e[0].v][k].token[POINTS - 1]
                          : c == AT_SECONDS ? loss_after(s, r, budget[c] / seconds_a_token(s, e[i].v))
-                         : c == AT_FLOPS ? loss_after(s, r, budget[c] / s->variant[e[i].v].flops)
-                             : tokens_to(s, r, budget[c]);
+                             : loss_after(s, r, budget[c] / s->variant[e[i].v].flops);
             }
             cell[i][c] = estimate_of(value, s->seeds);
         }
+        reached[i] = mean_reach(s, e[i].v, loss, &error[i]);
+    }
     printf("\n%s: means and standard errors of %lld seed%s. Nats a token, held out, after %.0f tokens; minus that of %s,\n"
            "seed by seed; nats a byte; the loss when the quickest is done, after %.0f s, and after %.3g operations;\n"
-           "tokens to a loss of %.4f; tokens written in a second\n"
-           "%-24s %6s %8s %6s %18s %18s %18s %18s %18s %10s %8s\n", axis, (long long)s->seeds, s->seeds > 1 ? "s" : "",
-               tokens_at(s, POINTS - 1),
-           e[0].label, budget[AT_SECONDS], budget[AT_FLOPS], budget[TOKENS_TO], "", "hidden", "params", "rate", "loss",
-               "difference", "a byte",
-           "equal seconds", "equal operations", "tokens", "written");
+           "tokens to a loss of %.4f%s; tokens trained and written in a second\n"
+           "%-24s %6s %8s %6s %18s %18s %18s %18s %18s %11s %8s %8s\n", axis, (long long)s->seeds, s->seeds > 1 ? "s" : "",
+           tokens_at(s, POINTS - 1), e[0].label, budget[AT_SECONDS], budget[AT_FLOPS], loss,
+           s->loss > 0 ? "" : " (the first line's after half of the tokens; --loss takes another)", "", "hidden", "params",
+           "rate", "loss", "difference", "a byte", "equal seconds", "equal operations", "tokens", "trained", "written");
     for (i = 0; i < entries; i++) {
         const variant *v = &s->variant[e[i].v];
-        const estimate *l = cell[i];
+        char           reach_text[32];
+        snprintf(reach_text, sizeof reach_text, "%s%.3g", reached[i].sign == '<' ? "< " : reached[i].sign == '>' ? "> " : "",
+                 reached[i].tokens);
         printf("%-24s %6lld %8lld %6g", e[i].label, (long long)v->desc.hidden, (long long)v->params, s->run[e[i].v][0].rate);
-        for (c = 0; c < TOKENS_TO; c++) print_estimate(l[c]);
-        printf(" %10.3g %8.0f\n", l[TOKENS_TO].mean, speed_of(s, e[i].v));
+        for (c = 0; c < COLUMNS; c++) print_estimate(cell[i][c]);
+        printf(" %11s %8.0f %8.0f\n", reach_text, 1 / seconds_a_token(s, e[i].v), speed_of(s, e[i].v));
     }
-    printf("\n");
+    printf("\n%s_level: %.4f\n", axis, loss);
     for (i = 0; i < entries; i++) {
         for (c = 0; c < COLUMNS; c++) {
-            printf(c == TOKENS_TO ? "%s_%s_%s: %.0f\n" : "%s_%s_%s: %.4f\n", axis, e[i].label, column_name[c],
-                   cell[i][c].mean);
-            if (c == LOSS || c == DIFFERENCE)
-                printf("%s_%s_%s_error: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].error);
+            printf("%s_%s_%s: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].mean);
+            printf("%s_%s_%s_error: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].error);
         }
+        if (i > 0) printf("%s_%s_verdict: %s\n", axis, e[i].label, verdict(cell[i][DIFFERENCE]));
+        printf("%s_%s_tokens_to_level: %s%.0f\n", axis, e[i].label, reached[i].sign == '<' ? "< "
+               : reached[i].sign == '>' ? "> " : "", reached[i].tokens);
+        printf("%s_%s_tokens_to_level_error: %.0f\n", axis, e[i].label, error[i]);
         printf("%s_%s_training_tokens_per_second: %.0f\n", axis, e[i].label, 1 / seconds_a_token(s, e[i].v));
         printf("%s_%s_written_tokens_per_second: %.0f\n", axis, e[i].label, speed_of(s, e[i].v));
     }
@@ -619,7 +752,7 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
     double    mean[MAX_VARIANTS][MAX_CURVE], done[MAX_VARIANTS][POINTS], x[POINTS], low = HUGE_VAL, high = 0;
     char      path[600];
     tn_image *image;
-    int       i, j;
+    int       i, j, drawn = 0;
     int64_t   k;
     memset(series, 0, sizeof series);
     for (j = 0; j < POINTS; j++) x[j] = tokens_at(s, j);
@@ -628,18 +761,19 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
         tn_series       line = { .name = e[i].label, .x = r[0].curve_tokens, .y = mean[i], .count = r[0].curve,
             .colour = i % 7 + 1, .dashed = i >= 7 };
         tn_series       points = { .x = x, .y = done[i], .count = POINTS, .kind = TN_SERIES_POINTS, .colour = i % 7 + 1 };
+        for (k = 1; k < s->seeds; k++) if (r[k].curve < line.count) line.count = r[k].curve;
+        mean_points(s, e[i].v, done[i]);
+        if (!is_number(done[i][POINTS - 1]) || line.count == 0) continue;         /* a seed diverged */
         memset(mean[i], 0, sizeof mean[i]);
-        memset(done[i], 0, sizeof done[i]);
-        for (k = 0; k < s->seeds; k++) {
-            for (j = 0; j < r[0].curve; j++) mean[i][j] += r[k].curve_loss[j] / (double)s->seeds;
-            for (j = 0; j < POINTS; j++) done[i][j] += r[k].token[j] / (double)s->seeds;
-        }
+        for (k = 0; k < s->seeds; k++)
+            for (j = 0; j < line.count; j++) mean[i][j] += r[k].curve_loss[j] / (double)s->seeds;
         low = fmin(low, done[i][POINTS - 1]);
-        high = fmax(high, mean[i][r[0].curve / 6]);
-        series[2 * i] = line;
-        series[2 * i + 1] = points;
+        high = fmax(high, mean[i][line.count / 6]);
+        series[drawn++] = line;
+        series[drawn++] = points;
     }
-    image = tn_image_plot(s->ctx, series, 2 * entries, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+    if (!drawn) return;
+    image = tn_image_plot(s->ctx, series, drawn, &(tn_plot_desc){ .title = title, .x_title = "tokens",
         .y_title = "held-out loss, nats a token",
         .caption = "points: models whose learning rate has gone down by then", .y_low = low - 0.05 * (high - low),
             .y_high = high,

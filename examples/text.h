@@ -1,8 +1,11 @@
 /* text.h - what the examples on language share: a text as tokens, its batches, training, the loss a token and a byte
 
-   Included as program.h is. A text file is cut after 95 % of its bytes; a WordPiece vocabulary is trained on the first part,
-   the second is held out. "<|endoftext|>", where the text has it, ends a document: no word crosses it, and the next one
-   begins with [BOS]. */
+   Included as program.h is. What is trained here is what `tn train` trains by default: the same tokens, model, optimiser,
+   order of the text and reading of what is held out, so that losses can be compared (tests/studies.sh does).
+
+   A text file is cut after 95 % of its bytes, at a mark's beginning where the cut falls into one; a WordPiece vocabulary is
+   trained on the first part, the second is held out. "<|endoftext|>", where the text has it, ends a document: no word
+   crosses it, the blanks around are dropped, and the next one begins with [BOS]. */
 #ifndef EXAMPLES_TEXT_H
 #define EXAMPLES_TEXT_H
 
@@ -11,24 +14,30 @@
 #define DEFAULT_TEXT "data/kjv/kjv.txt"
 #define DOCUMENT_END "<|endoftext|>"
 #define HELD_OUT     0.05           /* of the bytes, the last                       */
-#define SETTLE       0.5            /* of a run's steps, the last: the rate goes down */
-#define WINDOWS      16             /* read at once where nothing is trained, if they are not long */
-#define MAX_PARTS    8
+
+/* The recipe of tools/tn/settings.c and train.c. RECIPE goes up when a number here, or what it means, changes: what was
+   trained by another is then not mixed in. */
+enum { RECIPE = 2, WARMUP = 20 };
+#define RATE         0.02           /* Muon's, of the matrices                              */
+#define ADAM_SHARE   0.5            /* AdamW's of it, for head and vectors                  */
+#define EMBED_SHARE  15             /* of AdamW's the embedding's, for a table of size 1    */
+#define SETTLE       0.5            /* of a run's steps, the last: the rate goes down       */
+#define SMALL_LOOK   16384          /* tokens of the held-out part, on the way              */
 
 /* ---- a text, in tokens --------------------------------------------------------- */
 
 typedef struct tokens {
-    int32_t *id;                    /* [count]                                                              */
-    int32_t *bytes;                 /* [count] of the text, since the end of the token before               */
-    int32_t *hidden;                /* [count] of them, which an [UNK] does not tell; 0 for every other token */
+    int32_t *id;                    /* [count]                                     */
     int64_t  count, room;
+    double   bytes;                 /* of the documents                            */
+    double   unknown;               /* of them, which an [UNK] stands for          */
 } tokens;
 
 typedef struct corpus {
     tn_tokenizer *tokenizer;
     tokens        train, held;
     int64_t       bytes;            /* of the file                        */
-    bool          marks;            /* it has some, and so there are [BOS] */
+    bool          marks;            /* it has some                        */
 } corpus;
 
 static inline void *grown(void *p, int64_t count, size_t each)
@@ -71,47 +80,58 @@ static inline int64_t document_end(const char *text, int64_t bytes, int64_t *nex
     return at ? at - text : bytes;
 }
 
-static inline void append_document(tn_ctx *ctx, const corpus *c, tokens *to, const char *text, int64_t bytes)
+static inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *to, const char *text, int64_t bytes)
 {
-    const tn_tokenizer *t = c->tokenizer;
-    int64_t  n = tn_encode(t, text, (size_t)bytes, c->marks, NULL, 0, NULL), i, end = 0;
+    int64_t  n = tn_encode(t, text, (size_t)bytes, true, NULL, 0, NULL), i;
     tn_span *span = grown(NULL, n, sizeof *span);
     check(ctx);
     if (to->count + n > to->room) {
         to->room = 2 * (to->count + n);
         to->id = grown(to->id, to->room, sizeof *to->id);
-        to->bytes = grown(to->bytes, to->room, sizeof *to->bytes);
-        to->hidden = grown(to->hidden, to->room, sizeof *to->hidden);
     }
-    tn_encode(t, text, (size_t)bytes, c->marks, to->id + to->count, n, span);
+    tn_encode(t, text, (size_t)bytes, true, to->id + to->count, n, span);
     check(ctx);
-    for (i = 0; i < n; i++, to->count++) {
-        int64_t here = (int64_t)span[i].end > end ? (int64_t)span[i].end : end;
-        to->bytes[to->count] = (int32_t)(here - end);
-        to->hidden[to->count] = to->id[to->count] == tn_tokenizer_unk(t) ? (int32_t)(span[i].end - span[i].begin) : 0;
-        end = here;
-    }
+    for (i = 0; i < n; i++)
+        if (to->id[to->count + i] == tn_tokenizer_unk(t)) to->unknown += (double)(span[i].end - span[i].begin);
+    to->count += n;
+    to->bytes += (double)bytes;
     free(span);
 }
 
+/* A text without marks is one document, blanks and all. */
 static inline tokens encode_documents(tn_ctx *ctx, const corpus *c, const char *text, int64_t bytes)
 {
     tokens  to = {0};
-    int64_t end, next;
+    int64_t from, end, next;
     for (; bytes > 0; text += next, bytes -= next) {
+        from = 0;
         end = document_end(text, bytes, &next);
-        append_document(ctx, c, &to, text, end);
+        while (c->marks && from < end && is_blank(text[from])) from++;
+        while (c->marks && end > from && is_blank(text[end - 1])) end--;
+        if (end > from) append_document(ctx, c->tokenizer, &to, text + from, end - from);
     }
     return to;
+}
+
+/* Where the held-out part begins: inside no character and no mark. */
+static inline int64_t held_out_at(const char *text, int64_t bytes)
+{
+    const int64_t mark = (int64_t)strlen(DOCUMENT_END);
+    int64_t       cut = bytes - (int64_t)(HELD_OUT * (double)bytes), from;
+    while (cut > 0 && cut < bytes && ((unsigned char)text[cut] & 0xC0) == 0x80) cut--;
+    for (from = cut > mark - 1 ? cut - mark + 1 : 0; from < cut && from + mark <= bytes; from++)
+        if (!memcmp(text + from, DOCUMENT_END, (size_t)mark)) return from;
+    return cut;
 }
 
 static inline corpus load_corpus(tn_ctx *ctx, const char *path, int64_t vocab, int64_t context)
 {
     corpus  c = {0};
     char   *text = read_text(path, &c.bytes);
-    int64_t cut = c.bytes - (int64_t)floor(HELD_OUT * (double)c.bytes), next;
+    int64_t cut = held_out_at(text, c.bytes), next;
     c.marks = document_end(text, c.bytes, &next) < c.bytes;
-    while (cut > 0 && cut < c.bytes && ((unsigned char)text[cut] & 0xC0) == 0x80) cut--;      /* not inside a character */
     c.tokenizer = tn_tokenizer_train(ctx, text, (size_t)cut, vocab, &(tn_tokenizer_desc){ .separator = DOCUMENT_END });
     check(ctx);
     c.train = encode_documents(ctx, &c, text, cut);
@@ -127,13 +147,21 @@ static inline corpus load_corpus(tn_ctx *ctx, const char *path, int64_t vocab, i
 
 static inline void free_corpus(corpus *c)
 {
-    tokens *t[2] = {&c->train, &c->held};
-    int     i;
-    for (i = 0; i < 2; i++) {
-        free(t[i]->id);
-        free(t[i]->bytes);
-        free(t[i]->hidden);
-    }
+    free(c->train.id);
+    free(c->held.id);
+}
+
+/* FNV-1a, by tokens and lengths: which text this is, and how it was cut into tokens. */
+static inline uint64_t corpus_hash(const corpus *c)
+{
+    const tokens *part[2] = {&c->train, &c->held};
+    uint64_t      hash = UINT64_C(1469598103934665603);
+    int64_t       i;
+    int           p;
+    for (p = 0; p < 2; p++)
+        for (i = -1; i < part[p]->count; i++)
+            hash = (hash ^ (uint64_t)(i < 0 ? part[p]->count : part[p]->id[i])) * UINT64_C(1099511628211);
+    return hash;
 }
 
 /* ---- batches --------------------------------------------------------------------- */
@@ -160,14 +188,43 @@ static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, i
     }
 }
 
+/* A permutation of 0..n-1 without a table: four Feistel rounds over the next power of four, again until the result lies
+   inside. Black & Rogaway 2002 */
+static inline int64_t permuted(int64_t i, int64_t n, uint64_t key)
+{
+    int      half = 1, r;
+    uint64_t mask, x = (uint64_t)i;
+    while ((int64_t)1 << (2 * half) < n) half++;
+    mask = (UINT64_C(1) << half) - 1;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (r = 0; r < 4; r++) {
+            uint64_t next = left ^ (splitmix(key ^ splitmix(right * 4 + (uint64_t)r)) & mask);
+            left = right;
+            right = next;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}
+
+/* Where the `number`-th window of a seed begins. Each epoch cuts the text into windows from a start of its own, and takes
+   them in an order of its own: so each token is learned from as often as any other. */
+static inline int64_t window_start(const tokens *t, int64_t length, uint64_t seed, int64_t number)
+{
+    int64_t  count = (t->count - 1) / length;
+    uint64_t key;
+    if (count > 1) count--;                           /* room for the start to move */
+    key = splitmix(splitmix(seed) ^ (uint64_t)(number / count));
+    return (int64_t)(splitmix(key) % (uint64_t)(t->count - count * length)) + permuted(number % count, count, key) * length;
+}
+
 /* What a step of a seed learns from: nothing else decides it, so runs of one seed see the same text in the same order. */
 static inline void training_batch(tn_ctx *ctx, const tokens *t, uint64_t seed, int64_t step, int64_t rows, int64_t length,
                                   tn_tensor *ids_targets[2])
 {
-    const uint64_t at_step = splitmix(splitmix(seed) + (uint64_t)step);
     int64_t *first = grown(NULL, rows, sizeof *first), r;
-    for (r = 0; r < rows; r++)
-        first[r] = (int64_t)(splitmix(at_step + (uint64_t)r) % (uint64_t)(t->count - length));
+    for (r = 0; r < rows; r++) first[r] = window_start(t, length, seed, step * rows + r);
     windows(ctx, t, first, rows, length, ids_targets);
     free(first);
 }
@@ -179,7 +236,7 @@ static inline void training_batch(tn_ctx *ctx, const tokens *t, uint64_t seed, i
 static inline tn_transformer_desc usual_model(int64_t vocab, int64_t context, int64_t dim, int64_t heads, int64_t layers)
 {
     return (tn_transformer_desc){ .vocab = vocab, .context = context, .dim = dim, .heads = heads, .layers = layers,
-                                  .qk_norm = true, .no_gain = true, .embed_norm = true,
+                                  .qk_norm = true, .no_gain = true, .embed_norm = true, .init = TN_INIT_NORMAL,
                                   .zero_out = true, .zero_head = true };
 }
 
@@ -189,20 +246,36 @@ typedef struct lesson {
     const corpus         *text;
     int64_t               steps, batch, context;
     uint64_t              seed;     /* of the order of the text                                              */
-    double                lr;       /* Muon's, of the matrices; a fifth of it is AdamW's, of embedding, head and vectors */
+    double                lr;       /* Muon's                                     */
 } lesson;
 
 /* The step from which on the rate goes down where a training ends after `steps`. */
 static inline int64_t settles_at(int64_t steps) { return steps - (int64_t)(SETTLE * (double)steps); }
 
+/* The embedding's rate over AdamW's: a row has gradients in few steps, so it takes longer ones, by the table's size. */
+static inline double embedding_share(const tn_tensor *table)
+{
+    int64_t n = tn_tensor_count(table), i;
+    double *w = grown(NULL, n, sizeof *w), sum = 0;
+    tn_read(table, TN_F64, w, n);
+    for (i = 0; i < n; i++) sum += w[i] * w[i];
+    free(w);
+    return EMBED_SHARE * sqrt(sum / (double)n);
+}
+
+/* What the first step of a lesson begins with; must be called before its first optimiser is made. */
+static inline void lesson_begin(const lesson *l)
+{
+    tn_params_group(l->params, "embed.w", embedding_share(l->model->embed.w), 1);
+}
+
 /* Muon and AdamW for a training that ends after `steps`, perhaps before the lesson does: until it settles that is no
-   difference. */
+   difference. A warm-up of an eighth of the lesson at most is over before even a quarter of it settles. */
 static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
 {
-    const int64_t warmup = l->steps < 320 ? l->steps / 16 : 20;
     return tn_optim_create(l->params, &(tn_optim_desc){
-        .kind = TN_MUON, .lr = l->lr, .adam_lr = l->lr / 5, .beta2 = 0.95, .clip_norm = 1,
-        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = warmup, .total = steps,
+        .kind = TN_MUON, .lr = l->lr, .adam_lr = ADAM_SHARE * l->lr, .beta2 = 0.95, .clip_norm = 1,
+        .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = l->steps / 8 < WARMUP ? l->steps / 8 : WARMUP, .total = steps,
                       .decay = steps - settles_at(steps) } });
 }
 
@@ -223,45 +296,76 @@ static inline double lesson_step(tn_ctx *ctx, const lesson *l, tn_optim *optim)
 /* ---- reading the held-out part ------------------------------------------------------ */
 
 typedef struct reading {
-    double token;                   /* nats a token                                                              */
-    double byte;                    /* nats a byte of the text, ln 256 for every byte that an [UNK] hides         */
-    double part[MAX_PARTS];         /* nats a token, of the windows' first tokens, second ... last, parts [parts] */
+    double token;                   /* nats a token                                                      */
+    double byte;                    /* nats a byte of the text, ln 256 for every byte that an [UNK] hides */
 } reading;
 
-/* Windows of `length` tokens one after the other, every `stride`-th of them: each token after the first is told once, from
-   what its window holds before it. */
-static inline reading read_held_out(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t length,
-                                    int64_t stride, int parts)
+/* How many windows of so many tokens are read at once. */
+static inline int64_t at_once(const tn_transformer *model, int64_t length)
 {
-    reading r = {0};
-    double  bytes = 0, hidden = 0, seen = 0;
-    int64_t count = ((t->count - 1) / length + stride - 1) / stride, most = WINDOWS * 128 / length + 1, w, i, n;
-    int64_t first[WINDOWS * 128 + 1];
-    int     p;
-    for (w = 0; w < count; w += n) {
-        tn_tensor *batch[2], *logits;
-        n = count - w < most ? count - w : most;
-        for (i = 0; i < n; i++) first[i] = (w + i) * stride * length;
-        tn_ctx_reset(ctx);
-        windows(ctx, t, first, n, length, batch);
-        logits = tn_transformer_forward(ctx, model, batch[0]);
-        for (p = 0; p < parts; p++) {
-            int64_t from = length * p / parts, to = length * (p + 1) / parts;
-            double  loss = tn_item(tn_cross_entropy(ctx, tn_slice(logits, 1, from, to), tn_slice(batch[1], 1, from, to)));
-            r.part[p] += loss * (double)n;
-            r.token += loss * (double)(n * (to - from));
-        }
-        check(ctx);
-        for (i = 0; i < n * length; i++) {
-            bytes += t->bytes[first[i / length] + 1 + i % length];
-            hidden += t->hidden[first[i / length] + 1 + i % length];
-        }
-        seen += (double)(n * length);
+    int64_t n = ((int64_t)1 << 22) / (length * model->desc.vocab);
+    return n > 16 ? 16 : n > 0 ? n : 1;
+}
+
+/* The sums of -log p over each of `parts` parts of the last `scored` tokens of windows of `length` tokens, which begin every
+   `stride` tokens from `first`. */
+static inline void window_nats(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t first, int64_t stride,
+                               int64_t count, int64_t length, int64_t scored, int parts, double *nats)
+{
+    int64_t    begins[16], i;
+    tn_tensor *batch[2], *logits;
+    int        p;
+    for (i = 0; i < count; i++) begins[i] = first + i * stride;
+    tn_ctx_reset(ctx);
+    windows(ctx, t, begins, count, length, batch);
+    logits = tn_transformer_forward(ctx, model, batch[0]);
+    for (p = 0; p < parts; p++) {
+        int64_t from = length - scored + scored * p / parts, to = length - scored + scored * (p + 1) / parts;
+        nats[p] += (double)(count * (to - from))
+            * tn_item(tn_cross_entropy(ctx, tn_slice(logits, 1, from, to), tn_slice(batch[1], 1, from, to)));
     }
-    r.byte = (r.token + log(256) * hidden) / bytes;
-    r.token /= seen;
-    for (p = 0; p < parts; p++) r.part[p] /= (double)count;
+    check(ctx);
+}
+
+/* nats a token to nats a byte */
+static inline double per_byte(const tokens *t, double nats)
+{
+    return (nats * (double)(t->count - 1) + log(256) * t->unknown) / t->bytes;
+}
+
+/* The first `most` tokens that can be told, each once. Windows overlap by half, and of each the second half counts, of the
+   first one all: so every token has half a context before it, but for the first ones of the text. */
+static inline reading read_held_out(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t length, int64_t most)
+{
+    const int64_t n = t->count - 1 < most ? t->count - 1 : most, T = length < n ? length : n, half = T > 1 ? T / 2 : 1;
+    const int64_t group = at_once(model, T);
+    int64_t       at, count;
+    double        nats = 0;
+    reading       r;
+    window_nats(ctx, model, t, 0, 1, 1, T, T, 1, &nats);
+    for (at = T; n - at >= half; at += count * half) {
+        count = (n - at) / half < group ? (n - at) / half : group;
+        window_nats(ctx, model, t, at + half - T, half, count, T, half, 1, &nats);
+    }
+    if (at < n) window_nats(ctx, model, t, n - T, 1, 1, T, n - at, 1, &nats);
+    r.token = nats / (double)n;
+    r.byte = per_byte(t, r.token);
     return r;
+}
+
+/* nats a token of each part, first to last, of windows of `length` tokens one after the other */
+static inline void read_parts(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t length, int parts,
+                              double *nats)
+{
+    const int64_t all = (t->count - 1) / length, group = at_once(model, length);
+    int64_t       w, count;
+    int           p;
+    for (p = 0; p < parts; p++) nats[p] = 0;
+    for (w = 0; w < all; w += count) {
+        count = all - w < group ? all - w : group;
+        window_nats(ctx, model, t, w * length, length, count, length, length, parts, nats);
+    }
+    for (p = 0; p < parts; p++) nats[p] /= (double)(all * (length * (p + 1) / parts - length * p / parts));
 }
 
 /* ---- writing --------------------------------------------------------------------- */

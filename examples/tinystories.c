@@ -24,8 +24,8 @@ typedef struct options {
 
 static options read_options(int argc, char **argv)
 {
-    options    o = {DEFAULT_TEXT, "softmax", "", "out/tinystories", 8000000, 16, 128, 128, 2, 1, 1024, 1, 3, 100, 40, 0,
-                  0.02, 0.7, false};
+    options    o = {DEFAULT_TEXT, "softmax", "", "out/tinystories", 8000000, 8, 256, 128, 2, 1, 1024, 1, 3, 100, 40, 0,
+                  RATE, 0.7, false};
     const flag flags[] = {
         {"--data", FLAG_TEXT, &o.data, 0, 0, "a text file"},
         {"--attention", FLAG_CHOICE, &o.attention, 0, 0, "softmax|bilinear"},
@@ -122,19 +122,20 @@ int main(int argc, char **argv)
         printf("without --data FILE this is the King James Bible, which is harder than stories\n");
     text = load_corpus(ctx, o.data, o.vocab, o.context);
     params = tn_params_create(ctx);
-    form = usual_model(o.vocab, o.context, o.dim, o.heads, o.layers);
+    form = usual_model(tn_tokenizer_count(text.tokenizer), o.context, o.dim, o.heads, o.layers);
     form.attention = bilinear ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
     tn_transformer_init(params, "", &model, &form);
     check(ctx);
     l = (lesson){ .params = params, .model = &model, .text = &text, .steps = (o.tokens - 1) / (o.batch * o.context) + 1,
                   .batch = o.batch, .context = o.context, .seed = (uint64_t)o.seed, .lr = o.rate };
+    lesson_begin(&l);
     tn_transformer_name(&model.desc, name, sizeof name);
     printf("%s: %lld parameters, %.2f Mflop a token; %lld tokens to train with, %lld held out\n", name,
            (long long)tn_params_elements(params), 3e-6 * tn_transformer_flops(&model.desc, o.context),
            (long long)text.train.count, (long long)text.held.count);
 
     train(ctx, &l);
-    held_out = read_held_out(ctx, &model, &text.held, o.context, 1, 1);
+    held_out = read_held_out(ctx, &model, &text.held, o.context, INT64_MAX);
     save(ctx, &o, params, &model, text.tokenizer);
     for (i = 0; i < o.stories; i++) {
         char *story = write_on(ctx, &model, &text, o.prompt, o.length, o.temperature, o.top_k, (uint64_t)(o.seed + i));

@@ -4,11 +4,12 @@
    (bilinear); and the product of three encoders, each under softmax attention. The attention axis: softmax, squared,
    bilinear, differential, each with the bilinear MLP. Every width is chosen so that all have as many parameters. Pearce et
    al. 2024 found bilinear layers about as good as SwiGLU's and ahead of ReLU's; here it can be seen, with paired seeds.
-   Last, the length test: attentions and row scales trained at one length and read at four times as many tokens.
+   Last, the length test: attentions and row scales trained at one length and read at four times as many tokens; row scales
+   take the rate of their attention.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text)
    cc -O2 -I. examples/variants.c -o variants -lm && ./variants --quick
-   runs.h tells what a study is; the whole one takes hours, and may be stopped and started again.
+   runs.h tells what a study is; the whole one takes hours, says first how many, and may be stopped and started again.
    --part mlp|attention|length|all   and the flags of every study: --help */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -62,7 +63,7 @@ static int variant_of(study *s, const char *name, tn_transformer_desc desc)
 
 static void add_variants(study *s, axes *a, int mlp_forms, int attention_forms)
 {
-    int i;
+    int i, base;
     for (i = 0; i < mlp_forms; i++) {
         tn_transformer_desc d = study_desc(s);
         d.mlp = mlps[i].kind;
@@ -78,6 +79,10 @@ static void add_variants(study *s, axes *a, int mlp_forms, int attention_forms)
         a->attention[i].label = attentions[i].attention;
         a->attention[i].v = variant_of(s, attentions[i].variant, d);
         s->variant[a->attention[i].v].far = true;
+        if (i < ATTENTIONS) continue;
+        for (base = 0; strcmp(attentions[base].attention, attentions[i].attention); base++) { }
+        s->variant[a->attention[i].v].rate_of = a->attention[base].v;
+        s->variant[a->attention[i].v].brief = a->attention[i].v != a->attention[base].v;
     }
 }
 
@@ -114,20 +119,24 @@ static void print_lengths(const study *s, const axes *a)
         for (q = 0; q < QUARTERS; q++) print_estimate(quarter_of(s, a, i, q));
         printf("\n");
     }
-    for (i = 0; i < FORMS; i++)
-        printf("length_%s_%s_last_quarter: %.4f\n", attentions[i].attention, attentions[i].row,
-               quarter_of(s, a, i, QUARTERS - 1).mean);
+    for (i = 0; i < FORMS; i++) {
+        estimate last = quarter_of(s, a, i, QUARTERS - 1);
+        printf("length_%s_%s_last_quarter: %.4f\n", attentions[i].attention, attentions[i].row, last.mean);
+        printf("length_%s_%s_last_quarter_error: %.4f\n", attentions[i].attention, attentions[i].row, last.error);
+    }
 }
 
 static void compare_with(const study *s, const axes *a, int other, const char *claim)
 {
     const training *r = s->run[a->mlp[other].v], *bilinear = s->run[a->mlp[0].v];
     double          d[MAX_SEEDS];
+    estimate        e;
     int64_t         k;
     for (k = 0; k < s->seeds; k++) d[k] = r[k].token[POINTS - 1] - bilinear[k].token[POINTS - 1];
+    e = estimate_of(d, s->seeds);
     printf("%-40s %8s minus bilinear", claim, mlps[other].name);
-    print_estimate(estimate_of(d, s->seeds));
-    printf("\n");
+    print_estimate(e);
+    printf("  |difference| %.4f, 2 standard errors %.4f: %s\n", fabs(e.mean), 2 * e.error, verdict(e));
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,86 @@
+#!/bin/sh
+# sh tests/studies.sh FOLDER TN: the studies, which are programs in FOLDER, on a small text that is made here, in a few
+# seconds: that they end, go on and only print, what they refuse; and that a loss is the one of `tn train` with the same
+# settings.
+set -eu
+programs=$1 tn=$2
+folder=$(mktemp -d "${TN_TEST_TMP:-/tmp}/studies.XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "FAIL $*"; exit 1; }
+
+# Stories of 240 words, of which each is followed by one of four.
+awk 'function next_one(n) { x = (x * 1103 + 12345) % 65536; return int(x / 65536 * n) }
+BEGIN {
+    for (i = 0; i < 240; i++)
+        word[i] = substr("bcdfghklmnprstvwz", next_one(17) + 1, 1) substr("aeiou", next_one(5) + 1, 1) \
+                  substr("bdgklmnprst", next_one(11) + 1, 1) substr("aeiouy", i % 6 + 1, 1) \
+                  substr("lnrst", next_one(5) + 1, 1)
+    for (story = 0; story < 400; story++) {
+        for (i = 0; i < 30; i++) {
+            at = (at * 7 + next_one(4)) % 240
+            printf "%s%s", word[at], i % 10 == 9 ? ".\n" : " "
+        }
+        print "<|endoftext|>"
+    }
+}' > "$folder/text"
+
+small="--data $folder/text --tokens 10240 --batch 10 --context 16 --dim 16 --heads 2 --vocab 320"
+study() { "$programs/variants" $small --seeds 2 --out "$folder/out" "$@" 2>&1; }
+study --part all > "$folder/first" || { cat "$folder/first"; fail "the study ended with an error"; }
+study --part all > "$folder/second" || fail "the finished study ended with an error"
+grep -q '^0 trainings to go' "$folder/second" || fail "a finished study is not finished"
+grep '^[a-z0-9_]*: ' "$folder/first" | grep -v '^seconds' > "$folder/a"
+grep '^[a-z0-9_]*: ' "$folder/second" | grep -v '^seconds' > "$folder/b"
+cmp -s "$folder/a" "$folder/b" || fail "a finished study prints other numbers"
+[ "$(grep -c '_loss: [0-9.]*$' "$folder/a")" = 12 ] || fail "12 losses are to be there"
+[ "$(grep -c '_verdict: ' "$folder/a")" = 10 ] || fail "10 verdicts are to be there"
+[ "$(grep -c '^length_.*_quarter: [0-9.]*$' "$folder/a")" = 11 ] || fail "11 readings of long texts are to be there"
+! grep -q ': -*inf' "$folder/a" || fail "a training diverged"
+
+# One that was stopped: what is missing is trained again, and gives the same numbers.
+rm "$folder"/out/runs/swiglu_*_2.txt "$folder"/out/runs/attention_bilinear_0.01_0.txt
+study --part all > "$folder/second" || fail "the study cannot go on"
+grep -q '^2 trainings to go' "$folder/second" || fail "2 trainings are missing"
+grep '_loss: ' "$folder/first" > "$folder/losses"
+grep '_loss: ' "$folder/second" | cmp -s - "$folder/losses" || fail "trained again, it has other losses"
+
+# The loss of tn train: its first seed.
+set -- $(awk '/^mlp:/ { table = 1 } table && $1 == "bilinear" { print $2, $4; exit }' "$folder/first")
+hidden=$1 rate=$2
+study --part mlp --seeds 1 > "$folder/one"
+ours=$(sed -n 's/^mlp_bilinear_loss: //p' "$folder/one")
+"$tn" train "$folder/text" --out "$folder/run" --vocab 320 --width 16 --heads 2 --hidden "$hidden" --context 16 --batch 10 \
+    --tokens 10240 --warmup 8 --lr "$rate" --adam-lr "$(awk "BEGIN { print $rate / 2 }")" --no-baseline \
+    > "$folder/tn" 2>&1 ||
+    { cat "$folder/tn"; fail "tn train"; }
+theirs=$(sed -n 's/.*held out \([0-9.]*\) nats a token.*(all of it).*/\1/p' "$folder/tn")
+echo "$ours $theirs" | awk '{
+    d = $1 - $2; d = d < 0 ? -d : d; printf "worst study loss against tn train: %.4g (bound 2e-4) of %s\n", d, $1
+    exit !(NF == 2 && $1 > 0 && d <= 2e-4) }' || fail "the losses are $ours and $theirs"
+
+"$programs/ablations" $small --seeds 2 --out "$folder/ablations" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail ablations; }
+[ "$(grep -c '_loss: [0-9.]*$' "$folder/second")" = 9 ] || fail "9 ablations are to be there"
+[ "$(grep -c '+-.*standard errors$' "$folder/second")" = 7 ] || fail "7 questions have verdicts"
+
+# With the same settings that tn train had, but for the MLP's width and the rates, and so not with the same loss.
+"$programs/tinystories" $small --stories 2 --length 20 --out "$folder/stories" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail tinystories; }
+sed -n 's/^loss_token: //p' "$folder/second" | awk '{ exit !($1 > 0 && $1 < log(320)) }' || fail "no story is learned"
+"$tn" info "$folder/stories/model.safetensors" > "$folder/info" 2>&1 ||
+    { cat "$folder/info"; fail "tn info of a saved model"; }
+
+"$programs/attention_scaling" --quick --dim 8 --most 512 --out "$folder/attention" > "$folder/second" 2>&1 ||
+    { cat "$folder/second"; fail attention_scaling; }
+awk '/^rank_.*: / { rank[$1] = $2 }
+     END { exit !(rank["rank_squared:"] == rank["rank_squared_at_most:"] &&
+                  rank["rank_bilinear:"] == rank["rank_bilinear_at_most:"] &&
+                  rank["rank_softmax:"] > 200 && rank["rank_differential:"] > 200) }' "$folder/second" || fail "ranks"
+grep -q '^ *512 *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]*$' "$folder/second" || fail "six times at 512 tokens"
+
+# What is refused
+! study --tokens 10000 --batch 100 > "$folder/few" || fail "7 steps are a study"
+grep -q 'fewer than 32 steps of 100 x 16' "$folder/few" || fail "too few steps: $(cat "$folder/few")"
+sed 's/a/o/' "$folder/text" > "$folder/other" && ! cmp -s "$folder/text" "$folder/other" && mv "$folder/other" "$folder/text"
+! study --part mlp > "$folder/refused" || fail "another text of the same length is taken for this one"
+grep -q 'is of another text, model, recipe or setting' "$folder/refused" || fail "another text: $(tail -1 "$folder/refused")"
