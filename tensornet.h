@@ -12902,9 +12902,9 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
     X(BILINEAR, "bilinear", 2, NONE) X(RELU, "relu", 1, RELU) X(RELU2, "relu2", 1, RELU2) X(GELU, "gelu", 1, GELU) \
     X(SWISH, "swish", 1, SWISH) X(GLU, "glu", 2, SIGMOID) X(REGLU, "reglu", 2, RELU) X(GEGLU, "geglu", 2, GELU) \
     X(SWIGLU, "swiglu", 2, SWISH) X(GELU_TANH, "gelu_tanh", 1, NONE)
-#define TNI_ROW(kind, name, encoders, act) {name, encoders, TN_ACT_##act},
-static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = { TNI_MLP_LIST(TNI_ROW) };
-#undef TNI_ROW
+#define TNI_KIND(kind, name, encoders, act) {name, encoders, TN_ACT_##act},
+static const struct { const char *name; int encoders; tn_act act; } tni_mlp_kinds[] = { TNI_MLP_LIST(TNI_KIND) };
+#undef TNI_KIND
 #define TNI_MLP_KINDS (sizeof tni_mlp_kinds / sizeof *tni_mlp_kinds)
 
 int         tn_mlp_encoders(tn_mlp_kind k)  { return (unsigned)k < TNI_MLP_KINDS ? tni_mlp_kinds[k].encoders : 0; }
@@ -13164,11 +13164,11 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
     X(SOFTMAX, "softmax", "", SOFTMAX, 1, false) X(SQUARED, "squared", "sqrd", SQUARED, 1, false) \
     X(BILINEAR, "bilinear", "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", "diff", SOFTMAX, 2, true) \
     X(DIFFERENTIAL_PLAIN, "differential_plain", "plaindiff", SOFTMAX, 2, true)
-#define TNI_ROW(kind, name, spelt, attend, sets, differential) {name, spelt, TN_ATTEND_##attend, sets, differential},
+#define TNI_KIND(kind, name, spelt, attend, sets, differential) {name, spelt, TN_ATTEND_##attend, sets, differential},
 static const struct {
     const char *name, *spelt; tn_attend_kind attend; int sets; bool differential;
-} tni_attention_kinds[] = { TNI_ATTENTION_LIST(TNI_ROW) };
-#undef TNI_ROW
+} tni_attention_kinds[] = { TNI_ATTENTION_LIST(TNI_KIND) };
+#undef TNI_KIND
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
 
 const char *tn_attention_kind_name(tn_attention_kind k)
