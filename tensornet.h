@@ -19711,7 +19711,7 @@ static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
     const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
     if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
-    return keys * (2 * s * dk + 2 * dv);
+    return keys * (2 * s * dk + (tni_attention_kinds[d->attention].differential ? 4 : 2) * dv);    /* each softmax has its product */
 }
 
 /* The keys that a query of T sees, in the mean over the text. */

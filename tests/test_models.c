@@ -454,6 +454,9 @@ TEST(counts)
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 3 * 8, 1e-12);
     d.attention = TN_ATTENTION_BILINEAR;
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 3 * (2 * 2 * 2 + 2 * 2), 1e-12);
+    d.attention = TN_ATTENTION_DIFFERENTIAL;                 /* heads of d_qk 1; two patterns, each with the values */
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 3 * (2 * 2 * 1 + 2 * 2 * 2), 1e-12);
+    d.attention = TN_ATTENTION_BILINEAR;
     d.form = TN_ATTEND_LINEAR;                               /* states of 2 x 2 x 2, read and added to */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 4 * 8, 1e-12);
     d.attention = TN_ATTENTION_SQUARED;                      /* of 3 x 2 */
