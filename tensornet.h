@@ -10234,7 +10234,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
 {
     const int64_t d = q->shape[3], dv = v->shape[3];
     if (a->form == TN_ATTEND_AUTO)
-        a->form = a->state || tni_attend_is_linear(a, q->shape[1], k->shape[1], d, dv) ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
+        a->form = a->state || tni_attend_is_linear(a, q->shape[1], k->shape[1], d, dv) ? TN_ATTEND_LINEAR
+                                                                                       : TN_ATTEND_QUADRATIC;
     if (tni_attend_possible(ctx, a, d, dv) != TN_OK) return false;
     if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
@@ -19711,7 +19712,7 @@ static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
     const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
     if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
-    return keys * (2 * s * dk + (tni_attention_kinds[d->attention].differential ? 4 : 2) * dv);    /* each softmax has its product */
+    return keys * (2 * s * dk + 2 * (tni_attention_kinds[d->attention].differential ? 2 : 1) * dv);
 }
 
 /* The keys that a query of T sees, in the mean over the text. */
