@@ -483,7 +483,7 @@ done <<'END'
 --positions none|positions:none
 --norm layer --gain --bias|norm:layer no_norm_gain:false mlp_bias:true mlp_out_bias:true attn_bias:true attn_out_bias:true
 --norm-place sandwich|norm_place:sandwich
---tied --softcap 20|tied:true softcap:2e.01
+--tied --softcap 20|tied:true softcap:20
 --layers 2 --value-residual --x0-residual|n_layer:2 value_residual:true x0_residual:true
 --optimizer adamw --lr 0.001 --schedule cosine --weight-decay 0.1|optimizer=adamw lr=0.001 schedule=cosine weight-decay=0.1
 --dtype f64|dtype=f64
