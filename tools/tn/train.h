@@ -1,4 +1,5 @@
-/* train.h - the parts of `tn train`: settings.c (what was asked for), journal.c (what is told), train.c (what is done) */
+/* train.h - the parts of `tn train`: settings.c (what was asked for), journal.c (what is told), begin.c (how a run begins),
+   step.c (what a step trains on), heldout.c (what has been learned), checkpoint.c (what stays), train.c (the loop) */
 #ifndef TN_TRAIN_H
 #define TN_TRAIN_H
 
@@ -66,5 +67,52 @@ void clear_progress(journal *j);
 /* Draws the picture anew. */
 void draw_curve(journal *j, tn_ctx *ctx, const char *title);
 void journal_close(journal *j);
+
+/* ---- a run ------------------------------------------------------------------------------------------ */
+
+typedef struct run {
+    const settings *s;
+    const char *folder;
+    model       m;
+    tn_optim   *optim;
+    corpus      data;
+    journal     journal;
+    buffer      config;             /* as config.txt has it                       */
+    char       *config_json;
+    char       *saved;              /* the newest checkpoint                      */
+    int64_t     saved_step;
+    int64_t     step, steps;
+    double      flops;              /* of training, a token                       */
+    double      peak;               /* floating-point operations a second, of a matrix product */
+    double      rate;               /* tokens a second, of late                   */
+    int32_t    *ids, *targets;      /* [batch,context]                            */
+} run;
+
+/* train.c: ends the program where a signal asks for it and nothing is worth saving yet. */
+void end_if_stopped(void);
+
+/* step.c: the loss of a step's batch, and what to do when it explodes */
+double batch_loss(run *r, model *m, bool learn);
+void stop_and_advise(run *r);
+void stop_exploded(run *r, double loss);
+double most_loss(const run *r);
+
+/* heldout.c */
+const char *bytes_text(const corpus *c, double nats, char *text, size_t room_for);
+void look_at_held_out(run *r, bool all);
+void write_sample(run *r);
+
+/* checkpoint.c */
+typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
+int64_t model_notes(const run *r, tn_note *notes, buffer *begin);
+tn_status put_weights(void *user, tn_sink sink);
+void remove_old(const run *r);
+void save_or_stop(run *r);
+const char *note_of(const tn_safetensors *st, const char *path, const char *key);
+
+/* begin.c */
+tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
+void start_run(run *r, bool again);
+void resume_run(run *r);
 
 #endif

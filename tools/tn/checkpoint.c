@@ -1,0 +1,94 @@
+/* checkpoint.c - tn train: all that a later step depends on, in one file that is there whole or not at all */
+#include "train.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+/* The notes of a file of weights: its model, and what its texts begin with. */
+int64_t model_notes(const run *r, tn_note *notes, buffer *begin)
+{
+    int i;
+    buffer_add(begin, "", 0);
+    for (i = 0; i < r->m.begin_count; i++) buffer_print(begin, i ? " %d" : "%d", (int)r->m.begin[i]);
+    notes[0].key = "tn.model", notes[0].value = r->config_json;
+    notes[1].key = "tn.begin", notes[1].value = begin->data;
+    return r->m.begin_count ? 2 : 1;
+}
+
+static tn_status put_checkpoint(void *user, tn_sink sink)
+{
+    const weights *w = (const weights *)user;
+    return tn_checkpoint_write(w->r->optim, sink, w->notes, w->count);
+}
+
+tn_status put_weights(void *user, tn_sink sink)
+{
+    const weights *w = (const weights *)user;
+    return tn_params_write(w->r->m.params, sink, w->notes, w->count);
+}
+
+static bool save(run *r)
+{
+    char    step[32], lines[32], hash[32], machine[128];
+    tn_note notes[8];
+    weights w;
+    buffer  begin = {0};
+    char   *path = checkpoint_path(r->folder, r->step), *why;
+    snprintf(step, sizeof step, "%lld", (long long)r->step);
+    snprintf(lines, sizeof lines, "%lld", (long long)r->journal.lines);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
+    snprintf(machine, sizeof machine, "%s %s", tn_ctx_backend_name(r->m.ctx), tn_ctx_simd_name(r->m.ctx));
+    notes[0].key = "tn.format", notes[0].value = RUN_FORMAT;
+    notes[1].key = "tn.step", notes[1].value = step;
+    notes[2].key = "tn.log_lines", notes[2].value = lines;
+    notes[3].key = "tn.data", notes[3].value = hash;
+    notes[4].key = "tn.machine", notes[4].value = machine;
+    notes[5].key = "tn.config", notes[5].value = r->config.data;
+    journal_sync(&r->journal);
+    w.r = r;
+    w.notes = notes;
+    w.count = 6 + model_notes(r, notes + 6, &begin);
+    why = write_by(path, put_checkpoint, &w, r->m.ctx);
+    free(begin.data);
+    if (why) {
+        clear_progress(&r->journal);
+        warn("step %lld: the checkpoint %s could not be written: %s", (long long)r->step, path, why);
+        free(why);
+        free(path);
+        return false;
+    }
+    free(r->saved);
+    r->saved = path;
+    r->saved_step = r->step;
+    return true;
+}
+
+/* Once the newest checkpoint is known to be good, those before it may go. */
+void remove_old(const run *r)
+{
+    int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
+    for (i = 0; i < count - r->s->keep; i++) {
+        char *old = checkpoint_path(r->folder, steps[i]);
+        if (steps[i] < r->saved_step) unlink(old);
+        free(old);
+    }
+    free(steps);
+}
+
+void save_or_stop(run *r)
+{
+    char *before = r->saved ? copy_text(r->saved) : NULL;
+    if (!save(r)) {
+        if (!before) fail("stopped: nothing is saved");
+        fail("stopped; the checkpoint before it is whole: %s. When there is room, tn train --resume %s goes on", before,
+             r->folder);
+    }
+    free(before);
+}
+
+/* What a checkpoint says under a key; fails where it says nothing. */
+const char *note_of(const tn_safetensors *st, const char *path, const char *key)
+{
+    const char *value = tn_safetensors_metadata(st, key);
+    if (!value) fail("%s is no checkpoint of tn train: it has no \"%s\"", path, key);
+    return value;
+}
