@@ -149,7 +149,7 @@ void say(journal *j, const char *format, ...)
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always)
 {
     double left, every = j->bar ? 0.1 : 5;
-    int    i, done = (int)(24 * step / steps);
+    int    i, cells;
     char   line[200];
     if (!always && now() - j->told < every) return;
     left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
@@ -157,10 +157,12 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
              (long long)steps, j->smooth,
              rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
-    if (j->bar) {
+    if (j->bar) {                                     /* what the words leave of 79 columns: a line that wraps would stay */
+        cells = 76 - (int)strlen(line);
+        if (cells > 24) cells = 24;
         printf("\r[");
-        for (i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
-        printf("] %s \033[K", line);
+        for (i = 0; i < cells; i++) putchar(i < cells * step / steps ? '#' : '.');
+        printf("] %s\033[K", line);
         j->shown = true;
     } else printf("%s\n", line);
     fflush(stdout);
