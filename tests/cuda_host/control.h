@@ -38,7 +38,8 @@ void     tnch_fail_launch(long n);                     /* the n-th from now; 0: 
 
 int      tnch_faults(void);                            /* found since the start or the last clear           */
 const char *tnch_fault_text(void);                     /* the first of them, "" without one                 */
-void     tnch_clear(void);                             /* forgets them, and the error that CUDA keeps       */
+void     tnch_clear(void);                             /* forgets them and the error that CUDA keeps; after a kernel's
+                                                          fault all that the lost device held: close contexts before */
 size_t   tnch_memory_in_use(void);                     /* device bytes                                      */
 uint64_t tnch_launches(void);                          /* kernels run so far                                */
 double   tnch_switch_ns(long count);                   /* measured: one thread through one __syncwarp          */

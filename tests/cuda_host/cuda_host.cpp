@@ -1357,6 +1357,17 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
     return cudaSuccess;
 }
 
+/* Of a kernel the engine knows only what was set. */
+cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *function)
+{
+    USABLE();
+    if (set.device < 80) return remember(cudaErrorNoKernelImageForDevice);
+    memset((void *)attributes, 0, sizeof *attributes);
+    attributes->maxThreadsPerBlock = MAX_THREADS;
+    attributes->maxDynamicSharedSizeBytes = dynamic_limits.count(function) ? dynamic_limits[function] : (int)STATIC_SHARED_LIMIT;
+    return cudaSuccess;
+}
+
 cudaError_t tnch_function_attribute(const void *function, cudaFuncAttribute attribute, int value)
 {
     USABLE();
@@ -1768,17 +1779,30 @@ const char *tnch_fault_text(void) { return first_fault; }
 size_t tnch_memory_in_use(void) { return memory_used; }
 uint64_t tnch_launches(void) { return launches; }
 
+/* What a device lost by a fault holds cannot be freed any more: it is gone with it. */
+static void forget_lost(void)
+{
+    while (!allocations.empty()) { auto a = *allocations.begin(); memory_gone(a.first, a.second); }
+    for (auto &a : pinned) free(a.first);
+    pinned.clear();
+    for (size_t i = 1; i < streams.size(); i++) delete streams[i];
+    streams.resize(1);
+    legacy.queue.clear();
+    events_live = graphs_live = handles_live = 0;
+}
+
 void tnch_clear(void)
 {
     LOCK();
+    if (sticky_error) forget_lost();
     fault_count = 0;
     first_fault[0] = 0;
     last_error = sticky_error = cudaSuccess;
-    for (tnch_stream *s : streams) s->queue.clear();
 }
 
 static void at_exit(void)
 {
+    if (sticky_error) forget_lost();
     for (auto &a : allocations) { open_memory open; check_red_zone(a.first, a.second); }
     if (!allocations.empty()) tnch_report("at the end %zu device allocations are not freed, %zu bytes", allocations.size(), memory_used);
     if (!pinned.empty()) tnch_report("at the end %zu allocations of pinned memory are not freed", pinned.size());

@@ -386,7 +386,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
+struct cudaFuncAttributes { size_t sharedSizeBytes, constSizeBytes, localSizeBytes; int maxThreadsPerBlock, numRegs, maxDynamicSharedSizeBytes; };
+cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t tnch_function_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
+template <class F> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, F *kernel)
+{ return tnch_function_attributes(attributes, (const void *)kernel); }
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value)
 { return tnch_function_attribute((const void *)kernel, attribute, value); }
 
