@@ -105,6 +105,7 @@ typedef struct tn_ctx     tn_ctx;
 typedef struct tn_tensor  tn_tensor;
 typedef struct tn_params  tn_params;
 typedef struct tn_backend tn_backend;
+typedef struct tn_graph   tn_graph;
 
 typedef enum tn_status {
     TN_OK = 0,
@@ -263,11 +264,11 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
-    X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
+    X(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
     X(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
     X(ADAMW,                  adamw)                  \
     X(SGD,                    sgd)                    \
-    X(MUON_BEGIN,             muon_begin)             /* f0 momentum, f1 Nesterov               */ \
+    X(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
     X(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
     X(TICK,                   tick)                   /* i0 by how much                         */
 
@@ -314,6 +315,13 @@ struct tn_backend {
     tn_status (*upload)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*sync)(void *state, char why[256]);    /* NULL: nothing to wait for                 */
+    /* Graphs, all four or none. Between begin and end the rows only note what they would do; end hands out what was
+       noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay where they
+       are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
+    tn_status (*capture_begin)(void *state, char why[256]);
+    tn_status (*capture_end)(void *state, void **graph, char why[256]);
+    tn_status (*replay)(void *state, void *graph);
+    void      (*graph_release)(void *state, void *graph);
     tn_kernel_fn fn[TN_KERNEL_COUNT];
 };
 
@@ -367,6 +375,9 @@ TN_API bool       tn_tensor_contiguous(const tn_tensor *t);
 TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count);
 TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);
 TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error */
+/* to's numbers become those of from, of the same shape; any dtypes and strides, no memory in common. It is not recorded and
+   waits for nothing. A tensor that a recording needs cannot be written: TN_ERR_ARG. */
+TN_API tn_status  tn_assign(tn_tensor *to, const tn_tensor *from);
 
 /* Views: no bytes move. Arena headers over the same data. A negative axis counts from the last, here and in all that
    takes one. tn_slice takes [start,stop), 0 <= start <= stop <= extent. */
@@ -1122,6 +1133,55 @@ TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* taken so fa
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next step                    */
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* of the next step; 0 for AdamW       */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping   */
+/* The same number where it lies: an arena view [1], to be kept by tn_assign without waiting for the device. */
+TN_API tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
+
+/* ---- graphs: what repeats is noted once and replayed ----------------------------------------------------------------
+   A step of a small model is a thousand short kernels, and a fast device waits for the host to name them. Where the
+   backend can capture, a step whose shapes repeat is named once:
+
+       ids = tn_tensor_create(ctx, TN_I32, 2, shape);      what goes in and what comes out: owned tensors
+       loss = tn_tensor_create(ctx, TN_REAL, 0, NULL);
+       for (each step) {
+           tn_write(ids, TN_I32, batch, n);
+           if (graph) tn_graph_run(graph);
+           else if (warm && tn_graph_supported(ctx)) {     at least one step was taken as it is: all memory is found
+               tn_graph_begin(ctx);
+               step();                                     notes, computes nothing
+               tn_graph_end(ctx, &graph);
+               tn_graph_run(graph);
+           } else step();
+       }
+       void step(void)                                     all of it: reset, forward, backward, update
+       {
+           tn_ctx_reset(ctx);
+           tn_record(ctx);
+           x = tn_transformer_loss(ctx, &model, ids, targets);
+           tn_backward(ctx, x);
+           tn_assign(loss, x);
+           tn_optim_step(optim);
+       }
+
+   A replay gives the bits that the step itself would have given. What is on the device changes with it: parameters,
+   moments, the random clock, and what the host tells an optimiser before each step (learning rate and momentum by
+   their schedules, the step's number). What the host decided at the capture stays: shapes, addresses, numbers given to
+   ops (a factor, p of dropout, clip_norm, decay, lr_scale, what is frozen, which parameters there are).
+   Inside, nothing can need the host: tn_read, tn_item, tn_write, tn_ctx_sync, tn_ctx_seed, files, memory that is not
+   there yet, a kernel that the backend lacks. Each is an error that names it, tn_graph_end returns it, and the context is
+   as it was before tn_graph_begin. Arena tensors of the captured step are dead after tn_graph_end. */
+
+/* false: the backend cannot (cpu, reference), tn_graph_begin would be an error; the step as it is is all there is to do. */
+TN_API bool      tn_graph_supported(const tn_ctx *ctx);
+/* Resets the arena, as tn_ctx_reset does; from here on kernels are noted instead of run. TN_ERR_BACKEND where that is not
+   supported. Not while another graph is captured. */
+TN_API tn_status tn_graph_begin(tn_ctx *ctx);
+/* *graph lives until tn_graph_destroy or the end of the context; NULL on error. An optimiser may step once in a graph. */
+TN_API tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
+/* Resets the arena, tells the optimisers' numbers, replays. Does not wait: what a kernel finds (a bad id, a gradient that is
+   not finite) comes at the next sync. TN_ERR_ARG, and nothing is done: a tensor that it uses was destroyed, a checkpoint was
+   read, the context has another seed, or a gradient that was zero at the capture is not (or the other way round). */
+TN_API tn_status tn_graph_run(tn_graph *graph);
+TN_API void      tn_graph_destroy(tn_graph *graph);
 
 /* ======================================================================
    >>io       safetensors, npy, idx
@@ -2090,6 +2150,7 @@ struct tn_ctx {
     tn_dtype          made;             /* what ops make: desc.activations, in a tni_scope desc.dtype */
     uint64_t          resets;           /* of the arena: a mark is good for one   */
     tn_tensor        *idle;             /* gradients whose memory is free again */
+    tn_graph         *graphs, *capture; /* all of them, newest first; the one that is being captured, or NULL */
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
     int64_t           calls;            /* random calls since the clock's last tick */
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
@@ -2099,7 +2160,7 @@ struct tn_ctx {
 };
 
 /* What an optimiser keeps on the device, see >>op-optim. */
-enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_SCALARS = 8 };
+enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
 
 static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
 {
@@ -2201,6 +2262,11 @@ static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 /* The same from the backend. */
 static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
+    if (ctx->capture) {
+        tni_fail(ctx, TN_ERR_ARG, "graph: %s: memory for %zu bytes is asked for inside of a capture; the step before it, "
+                 "of the same shapes, would have found it", what, bytes);
+        return NULL;
+    }
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
     return tni_counted(ctx, ctx->backend->alloc(ctx->state, bytes ? bytes : 1), bytes, what);
 }
@@ -2208,6 +2274,7 @@ static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
+    if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are given back inside of a capture", bytes);
     ctx->backend->release(ctx->state, p, bytes ? bytes : 1);
     ctx->memory.live -= bytes;
 }
@@ -5110,7 +5177,7 @@ TNI_FAST tn_status TNI_T(sumsq_run)(tni_cpu *cpu, const tn_call *c)
     p.call = c;
     sum = tni_parts_sum(cpu, tni_pass_run(&p, c->in[0].shape[0], 1, TNI_CPU_PARTS, TNI_T(sumsq_task)));
     s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)c->i[1]);
+    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
     return TN_OK;
 }
 
@@ -5172,7 +5239,8 @@ TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
     const float *s = TNI_IN(0);
     float       *x = TNI_OUT(0) + c->i[0], *g = TNI_OUT(1) + c->i[0], *m = TNI_OUT(2) + c->i[0];
     const bool   nesterov = c->f[1] != 0;
-    const TNI_V  keep = TNI_SET((float)c->f[0]), take = TNI_SET((float)(1 - c->f[0]));
+    const double mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
+    const TNI_V  keep = TNI_SET((float)mu), take = TNI_SET((float)(1 - mu));
     const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
     TNI_T(wide)  squares = TNI_T(wide_zero)();
     int64_t      i;
@@ -7065,7 +7133,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_X(ENUM, name) tni_cpu_run,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, false, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
     return &cpu;
@@ -7076,7 +7144,7 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_X(ENUM, name) tni_reference_run,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
     return &reference;
@@ -7092,6 +7160,9 @@ static bool      tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape,
 static tn_status tni_ctx_faults(tn_ctx *ctx);
 static bool      tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);          /* >>tape      */
 static void      tni_tape_clear(tn_ctx *ctx);
+static void      tni_graph_notes(tn_ctx *ctx, const tn_call *call);              /* >>graph     */
+static void      tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why);
+static void      tni_graph_abandon(tn_ctx *ctx);
 
 const char *tn_kernel_name(tn_kernel k)
 {
@@ -7122,6 +7193,26 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
     *bytes = (size_t)(last - first + 1) * tni_dtype_size(v->dtype);
 }
 
+/* Nothing that needs the host can be part of a graph; `what` is named. */
+static bool tni_uncaptured(tn_ctx *ctx, const char *what)
+{
+    if (!ctx->capture) return true;
+    tni_fail(ctx, TN_ERR_ARG, "graph: %s inside of a capture, which notes kernels only", what);
+    return false;
+}
+
+static tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+{
+    if (!tni_uncaptured(ctx, "bytes of the host are copied")) return TN_ERR_ARG;
+    return ctx->backend->upload(ctx->state, dst, src, bytes);
+}
+
+static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+{
+    if (!tni_uncaptured(ctx, "bytes are read")) return TN_ERR_ARG;
+    return ctx->backend->download(ctx->state, dst, src, bytes);
+}
+
 /* A copy of one operand on the host, with the view moved onto it. */
 static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *bytes)
 {
@@ -7132,7 +7223,7 @@ static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *
     tni_view_span(v, &low, bytes);
     *host = tni_alloc(ctx, *bytes, "kernel on the host");
     if (!*host) return TN_ERR_MEMORY;
-    if (ctx->backend->download(ctx->state, *host, low, *bytes) != TN_OK) return TN_ERR_BACKEND;
+    if (tni_to_host(ctx, *host, low, *bytes) != TN_OK) return TN_ERR_BACKEND;
     v->data = (char *)*host + ((char *)v->data - low);
     return TN_OK;
 }
@@ -7145,6 +7236,9 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     size_t    bytes[TN_CALL_IN + TN_CALL_OUT];
     int       i, n = 0;
     tn_status s = TN_OK;
+    if (ctx->capture)
+        return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, for backend %s has no such kernel",
+                        tn_kernel_name(call->kernel), ctx->backend->name);
     if (!ctx->fallback_said[call->kernel])
         tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel),
                 ctx->backend->name);
@@ -7157,7 +7251,7 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
         size_t size;
         if (!call->out[i].data) continue;
         tni_view_span(&call->out[i], &low, &size);
-        s = ctx->backend->upload(ctx->state, low, p[call->n_in + i], size);
+        s = tni_to_device(ctx, low, p[call->n_in + i], size);
     }
     while (n-- > 0) tni_free(ctx, p[n], bytes[n]);
     return s;
@@ -7285,6 +7379,7 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
+    if (ctx->capture) tni_graph_notes(ctx, call);
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     if (s == TN_OK) return s;
@@ -7416,6 +7511,7 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
 void tn_ctx_destroy(tn_ctx *ctx)
 {
     if (!ctx) return;
+    tni_graph_abandon(ctx);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
     tni_arena_free(ctx, &ctx->data);
@@ -7430,6 +7526,7 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
     char      why[256] = "";
     tn_status s = TN_OK;
     if (!ctx) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "the device is waited for")) return TN_ERR_ARG;
     if (ctx->backend->sync) s = ctx->backend->sync(ctx->state, why);
     if (s != TN_OK) return tni_fail(ctx, s, "sync: backend %s: %s", ctx->backend->name, why);
     return tni_ctx_faults(ctx);
@@ -7439,10 +7536,10 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
 static tn_status tni_ctx_faults(tn_ctx *ctx)
 {
     int32_t f[4], zero[4] = {0, 0, 0, 0};
-    if (ctx->backend->download(ctx->state, f, ctx->fault->data, sizeof f) != TN_OK)
+    if (tni_to_host(ctx, f, ctx->fault->data, sizeof f) != TN_OK)
         return tni_fail(ctx, TN_ERR_BACKEND, "sync: backend %s: reading failed", ctx->backend->name);
     if (f[0] == 0) return TN_OK;
-    ctx->backend->upload(ctx->state, ctx->fault->data, zero, sizeof zero);
+    tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
@@ -7457,7 +7554,10 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
 #define TNI_ALIVE 0x7E4508u
 enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
        TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
-       TNI_SEED = 64 };                 /* what tn_backward began with: its gradient is 1 */
+       TNI_SEED = 64,                   /* what tn_backward began with: its gradient is 1 */
+       TNI_NOTED = 128,                 /* of an owned tensor: the capture that goes on uses it ... */
+       TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
+       TNI_GRAPHED = 512 };             /* a graph uses it                                          */
 
 /* What an op asks of each operand; `what` names it in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
@@ -7657,6 +7757,7 @@ void tn_tensor_destroy(tn_tensor *t)
     tn_ctx *ctx;
     if (!tni_alive(t) || !(t->flags & TNI_OWNED)) return;
     ctx = t->ctx;
+    if (t->flags & TNI_GRAPHED) tni_graphs_lose(ctx, t, "was destroyed");
     tn_tensor_destroy(t->grad);
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
@@ -7714,7 +7815,7 @@ void tn_ctx_reset(tn_ctx *ctx)
 
 void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
 {
-    if (!ctx) return;
+    if (!ctx || !tni_uncaptured(ctx, "the random stream starts again")) return;
     ctx->desc.seed = seed;
     ctx->calls = 0;
     tni_fill(ctx->clock, 0);
@@ -7929,6 +8030,9 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
     if (count != tn_tensor_count(t))
         return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: %lld elements for a tensor %s", op, (long long)count, TNI_SHAPE(t));
     if (!host && count > 0) return tni_fail(t->ctx, TN_ERR_ARG, "%s: host memory is NULL", op);
+    if (t->ctx->capture)
+        return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s inside of a capture, which notes kernels only", op,
+                        TNI_SHAPE(t));
     return TN_OK;
 }
 
@@ -7974,11 +8078,11 @@ static tn_status tni_upload(tn_tensor *t, tn_dtype as, const char *src, int64_t 
     size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
     int64_t   i, n;
     tn_status s = TN_OK;
-    if (as == t->dtype) return ctx->backend->upload(ctx->state, t->data, src, (size_t)count * size);
+    if (as == t->dtype) return tni_to_device(ctx, t->data, src, (size_t)count * size);
     for (i = 0; i < count && s == TN_OK; i += n) {
         n = tni_min(count - i, TNI_STAGE);
         s = tni_recode(ctx, t->dtype, staged, as, src + (size_t)i * given, n, i, "write");
-        if (s == TN_OK) s = ctx->backend->upload(ctx->state, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
+        if (s == TN_OK) s = tni_to_device(ctx, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
     }
     return s;
 }
@@ -7990,10 +8094,10 @@ static tn_status tni_download(const tn_tensor *t, tn_dtype as, char *dst, int64_
     size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
     int64_t   i, n;
     tn_status s = TN_OK;
-    if (as == t->dtype) return ctx->backend->download(ctx->state, dst, t->data, (size_t)count * size);
+    if (as == t->dtype) return tni_to_host(ctx, dst, t->data, (size_t)count * size);
     for (i = 0; i < count && s == TN_OK; i += n) {
         n = tni_min(count - i, TNI_STAGE);
-        s = ctx->backend->download(ctx->state, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
+        s = tni_to_host(ctx, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
         if (s == TN_OK) s = tni_recode(ctx, as, dst + (size_t)i * given, t->dtype, staged, n, i, "read");
     }
     return s;
@@ -8037,6 +8141,18 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     s = tni_download(t, as, (char *)dst, count);
     return s == TN_OK ? s : tni_fail(ctx, s, "read: backend %s: download from %s failed", ctx->backend->name, TNI_SHAPE(t));
+}
+
+tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
+{
+    if (!tni_alive(to)) return TN_ERR_ARG;
+    if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
+    if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
+        return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: %s to %s", TNI_SHAPE(from), TNI_SHAPE(to));
+    if (tni_tape_reads(to->ctx, to))
+        return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is part of a recording", TNI_SHAPE(to));
+    (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
+    return tni_copy(to, from);
 }
 
 double tn_item(const tn_tensor *t)
@@ -10733,9 +10849,10 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 #endif
 
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
-   scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm. They live on the device, so
-   that no step waits for the host. The norm grows by hypot, which does not overflow where a square would. A fault,
-   be it a bad id or a gradient that is not finite, makes the whole step a skip. */
+   scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
+   number. They live on the device, so that no step waits for the host and a graph can replay one. The norm grows by
+   hypot, which does not overflow where a square would. A fault, be it a bad id or a gradient that is not finite, makes
+   the whole step a skip. */
 static void TNI_T(sumsq)(const tn_call *c)
 {
     const TNI_REAL *g = (const TNI_REAL *)c->in[0].data;
@@ -10744,7 +10861,7 @@ static void TNI_T(sumsq)(const tn_call *c)
     double          sum = 0;
     for (i = 0; i < n; i++) sum += (double)g[i] * (double)g[i];
     s[TNI_SIZE] = (TNI_REAL)hypot((double)s[TNI_SIZE], sqrt(sum));
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)c->i[1]);
+    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
 }
 
 static void TNI_T(step_begin)(const tn_call *c)
@@ -10752,7 +10869,7 @@ static void TNI_T(step_begin)(const tn_call *c)
     TNI_REAL *s = (TNI_REAL *)c->out[0].data;
     double    norm = (double)s[TNI_SIZE];
     bool      skip = !(norm <= 1.7976931348623157e308);
-    if (skip) tni_fault(&c->out[1], 2, -1, 0, (int32_t)c->i[1]);     /* each gradient is finite, their norm is not */
+    if (skip) tni_fault(&c->out[1], 2, -1, 0, (int32_t)s[TNI_TAKEN]);     /* each gradient is finite, their norm is not */
     skip = *(const int32_t *)c->out[1].data != 0;
     s[TNI_NORM] = (TNI_REAL)norm;
     s[TNI_SKIP] = (TNI_REAL)skip;
@@ -10805,7 +10922,7 @@ static void TNI_T(muon_begin)(const tn_call *c)
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
     TNI_REAL *x = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data;
     int64_t   b, i, n = c->out[0].shape[1];
-    double    mu = c->f[0];
+    double    mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
     for (b = 0; b < c->out[0].shape[0]; b++, x += n, g += n, m += n) {
         double squares = 0;
         for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
@@ -15423,6 +15540,9 @@ struct tn_optim {
     int64_t       steps;
 };
 
+static tn_status tni_graph_steps(tn_graph *g, tn_optim *o);             /* >>graph */
+static void      tni_graph_forget(tn_graph *g, const tn_optim *o);
+
 /* Turns the fault word of a gradient into the name of its parameter. */
 static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
@@ -15450,6 +15570,7 @@ static void tni_optim_destroy(tni_owned *owned)
     tn_ctx   *ctx = owned->ctx;
     int64_t   i;
     if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
+    tni_graph_forget(ctx->capture, o);
     for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
@@ -15583,17 +15704,29 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
 
 static bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
 
-/* Learning rate up, norm over all gradients, clip factor. */
+/* What the host knows of the next step goes to the device: all that changes from one step to the next. */
+static tn_status tni_optim_tell(tn_optim *o)
+{
+    tn_ctx        *ctx = o->owned.ctx;
+    const tn_dtype dtype = o->scalars->dtype;
+    const size_t   size = tni_dtype_size(dtype);
+    char           lr[8], more[16];
+    tn_status      s;
+    tni_store(lr, dtype, 0, tn_optim_lr(o));
+    tni_store(more, dtype, 0, tn_optim_momentum(o));
+    tni_store(more, dtype, 1, (double)(o->steps + 1));
+    s = tni_to_device(ctx, o->scalars->data, lr, size);
+    if (s == TN_OK) s = tni_to_device(ctx, (char *)o->scalars->data + TNI_MOMENTUM * size, more, 2 * size);
+    return s == TN_OK ? s : tni_fail(ctx, s, "optim: backend %s: upload failed", ctx->backend->name);
+}
+
+/* Norm over all gradients, clip factor. In a graph what changes is told before each replay. */
 static tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    char      lr[8];
     tn_call   c;
     int64_t   i;
-    tn_status s;
-    tni_store(lr, o->scalars->dtype, 0, tn_optim_lr(o));
-    s = ctx->backend->upload(ctx->state, o->scalars->data, lr, tni_dtype_size(o->scalars->dtype));
-    if (s != TN_OK) return tni_fail(ctx, s, "optim: backend %s: upload failed", ctx->backend->name);
+    tn_status s = ctx->capture ? tni_graph_steps(ctx->capture, o) : tni_optim_tell(o);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
         tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p)) continue;
@@ -15601,14 +15734,12 @@ static tn_status tni_optim_begin(tn_optim *o)
         c.in[c.n_in++] = tni_flat_view(p->value->grad);
         c.out[c.n_out++] = tni_view(ctx->fault);
         c.i[0] = i;
-        c.i[1] = o->steps + 1;
         s = tni_run(ctx, &c);
     }
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
     c.out[c.n_out++] = tni_view(ctx->fault);
     c.f[0] = o->desc.clip_norm;
-    c.i[1] = o->steps + 1;
     return tni_run(ctx, &c);
 }
 
@@ -15709,7 +15840,7 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
     c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
-    c.f[0] = tn_optim_momentum(o);
+    c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: another one in each step */
     c.f[1] = 1;
     s = tni_run(ctx, &c);
     c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
@@ -15811,6 +15942,233 @@ double tn_optim_grad_norm(const tn_optim *o)
     double s[TNI_SCALARS];
     if (!o || tn_read(o->scalars, TN_F64, s, TNI_SCALARS) != TN_OK) return (double)NAN;
     return s[TNI_NORM];
+}
+
+tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_NORM, TNI_NORM + 1) : NULL; }
+
+/* ---- graphs --------------------------------------------------------------------------- >>graph
+   The backend keeps kernels, numbers and addresses; here stands what the host had in mind beside them: which owned tensors
+   are in it, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
+   has, whose step it is. The host's side of a captured step is undone at its end, and done again by each replay. */
+
+enum { TNI_GRAPH_OPTIMS = 8 };
+
+typedef struct tni_used { tn_tensor *tensor; bool zero_before, zero_after; } tni_used;
+
+struct tn_graph {
+    tni_owned owned;            /* first: the context destroys it by this */
+    tn_graph *next;
+    void     *recorded;         /* the backend's */
+    tni_used *used;
+    int64_t   used_count, calls;
+    uint64_t  seed, kernel_calls[TN_KERNEL_COUNT];
+    tn_optim *optim[TNI_GRAPH_OPTIMS];
+    int64_t   steps[TNI_GRAPH_OPTIMS];      /* that they had taken before the capture */
+    int       optims;
+    char      lost[128];        /* why it cannot run any more, or "" */
+};
+
+bool tn_graph_supported(const tn_ctx *ctx) { return ctx && ctx->backend->capture_begin != NULL; }
+
+/* The owned tensors among a call's operands. */
+static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
+{
+    int i;
+    for (i = 0; i < call->n_in + call->n_out; i++) {
+        const char *p = (const char *)(i < call->n_in ? call->in[i].data : call->out[i - call->n_in].data);
+        tn_tensor  *t = p ? ctx->owned_tensors : NULL;
+        while (t && !(p >= (const char *)t->data && p < (const char *)t->data + (t->bytes ? t->bytes : 1))) t = t->next;
+        if (t) t->flags |= TNI_NOTED;
+    }
+}
+
+/* All graphs that use a tensor (NULL: all there are) cannot run any more. */
+static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
+{
+    tn_graph *g;
+    int64_t   i;
+    for (g = ctx->graphs; g; g = g->next) {
+        for (i = 0; used && i < g->used_count && g->used[i].tensor != used; i++) {}
+        if (g->lost[0] || (used && i == g->used_count)) continue;
+        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that it uses %s", TNI_SHAPE(used), why);
+        else tni_print(g->lost, sizeof g->lost, "%s", why);
+    }
+}
+
+static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
+{
+    int i;
+    for (i = 0; i < g->optims; i++)
+        if (g->optim[i] == o) return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps in it twice");
+    if (g->optims == TNI_GRAPH_OPTIMS)
+        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: more than %d optimisers step in it", TNI_GRAPH_OPTIMS);
+    g->steps[g->optims] = o->steps;
+    g->optim[g->optims++] = o;
+    return TN_OK;
+}
+
+/* It is destroyed while its step is captured, which is an error that the memory has told. */
+static void tni_graph_forget(tn_graph *g, const tn_optim *o)
+{
+    int i;
+    for (i = 0; g && i < g->optims; i++)
+        if (g->optim[i] == o) {
+            g->optim[i] = g->optim[--g->optims];
+            g->steps[i] = g->steps[g->optims];
+        }
+}
+
+static void tni_graph_destroy(tni_owned *owned)
+{
+    tn_graph  *g = (tn_graph *)(void *)owned;
+    tn_ctx    *ctx = owned->ctx;
+    tn_graph **link = &ctx->graphs;
+    while (*link && *link != g) link = &(*link)->next;
+    if (*link) *link = g->next;
+    if (g->recorded) ctx->backend->graph_release(ctx->state, g->recorded);
+    tni_free(ctx, g->used, (size_t)g->used_count * sizeof *g->used);
+    tni_disown(owned);
+    tni_free(ctx, g, sizeof *g);
+}
+
+void tn_graph_destroy(tn_graph *g) { if (g && g != g->owned.ctx->capture) tni_graph_destroy(&g->owned); }
+
+tn_status tn_graph_begin(tn_ctx *ctx)
+{
+    char       why[256] = "";
+    tn_graph  *g;
+    tn_tensor *t;
+    tn_status  s;
+    if (!ctx) return TN_ERR_ARG;
+    if (ctx->status != TN_OK) return ctx->status;
+    if (!tn_graph_supported(ctx))
+        return tni_fail(ctx, TN_ERR_BACKEND, "graph: backend %s cannot capture (tn_graph_supported)", ctx->backend->name);
+    if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: one is being captured already");
+    g = (tn_graph *)tni_alloc(ctx, sizeof *g, "graph");
+    if (!g) return TN_ERR_MEMORY;
+    memset(g, 0, sizeof *g);
+    tn_ctx_reset(ctx);
+    g->seed = ctx->desc.seed;
+    memcpy(g->kernel_calls, ctx->kernel_calls, sizeof g->kernel_calls);
+    for (t = ctx->owned_tensors; t; t = t->next) {
+        t->flags &= ~(uint32_t)(TNI_NOTED | TNI_WAS_ZEROED);
+        if (t->flags & TNI_ZEROED) t->flags |= TNI_WAS_ZEROED;
+    }
+    tni_own(ctx, &g->owned, tni_graph_destroy);
+    s = ctx->backend->capture_begin(ctx->state, why);
+    if (s != TN_OK) {
+        tni_graph_destroy(&g->owned);
+        return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
+    }
+    ctx->capture = g;
+    return TN_OK;
+}
+
+/* The list of what the capture has used, if there is to be one; gradients are again as the step found them. */
+static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
+{
+    int64_t    n = 0;
+    tn_tensor *t;
+    for (t = ctx->owned_tensors; t; t = t->next) n += (t->flags & TNI_NOTED) != 0;
+    if (wanted && n > 0) g->used = (tni_used *)tni_alloc(ctx, (size_t)n * sizeof *g->used, "graph");
+    for (t = ctx->owned_tensors; t; t = t->next) {
+        const bool zero = (t->flags & TNI_WAS_ZEROED) != 0;
+        if ((t->flags & TNI_NOTED) && g->used) {
+            g->used[g->used_count].tensor = t;
+            g->used[g->used_count].zero_before = zero;
+            g->used[g->used_count++].zero_after = (t->flags & TNI_ZEROED) != 0;
+            t->flags |= TNI_GRAPHED;
+        }
+        t->flags = (t->flags & ~(uint32_t)TNI_ZEROED) | (zero ? TNI_ZEROED : 0u);
+    }
+    return wanted && n > 0 && !g->used ? TN_ERR_MEMORY : TN_OK;
+}
+
+tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
+{
+    char      why[256] = "";
+    tn_graph *g;
+    tn_status s;
+    int       i;
+    if (out) *out = NULL;
+    if (!ctx || !out) return TN_ERR_ARG;
+    g = ctx->capture;
+    if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: none is being captured");
+    ctx->capture = NULL;
+    s = ctx->backend->capture_end(ctx->state, &g->recorded, why);
+    if (s != TN_OK) tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
+    s = tni_graph_collect(ctx, g, ctx->status == TN_OK);
+    for (i = 0; i < g->optims; i++) g->optim[i]->steps = g->steps[i];
+    for (i = 0; i < TN_KERNEL_COUNT; i++) {
+        const uint64_t before = g->kernel_calls[i];
+        g->kernel_calls[i] = ctx->kernel_calls[i] - before;
+        ctx->kernel_calls[i] = before;
+    }
+    g->calls = ctx->calls;
+    ctx->calls = 0;
+    tn_ctx_reset(ctx);
+    if (ctx->status != TN_OK) {
+        s = ctx->status;
+        tni_graph_destroy(&g->owned);
+        return s;
+    }
+    g->next = ctx->graphs;
+    ctx->graphs = g;
+    *out = g;
+    return s;
+}
+
+/* The context ends while one is being captured. */
+static void tni_graph_abandon(tn_ctx *ctx)
+{
+    tn_graph *g;
+    if (ctx->capture) tn_graph_end(ctx, &g);
+}
+
+static tn_status tni_graph_check(const tn_graph *g)
+{
+    tn_ctx *ctx = g->owned.ctx;
+    int64_t i;
+    if (ctx->status != TN_OK) return ctx->status;
+    if (!tni_uncaptured(ctx, "another one is run")) return TN_ERR_ARG;
+    if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s; it must be captured anew", g->lost);
+    if (g->seed != ctx->desc.seed)
+        return tni_fail(ctx, TN_ERR_ARG, "graph: the context has another seed by now; it must be captured anew");
+    for (i = 0; i < g->used_count; i++) {
+        const tn_tensor *t = g->used[i].tensor;
+        const bool       zero = (t->flags & TNI_ZEROED) != 0;
+        if (zero != g->used[i].zero_before)
+            return tni_fail(ctx, TN_ERR_ARG, "graph: the gradient %s %s zero at the capture, and now it %s", TNI_SHAPE(t),
+                            zero ? "was not" : "was", zero ? "is" : "is not");
+    }
+    return TN_OK;
+}
+
+tn_status tn_graph_run(tn_graph *g)
+{
+    tn_ctx   *ctx;
+    tn_status s;
+    int64_t   i;
+    if (!g) return TN_ERR_ARG;
+    ctx = g->owned.ctx;
+    if ((s = tni_graph_check(g)) != TN_OK) return s;
+    tn_ctx_reset(ctx);
+    for (i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
+    if (s != TN_OK) return s;
+    s = ctx->backend->replay(ctx->state, g->recorded);
+    if (s != TN_OK) return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, tn_status_name(s));
+    for (i = 0; i < g->optims; i++) {
+        g->optim[i]->steps++;
+        ctx->describe = tni_optim_describe;
+        ctx->describe_with = g->optim[i];
+    }
+    for (i = 0; i < g->used_count; i++) {
+        tn_tensor *t = g->used[i].tensor;
+        t->flags = (t->flags & ~(uint32_t)TNI_ZEROED) | (g->used[i].zero_after ? TNI_ZEROED : 0u);
+    }
+    for (i = 0; i < TN_KERNEL_COUNT; i++) ctx->kernel_calls[i] += g->kernel_calls[i];
+    ctx->calls = g->calls;
+    return TN_OK;
 }
 
 /* ======================================================================
@@ -16297,7 +16655,7 @@ static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
         s = tni_reader_get(r, at, raw, (size_t)n * width);
         if (s == TN_OK) s = tni_convert(r, at, from, scale, raw, n, to->dtype, host);
         if (s != TN_OK) break;
-        s = ctx->backend->upload(ctx->state, (char *)to->data + (size_t)done * size, host, (size_t)n * size);
+        s = tni_to_device(ctx, (char *)to->data + (size_t)done * size, host, (size_t)n * size);
         if (s != TN_OK) tni_fail(ctx, s, "%s: backend %s: upload failed", r->name.s, ctx->backend->name);
         at += (uint64_t)n * width;
     }
@@ -16378,7 +16736,7 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
     if (!host) w->status = TN_ERR_MEMORY;
     for (done = 0; done < count && w->status == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
-        if (ctx->backend->download(ctx->state, host, (const char *)t->data + (size_t)done * size,
+        if (tni_to_host(ctx, host, (const char *)t->data + (size_t)done * size,
                                    (size_t)n * size) != TN_OK) {
             tni_writer_fail(w, TN_ERR_BACKEND, "download failed", ctx->backend->name);
             break;
@@ -17158,8 +17516,8 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
-        s = ctx->backend->download(ctx->state, host, value[i]->data, value[i]->bytes);
-        if (s == TN_OK) s = ctx->backend->upload(ctx->state, tn_params_at(params, i)->value->data, host, value[i]->bytes);
+        s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
+        if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
     return s == TN_OK ? s : tni_fail(ctx, s, "parameters: backend %s: a copy failed", ctx->backend->name);
 }
@@ -17574,11 +17932,11 @@ static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tens
     tn_ctx   *ctx = r->file->file.ctx;
     tn_status s;
     if (from->bytes == 0) return TN_OK;
-    s = ctx->backend->download(ctx->state, host, from->data, from->bytes);
+    s = tni_to_host(ctx, host, from->data, from->bytes);
     if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
         tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
                 tni_quote(name).s);
-    if (s == TN_OK) s = ctx->backend->upload(ctx->state, to->data, host, from->bytes);
+    if (s == TN_OK) s = tni_to_device(ctx, to->data, host, from->bytes);
     return s == TN_OK ? s : tni_fail(ctx, s, "checkpoint: backend %s: a copy failed", ctx->backend->name);
 }
 
@@ -17589,6 +17947,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
+    tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may be another one */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
