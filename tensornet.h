@@ -123,23 +123,28 @@ typedef enum tn_status {
 typedef enum tn_dtype {
     TN_REAL = 0,         /* the context's own: F32, or F64 if its desc said so */
     TN_F32, TN_F64,
-    TN_BF16,             /* storage only: cast and copy                        */
+    TN_BF16,             /* storage: cast and copy, and what ops make where desc.activations says so */
     TN_I32
 } tn_dtype;
 
 typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
-/* How the cpu backend multiplies large F32 matrices. The others split each number into bfloat16 parts and sum products
-   of parts in F32. They run where the processor has a unit that gains by it: AMX-BF16 for all, AVX512_BF16 for
-   TN_GEMM_BF16 alone; elsewhere they are F32, which is at least as exact, and the log says so once. F64 contexts and
-   small shapes ignore the setting. Errors: Frobenius norm of the difference over that of the product, for numbers drawn
-   evenly from [-1,1), measured at depth 1000. Infinities, NaN and numbers of 2^48 and more are multiplied as in F32.
-   Parts and products of parts below 2^-126 count as zero: an error of at most that much each. */
+/* How large F32 matrices are multiplied. Where there is nothing that gains by a setting it is F32, which is at least as
+   exact, and the log says so once; F64 contexts and small shapes ignore it.
+   cpu: all but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in F32. AMX-BF16
+   runs all of them, AVX512_BF16 gains by TN_GEMM_BF16 alone. Infinities, NaN and numbers of 2^48 and more are multiplied as
+   in F32. Parts and products of parts below 2^-126 count as zero: an error of at most that much each.
+   cuda: TN_GEMM_TF32 and TN_GEMM_BF16 run on tensor cores, which read F32 operands rounded to 10 and 7 bits behind the
+   leading one and sum in F32; the two in parts are F32 there. A product of which an operand is BF16 (desc.activations) runs
+   on them in any setting: what it multiplies is exact, its sums are F32.
+   Errors: Frobenius norm of the difference over that of the product, for numbers drawn evenly from [-1,1), measured on
+   the cpu at depth 1000. */
 typedef enum tn_gemm_precision {
     TN_GEMM_F32 = 0,     /* 4e-7                                                        */
     TN_GEMM_BF16,        /* 2e-3: one part                                              */
     TN_GEMM_BF16X3,      /* 4e-6: two parts, three products                             */
-    TN_GEMM_BF16X6       /* 2e-7: three parts, which hold all bits of F32; six products */
+    TN_GEMM_BF16X6,      /* 2e-7: three parts, which hold all bits of F32; six products */
+    TN_GEMM_TF32         /* 2.6e-4: operands rounded to the 10 bits of TF32. cpu: F32     */
 } tn_gemm_precision;
 
 /* alloc returns memory aligned for any C type, or NULL; release gets the size that was asked for. */
@@ -162,6 +167,9 @@ typedef struct tn_desc {
     bool              backend_required; /* if it does not open: fail, instead of running on cpu  */
     int               device;
     tn_dtype          dtype;            /* TN_F32 (default) or TN_F64: every layer computes in it */
+    tn_dtype          activations;      /* TN_REAL (default): as dtype. TN_BF16, F32 contexts only: what ops make is stored in
+                                           BF16, and so are its gradients; parameters, their gradients, optimisers,
+                                           statistics, losses and what you make yourself stay F32, sums are F32 or wider */
     uint64_t          seed;             /* of the Philox generator                               */
     int               threads;          /* 0: all that OpenMP offers, else 1                     */
     tn_parallel_for_fn parallel_for;    /* NULL: OpenMP when compiled in, else one thread        */
@@ -174,7 +182,7 @@ typedef struct tn_desc {
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
     tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
                                            neon), read once, else the best this processor has    */
-    tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of bfloat16 parts  */
+    tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -269,7 +277,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 3
+#define TN_BACKEND_ABI 4
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
@@ -296,6 +304,8 @@ struct tn_backend {
     int         abi;                                  /* TN_BACKEND_ABI                            */
     const char *name;
     bool        host;                                 /* handles are plain pointers of this process */
+    bool        bf16;                                 /* rows take BF16 operands, or answer TN_ERR_DTYPE before they do
+                                                         anything; false: all but COPY and FILL are given F32 copies */
     tn_status (*open)(const tn_desc *desc, void **state, char why[256]);
     void      (*close)(void *state);
     void     *(*alloc)(void *state, size_t bytes);    /* 64-byte aligned, or NULL                  */
@@ -308,6 +318,10 @@ struct tn_backend {
 
 TN_API const tn_backend *tn_reference_backend(void);  /* one thread, written to be read          */
 TN_API const tn_backend *tn_cpu_backend(void);        /* packed SIMD GEMM, fused kernels; default */
+/* The kernels of NVIDIA GPUs. tensornet_cuda.cu defines this one function: compile it with nvcc and link it, tensornet.h
+   itself never calls it. desc.device is the GPU. It opens with a reason, and the context runs on cpu, where there is no
+   driver, no such GPU, or none that the file was compiled for. */
+extern const tn_backend *tn_cuda_backend(void);
 TN_API const char       *tn_kernel_name(tn_kernel k);
 /* How often this context has run kernel k (fallbacks and compositions count as what they run). */
 TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
@@ -6900,11 +6914,11 @@ static bool tni_bf16_has_dots(void)
 
 static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
 {
-    cpu->gemm_parts = (int)desc->gemm_precision;
-    if (cpu->gemm_parts == 0 || desc->dtype == TN_F64) return;
+    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
+    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
 #if TNI_BF16
     if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
-        if (tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
+        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
         else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
     }
 #endif
@@ -6985,7 +6999,7 @@ const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
     static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "cpu", true, false, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
@@ -6996,7 +7010,7 @@ const tn_backend *tn_reference_backend(void)
 {
 #define TNI_X(ENUM, name) tni_reference_run,
     static const tn_backend reference = {
-        TN_BACKEND_ABI, "reference", true, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "reference", true, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
@@ -7137,8 +7151,13 @@ static tn_status tni_desc_check(const tn_desc *d, char *why)
         tni_print(why, 256, "desc.dtype: a context computes in F32 or F64, not in %s", tni_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
-    if ((unsigned)d->gemm_precision > TN_GEMM_BF16X6) {
-        tni_print(why, 256, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_BF16X6);
+    if (d->activations != TN_REAL && d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
+        tni_print(why, 256, "desc.activations: a context of %s has its activations in %s, not in %s", tni_dtype_name(d->dtype),
+                  d->dtype == TN_F32 ? "F32 or BF16" : "F64", tni_dtype_name(d->activations));
+        return TN_ERR_DTYPE;
+    }
+    if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
+        tni_print(why, 256, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_TF32);
         return TN_ERR_ARG;
     }
     if (!d->allocator.release) {
