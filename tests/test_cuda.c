@@ -866,6 +866,665 @@ TEST(large_shapes)
     for (k = 0; k < sizeof list / sizeof *list; k++) tall_check(&list[k], TN_F32, 1e-10);
 }
 
+/* ---- NaN and infinities ------------------------------------------------------------------------------------------------------------- */
+
+static int class_of(double x) { return x != x ? 1 : x > DBL_MAX ? 2 : x < -DBL_MAX ? 3 : 0; }
+
+/* Tiles multiply hidden pairs by zero, and states sum in another order: there 0 times infinity may make one more NaN, but none may be
+   lost, on any backend. */
+static bool has_tiles(const test_case *c)
+{
+    return c->run == run_attention || (c->run == run_attend && (c->kind & (ATTEND_CAUSAL + ATTEND_WINDOW + ATTEND_LINEAR)) != 0);
+}
+
+/* The first element whose class differs from the reference's, or -1. */
+static int64_t unlike(const double *a, const double *reference, int64_t n, bool tiles)
+{
+    int64_t i;
+    for (i = 0; i < n; i++)
+        if (tiles ? class_of(a[i]) == 0 && class_of(reference[i]) != 0 : class_of(a[i]) != class_of(reference[i])) return i;
+    return -1;
+}
+
+static bool poisoned(tn_ctx *ctx, int index, result *r, setting *s)
+{
+    static const double poison[] = {(double)NAN, HUGE_VAL, -HUGE_VAL};
+    uint64_t rng = oracle_seed[index] ^ 0xBAD;
+    int k, i;
+    memset(r, 0, sizeof *r);
+    setting_begin(s, ctx, &cases[index / CASE_ROUNDS], index % CASE_ROUNDS, oracle_seed[index], false);
+    for (k = 0; k < s->inputs; k++)
+        for (i = 0; s->in[k].real && s->in[k].count > 0 && i < 2; i++) {
+            int64_t at = test_random_int(&rng, 0, s->in[k].count - 1);
+            if (test_random_int(&rng, 0, 1)) s->in[k].v[at] = poison[test_random_int(&rng, 0, 2)];
+        }
+    return setting_result(s, r);
+}
+
+/* The reference and the device in the same numbers: each result is finite, NaN, or one of the infinities where it is for the other. */
+static void nonfinite_in(tn_dtype dtype)
+{
+    tn_desc d = desc_with(tn_reference_backend(), dtype), e = desc_with(device(), dtype);
+    tn_ctx *reference, *ctx;
+    int     index, shown = 0;
+    int64_t special = 0, i;
+    if (!CHECK_STATUS(tn_ctx_create(&reference, &d, NULL), TN_OK)) return;
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &e, NULL), TN_OK)) return;
+    for (index = 0; index < RESULTS; index++) {
+        const test_case *c = &cases[index / CASE_ROUNDS];
+        const int round = index % CASE_ROUNDS;
+        setting s, t;
+        result  a, b;
+        bool    ok, both, tiles;
+        int     k;
+        if (!chosen(index / CASE_ROUNDS, round) || round == CASE_LARGE) continue;
+        if (c->run == run_cast || c->run == run_through) continue;           /* an integer has no NaN */
+        tiles = has_tiles(c);
+        both = poisoned(reference, index, &a, &s);
+        both = poisoned(ctx, index, &b, &t) && both;
+        ok = both && CHECK_INT(b.count, a.count) && CHECK_INT(unlike(b.y, a.y, a.count, tiles), -1);
+        for (k = 0; ok && k < a.inputs; k++)
+            if (a.count > 0 && a.gradient[k] && b.gradient[k] && !CHECK_INT(unlike(b.gradient[k], a.gradient[k], a.of[k], tiles), -1)) {
+                printf("     in the gradient of input %d\n", k);
+                ok = false;
+            }
+        for (i = 0; ok && i < a.count; i++) special += class_of(a.y[i]) != 0;
+        if (!ok && shown++ < 12) rerun(&t);
+        tn_ctx_clear_error(ctx);
+        tn_ctx_clear_error(reference);
+        setting_end(&s);
+        setting_end(&t);
+        result_free(&a);
+        result_free(&b);
+    }
+    tn_ctx_destroy(ctx);
+    tn_ctx_destroy(reference);
+    printf("%s: %" PRId64 " results that are not finite\n", dtype_text(dtype), special);
+    if (all_chosen()) CHECK(special > 1000);
+}
+
+TEST(nan_and_infinity)
+{
+    NEED_DEVICE();
+    REQUIRE(oracle_ready());
+    nonfinite_in(TN_F32);
+    nonfinite_in(TN_F64);
+}
+
+/* ---- the same bits on every run, whatever else is done -------------------------------------------------------------------------------- */
+
+static result first_run[RESULTS];
+
+static bool same_numbers(const double *a, const double *b, int64_t n) { return n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0; }
+
+/* Work that has nothing to do with the case, but takes memory, and the device's time. */
+static void unrelated(tn_ctx *ctx, uint64_t *rng)
+{
+    tn_mark    mark = tn_arena_mark(ctx);
+    int64_t    n = test_random_int(rng, 1, 300);
+    tn_tensor *x = tn_uniform(ctx, 1, &n, -1, 1);
+    tn_tensor *y = tn_mul(ctx, x, x);
+    if (n % 3) CHECK(tn_sum(ctx, tn_matmul(ctx, tn_reshape_2d(x, n, 1), tn_reshape_2d(y, 1, n))) != NULL);
+    if (n % 2) CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);        /* nothing is recorded now */
+}
+
+static void determinism_in(tn_dtype dtype, tn_dtype activations)
+{
+    int run, index;
+    uint64_t rng = 3;
+    for (run = 0; run < 2; run++) {
+        tn_desc d = desc_with(device(), dtype);
+        tn_ctx *ctx;
+        tn_tensor *kept = NULL;
+        int64_t odd = 1009;
+        d.activations = activations;
+        if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return;
+        if (run) kept = tn_tensor_create(ctx, TN_REAL, 1, &odd);             /* other addresses */
+        for (index = run ? RESULTS - 1 : 0; run ? index >= 0 : index < RESULTS; run ? index-- : index++) {
+            const int round = index % CASE_ROUNDS;
+            setting s;
+            result  r;
+            int     k;
+            bool    ok;
+            if (!chosen(index / CASE_ROUNDS, round) || (round != 1 && round != CASE_DEEP && round != CASE_LARGE)) continue;
+            tn_ctx_reset(ctx);                                               /* ends what the last case recorded */
+            if (run) unrelated(ctx, &rng);
+            ok = run_one(ctx, index, &r, &s);
+            if (!run) { first_run[index] = r; setting_end(&s); continue; }
+            ok = ok && first_run[index].y && CHECK(same_numbers(r.y, first_run[index].y, r.count));
+            for (k = 0; ok && k < r.inputs; k++) ok = !r.gradient[k] || CHECK(same_numbers(r.gradient[k], first_run[index].gradient[k], r.of[k]));
+            if (!ok) rerun(&s);
+            setting_end(&s);
+            result_free(&r);
+            result_free(&first_run[index]);
+        }
+        tn_tensor_destroy(kept);
+        tn_ctx_destroy(ctx);
+    }
+    CHECK(guard_check());
+}
+
+TEST(determinism)
+{
+    NEED_DEVICE();
+    REQUIRE(oracle_ready());
+    determinism_in(TN_F32, TN_REAL);
+    determinism_in(TN_F32, TN_BF16);
+}
+
+/* ---- random numbers: the same stream as the cpu's --------------------------------------------------------------------------------------- */
+
+static int64_t ulps(float a, float b)
+{
+    int32_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    if (x < 0) x = INT32_MIN - x;
+    if (y < 0) y = INT32_MIN - y;
+    return x > y ? (int64_t)x - y : (int64_t)y - x;
+}
+
+typedef struct stream { float *uniform, *normal, *dropped; } stream;
+
+static bool stream_on(const tn_backend *backend, int64_t n, uint64_t seed, int steps, stream *s)
+{
+    tn_desc d = desc_with(backend, TN_F32);
+    tn_ctx *ctx;
+    float  *one = (float *)malloc(sizeof *one * (size_t)n);
+    bool    ok;
+    int     k;
+    int64_t i;
+    s->uniform = (float *)malloc(sizeof *one * (size_t)n);
+    s->normal = (float *)malloc(sizeof *one * (size_t)n);
+    s->dropped = (float *)malloc(sizeof *one * (size_t)n);
+    ok = CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK);
+    if (ok) {
+        tn_ctx_seed(ctx, seed);
+        for (k = 0; k < steps; k++) tn_ctx_reset(ctx);                       /* the clock of the stream goes on */
+        tn_record(ctx);
+        ok = CHECK_STATUS(tn_read(tn_uniform(ctx, 1, &n, 0, 1), TN_F32, s->uniform, n), TN_OK)
+          && CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, s->normal, n), TN_OK)
+          && CHECK_STATUS(tn_read(tn_dropout(ctx, tn_full(ctx, 1, &n, 1), 0.3), TN_F32, s->dropped, n), TN_OK);
+        for (i = 0; i < n; i++) one[i] = (float)plain_uniform(seed, 0, i);
+        if (steps == 0) CHECK(memcmp(one, s->uniform, sizeof *one * (size_t)n) == 0);
+        tn_ctx_destroy(ctx);
+    }
+    free(one);
+    return ok;
+}
+
+TEST(random_numbers)
+{
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 31, 1023, 4097, 100003};
+    int64_t worst = 0, i;
+    size_t  k;
+    NEED_DEVICE();
+    for (k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        const int64_t n = sizes[k];
+        stream a, b;
+        if (stream_on(device(), n, 77 + ((uint64_t)k << 33), (int)k % 4, &a) && stream_on(NULL, n, 77 + ((uint64_t)k << 33), (int)k % 4, &b)) {
+            CHECK(memcmp(a.uniform, b.uniform, sizeof(float) * (size_t)n) == 0);
+            CHECK(memcmp(a.dropped, b.dropped, sizeof(float) * (size_t)n) == 0);
+            for (i = 0; i < n; i++) {
+                int64_t u = fabs((double)b.normal[i]) < 1e-3 ? (fabs((double)a.normal[i] - (double)b.normal[i]) < 1e-9 ? 0 : 1000) : ulps(a.normal[i], b.normal[i]);
+                if (u > worst) worst = u;
+            }
+        }
+        free(a.uniform); free(a.normal); free(a.dropped);
+        free(b.uniform); free(b.normal); free(b.dropped);
+    }
+    WORST("normals against the cpu's, in units of the last place", worst, 2);
+    CHECK(guard_check());
+}
+
+/* ---- what the fault word says ---------------------------------------------------------------------------------------------------------------- */
+
+enum { FAULTS = 5 };
+
+/* One wrong thing on this backend: the error that a sync, or the step, finds. What it must leave alone: `after`. */
+static void fault_on(const tn_backend *backend, int fault, char text[512], double *after)
+{
+    static const int32_t id[4] = {0, 2, 1, 3};
+    int32_t    bad[4];
+    tn_desc    d = desc_with(backend, TN_F32);
+    tn_ctx    *ctx;
+    tn_params *ps;
+    tn_param  *p;
+    tn_tensor *ids, *x, *w, *loss;
+    tn_optim  *optim;
+    tn_init    init;
+    int64_t    shape[2] = {4, 3}, four = 4, i;
+    double     v[12];
+    text[0] = 0;
+    memcpy(bad, id, sizeof bad);
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return;
+    ps = tn_params_create(ctx);
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_ZERO;
+    p = tn_params_add(ps, "table", 2, shape, init);
+    optim = tn_optim_create(ps, NULL);
+    for (i = 0; i < 12; i++) v[i] = (double)(i % 5) - 1.5;
+    CHECK_STATUS(tn_write(p->value, TN_F64, v, 12), TN_OK);
+    if (fault == 0) bad[2] = 4;
+    if (fault == 1) bad[3] = -1;
+    tn_ctx_reset(ctx);
+    ids = tn_tensor_1d(ctx, TN_I32, four);
+    CHECK_STATUS(tn_write(ids, TN_I32, fault == 2 ? id : bad, 4), TN_OK);
+    w = tn_full(ctx, 2, shape, fault == 3 ? (double)NAN : fault == 4 ? HUGE_VAL : 1);
+    tn_record(ctx);
+    x = tn_mul(ctx, tn_embed(ctx, p->value, ids), w);
+    if (fault == 2) {
+        bad[1] = 3;                                                     /* of 3 labels the first that is none */
+        ids = tn_tensor_1d(ctx, TN_I32, four);
+        CHECK_STATUS(tn_write(ids, TN_I32, bad, 4), TN_OK);
+        loss = tn_cross_entropy(ctx, x, ids);
+    } else loss = tn_sum(ctx, x);
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    if (tn_optim_step(optim) == TN_OK) tn_ctx_sync(ctx);
+    snprintf(text, 512, "%s: %s", tn_status_name(tn_ctx_status(ctx)), tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+    CHECK_STATUS(tn_read(p->value, TN_F64, after, 12), TN_OK);
+    CHECK(memcmp(v, after, sizeof v) == 0);                             /* not updated */
+    tn_ctx_reset(ctx);                                                  /* and the next step is a good one */
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, p->value)), TN_OK);
+    CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    CHECK_STATUS(tn_ctx_sync(ctx), TN_OK);
+    CHECK_STATUS(tn_read(p->value, TN_F64, after, 12), TN_OK);
+    CHECK(memcmp(v, after, sizeof v) != 0);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(faults)
+{
+    int fault;
+    NEED_DEVICE();
+    for (fault = 0; fault < FAULTS; fault++) {
+        char   a[512], b[512];
+        double after[2][12];
+        fault_on(device(), fault, a, after[0]);
+        fault_on(NULL, fault, b, after[1]);
+        CHECK_STR(a, b);
+        CHECK(strlen(b) > 10 && strstr(b, "TN_OK") == NULL);
+        CHECK(nmse(after[0], after[1], 12) <= 1e-10);
+    }
+    CHECK(guard_check());
+}
+
+/* ---- a whole training ------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct lesson { const char *name; tn_attention_kind attention; tn_attend_form form; tn_optim_kind optim; int what; } lesson;
+
+enum { LESSON_PLAIN, LESSON_GPT2, LESSON_RESIDUALS, LESSON_MLP, LESSON_DEEP };
+
+static tn_transformer_desc lesson_desc(const lesson *l)
+{
+    tn_transformer_desc d;
+    memset(&d, 0, sizeof d);
+    d.vocab = 19;
+    d.layers = 2;
+    d.dim = 16;
+    d.heads = 2;
+    d.context = 12;
+    d.hidden = 24;
+    d.attention = l->attention;
+    d.form = l->form;
+    if (l->what == LESSON_GPT2) {
+        d.norm = TN_NORM_LAYER;
+        d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = d.tied = true;
+        d.positions = TN_POSITIONS_LEARNED;
+        d.mlp = TN_MLP_GELU;
+    }
+    if (l->what == LESSON_RESIDUALS) {
+        d.x0_residual = d.value_residual = d.qk_norm = true;
+        d.softcap = 15;
+        d.window = 7;
+    }
+    return d;
+}
+
+/* The losses of `steps` steps from one seed. */
+static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activations, const lesson *l, int steps, double *losses)
+{
+    enum { TEXTS = 3, TOKENS = 12, ROWS = 20, PIXELS = 30 };
+    tn_desc        d = desc_with(backend, dtype);
+    tn_optim_desc  od;
+    tn_ctx        *ctx;
+    tn_params     *ps;
+    tn_transformer model;
+    tn_mlp         mlp;
+    tn_product     product;
+    tn_optim      *optim;
+    int            step;
+    bool           ok;
+    d.activations = activations;
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return false;
+    ps = tn_params_create(ctx);
+    if (l->what == LESSON_MLP) {
+        tn_mlp_desc md;
+        memset(&md, 0, sizeof md);
+        md.in = PIXELS;
+        md.hidden = 17;
+        md.out = 10;
+        md.bias = md.out_bias = true;
+        ok = CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &md), TN_OK);
+    } else if (l->what == LESSON_DEEP) {
+        tn_product_desc pd;
+        memset(&pd, 0, sizeof pd);
+        pd.order = 3;
+        pd.in = PIXELS;
+        pd.hidden = 17;
+        pd.out = 10;
+        ok = CHECK_STATUS(tn_product_init(ps, "product", &product, &pd), TN_OK);
+    } else {
+        tn_transformer_desc td = lesson_desc(l);
+        ok = CHECK_STATUS(tn_transformer_init(ps, "", &model, &td), TN_OK);
+    }
+    memset(&od, 0, sizeof od);
+    od.kind = l->optim;
+    od.momentum = l->optim == TN_SGD ? 0.9 : 0;
+    od.weight_decay = 0.1;
+    od.clip_norm = 0.5;
+    od.schedule.kind = TN_SCHEDULE_COSINE;
+    od.schedule.warmup = 3;
+    od.schedule.total = 100;
+    optim = tn_optim_create(ps, &od);
+    for (step = 0; ok && step < steps; step++) {
+        const bool  text = l->what < LESSON_MLP;
+        uint64_t    rng = 1000 + (uint64_t)(step % 10);
+        int32_t     id[TEXTS * TOKENS], next[TEXTS * TOKENS];
+        double      pixel[ROWS * PIXELS];
+        int64_t     i, n = text ? TEXTS * TOKENS : ROWS;
+        tn_tensor  *x, *y, *loss;
+        for (i = 0; i < TEXTS * TOKENS; i++) id[i] = (int32_t)(test_random_int(&rng, 0, 18) * test_random_int(&rng, 0, 1));
+        for (i = 0; i < n; i++) next[i] = text ? (id[i] * 3 + 1) % 19 : id[i] % 10;
+        for (i = 0; i < ROWS * PIXELS; i++) pixel[i] = (double)(float)(test_random_real(&rng) + next[i / PIXELS] * 0.1);
+        tn_ctx_reset(ctx);
+        if (text) {
+            x = tn_tensor_2d(ctx, TN_I32, TEXTS, TOKENS);
+            y = tn_tensor_2d(ctx, TN_I32, TEXTS, TOKENS);
+            ok = CHECK_STATUS(tn_write(x, TN_I32, id, n), TN_OK);
+        } else {
+            x = tn_tensor_2d(ctx, TN_REAL, ROWS, PIXELS);
+            y = tn_tensor_1d(ctx, TN_I32, ROWS);
+            ok = CHECK_STATUS(tn_write(x, TN_F64, pixel, ROWS * PIXELS), TN_OK);
+        }
+        ok = ok && CHECK_STATUS(tn_write(y, TN_I32, next, n), TN_OK);
+        tn_record(ctx);
+        loss = text ? tn_transformer_loss(ctx, &model, x, y)
+                    : tn_cross_entropy(ctx, l->what == LESSON_MLP ? tn_mlp_forward(ctx, &mlp, x) : tn_product_forward(ctx, &product, x), y);
+        losses[step] = tn_item(loss);
+        ok = ok && CHECK_STATUS(tn_backward(ctx, loss), TN_OK) && CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    if (!CHECK_STATUS(tn_ctx_sync(ctx), TN_OK) || tn_ctx_status(ctx) != TN_OK) printf("     %s\n", tn_ctx_error(ctx));
+    tn_ctx_destroy(ctx);
+    return ok;
+}
+
+static const lesson lessons[] = {
+    {"softmax, AdamW",            TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_ADAMW, LESSON_PLAIN},
+    {"GPT-2's shape, AdamW",      TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_ADAMW, LESSON_GPT2},
+    {"softmax, residuals, Muon",  TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_MUON,  LESSON_RESIDUALS},
+    {"squared, Muon",             TN_ATTENTION_SQUARED,            TN_ATTEND_QUADRATIC, TN_MUON,  LESSON_PLAIN},
+    {"squared, linear, AdamW",    TN_ATTENTION_SQUARED,            TN_ATTEND_LINEAR,    TN_ADAMW, LESSON_PLAIN},
+    {"bilinear, AdamW",           TN_ATTENTION_BILINEAR,           TN_ATTEND_QUADRATIC, TN_ADAMW, LESSON_PLAIN},
+    {"bilinear, linear, Muon",    TN_ATTENTION_BILINEAR,           TN_ATTEND_LINEAR,    TN_MUON,  LESSON_PLAIN},
+    {"differential, AdamW",       TN_ATTENTION_DIFFERENTIAL,       TN_ATTEND_AUTO,      TN_ADAMW, LESSON_PLAIN},
+    {"plain differential, Muon",  TN_ATTENTION_DIFFERENTIAL_PLAIN, TN_ATTEND_AUTO,      TN_MUON,  LESSON_PLAIN},
+    {"bilinear MLP, AdamW",       TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_ADAMW, LESSON_MLP},
+    {"bilinear MLP, Muon",        TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_MUON,  LESSON_MLP},
+    {"product of three, SGD",     TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_SGD,   LESSON_DEEP},
+};
+
+enum { LESSON_STEPS = 100 };
+
+static void learn(tn_dtype dtype, tn_dtype activations, int steps, double gate)
+{
+    double worst = 0, a[LESSON_STEPS] = {0}, b[LESSON_STEPS] = {0};
+    const char *worst_in = "none";
+    size_t k;
+    int    i;
+    char   what[160];
+    for (k = 0; k < sizeof lessons / sizeof *lessons; k++) {
+        double here = 0;
+        if (!lesson_on(device(), dtype, activations, &lessons[k], steps, a) || !lesson_on(NULL, dtype, activations, &lessons[k], steps, b)) {
+            printf("     %s\n", lessons[k].name);
+            continue;
+        }
+        for (i = 0; i < steps; i++) here = fabs(a[i] / b[i] - 1) > here || a[i] != a[i] ? fabs(a[i] / b[i] - 1) : here;
+        if (!CHECK(here <= gate)) printf("     %s: a loss is off by %.3g of it\n", lessons[k].name, here);
+        if (!CHECK(b[steps - 1] < b[0] || steps < 20)) printf("     %s: %.4f to %.4f: nothing is learned\n", lessons[k].name, b[0], b[steps - 1]);
+        if (!(here <= worst)) { worst = here; worst_in = lessons[k].name; }
+    }
+    snprintf(what, sizeof what, "loss over %d steps in %s against the cpu's (%s)", steps, activations == TN_BF16 ? "BF16" : dtype_text(dtype), worst_in);
+    WORST(what, worst, gate);
+    CHECK(guard_check());
+}
+
+TEST(trains_alike_f64) { NEED_DEVICE(); learn(TN_F64, TN_REAL, LESSON_STEPS, 1e-9); }
+TEST(trains_alike_f32) { NEED_DEVICE(); learn(TN_F32, TN_REAL, 10, 1e-5); }
+TEST(trains_alike_bf16) { NEED_DEVICE(); learn(TN_F32, TN_BF16, 10, 2e-2); }
+
+/* ---- contexts ----------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Two at once, step by step: each as if it were alone. */
+TEST(two_contexts)
+{
+    tn_ctx   *ctx[2];
+    tn_tensor *x[2];
+    double    alone[2][30], both[2][30];
+    int64_t   n = 30;
+    int       round, k, step;
+    NEED_DEVICE();
+    for (round = 0; round < 2; round++) {
+        for (k = 0; k < 2; k++) {
+            tn_desc d = desc_with(device(), k ? TN_F64 : TN_F32);
+            d.seed = 5 + (uint64_t)k;
+            REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx[k], &d, NULL), TN_OK));
+            x[k] = tn_tensor_keep(tn_normal(ctx[k], 1, &n, 0, 1));
+            if (round) continue;
+            for (step = 0; step < 5; step++) {
+                tn_tensor *y;
+                tn_ctx_reset(ctx[k]);
+                y = tn_tensor_keep(tn_add(ctx[k], x[k], tn_activation(ctx[k], tn_uniform(ctx[k], 1, &n, -1, 1), TN_ACT_EXP)));
+                tn_tensor_destroy(x[k]);
+                x[k] = y;
+            }
+            CHECK_STATUS(tn_read(x[k], TN_F64, alone[k], n), TN_OK);
+            tn_ctx_destroy(ctx[k]);
+        }
+        if (!round) continue;
+        for (step = 0; step < 10; step++) {
+            tn_tensor *y;
+            k = step % 2;
+            tn_ctx_reset(ctx[k]);
+            y = tn_tensor_keep(tn_add(ctx[k], x[k], tn_activation(ctx[k], tn_uniform(ctx[k], 1, &n, -1, 1), TN_ACT_EXP)));
+            tn_tensor_destroy(x[k]);
+            x[k] = y;
+        }
+        for (k = 0; k < 2; k++) CHECK_STATUS(tn_read(x[k], TN_F64, both[k], n), TN_OK);
+        tn_ctx_destroy(ctx[0]);
+        tn_ctx_destroy(ctx[1]);
+        for (k = 0; k < 2; k++) CHECK(same_numbers(alone[k], both[k], n));
+    }
+    CHECK(guard_check());
+}
+
+TEST(a_device_that_is_not_there)
+{
+    static const int wrong[] = {-1, 99};
+    size_t k;
+    NEED_DEVICE();
+    for (k = 0; k < 2; k++) {
+        tn_desc d = desc_with(device(), TN_F32);
+        tn_ctx *ctx;
+        char    why[256] = "", part[32];
+        d.device = wrong[k];
+        snprintf(part, sizeof part, "desc.device is %d", wrong[k]);
+        CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+        CHECK(ctx == NULL);
+        if (!CHECK(strstr(why, part) != NULL)) printf("     %s\n", why);
+    }
+}
+
+/* ---- where there is no GPU ------------------------------------------------------------------------------------------------------------------------ */
+
+static char logged[1024];
+static void keep_log(void *user, tn_log_level level, const char *message)
+{
+    (void)user;
+    if (level == TN_LOG_WARN) snprintf(logged, sizeof logged, "%s", message);
+}
+
+/* The context runs on the cpu and says why; where the backend is required, that is the error. */
+static void falls_back(const char *part)
+{
+    tn_desc d = desc_with(tn_cuda_backend(), TN_F32);
+    tn_ctx *ctx;
+    char    why[256] = "";
+    int64_t n = 3;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+    CHECK(ctx == NULL);
+    if (!CHECK(strstr(why, part) != NULL)) printf("     \"%s\" says nothing of \"%s\"\n", why, part);
+    d.backend_required = false;
+    d.log = keep_log;
+    logged[0] = 0;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_OK));
+    CHECK_STR(tn_ctx_backend_name(ctx), "cpu");
+    if (!CHECK(strstr(logged, part) != NULL)) printf("     \"%s\" says nothing of \"%s\"\n", logged, part);
+    CHECK(tn_item(tn_sum(ctx, tn_full(ctx, 1, &n, 2))) == 6);
+    tn_ctx_destroy(ctx);
+}
+
+#ifdef TN_CUDA_HOST
+TEST(without_a_gpu)
+{
+    const char *was = getenv("TNCH_DEVICE");
+    tnch_set_device(TNCH_NO_DEVICE);
+    falls_back("no GPU");
+    tnch_set_device(TNCH_NO_DRIVER);
+    falls_back("driver");
+    tnch_set_device(70);
+    falls_back("sm_70");
+    tnch_set_device(was ? atoi(was) : 90);
+    NEED_DEVICE();
+    CHECK(tnch_memory_in_use() == 0);
+}
+#else
+TEST(without_a_gpu)                              /* make test-gpu runs it once more with the GPUs hidden */
+{
+    char why[256];
+    if (device_there(why)) SKIP("no gpu", "there is one");
+    printf("%s\n", why);
+    falls_back(why);
+}
+#endif
+
+/* ---- device memory full ---------------------------------------------------------------------------------------------------------------------------- */
+
+TEST(memory_full)
+{
+    tn_desc   d = desc_with(device(), TN_F32);
+    tn_ctx   *ctx;
+    tn_memory before, after;
+    int64_t   huge = (int64_t)1 << 42, n = 3;
+    NEED_DEVICE();
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
+    CHECK(tn_full(ctx, 1, &n, 2) != NULL);
+    before = tn_ctx_memory(ctx);
+    CHECK(tn_tensor_new(ctx, TN_REAL, 1, &huge) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "17592186044");
+    CHECK(tn_tensor_create(ctx, TN_REAL, 1, &huge) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_MEMORY, "17592186044");
+    after = tn_ctx_memory(ctx);
+    CHECK(after.live == before.live);
+    CHECK(tn_item(tn_sum(ctx, tn_full(ctx, 1, &n, 2))) == 6);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    CHECK(guard_check());
+}
+
+#ifdef TN_CUDA_HOST
+/* Every allocation of a training fails once: an error, all is freed, and nothing else happens. */
+TEST(each_allocation_fails)
+{
+    static const lesson l = {"bilinear, Muon", TN_ATTENTION_BILINEAR, TN_ATTEND_LINEAR, TN_MUON, LESSON_PLAIN};
+    long   n = 0, failed = 0;
+    bool   through = false;
+    NEED_DEVICE();
+    for (n = 1; n < 400 && !through; n++) {
+        tn_desc d = desc_with(tn_cuda_backend(), TN_F32);
+        test_heap heap = {0, 0, 0, 0, false};
+        tn_ctx *ctx;
+        char    why[256] = "";
+        d.allocator = test_heap_allocator(&heap);
+        tnch_fail_malloc(n);
+        if (tn_ctx_create(&ctx, &d, why) != TN_OK) {
+            CHECK(strlen(why) > 5);
+            failed++;
+        } else {
+            tn_params     *ps = tn_params_create(ctx);
+            tn_transformer model;
+            tn_transformer_desc td = lesson_desc(&l);
+            static const int32_t id[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+            tn_tensor     *ids;
+            tn_optim      *optim;
+            int64_t        three = 3;
+            if (tn_transformer_init(ps, "", &model, &td) == TN_OK && (optim = tn_optim_create(ps, NULL)) != NULL && (ids = tn_tensor_2d(ctx, TN_I32, 1, 12)) != NULL) {
+                tn_write(ids, TN_I32, id, 12);
+                tn_record(ctx);
+                if (tn_backward(ctx, tn_transformer_loss(ctx, &model, ids, ids)) == TN_OK) tn_optim_step(optim);
+            }
+            tn_ctx_sync(ctx);
+            if (tn_ctx_status(ctx) != TN_OK) {
+                CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_MEMORY);
+                if (tn_ctx_status(ctx) != TN_ERR_MEMORY) printf("     allocation %ld: %s\n", n, tn_ctx_error(ctx));
+                failed++;
+                tnch_fail_malloc(0);
+                tn_ctx_clear_error(ctx);
+                tn_ctx_reset(ctx);
+                CHECK(tn_item(tn_sum(ctx, tn_full(ctx, 1, &three, 2))) == 6);              /* usable */
+                CHECK_CTX(ctx);
+            } else through = tnch_allocations_left() > 0;
+            tn_ctx_destroy(ctx);
+        }
+        tnch_fail_malloc(0);
+        CHECK_INT(heap.live, 0);
+        CHECK_INT(tnch_memory_in_use(), 0);
+    }
+    printf("%ld of %ld allocations failed with an error\n", failed, n - 1);
+    CHECK(through && failed > 3);
+}
+#endif
+
+/* ---- a kernel faults ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* The first error is kept, with its op and shapes; the context is lost, the program lives, and on the engine another context works. */
+static void lost_by(tn_ctx *ctx, bool waits)
+{
+    int64_t    shape[2] = {3, 5};
+    tn_tensor *x = tn_full(ctx, 2, shape, 1), *y;
+    char       text[512];
+    CHECK_STATUS(tn_ctx_sync(ctx), TN_OK);
+    break_next_launch(x);
+    y = tn_activation(ctx, x, TN_ACT_EXP);
+    if (waits) CHECK(y == NULL);
+    tn_ctx_sync(ctx);
+    CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_BACKEND);
+    if (waits && !CHECK(strstr(tn_ctx_error(ctx), "act") != NULL)) printf("     %s\n", tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+    CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_BACKEND);               /* it stays lost, and says the same */
+    snprintf(text, sizeof text, "%s", tn_ctx_error(ctx));
+    if (waits && !CHECK(strstr(text, "act [3,5]") != NULL)) printf("     %s\n", text);
+    tn_ctx_clear_error(ctx);
+    CHECK(tn_full(ctx, 2, shape, 1) == NULL);
+    CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_BACKEND);
+    tn_ctx_clear_error(ctx);
+    tn_ctx_sync(ctx);
+    CHECK_STR(tn_ctx_error(ctx), text);
+    tn_ctx_destroy(ctx);
+}
+
 /* ---- every row of the table, on the device itself ---------------------------------------------------------------------------------- */
 
 TEST(coverage)
@@ -888,4 +1547,5 @@ TEST(coverage)
 }
 
 TEST_MAIN(cases_f64, cases_f32, cases_f32_beside, cases_bf16, cases_tf32, cases_gemm_bf16, gemm_of_all_kinds, copies_of_all_kinds, tall_and_wide,
-          large_shapes, coverage)
+          large_shapes, nan_and_infinity, determinism, random_numbers, faults, trains_alike_f64, trains_alike_f32, trains_alike_bf16,
+          two_contexts, coverage)
