@@ -61,6 +61,38 @@ static const tn_backend *device(void)
     return guard_of(tn_cuda_backend());
 }
 
+/* The sentinels notice one byte behind an allocation and one in front of it. */
+TEST(sentinels)
+{
+    static const unsigned char wrong = 7;
+    tn_desc d = desc_with(device(), TN_F32);
+    tn_ctx *ctx;
+    int64_t n = 25;
+    int     side;
+    NEED_DEVICE();
+    for (side = 0; side < 2; side++) {
+        const guard_block *b;
+        tn_tensor *t;
+        int was;
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
+        t = tn_tensor_create(ctx, TN_F32, 1, &n);
+        for (b = guard.blocks; b && b->bytes != (char *)t->data; b = b->next) {}
+        REQUIRE(CHECK(b != NULL));
+        CHECK_INT(b->used, 100);
+        CHECK(guard_check());
+        was = guard.damage;
+        CHECK_STATUS(guard.inner->upload(b->state, b->bytes + (side ? 100 : -1), &wrong, 1), TN_OK);
+        guard.quiet = true;
+        CHECK(!guard_check());
+        CHECK(guard_check());
+        guard.quiet = false;
+        guard.damage = was;
+        guard_check();
+        tn_ctx_destroy(ctx);
+        CHECK_INT(guard.damage, was);
+    }
+}
+
 /* ---- how far apart two results are ------------------------------------------------------------------------------------------ */
 
 static double nmse(const double *a, const double *b, int64_t n)
@@ -1589,6 +1621,6 @@ TEST(coverage)
     printf("%d rows of %d are missing\n", missing, (int)TN_KERNEL_COUNT);
 }
 
-TEST_MAIN(cases_f64, cases_f32, cases_f32_beside, cases_bf16, cases_tf32, cases_gemm_bf16, gemm_of_all_kinds, copies_of_all_kinds, tall_and_wide,
+TEST_MAIN(sentinels, cases_f64, cases_f32, cases_f32_beside, cases_bf16, cases_tf32, cases_gemm_bf16, gemm_of_all_kinds, copies_of_all_kinds, tall_and_wide,
           large_shapes, nan_and_infinity, determinism, random_numbers, faults, trains_alike_f64, trains_alike_f32, trains_alike_bf16,
           two_contexts, a_device_that_is_not_there, without_a_gpu, memory_full, each_allocation_fails, coverage, kernel_fault)
