@@ -129,8 +129,7 @@ typedef struct tnc_pending {
     const char *name;
     const void *scalars, *fault;
     double      f[4];                   /* adamw: beta1, beta2, eps, born; sgd: momentum, Nesterov */
-    int32_t     step;
-    int32_t     count;                  /* ... and how many there are */
+    int         count;                  /* ... and how many there are */
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
@@ -1095,7 +1094,8 @@ __global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typenam
     enum { HELD = 4 };
     const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1), each = (int)blockDim.x / lanes;
     const int     n = C / V;
-    const R       part = R(1) / R(C);
+    const double  whole = 1.0 / C;
+    const R       part = (R)whole;
     int64_t       base;
     for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
@@ -1128,14 +1128,14 @@ __global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typenam
         }
         pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
         sum = tnc_row_sum(sum, lanes);
-        scale = R(1) / tnc_sqrt(sum * part + R(eps));
+        scale = (R)rsqrt((double)sum * whole + eps);
         if constexpr (sizeof(R) == sizeof(float)) {
             const bool far = !(sum > 1e-30f && sum < 1e30f);
             if (__any_sync(0xffffffffu, far)) {
                 double wide = 0;
                 pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); } });
                 wide = tnc_row_sum(wide, lanes);
-                if (far) scale = (R)rsqrt(wide / C + eps);
+                if (far) scale = (R)rsqrt(wide * whole + eps);
             }
         }
         if (mine >= rows) continue;
@@ -1911,7 +1911,7 @@ static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain
    on. Waiting changes nothing that can be seen, since whoever touches device memory flushes first.
    floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum), muon_end reads 2, writes 1; sumsq reads 1 */
 enum { TNC_SHARE = 8192 };
-enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM };        /* the scalars of >>op-optim */
+enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };        /* the scalars of >>op-optim */
 
 #define TNC_FINITE 1.7976931348623157e308
 
@@ -2069,7 +2069,7 @@ __global__ void __launch_bounds__(1024) tnc_squares_end_kernel(const __grid_cons
     if (threadIdx.x > 0) return;
     for (k = 0; k < a.count; k++) {
         s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
-        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, a.step);
+        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
     }
 }
 
@@ -2117,7 +2117,7 @@ static tn_status tnc_flush(tnc *s)
 
 /* One more call for the pending ones, which run first where it does not fit in. */
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n, const void *scalars,
-                          const void *fault, int step)
+                          const void *fault)
 {
     tnc_pending  *a = &s->pending, like;
     tnc_part     *part;
@@ -2132,7 +2132,6 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     like.name = name;
     like.scalars = scalars;
     like.fault = fault;
-    like.step = step;
     if (c->kernel == TN_KERNEL_ADAMW || c->kernel == TN_KERNEL_SGD) {
         memcpy(like.f, c->f, 3 * sizeof *c->f);
         like.f[3] = c->f[5];
@@ -2161,34 +2160,34 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
 static tn_status tnc_sumsq(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->in[0], NULL, NULL, NULL};
-    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data, (int)c->i[1]);
+    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
 }
 
 static tn_status tnc_adamw(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->out[1], &c->out[2], &c->out[3]};
-    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_sgd(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL};
-    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_muon_end(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->in[1], NULL, NULL};
-    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 /* ---- step_begin, tick: single numbers ------------------------------------------------------------------------------------------ */
-template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip, int32_t step)
+template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
 {
     const double norm = (double)s[TNC_SIZE];
     bool         skip;
     if (threadIdx.x > 0) return;
-    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, step);         /* each gradient is finite, their norm is not */
+    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);        /* each gradient is finite, their norm is not */
     skip = fault[0] != 0;
     s[TNC_NORM] = (R)norm;
     s[TNC_SKIP] = R(skip ? 1 : 0);
@@ -2201,9 +2200,9 @@ static tn_status tnc_step_begin(tnc *s, const tn_call *c)
 {
     int32_t *fault = (int32_t *)c->out[1].data;
     if (c->out[0].dtype == TN_F64)
-        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0], (int32_t)c->i[1]);
+        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0]);
     else if (c->out[0].dtype == TN_F32)
-        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0], (int32_t)c->i[1]);
+        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0]);
     else return TN_ERR_DTYPE;
     return TN_OK;
 }
@@ -2255,7 +2254,8 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_muon_begin_kern
     enum { V = tnc_wide<R>::count };
     const int64_t matrix = blockIdx.x / a.blocks, begin = blockIdx.x % a.blocks * (int64_t)TNC_SHARE, first = matrix * a.n;
     const int64_t end = begin + TNC_SHARE < a.n ? begin + TNC_SHARE : a.n, wide = a.wide ? end - (end - begin) % V : begin;
-    const R       keep = (R)a.momentum, take = (R)(1 - a.momentum), factor = a.scalars[TNC_FACTOR];
+    const double  momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
+    const R       keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
     double        sum = 0;
     int64_t       i;
     if (a.scalars[TNC_SKIP] != 0) {
