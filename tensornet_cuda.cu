@@ -1032,7 +1032,7 @@ tnc_uniform_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n,
 }
 
 /* ln x for normal x > 0: x = 2^n (1+f), sqrt(1/2) <= 1+f < sqrt(2) */
-static __device__ __forceinline__ double tnc_log(float x)
+static __device__ __forceinline__ double tnc_exact_log(float x)
 {
     const uint32_t u = __float_as_uint(x) - 0x3f3504f3u;
     const float    f = __uint_as_float((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, square = f * f;
@@ -1069,7 +1069,7 @@ static __device__ __forceinline__ void tnc_circle(float u, double *cosine, doubl
 /* Box & Muller */
 static __device__ __forceinline__ void tnc_gauss(float u, float v, double *first, double *second, float)
 {
-    const double radius = sqrt(-2 * tnc_log(u));
+    const double radius = sqrt(-2 * tnc_exact_log(u));
     tnc_circle(v, first, second);
     *first *= radius;
     *second *= radius;
@@ -2334,8 +2334,6 @@ static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (in
 
 static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
 
-static __device__ __forceinline__ float  tnc_fma(float a, float b, float c) { return fmaf(a, b, c); }
-static __device__ __forceinline__ double tnc_fma(double a, double b, double c) { return fma(a, b, c); }
 static __device__ __forceinline__ float  tnc_sqrt(float x) { return sqrtf(x); }
 static __device__ __forceinline__ double tnc_sqrt(double x) { return sqrt(x); }
 static __device__ __forceinline__ float  tnc_abs(float x) { return fabsf(x); }
