@@ -2298,35 +2298,6 @@ static __device__ __forceinline__ void tnc_unpack(R (&to)[V], const typename tnc
     for (k = 0; k < V; k++) to[k] = tnc_to(part[k]);
 }
 
-/* V numbers, in as many pieces as they take: parameters may be wider than the activations they stand beside. */
-template <typename T, int V, typename R> static __device__ __forceinline__ void tnc_load(R (&to)[V], const T *from)
-{
-    enum { N = V * sizeof(T) >= 16 ? tnc_wide<T>::count : 1 };
-    int i, k;
-#pragma unroll
-    for (i = 0; i < V; i += N) {
-        R some[N];
-        tnc_unpack<T, N>(some, tnc_fetch<T, N>(from + i));
-#pragma unroll
-        for (k = 0; k < N; k++) to[i + k] = some[k];
-    }
-}
-
-template <typename T, int V, typename R> static __device__ __forceinline__ void tnc_store(T *to, const R (&from)[V])
-{
-    enum { N = V * sizeof(T) >= 16 ? tnc_wide<T>::count : 1 };
-    int i, k;
-#pragma unroll
-    for (i = 0; i < V; i += N) {
-        typename tnc_piece<T, N>::type piece;
-        T some[N];
-#pragma unroll
-        for (k = 0; k < N; k++) some[k] = tnc_from<T>(from[i + k]);
-        memcpy(&piece, some, sizeof some);
-        *reinterpret_cast<typename tnc_piece<T, N>::type *>(to + i) = piece;
-    }
-}
-
 static inline bool tnc_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 /* An operand that is absent fits every type. */
