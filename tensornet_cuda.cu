@@ -3649,7 +3649,7 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
     if (KERNEL != TN_KERNEL_MUON_END) tnc_store(g, zero);
 }
 
-template <typename R, int KERNEL> __global__ void __launch_bounds__(256, 4) tnc_update_kernel(const __grid_constant__ tnc_pending a)
+template <typename R, int KERNEL> __global__ void __launch_bounds__(256, sizeof(R) == 8 ? 2 : 4) tnc_update_kernel(const __grid_constant__ tnc_pending a)
 {
     enum { V = tnc_wide<R>::count };
     TNC_SHARED(tnc_rule<R>, shared, [1]);
