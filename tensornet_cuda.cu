@@ -735,11 +735,11 @@ static unsigned tnc_blocks(int64_t n, int64_t each)
    taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
 
 template <class Op, int V, typename Y, typename A, typename B>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, const bool add)
 {
     typedef typename tnc_real<Y>::type R;
-    enum { PIECES = V == 1 ? 4 : 2 };
+    enum { PIECES = 2 };
     const int64_t all = (int64_t)gridDim.x * (TNC_THREADS * PIECES);
     for (int64_t first = (int64_t)blockIdx.x * (TNC_THREADS * PIECES) + threadIdx.x; first < w.count; first += all) {
         int64_t at[PIECES][TNC_VIEWS];
@@ -777,7 +777,7 @@ tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, cons
 template <class Op, int V, typename Y, typename A, typename B>
 static void tnc_map_launch(tnc *s, const tnc_walk &w, const Op &op, Y *y, const A *a, const B *b, bool add)
 {
-    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * (V == 1 ? 4 : 2)), TNC_THREADS, 0, s->stream,
+    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * 2), TNC_THREADS, 0, s->stream,
                w, op, y, a, b, add);
 }
 
@@ -1268,7 +1268,7 @@ static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
 typedef struct tnc_cut { int64_t length, pieces, step, along; bool block; } tnc_cut;
 
 template <int V, typename Y, typename X>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
 tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
                      const typename tnc_real<Y>::type factor, const bool add)
 {
@@ -1315,7 +1315,7 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
 }
 
 template <int V, typename Y, typename X>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
 tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
                     const typename tnc_real<Y>::type factor, const bool add)
 {
@@ -1637,7 +1637,7 @@ static tn_status tnc_glu(tnc *s, const tn_call *c)
 
 /* w: of x and dx, and of dy; the other half of x is `half` further on. */
 template <int V, typename T>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T *dx, const T *x, const T *dy, const bool add)
 {
     typedef typename tnc_real<T>::type R;
@@ -2296,35 +2296,6 @@ static __device__ __forceinline__ void tnc_unpack(R (&to)[V], const typename tnc
     memcpy(part, &piece, sizeof part);
 #pragma unroll
     for (k = 0; k < V; k++) to[k] = tnc_to(part[k]);
-}
-
-/* V numbers, in as many pieces as they take: parameters may be wider than the activations they stand beside. */
-template <typename T, int V, typename R> static __device__ __forceinline__ void tnc_load(R (&to)[V], const T *from)
-{
-    enum { N = V * sizeof(T) >= 16 ? tnc_wide<T>::count : 1 };
-    int i, k;
-#pragma unroll
-    for (i = 0; i < V; i += N) {
-        R some[N];
-        tnc_unpack<T, N>(some, tnc_fetch<T, N>(from + i));
-#pragma unroll
-        for (k = 0; k < N; k++) to[i + k] = some[k];
-    }
-}
-
-template <typename T, int V, typename R> static __device__ __forceinline__ void tnc_store(T *to, const R (&from)[V])
-{
-    enum { N = V * sizeof(T) >= 16 ? tnc_wide<T>::count : 1 };
-    int i, k;
-#pragma unroll
-    for (i = 0; i < V; i += N) {
-        typename tnc_piece<T, N>::type piece;
-        T some[N];
-#pragma unroll
-        for (k = 0; k < N; k++) some[k] = tnc_from<T>(from[i + k]);
-        memcpy(&piece, some, sizeof some);
-        *reinterpret_cast<typename tnc_piece<T, N>::type *>(to + i) = piece;
-    }
 }
 
 static inline bool tnc_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
