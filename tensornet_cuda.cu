@@ -1788,9 +1788,9 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 
 /* ---- gemm, see >>op-gemm -------------------------------------------------------------------------------------------------------------
    By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a transposed
-   operand is only a flag there, and C^T = B^T A^T. BF16 among the three, or TN_GEMM_BF16: what is F32 of A and B is rounded to
-   BF16 in scratch (packed, so that any strides will do), sums are F32, and C is written as what it is. F32 alone: F32, or TF32
-   if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
+   operand is only a flag there, and C^T = B^T A^T. Where A or B is BF16, or by TN_GEMM_BF16, what is F32 of them is
+   rounded to BF16 in scratch (packed, so that any strides will do); where the product is thin, what is BF16 is widened instead.
+   Sums are F32. F32 alone: F32, or TF32 if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
    on one kind of device is the same every time. Floor: 2 m n k flops. */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
@@ -1908,6 +1908,9 @@ static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
     else tnc_gemm_launch<float, 64, 64, 16, 4, 4>(s, g);
 }
 
+/* Thin products gain little by tensor cores: there nothing is rounded for them. */
+static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < 64 || g.n < 64 || g.k < 64; }
+
 /* rows x columns for cuBLAS, whose matrices run down their columns: as it is, or as its transpose. */
 typedef struct tnc_operand { const void *data; cublasOperation_t op; int lead; cudaDataType type; int64_t batch_step; } tnc_operand;
 
@@ -1936,7 +1939,7 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0]) && z.op == CUBLAS_OP_N;
     const int64_t m = turned ? g.n : g.m, n = turned ? g.m : g.n;
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
-        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     if (!s->blas.handle || g.k == 0 || m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
     if (turned) {
         if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
@@ -1950,47 +1953,29 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
                         CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Where an F32 operand is to lie as BF16: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of a
-   batch that is one. Returns its bytes. */
-static size_t tnc_round_place(const tn_view *x, tn_view *y)
+/* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of
+   a batch that is one. Returns its bytes. */
+static size_t tnc_gemm_place(const tn_view *x, tn_dtype dtype, tn_view *y)
 {
     const bool    down = x->strides[1] == 1 && x->strides[2] != 1;
     const int64_t line = tnc_ceil(x->shape[down ? 1 : 2], 8) * 8;
     *y = *x;
-    y->dtype = TN_BF16;
+    y->dtype = dtype;
     y->strides[1] = down ? 1 : line;
     y->strides[2] = down ? line : 1;
-    y->strides[0] = line * x->shape[down ? 2 : 1];
-    if (x->strides[0] == 0) y->shape[0] = 1;
-    return (size_t)(y->shape[0] * y->strides[0]) * 2;
+    y->strides[0] = x->strides[0] == 0 ? 0 : line * x->shape[down ? 2 : 1];
+    return (size_t)(line * x->shape[down ? 2 : 1] * (x->strides[0] == 0 ? 1 : x->shape[0])) * (dtype == TN_BF16 ? 2 : 4);
 }
 
-/* F32 operands rounded to BF16 in scratch; false: no memory. */
-static bool tnc_gemm_round(tnc *s, tn_view x[2])
+static void tnc_gemm_convert(tnc *s, tn_view from, tn_view to)
 {
-    tn_view at[2];
-    size_t  bytes[2] = { 0, 0 };
-    char   *room;
-    int     i;
-    for (i = 0; i < 2; i++)
-        if (x[i].dtype == TN_F32) bytes[i] = tnc_round_place(&x[i], &at[i]);
-    if (!(room = (char *)tnc_scratch(s, bytes[0] + bytes[1]))) return false;
-    for (i = 0; i < 2; i++) {
-        const int64_t batch = x[i].shape[0];
-        if (x[i].dtype != TN_F32) continue;
-        at[i].data = room + (i == 1 ? bytes[0] : 0);
-        x[i].shape[0] = at[i].shape[0];
-        tnc_copy_views(s, &x[i], &at[i]);
-        at[i].shape[0] = batch;
-        if (x[i].strides[0] == 0) at[i].strides[0] = 0;
-        x[i] = at[i];
-    }
-    return true;
+    if (from.strides[0] == 0) from.shape[0] = to.shape[0] = 1;
+    tnc_copy_views(s, &from, &to);
 }
 
-static tnc_matrices tnc_matrices_of(const tn_call *c, const tn_view x[2])
+static tnc_matrices tnc_matrices_of(const tn_call *c)
 {
-    const tn_view *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
+    const tn_view *x = c->in, *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
     tnc_matrices   g;
     int            i;
     g.batch = y->shape[0];
@@ -2016,41 +2001,83 @@ static tnc_matrices tnc_matrices_of(const tn_call *c, const tn_view x[2])
     return g;
 }
 
-static tn_status tnc_gemm_bias(tnc *s, const tn_call *c)
+static tn_status tnc_gemm_bias(tnc *s, const tn_call *c, const tn_view *y)
 {
-    tn_view bias = c->out[0];
+    tn_view bias = *y;
     if (c->n_in < 3 || !c->in[2].data) return TN_OK;
     bias.data = c->in[2].data;
     bias.dtype = c->in[2].dtype;
     bias.strides[0] = bias.strides[1] = 0;
     bias.strides[2] = c->in[2].strides[0];
-    return tnc_add_one(s, &c->out[0], &bias, 1, true);
+    return tnc_add_one(s, y, &bias, 1, true);
 }
 
-/* BF16 by what is given or asked for; not for products so thin that rounding them costs as much as they do. */
-static bool tnc_gemm_in_bf16(const tnc *s, const tnc_matrices &g)
+/* A product of F32 that is kept as BF16 is made in scratch, with its bias, and rounded once. */
+static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
 {
-    if (g.a_dtype == TN_BF16 || g.b_dtype == TN_BF16 || g.c_dtype == TN_BF16) return true;
-    return g.c_dtype == TN_F32 && s->precision == TN_GEMM_BF16 && g.m >= 16 && g.n >= 16 && g.k >= 16;
+    tn_call add;
+    if (c->f[1] == 0) return tnc_add_one(s, &c->out[0], z, 1, false);
+    memset(&add, 0, sizeof add);
+    add.kernel = TN_KERNEL_ADD;
+    add.out[0] = c->out[0];
+    return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, &add, &c->out[0], z, c->f[1], 1);
+}
+
+/* The type that A and B are multiplied as. */
+static tn_dtype tnc_gemm_type(const tnc *s, const tnc_matrices &g)
+{
+    if (g.a_dtype == g.b_dtype && (g.a_dtype != TN_F32 || s->precision != TN_GEMM_BF16)) return (tn_dtype)g.a_dtype;
+    return tnc_gemm_thin(g) ? TN_F32 : TN_BF16;
 }
 
 static tn_status tnc_gemm(tnc *s, const tn_call *c)
 {
-    tn_view      x[2] = { c->in[0], c->in[1] };
-    tnc_matrices g = tnc_matrices_of(c, x);
-    const int    dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
-    int          i;
+    tn_call            made = *c;
+    tn_view           *z = &made.out[0];
+    const tnc_matrices g = tnc_matrices_of(c);
+    const int          dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
+    const tn_dtype     type = tnc_gemm_type(s, g);
+    const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
+    size_t             bytes[3] = { 0, 0, 0 };
+    char              *room;
+    tn_status          status;
+    int                i;
     for (i = 0; i < 4; i++) {
         if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
         if ((dtypes[i] == TN_F64) != (dtypes[0] == TN_F64)) return TN_ERR_DTYPE;
     }
     if (g.batch == 0 || g.m == 0 || g.n == 0) return TN_OK;
-    if (s->blas.handle && g.k > 0 && tnc_gemm_in_bf16(s, g)) {
-        if ((g.a_dtype == TN_F32 || g.b_dtype == TN_F32) && !tnc_gemm_round(s, x)) return TN_ERR_MEMORY;
-        if (tnc_gemm_blas(s, tnc_matrices_of(c, x))) return tnc_gemm_bias(s, c);
-    } else if (tnc_gemm_blas(s, g)) return tnc_gemm_bias(s, c);
-    tnc_gemm_own(s, g);
-    return TN_OK;
+    if (!s->blas.handle || g.k == 0 || (g.a_dtype != g.b_dtype && type == TN_F32 && g.k <= 256)) {
+        tnc_gemm_own(s, g);                             /* which converts what it reads, and has no other launches */
+        return TN_OK;
+    }
+    for (i = 0; i < 2; i++)
+        if (dtypes[i] != type) bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
+    if (keep) {
+        z->dtype = TN_F32;
+        z->strides[2] = 1;
+        z->strides[1] = z->shape[2];
+        z->strides[0] = z->shape[1] * z->shape[2];
+        bytes[2] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
+        made.f[1] = 0;
+    }
+    if (bytes[0] + bytes[1] + bytes[2] > 0) {
+        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2]);
+        if (!room) return TN_ERR_MEMORY;
+        for (i = 0; i < 2; i++) {
+            if (bytes[i] == 0) continue;
+            made.in[i].data = room;
+            room += bytes[i];
+            tnc_gemm_convert(s, c->in[i], made.in[i]);
+        }
+        if (keep) z->data = room;
+    }
+    if (!tnc_gemm_blas(s, tnc_matrices_of(&made))) {
+        tnc_gemm_own(s, g);
+        return TN_OK;
+    }
+    status = tnc_gemm_bias(s, c, z);
+    return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
 /* ---- rope, rope_backward, see >>op-rope -------------------------------------------------------------------------------------------------
