@@ -168,9 +168,9 @@ typedef struct tn_desc {
     bool              backend_required; /* if it does not open: fail, instead of running on cpu  */
     int               device;
     tn_dtype          dtype;            /* TN_F32 (default) or TN_F64: every layer computes in it */
-    tn_dtype          activations;      /* TN_REAL (default): as dtype. TN_BF16, F32 contexts only: what ops make is stored in
-                                           BF16, and so are its gradients; parameters, their gradients, optimisers,
-                                           statistics, losses and what you make yourself stay F32, sums are F32 or wider */
+    tn_dtype          activations;      /* TN_REAL (default): as dtype. TN_BF16, F32 contexts only: what ops make is
+                                           stored in BF16, its gradients too; parameters, their gradients, optimisers,
+                                           statistics, losses and what you make stay F32, sums are F32 or wider */
     uint64_t          seed;             /* of the Philox generator                               */
     int               threads;          /* 0: all that OpenMP offers, else 1                     */
     tn_parallel_for_fn parallel_for;    /* NULL: OpenMP when compiled in, else one thread        */
@@ -209,6 +209,7 @@ TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);
 /* What it holds and how it computes. Strings are constants of the program, never freed. */
 TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);
 TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);
+TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* never TN_REAL: where desc said so, tn_ctx_dtype */
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);
 TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);
 TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);
@@ -394,6 +395,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    >>ops      pure functions of tensors
    Results are arena tensors. Any NULL operand gives NULL: check once per step. Float operands have
    the context's dtype, ids and labels are I32. Leading axes of row-wise ops are flattened.
+   With desc.activations BF16 operands are F32 and BF16 in any mix, results BF16 but for those of rank 0 (losses, means),
+   tn_chain's, those of tn_full, tn_uniform and tn_normal, which are yours, and copies, which are as what they copy.
+   A gradient has the dtype of what it is the gradient of.
    ====================================================================== */
 
 typedef enum tn_act {
@@ -405,7 +409,7 @@ typedef enum tn_act {
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
-TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* differentiable to itself only */
+TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* differentiable between what ops take */
 TN_API tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value);
 TN_API tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high);
 TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std);
@@ -489,9 +493,9 @@ typedef struct tn_attend_desc {
     int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
     double         eps;         /* of TN_ROW_SUM; 0: 1e-6                                                 */
     tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a column of
-                                   ones), contiguous. What the keys of earlier calls left is read, then this call's are
-                                   added, without the scale. F = d d, feature a d + b is k1_a k2_b; squared: d(d+1)/2,
-                                   row by row a <= b, k_a k_b. Not while recording; Tq <= Tk. */
+                                   ones), contiguous, of the context's dtype. What the keys of earlier calls left is read,
+                                   then this call's are added, without the scale. F = d d, feature a d + b is k1_a k2_b;
+                                   squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording; Tq <= Tk. */
     int64_t        past;        /* how many keys `state` holds                                            */
 } tn_attend_desc;
 /* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
@@ -923,8 +927,9 @@ TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, 
 TN_API const char *tn_attention_kind_name(tn_attention_kind kind);
 
 /* What a causal layer remembers while it decodes: k and v of `length` positions, or the running state of the linear form,
-   whose size does not depend on the length, and which has no end. desc.form AUTO takes the smaller one; softmax,
-   differential and windows keep k and v. Freed by _destroy, or with the context; the layer may go before. NULL on error. */
+   whose size does not depend on the length, and which has no end. k and v are stored as activations are, a state in the
+   context's dtype. desc.form AUTO takes the smaller one; softmax, differential and windows keep k and v. Freed by
+   _destroy, or with the context; the layer may go before. NULL on error. */
 typedef struct tn_attention_cache tn_attention_cache;
 TN_API tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length);
 TN_API void       tn_attention_cache_destroy(tn_attention_cache *cache);
@@ -1737,6 +1742,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #endif
 
 static int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
 static int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static bool tni_add_size(size_t a, size_t b, size_t *out)
@@ -2072,6 +2078,36 @@ static const char *tni_dtype_name(tn_dtype d)
     return (unsigned)d < 5 ? name[d] : "?";
 }
 
+/* A float's upper half: to nearest, ties to even; NaN stays NaN. */
+static uint16_t tni_bf16_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static float tni_bf16_value(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float    f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* The same of a double. What only looks like a tie once it is a float is nudged off it. */
+static uint16_t tni_bf16_of(double v)
+{
+    float    f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v && f == f) {
+        bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
+        memcpy(&f, &bits, 4);
+    }
+    return tni_bf16_bits(f);
+}
+
 static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
 const char *tn_status_name(tn_status s)
@@ -2126,6 +2162,7 @@ struct tn_ctx {
     tni_owned        *owned;
     struct tni_node  *tape;             /* newest first                         */
     bool              recording;
+    tn_dtype          made;             /* what ops make: desc.activations, in a tni_scope desc.dtype */
     uint64_t          resets;           /* of the arena: a mark is good for one   */
     tn_tensor        *idle;             /* gradients whose memory is free again */
     tn_graph         *graphs, *capture; /* all of them, newest first; the one that is being captured, or NULL */
@@ -2179,6 +2216,7 @@ TNI_UNUSED TNI_PRINTF(3, 4) static void tni_log(tn_ctx *ctx, tn_log_level level,
 tn_status   tn_ctx_status(const tn_ctx *ctx) { return ctx ? ctx->status : TN_ERR_ARG; }
 const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the context is NULL"; }
 tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
+tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
 int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
 const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
 
@@ -2719,12 +2757,37 @@ static void tni_turn_task(void *arg, int64_t task, int worker)
     }
 }
 
+/* F32 to BF16, and back. */
+static void tni_cast_task(void *arg, int64_t task, int worker)
+{
+    const tni_line_pass *p = (const tni_line_pass *)arg;
+    const tn_call       *c = p->pass.call;
+    const int64_t        to_step = p->lines.step[0], from_step = p->lines.step[1];
+    int64_t i, k, n, at[3];
+    (void)worker;
+    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
+        n = tni_lines_at(&p->lines, i, at);
+        if (c->out[0].dtype == TN_BF16) {
+            uint16_t    *to = (uint16_t *)c->out[0].data + at[0];
+            const float *from = (const float *)c->in[0].data + at[1];
+            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_bits(from[k * from_step]);
+        } else {
+            float          *to = (float *)c->out[0].data + at[0];
+            const uint16_t *from = (const uint16_t *)c->in[0].data + at[1];
+            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_value(from[k * from_step]);
+        }
+    }
+}
+
+static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
+
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
     tni_turn_pass p;
     tni_lines    *l = &p.along.lines;
-    if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
     *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
+    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype)) return tni_line_pass_run(cpu, c, l, tni_cast_task);
+    if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
     if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
         return tni_line_pass_run(cpu, c, l, tni_copy_task);
     p.along.pass.cpu = cpu;
@@ -2745,12 +2808,14 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 /* One element, copied to everywhere. */
 static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
 {
-    tn_call copy = *c;
-    double  wide = c->f[0];
-    float   narrow = (float)wide;
-    if (c->out[0].dtype != TN_F32 && c->out[0].dtype != TN_F64) return tni_reference_run(cpu, c);
+    const tn_dtype dtype = c->out[0].dtype;
+    tn_call  copy = *c;
+    double   wide = c->f[0];
+    float    narrow = (float)wide;
+    uint16_t half = tni_bf16_of(wide);
+    if (dtype == TN_I32) return tni_reference_run(cpu, c);
     copy.in[0] = c->out[0];
-    copy.in[0].data = c->out[0].dtype == TN_F64 ? (void *)&wide : (void *)&narrow;
+    copy.in[0].data = dtype == TN_F64 ? (void *)&wide : dtype == TN_BF16 ? (void *)&half : (void *)&narrow;
     memset(copy.in[0].strides, 0, sizeof copy.in[0].strides);
     return tni_cpu_copy_run(cpu, &copy);
 }
@@ -7106,6 +7171,7 @@ const tn_backend *tn_reference_backend(void)
 
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
 static bool      tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s);   /* >>compose   */
+static bool      tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);   /* >>tensor-impl */
 static tn_status tni_ctx_faults(tn_ctx *ctx);
 static bool      tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);          /* >>tape      */
 static void      tni_tape_clear(tn_ctx *ctx);
@@ -7207,15 +7273,130 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 }
 
 /* The backend's kernel, else its composition from simpler ones, else the reference on the host. */
-static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
+static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
 {
     tn_kernel_fn fn = ctx->backend->fn[call->kernel];
     tn_status    s;
+    if (fn) s = fn(ctx->state, call);
+    else if (!tni_compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
+    return s;
+}
+
+/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ----
+   The copies lie behind what the arena holds, and give their place back: nothing outlives a call. One rounding each way,
+   be the call a row, a composition or the host's. */
+
+static bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
+
+/* COPY and FILL take any dtype. */
+static bool tni_call_has_bf16(const tn_call *c)
+{
+    bool has = false;
+    int  i;
+    if (c->kernel == TN_KERNEL_COPY || c->kernel == TN_KERNEL_FILL) return false;
+    for (i = 0; i < c->n_in; i++) has = has || tni_is_bf16(&c->in[i]);
+    for (i = 0; i < c->n_out; i++) has = has || tni_is_bf16(&c->out[i]);
+    return has;
+}
+
+/* Does the call read what its output k holds? */
+static bool tni_call_adds(const tn_call *c, int k)
+{
+    switch (c->kernel) {
+    case TN_KERNEL_GEMM:                      return c->f[1] != 0;
+    case TN_KERNEL_EMBED_BACKWARD:
+    case TN_KERNEL_ATTENTION_BACKWARD:
+    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return true;
+    case TN_KERNEL_RMSNORM_BACKWARD:
+    case TN_KERNEL_LAYERNORM_BACKWARD:        return k > 0 || c->accumulate;
+    default:                                  return k == 0 && c->accumulate;
+    }
+}
+
+/* What a view looks at, without repeats: an axis along which it is stretched is one element. */
+static tn_view tni_folded_view(tn_view v)
+{
+    int i;
+    for (i = 0; i < v.rank; i++) if (v.strides[i] == 0) v.shape[i] = tni_min(v.shape[i], 1);
+    return v;
+}
+
+/* The strides of the same elements laid out without gaps, the axes in the order they have in memory: what was contiguous
+   stays so, a transposed matrix stays one. Stretched axes stay stretched. */
+static void tni_packed_strides(tn_view *v)
+{
+    const tn_view from = tni_folded_view(*v);
+    bool    done[TN_MAX_RANK] = {false};
+    int64_t stride = 1;
+    int     i, k, next;
+    for (k = 0; k < from.rank; k++) {
+        for (i = from.rank - 1, next = -1; i >= 0; i--) {
+            if (done[i] || from.strides[i] == 0) continue;
+            if (next < 0 || tni_abs(from.strides[i]) < tni_abs(from.strides[next])) next = i;
+        }
+        if (next < 0) return;
+        done[next] = true;
+        v->strides[next] = stride;
+        stride *= tni_max(from.shape[next], 1);
+    }
+}
+
+static tn_status tni_run(tn_ctx *ctx, const tn_call *call);
+
+static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *to)
+{
+    tn_call c;
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_COPY;
+    c.in[c.n_in++] = tni_folded_view(*from);
+    c.out[c.n_out++] = tni_folded_view(*to);
+    return tni_run(ctx, &c);
+}
+
+/* An F32 copy in the place of a BF16 operand; an absent one is F32 from now on, too. `read`: with its numbers. */
+static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
+{
+    const tn_view from = *v, all = tni_folded_view(from);
+    size_t        bytes;
+    if (from.dtype != TN_BF16) return TN_OK;
+    v->dtype = TN_F32;
+    if (!from.data) return TN_OK;
+    if (!tni_extents_fit(TN_F32, all.rank, all.shape, &bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "the F32 copy of a BF16 operand %s does not fit the address space",
+                        tni_shape_of(all.rank, all.shape).s);
+    v->data = tni_arena_take(ctx, &ctx->data, bytes ? bytes : 1);
+    if (!v->data) return TN_ERR_MEMORY;
+    tni_packed_strides(v);
+    return read ? tni_run_cast(ctx, &from, v) : TN_OK;
+}
+
+static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
+{
+    const size_t at = ctx->data.at, used = ctx->data.used;
+    tn_call      wide = *call;
+    tn_status    s = TN_OK;
+    int          i;
+    for (i = 0; i < call->n_in && s == TN_OK; i++) s = tni_widen(ctx, &wide.in[i], true);
+    for (i = 0; i < call->n_out && s == TN_OK; i++) s = tni_widen(ctx, &wide.out[i], tni_call_adds(call, i));
+    if (s == TN_OK) s = tni_run_plainly(ctx, &wide);
+    for (i = 0; i < call->n_out && s == TN_OK; i++)
+        if (tni_is_bf16(&call->out[i])) s = tni_run_cast(ctx, &wide.out[i], &call->out[i]);
+    ctx->data.at = at;
+    ctx->data.used = used;
+    return s;
+}
+
+/* BF16 operands go to a row that takes them; to all others copies do. */
+static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
+{
+    const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
+    const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
+    tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
     if (ctx->capture) tni_graph_notes(ctx, call);
-    if (fn) s = fn(ctx->state, call);
-    else if (!tni_compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
+    s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
+    if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     if (s == TN_OK) return s;
     return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name, tn_status_name(s));
 }
@@ -7247,6 +7428,7 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     if (given) d = *given;
     if (!d.backend) d.backend = tn_cpu_backend();
     if (d.dtype == TN_REAL) d.dtype = TN_F32;
+    if (d.activations == TN_REAL) d.activations = d.dtype;
     if (!d.allocator.alloc) { d.allocator.alloc = tni_malloc; d.allocator.release = tni_mfree; }
     if (d.threads <= 0) d.threads = tni_default_threads(&d);
     if (d.simd == TN_SIMD_BEST) d.simd = tni_simd_from_environment();
@@ -7261,9 +7443,9 @@ static tn_status tni_desc_check(const tn_desc *d, char *why)
         tni_print(why, 256, "desc.dtype: a context computes in F32 or F64, not in %s", tni_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
-    if (d->activations != TN_REAL && d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
-        tni_print(why, 256, "desc.activations: a context of %s has its activations in %s, not in %s", tni_dtype_name(d->dtype),
-                  d->dtype == TN_F32 ? "F32 or BF16" : "F64", tni_dtype_name(d->activations));
+    if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
+        tni_print(why, 256, "desc.activations: a context of %s has its activations in %s, not in %s",
+                  tni_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tni_dtype_name(d->activations));
         return TN_ERR_DTYPE;
     }
     if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
@@ -7317,6 +7499,7 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
     }
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
+    ctx->made = d.activations;
     ctx->pool.threads = d.threads;
     ctx->pool.fn = d.parallel_for;
     ctx->pool.user = d.parallel_user;
@@ -7407,6 +7590,12 @@ static bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
 
 /* Whose bytes t looks into. */
 static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
+
+/* What ops take: the context's own dtype, and that of its activations. */
+static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
+{
+    return dtype == ctx->desc.dtype || dtype == ctx->desc.activations;
+}
 
 /* A view wants what its base wants by now: that may be watched, or frozen, after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
@@ -7846,24 +8035,8 @@ static double tni_load(const void *p, tn_dtype dtype, int64_t i)
 {
     if (dtype == TN_F64) return ((const double *)p)[i];
     if (dtype == TN_I32) return ((const int32_t *)p)[i];
-    if (dtype == TN_BF16) {
-        uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
-        float    f;
-        memcpy(&f, &bits, 4);
-        return (double)f;
-    }
+    if (dtype == TN_BF16) return (double)tni_bf16_value(((const uint16_t *)p)[i]);
     return (double)((const float *)p)[i];
-}
-
-/* To nearest, ties to even; NaN stays NaN. What only looks like a tie once it is a float is nudged off it. */
-static uint16_t tni_bf16_of(double v)
-{
-    float    f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
-    if ((bits & 0xFFFF) == 0x8000 && (double)f != v) bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
 static int32_t tni_i32_of(double v)                     /* toward zero, saturated; NaN is 0 */
@@ -8232,7 +8405,7 @@ void tn_record(tn_ctx *ctx)
 tn_status tn_watch(tn_tensor *t)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
-    if ((t->flags & TNI_OWNED) || t->base || t->dtype != t->ctx->desc.dtype)
+    if ((t->flags & TNI_OWNED) || t->base || !tni_computes(t->ctx, t->dtype))
         return tni_fail(t->ctx, TN_ERR_ARG, "watch: %s is not an arena tensor of the context's dtype", TNI_SHAPE(t));
     t->flags |= TNI_WATCHED | TNI_WANTS_GRAD;
     return TN_OK;
@@ -8501,7 +8674,7 @@ static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
-    if (t->dtype == ctx->desc.dtype) return true;
+    if (tni_computes(ctx, t->dtype)) return true;
     tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tni_dtype_name(t->dtype),
              tni_dtype_name(ctx->desc.dtype));
     return false;
@@ -8523,6 +8696,13 @@ static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, cons
 }
 
 static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_new(ctx, t->dtype, t->rank, t->shape); }
+
+/* What an op makes: an activation. A single number (rank 0: a loss, a mean) is none, it has the context's dtype; so has all
+   that is made as TN_REAL: norms, log-sum-exps, states, workspaces. */
+static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
+{
+    return tn_tensor_new(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
+}
 
 /* Random kernels read the clock, and are told the seed and which call of this step they are. */
 static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
@@ -8649,7 +8829,9 @@ tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
     if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, &dtype)) return NULL;
     if (dtype == a->dtype) return tn_copy(ctx, a);
     y = tn_tensor_new(ctx, dtype, a->rank, a->shape);
-    return y && tni_copy(y, a) == TN_OK ? y : NULL;
+    if (!y || tni_copy(y, a) != TN_OK) return NULL;
+    if (tni_computes(ctx, a->dtype) && tni_computes(ctx, dtype)) tni_note(ctx, tni_copy_backward, y, a, NULL, NULL);
+    return y;
 }
 
 tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
@@ -8817,7 +8999,7 @@ static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_t
     tn_call    c;
     tni_node  *n;
     if (!tni_broadcast(ctx, op, a, b, &rank, shape)) return NULL;
-    y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
     c = tni_call(kernel, 0, NULL, 1, &y);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
@@ -8840,7 +9022,7 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
     tn_call    c;
     tni_node  *n;
     if (!tni_is_real(ctx, a, "scale", "a")) return NULL;
-    y = tni_like(ctx, a);
+    y = tni_made(ctx, a->rank, a->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);
     c.f[0] = factor;
@@ -8905,7 +9087,7 @@ static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
     tni_node  *n;
     for (i = 0; axis >= 0 && i < a->rank; i++)
         if (i != axis) shape[rank++] = a->shape[i];
-    y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_SUM, 1, (const tn_tensor *const *)&a, 1, &y);
     c.out[0].rank = a->rank;
@@ -9044,7 +9226,7 @@ tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     tn_call    c;
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "activation", "x")) || !tni_act_known(ctx, "activation", kind)) return NULL;
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_flat_view(x);
@@ -9114,7 +9296,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= 2;
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_GLU, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_rows_view(x);
@@ -9175,7 +9357,7 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= k;
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_rows_view(x);
@@ -9317,7 +9499,7 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     memcpy(shape, a->rank == rank ? a->shape : b->shape, sizeof shape);
     shape[rank - 2] = a->shape[a->rank - 2];
     shape[rank - 1] = b->shape[b->rank - 1];
-    y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
     va = tni_batch_view(a);
     vb = tni_batch_view(b);
@@ -9367,7 +9549,7 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = w->shape[0];
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     if (tni_gemm(ctx, tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
                  tni_one_matrix(tni_rows_view(y)), 1, 0) != TN_OK) return NULL;
@@ -9412,7 +9594,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     }
     memcpy(shape, x->shape, sizeof shape);
     columns = shape[x->rank - 1]++;
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_rows_view(x);
@@ -9493,7 +9675,7 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
-    y = tn_tensor_new(ctx, TN_REAL, ids->rank + 1, shape);
+    y = tni_made(ctx, ids->rank + 1, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
     c.in[c.n_in++] = tni_flat_view(ids);
@@ -9582,7 +9764,7 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
         tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: x is %s and gain is %s", TNI_SHAPE(x), gain ? TNI_SHAPE(gain) : "absent");
         return NULL;
     }
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
@@ -9710,7 +9892,7 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     }
     if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias"))
         return NULL;
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
@@ -9732,7 +9914,8 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
    dM_j = e^(l + g) P_(j-1)^T G_j      l = log of what P_(j-1) was divided by, g = that of G_j
    G_(n-1) = (dy - <y,dy> y + ds y),  g = -s;   G_(j-1) = G_j M_j^T / its norm
    saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can.
-   l + g is carried as one number: -log v_(n-1) at first. */
+   l + g is carried as one number: -log v_(n-1) at first.
+   No part of it is an activation: y stands beside a logarithm, whose rounding would be a factor, and P is multiplied on. */
 
 /* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could
    overflow. */
@@ -9860,7 +10043,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
     if (ctx->recording && tni_wants_grad(m)
-        && (!(p = tni_like(ctx, m)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
+        && (!(p = tn_tensor_new(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
     c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
     c.n_out = 4;
@@ -10010,7 +10193,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
         return NULL;
     }
     if (d.no_rotation && !d.norm) return x;
-    if (!(y = tni_like(ctx, x))) return NULL;
+    if (!(y = tni_made(ctx, 4, x->shape))) return NULL;
     c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
     c.f[0] = d.base;
     c.f[1] = d.norm ? d.eps : -1;
@@ -10578,6 +10761,11 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
+    if (s->dtype != ctx->desc.dtype) {
+        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, but sums are kept in %s", tni_dtype_name(s->dtype),
+                 tni_dtype_name(ctx->desc.dtype));
+        return false;
+    }
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
         || !tn_tensor_contiguous(s))
         tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, but must be [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
@@ -10607,7 +10795,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     linear = a.form == TN_ATTEND_LINEAR;
     if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
     shape[0] = q->shape[0]; shape[1] = q->shape[1]; shape[2] = v->shape[2]; shape[3] = v->shape[3];
-    if (!(o = tn_tensor_new(ctx, TN_REAL, 4, shape))) return NULL;
+    if (!(o = tni_made(ctx, 4, shape))) return NULL;
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
     c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
@@ -10680,7 +10868,7 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
         return NULL;
     }
     if (!ctx->recording || p == 0) return x;
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     c.in[0] = tni_flat_view(x);
@@ -13653,16 +13841,20 @@ static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     return v ? tn_add(ctx, v, earlier) : NULL;
 }
 
-/* lambda, one number */
+/* lambda, one number: no activation, of which there would be one for each position */
 static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
 {
-    const int64_t one = 1;
-    tn_tensor    *e;
+    const tn_dtype made = ctx->made;
+    const int64_t  one = 1;
+    tn_tensor     *e;
     if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
+    ctx->made = ctx->desc.dtype;
     e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
     e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
     e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
-    return e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+    e = e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+    ctx->made = made;
+    return e;
 }
 
 /* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
@@ -13756,12 +13948,14 @@ void tn_attention_cache_reset(tn_attention_cache *c)
     c->broken = c->state && tni_fill(c->state, 0) != TN_OK;
 }
 
-static bool tni_attention_keeps_state(const tn_attention_desc *d, int64_t length, const int64_t *state, int64_t k_heads)
+static bool tni_attention_keeps_state(const tn_ctx *ctx, const tn_attention_desc *d, int64_t length, const int64_t *state,
+                                      int64_t k_heads)
 {
+    const double wide = (double)tni_dtype_size(ctx->desc.dtype), size = (double)tni_dtype_size(ctx->desc.activations);
     if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) return false;
     if (d->form != TN_ATTEND_AUTO || d->window > 0) return d->form == TN_ATTEND_LINEAR;
-    return (double)d->heads * (double)state[2] * (double)state[3]
-           < (double)length * ((double)k_heads * (double)d->d_qk + (double)d->heads * (double)d->d_v);
+    return wide * (double)d->heads * (double)state[2] * (double)state[3]
+           < size * (double)length * ((double)k_heads * (double)d->d_qk + (double)d->heads * (double)d->d_v);
 }
 
 tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length)
@@ -13791,10 +13985,10 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     v[3] = d->d_v;
     state[2] = tni_attend_features(tni_attention_kinds[d->kind].attend, d->d_qk);
     state[3] = d->d_v + (d->row == TN_ROW_SUM);
-    if (tni_attention_keeps_state(d, length, state, k[2]))
+    if (tni_attention_keeps_state(ctx, d, length, state, k[2]))
         c->state = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, state);
-    else if ((c->k = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, k)) != NULL)
-        c->v = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, v);
+    else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
+        c->v = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, v);
     if (c->state || c->v) return c;
     tn_attention_cache_destroy(c);
     return NULL;
@@ -13990,15 +14184,17 @@ static tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, d
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-/* Operators are made outside of any recording, from arena tensors that go again. */
-typedef struct tni_scope { tn_mark mark; bool recording; } tni_scope;
+/* Operators are made outside of any recording, from arena tensors that go again, and never of BF16. */
+typedef struct tni_scope { tn_mark mark; bool recording; tn_dtype made; } tni_scope;
 
 static tni_scope tni_scope_begin(tn_ctx *ctx)
 {
     tni_scope s;
     s.mark = tn_arena_mark(ctx);
     s.recording = ctx->recording;
+    s.made = ctx->made;
     ctx->recording = false;
+    ctx->made = ctx->desc.dtype;
     return s;
 }
 
@@ -14006,6 +14202,7 @@ static void tni_scope_end(tn_ctx *ctx, tni_scope s)
 {
     if (!ctx->tape) tn_arena_release(ctx, s.mark);
     ctx->recording = s.recording;
+    ctx->made = s.made;
 }
 
 /* ---- checks ---------------------------------------------------------------- */

@@ -269,7 +269,7 @@ static void tnc_close(void *state)
     s->allocator.release(s, sizeof *s, s->allocator.user);
 }
 
-__global__ void tnc_nothing(void) {}
+static __global__ void tnc_nothing(void) {}
 
 /* The device that desc names, if this file's kernels run on it. */
 static cudaError_t tnc_choose(tnc *s, int device, char why[256])
