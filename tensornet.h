@@ -7364,7 +7364,7 @@ static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
     if (!tni_extents_fit(TN_F32, all.rank, all.shape, &bytes))
         return tni_fail(ctx, TN_ERR_MEMORY, "the F32 copy of a BF16 operand %s does not fit the address space",
                         tni_shape_of(all.rank, all.shape).s);
-    v->data = tni_arena_take(ctx, &ctx->data, bytes ? bytes : 1);
+    v->data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
     if (!v->data) return TN_ERR_MEMORY;
     tni_packed_strides(v);
     return read ? tni_run_cast(ctx, &from, v) : TN_OK;
@@ -7372,7 +7372,8 @@ static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
 
 static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
 {
-    const size_t at = ctx->data.at, used = ctx->data.used;
+    tni_arena   *data = &ctx->data[ctx->aside];
+    const size_t at = data->at, used = data->used;
     tn_call      wide = *call;
     tn_status    s = TN_OK;
     int          i;
@@ -7381,8 +7382,8 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_plainly(ctx, &wide);
     for (i = 0; i < call->n_out && s == TN_OK; i++)
         if (tni_is_bf16(&call->out[i])) s = tni_run_cast(ctx, &wide.out[i], &call->out[i]);
-    ctx->data.at = at;
-    ctx->data.used = used;
+    data->at = at;
+    data->used = used;
     return s;
 }
 
