@@ -7228,18 +7228,41 @@ static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t byt
     return ctx->backend->download(ctx->state, dst, src, bytes);
 }
 
-/* A copy of one operand on the host, with the view moved onto it. */
-static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *bytes)
+/* The bytes of an operand and their copy on the host. Operands that overlap, as views of one tensor may, have one copy. */
+typedef struct tni_lent { char *low; size_t bytes; void *host; bool shared; } tni_lent;
+
+/* Makes spans that overlap equal. */
+static void tni_lent_join(tni_lent *l, int n)
 {
-    char *low;
-    *host = NULL;
-    *bytes = 0;
+    int  i, k;
+    bool again = true;
+    while (again)
+        for (again = false, i = 0; i < n; i++)
+            for (k = 0; k < i; k++) {
+                char *low = l[k].low < l[i].low ? l[k].low : l[i].low, *end = l[k].low + l[k].bytes, *other = l[i].low + l[i].bytes;
+                if (l[i].low >= end || l[k].low >= other || (l[i].low == l[k].low && end == other)) continue;
+                l[i].low = l[k].low = low;
+                l[i].bytes = l[k].bytes = (size_t)((end > other ? end : other) - low);
+                again = true;
+            }
+}
+
+/* Brings operand i down, unless one before it has; the view moves onto the copy. */
+static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
+{
+    int k;
     if (!v->data) return TN_OK;
-    tni_view_span(v, &low, bytes);
-    *host = tni_alloc(ctx, *bytes, "kernel on the host");
-    if (!*host) return TN_ERR_MEMORY;
-    if (tni_to_host(ctx, *host, low, *bytes) != TN_OK) return TN_ERR_BACKEND;
-    v->data = (char *)*host + ((char *)v->data - low);
+    for (k = 0; k < i && !l[i].shared; k++)
+        if (l[k].host && l[i].bytes > 0 && l[k].low == l[i].low && l[k].bytes == l[i].bytes) {
+            l[i].host = l[k].host;
+            l[i].shared = true;
+        }
+    if (!l[i].shared) {
+        l[i].host = tni_alloc(ctx, l[i].bytes, "kernel on the host");
+        if (!l[i].host) return TN_ERR_MEMORY;
+        if (tni_to_host(ctx, l[i].host, l[i].low, l[i].bytes) != TN_OK) return TN_ERR_BACKEND;
+    }
+    v->data = (char *)l[i].host + ((char *)v->data - l[i].low);
     return TN_OK;
 }
 
@@ -7247,9 +7270,8 @@ static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
     tn_call   host = *call;
-    void     *p[TN_CALL_IN + TN_CALL_OUT];
-    size_t    bytes[TN_CALL_IN + TN_CALL_OUT];
-    int       i, n = 0;
+    tni_lent  l[TN_CALL_IN + TN_CALL_OUT];
+    int       i, k, n = call->n_in + call->n_out;
     tn_status s = TN_OK;
     if (ctx->capture)
         return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, for backend %s has no such kernel",
@@ -7258,17 +7280,20 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
         tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel),
                 ctx->backend->name);
     ctx->fallback_said[call->kernel] = true;
-    for (i = 0; i < call->n_in && s == TN_OK; i++, n++) s = tni_host_operand(ctx, &host.in[i], &p[n], &bytes[n]);
-    for (i = 0; i < call->n_out && s == TN_OK; i++, n++) s = tni_host_operand(ctx, &host.out[i], &p[n], &bytes[n]);
-    if (s == TN_OK) s = tni_reference_run(NULL, &host);
-    for (i = 0; i < call->n_out && s == TN_OK; i++) {
-        char  *low;
-        size_t size;
-        if (!call->out[i].data) continue;
-        tni_view_span(&call->out[i], &low, &size);
-        s = tni_to_device(ctx, low, p[call->n_in + i], size);
+    memset(l, 0, sizeof l);
+    for (i = 0; i < n; i++) {
+        const tn_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+        if (v->data) tni_view_span(v, &l[i].low, &l[i].bytes);
     }
-    while (n-- > 0) tni_free(ctx, p[n], bytes[n]);
+    tni_lent_join(l, n);
+    for (i = 0; i < n && s == TN_OK; i++)
+        s = tni_lent_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
+    if (s == TN_OK) s = tni_reference_run(NULL, &host);
+    for (i = call->n_in; i < n && s == TN_OK; i++) {
+        for (k = call->n_in; k < i && l[k].host != l[i].host; k++) {}
+        if (k == i && l[i].host) s = tni_to_device(ctx, l[i].low, l[i].host, l[i].bytes);
+    }
+    for (i = 0; i < n; i++) if (!l[i].shared) tni_free(ctx, l[i].host, l[i].bytes);
     return s;
 }
 

@@ -36,6 +36,14 @@
 
 #ifdef TN_CUDA_HOST
 #include "cuda_host.h"
+
+/* sin and cos of pi x; x mod 2 is exact */
+static inline void tnc_sincospi(double x, double *sine, double *cosine)
+{
+    const double angle = 3.141592653589793 * fmod(x, 2.0);
+    *sine = sin(angle);
+    *cosine = cos(angle);
+}
 #else
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
@@ -49,6 +57,8 @@
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
 #define TNC_CONSTANT __constant__
+
+static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
 /* 16 bytes from global to shared memory, behind the back of the registers. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
@@ -529,7 +539,7 @@ template <typename R> static __device__ R tnc_block_sum(R x)
     return x;
 }
 
-static inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Blocks for n pieces of work of a kernel that loops over the rest. */
 static inline unsigned tnc_grid(const tnc *s, int64_t n, int64_t each)
@@ -538,37 +548,1694 @@ static inline unsigned tnc_grid(const tnc *s, int64_t n, int64_t each)
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
+/* The bits of a number, for what is only moved. */
+static __device__ __forceinline__ uint16_t tnc_to(uint16_t x) { return x; }
+static __device__ __forceinline__ uint32_t tnc_to(uint32_t x) { return x; }
+static __device__ __forceinline__ uint64_t tnc_to(uint64_t x) { return x; }
+
+static __device__ __forceinline__ float  tnc_fma(float a, float b, float c) { return fmaf(a, b, c); }
+static __device__ __forceinline__ double tnc_fma(double a, double b, double c) { return fma(a, b, c); }
+
+enum { TNC_THREADS = 256 };              /* of most blocks */
+
+/* V numbers that travel together, 16 bytes at a time where there are as many. */
+template <typename T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) tnc_pack { T x[V]; };
+
+template <int V, typename T> static __device__ __forceinline__ void tnc_load(typename tnc_real<T>::type (&to)[V], const T *from)
+{
+    const tnc_pack<T, V> p = *reinterpret_cast<const tnc_pack<T, V> *>(from);
+#pragma unroll
+    for (int k = 0; k < V; k++) to[k] = tnc_to(p.x[k]);
+}
+
+template <int V, typename T> static __device__ __forceinline__ void tnc_store(T *to, const typename tnc_real<T>::type (&from)[V])
+{
+    tnc_pack<T, V> p;
+#pragma unroll
+    for (int k = 0; k < V; k++) p.x[k] = tnc_from<T>(from[k]);
+    *reinterpret_cast<tnc_pack<T, V> *>(to) = p;
+}
+
+/* ---- views that are walked in step ------------------------------------------------------------------------------------
+   What a kernel gets instead of views: the axes that are left once those that follow each other in every view have become
+   one, those with the smallest steps of view 0 first. A thread finds its element's place in each view by division, which
+   multiplies where numbers are below 2^31: q = (high(n m) + n) >> shift with m = 2^32 (2^shift - d) / d + 1 (Granlund &
+   Montgomery 1994). A walk in pieces of V elements has them along the first axis, which each view steps along by 1, or by 0
+   where it is one number for all. */
+
+enum { TNC_VIEWS = 3 };
+
+typedef struct tnc_divisor { int64_t by; uint32_t factor; int32_t shift; } tnc_divisor;
+
+typedef struct tnc_axis { tnc_divisor extent; int64_t step[TNC_VIEWS]; } tnc_axis;
+
+typedef struct tnc_walk {
+    int64_t  count;                      /* elements, or pieces */
+    int      rank;                       /* 1 at least          */
+    bool     wide;                       /* beyond 2^31         */
+    tnc_axis axis[TN_MAX_RANK];
+} tnc_walk;
+
+static tnc_divisor tnc_divisor_of(int64_t by)
+{
+    tnc_divisor d = { by, 1, 0 };
+    if (by < 1 || by > INT32_MAX) return d;
+    while (d.shift < 31 && ((int64_t)1 << d.shift) < by) d.shift++;
+    d.factor = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << d.shift) - (uint64_t)by)) / (uint64_t)by + 1);
+    return d;
+}
+
+static __device__ __forceinline__ int64_t tnc_divide(int64_t n, const tnc_divisor &d, bool wide)
+{
+    if (wide) return n / d.by;
+    return (int64_t)((uint32_t)((uint64_t)(uint32_t)n * d.factor >> 32) + (uint32_t)n) >> d.shift;
+}
+
+template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_walk &w, int64_t i, int64_t (&at)[TNC_VIEWS])
+{
+    int k, v;
+    for (v = 0; v < VIEWS; v++) at[v] = 0;
+    for (k = 0; k + 1 < w.rank; k++) {
+        const int64_t q = tnc_divide(i, w.axis[k].extent, w.wide), r = i - q * w.axis[k].extent.by;
+        for (v = 0; v < VIEWS; v++) at[v] += r * w.axis[k].step[v];
+        i = q;
+    }
+    for (v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
+}
+
+static int64_t tnc_abs(int64_t x) { return x < 0 ? -x : x; }
+
+/* Views of one shape, that of the first; fewer than three end with NULL. */
+static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
+{
+    const tn_view *view[TNC_VIEWS] = { a, b, c };
+    tnc_walk w;
+    int      i, k, v;
+    memset(&w, 0, sizeof w);
+    w.count = 1;
+    for (i = a->rank - 1; i >= 0; i--) {
+        tnc_axis axis = { tnc_divisor_of(a->shape[i]), { 0, 0, 0 } };
+        w.count *= a->shape[i];
+        if (a->shape[i] == 1) continue;
+        for (v = 0; v < TNC_VIEWS; v++) axis.step[v] = view[v] ? view[v]->strides[i] : 0;
+        for (k = w.rank++; k > 0 && tnc_abs(w.axis[k - 1].step[0]) > tnc_abs(axis.step[0]); k--) w.axis[k] = w.axis[k - 1];
+        w.axis[k] = axis;
+    }
+    w.wide = w.count > INT32_MAX;
+    for (i = 1, k = 0; i < w.rank; i++) {
+        bool follows = true;
+        for (v = 0; v < TNC_VIEWS; v++)
+            follows = follows && w.axis[i].step[v] == w.axis[k].step[v] * w.axis[k].extent.by;
+        if (follows) w.axis[k].extent = tnc_divisor_of(w.axis[k].extent.by * w.axis[i].extent.by);
+        else w.axis[++k] = w.axis[i];
+    }
+    if (w.rank > 0) w.rank = k + 1;
+    else {
+        w.rank = 1;
+        w.axis[0].extent = tnc_divisor_of(1);
+    }
+    return w;
+}
+
+/* In pieces of V elements, if they lie so in every view that has a size, and each of their first bytes is at a multiple of 16. */
+static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
+{
+    int k, v;
+    if (w->axis[0].extent.by % V != 0) return false;
+    for (v = 0; v < TNC_VIEWS; v++) {
+        if (size[v] == 0 || (v > 0 && w->axis[0].step[v] == 0)) continue;
+        if (w->axis[0].step[v] != 1 || (uintptr_t)p[v] % 16 != 0) return false;
+        for (k = 1; k < w->rank; k++)
+            if (w->axis[k].step[v] * (int64_t)size[v] % 16 != 0) return false;
+    }
+    w->axis[0].extent = tnc_divisor_of(w->axis[0].extent.by / V);
+    for (v = 0; v < TNC_VIEWS; v++) w->axis[0].step[v] *= V;
+    w->count /= V;
+    w->wide = w->count > INT32_MAX;
+    return true;
+}
+
+/* A block for each part of the work: a kernel that only streams is fastest so. Beyond 2^30 blocks they loop. */
+static unsigned tnc_blocks(int64_t n, int64_t each)
+{
+    int64_t blocks = tnc_ceil(n, each);
+    return (unsigned)(blocks < 1 ? 1 : blocks < (1 << 30) ? blocks : 1 << 30);
+}
+
+/* ---- passes over elements ---------------------------------------------------------------------------------------------
+   y = op(a, b), or y += it, in one pass: each byte is read once and written once, 16 at a time; a thread has two pieces under
+   way, which keeps 32 KiB and more of a multiprocessor's loads in flight. An op takes arrays, so that a switch in it is
+   taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
+
+template <class Op, int V, typename Y, typename A, typename B>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, const bool add)
+{
+    typedef typename tnc_real<Y>::type R;
+    enum { PIECES = V == 1 ? 4 : 2 };
+    const int64_t all = (int64_t)gridDim.x * (TNC_THREADS * PIECES);
+    for (int64_t first = (int64_t)blockIdx.x * (TNC_THREADS * PIECES) + threadIdx.x; first < w.count; first += all) {
+        int64_t at[PIECES][TNC_VIEWS];
+        R va[PIECES][V], vb[PIECES][V], vy[PIECES][V];
+#pragma unroll
+        for (int u = 0; u < PIECES; u++) {
+            if (first + u * TNC_THREADS >= w.count) break;
+            tnc_at<1 + Op::inputs>(w, first + u * TNC_THREADS, at[u]);
+            if constexpr (Op::inputs > 0) {
+                if (V == 1 || w.axis[0].step[1] != 0) tnc_load<V>(va[u], a + at[u][1]);
+                else for (int k = 0; k < V; k++) va[u][k] = tnc_to(a[at[u][1]]);
+            }
+            if constexpr (Op::inputs > 1) {
+                if (V == 1 || w.axis[0].step[2] != 0) tnc_load<V>(vb[u], b + at[u][2]);
+                else for (int k = 0; k < V; k++) vb[u][k] = tnc_to(b[at[u][2]]);
+            }
+            if constexpr (Op::adds) {
+                if (add) tnc_load<V>(vy[u], y + at[u][0]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < PIECES; u++) {
+            R v[V];
+            if (first + u * TNC_THREADS >= w.count) break;
+            op(v, va[u], vb[u]);
+            if constexpr (Op::adds) {
+#pragma unroll
+                for (int k = 0; k < V; k++) if (add) v[k] += vy[u][k];
+            }
+            tnc_store<V>(y + at[u][0], v);
+        }
+    }
+}
+
+template <class Op, int V, typename Y, typename A, typename B>
+static void tnc_map_launch(tnc *s, const tnc_walk &w, const Op &op, Y *y, const A *a, const B *b, bool add)
+{
+    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * (V == 1 ? 4 : 2)), TNC_THREADS, 0, s->stream,
+               w, op, y, a, b, add);
+}
+
+/* w: of y, a, b. Pieces of 16 bytes of the smallest type; a flat walk that does not end with one has its last few apart. */
+template <class Op, typename Y, typename A, typename B>
+static void tnc_map(tnc *s, tnc_walk w, const Op &op, Y *y, const A *a, const B *b, bool add)
+{
+    constexpr size_t least = sizeof(Y) < sizeof(A) ? sizeof(Y) < sizeof(B) ? sizeof(Y) : sizeof(B)
+                                                   : sizeof(A) < sizeof(B) ? sizeof(A) : sizeof(B);
+    constexpr int    V = (int)(16 / least);
+    const void      *p[TNC_VIEWS] = { y, a, b };
+    const size_t     size[TNC_VIEWS] = { sizeof(Y), Op::inputs > 0 ? sizeof(A) : 0, Op::inputs > 1 ? sizeof(B) : 0 };
+    tnc_walk         whole = w;
+    int64_t          rest = w.rank == 1 ? w.count % V : 0;
+    if (w.count == 0) return;
+    if (rest > 0 && w.count > V) {
+        whole.count -= rest;
+        whole.axis[0].extent = tnc_divisor_of(whole.count);
+    } else rest = 0;
+    if (!tnc_walk_widen(&whole, V, p, size)) {
+        tnc_map_launch<Op, 1>(s, w, op, y, a, b, add);
+        return;
+    }
+    tnc_map_launch<Op, V>(s, whole, op, y, a, b, add);
+    if (rest > 0) {
+        const int64_t done = w.count - rest;
+        w.count = rest;
+        tnc_map_launch<Op, 1>(s, w, op, y + done * w.axis[0].step[0], Op::inputs > 0 ? a + done * w.axis[0].step[1] : a,
+                              Op::inputs > 1 ? b + done * w.axis[0].step[2] : b, add);
+    }
+}
+
 /* ======================================================================
    >>rows     the kernel table, row by row
    ====================================================================== */
 
+/* ---- copy, fill, see >>op-copy ------------------------------------------------------------------------------------------
+   Numbers of one type are moved as bits. Floor: the bytes read and written. */
+
+template <typename T> struct tnc_same {
+    enum { inputs = 1, adds = 0 };
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = a[k];
+    }
+};
+
+template <typename T> struct tnc_value {
+    enum { inputs = 0, adds = 0 };
+    T value;
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&)[V], const R (&)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = value;
+    }
+};
+
+/* Between any two types, by way of double, rounded once. To BF16: what only looks like a tie once it is a float is nudged off it. */
+static __device__ __forceinline__ double tnc_read(const void *p, int dtype, int64_t i)
+{
+    switch (dtype) {
+    case TN_F64:  return ((const double *)p)[i];
+    case TN_I32:  return ((const int32_t *)p)[i];
+    case TN_BF16: return tnc_to(((const tnc_bf16 *)p)[i]);
+    default:      return ((const float *)p)[i];
+    }
+}
+
+static __host__ __device__ inline uint16_t tnc_bits_of_bf16(double v)
+{
+    const float f = (float)v;
+    uint32_t    bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v) bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static __device__ __forceinline__ void tnc_write(void *p, int dtype, int64_t i, double v)
+{
+    switch (dtype) {
+    case TN_F64:  ((double *)p)[i] = v; break;
+    case TN_I32:  ((int32_t *)p)[i] = v != v ? 0 : v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v; break;
+    case TN_BF16: ((uint16_t *)p)[i] = tnc_bits_of_bf16(v); break;
+    default:      ((float *)p)[i] = (float)v; break;
+    }
+}
+
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_cast_kernel(const tnc_walk w, void *y, int y_dtype, const void *x, int x_dtype)
+{
+    int64_t at[TNC_VIEWS];
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        tnc_at<2>(w, i, at);
+        tnc_write(y, y_dtype, at[0], tnc_read(x, x_dtype, at[1]));
+    }
+}
+
+/* Where x lies along axis 1 of the walk and y along axis 0: squares go through shared memory, read along the one and
+   written along the other. The odd width keeps a column's numbers in different banks. */
+enum { TNC_SQUARE = 64 };
+
+template <typename Y, typename X>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_turn_kernel(const tnc_walk w, Y *y, const X *x)
+{
+    TNC_SHARED(X, square, [TNC_SQUARE][TNC_SQUARE + (sizeof(X) == 2 ? 2 : 1)]);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    const int64_t rows = w.axis[0].extent.by, columns = w.axis[1].extent.by;
+    const int64_t down = tnc_ceil(rows, TNC_SQUARE), across = tnc_ceil(columns, TNC_SQUARE);
+    const int64_t squares = w.count / (rows * columns) * down * across;
+    for (int64_t i = blockIdx.x; i < squares; i += gridDim.x) {
+        const int64_t r0 = i % down * TNC_SQUARE, c0 = i / down % across * TNC_SQUARE;
+        int64_t rest = i / down / across, to = 0, from = 0;
+        for (int k = 2; k < w.rank; k++) {
+            const int64_t q = rest / w.axis[k].extent.by, r = rest - q * w.axis[k].extent.by;
+            to += r * w.axis[k].step[0];
+            from += r * w.axis[k].step[1];
+            rest = q;
+        }
+        for (int r = warp; r < TNC_SQUARE && r0 + r < rows; r += TNC_THREADS / 32)
+            for (int c = lane; c < TNC_SQUARE && c0 + c < columns; c += 32)
+                square[r][c] = x[from + (r0 + r) * w.axis[0].step[1] + c0 + c];
+        __syncthreads();
+        for (int c = warp; c < TNC_SQUARE && c0 + c < columns; c += TNC_THREADS / 32)
+            for (int r = lane; r < TNC_SQUARE && r0 + r < rows; r += 32)
+                y[to + (c0 + c) * w.axis[1].step[0] + r0 + r] = tnc_from<Y>(tnc_to(square[r][c]));
+        __syncthreads();
+    }
+}
+
+template <typename Y, typename X> static void tnc_copy_as(tnc *s, const tn_view *from, const tn_view *to)
+{
+    tnc_walk w = tnc_walk_of(to, from, NULL);
+    int      k;
+    if (w.count == 0) return;
+    for (k = 1; k < w.rank; k++)
+        if (w.axis[k].step[1] == 1 && w.axis[k].extent.by >= 8) break;
+    if (k < w.rank && w.axis[0].step[0] == 1 && w.axis[0].extent.by >= 8) {
+        const tnc_axis along = w.axis[k];
+        for (; k > 1; k--) w.axis[k] = w.axis[k - 1];
+        w.axis[1] = along;
+        TNC_LAUNCH((tnc_turn_kernel<Y, X>), tnc_blocks(w.count, TNC_SQUARE * TNC_SQUARE), TNC_THREADS, 0, s->stream, w,
+                   (Y *)to->data, (const X *)from->data);
+    } else tnc_map(s, w, tnc_same<Y>(), (Y *)to->data, (const X *)from->data, (const X *)NULL, false);
+}
+
+static void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
+{
+    if (x->dtype == TN_F32 && y->dtype == TN_BF16) tnc_copy_as<tnc_bf16, float>(s, x, y);
+    else if (x->dtype == TN_BF16 && y->dtype == TN_F32) tnc_copy_as<float, tnc_bf16>(s, x, y);
+    else if (x->dtype != y->dtype) {
+        tnc_walk w = tnc_walk_of(y, x, NULL);
+        if (w.count > 0)
+            TNC_LAUNCH(tnc_cast_kernel, tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, y->data, (int)y->dtype,
+                       (const void *)x->data, (int)x->dtype);
+    } else if (x->dtype == TN_F64) tnc_copy_as<uint64_t, uint64_t>(s, x, y);
+    else if (x->dtype == TN_BF16) tnc_copy_as<uint16_t, uint16_t>(s, x, y);
+    else tnc_copy_as<uint32_t, uint32_t>(s, x, y);
+}
+
+static tn_status tnc_copy(tnc *s, const tn_call *c)
+{
+    tnc_copy_views(s, &c->in[0], &c->out[0]);
+    return TN_OK;
+}
+
+template <typename T> static void tnc_fill_as(tnc *s, const tn_view *y, T value)
+{
+    const tnc_value<T> op = { value };
+    tnc_map(s, tnc_walk_of(y, NULL, NULL), op, (T *)y->data, (const T *)NULL, (const T *)NULL, false);
+}
+
+static tn_status tnc_fill(tnc *s, const tn_call *c)
+{
+    const tn_view *y = &c->out[0];
+    const double   v = c->f[0];
+    if (y->dtype == TN_F64) tnc_fill_as<double>(s, y, v);
+    else if (y->dtype == TN_F32) tnc_fill_as<float>(s, y, (float)v);
+    else if (y->dtype == TN_BF16) tnc_fill_as<uint16_t>(s, y, tnc_bits_of_bf16(v));
+    else tnc_fill_as<uint32_t>(s, y, (uint32_t)(v != v ? 0 : v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN
+                                                                                              : (int32_t)v));
+    return TN_OK;
+}
+
+/* ---- uniform, normal, dropout, see >>rng, >>op-random, >>op-dropout ---------------------------------------------------------
+   A thread has the four numbers of a Philox block. Uniform numbers and masks are the CPU's to the bit; normal ones in F32
+   come from its polynomials. Floor: the bytes written, 20 instructions of Philox a number. */
+
+typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* mean, deviation; p */
+
+static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32_t clock, uint64_t block, uint32_t (&c)[4])
+{
+    uint32_t key0 = (uint32_t)g.key, key1 = (uint32_t)(g.key >> 32);
+    c[0] = (uint32_t)block;
+    c[1] = (uint32_t)(block >> 32);
+    c[2] = g.call;
+    c[3] = clock;
+#pragma unroll
+    for (int round = 0; round < 10; round++, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+        const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ key0;
+        c[1] = (uint32_t)b;
+        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ key1;
+        c[3] = (uint32_t)a;
+    }
+}
+
+/* 23 bits in the middle of their interval, exact in float. */
+static __device__ __forceinline__ float tnc_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+
+/* Elements 4 block .. 4 block + 3 of n. */
+template <typename T>
+static __device__ __forceinline__ void tnc_store_four(T *y, int64_t block, int64_t n, bool aligned,
+                                                      const typename tnc_real<T>::type (&v)[4])
+{
+    if (aligned && 4 * block + 4 <= n) {
+        tnc_store<4>(y + 4 * block, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (4 * block + k < n) y[4 * block + k] = tnc_from<T>(v[k]);
+}
+
+template <typename T>
+static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type (&v)[4], const T *x, int64_t block, int64_t n, bool aligned)
+{
+    if (aligned && 4 * block + 4 <= n) {
+        tnc_load<4>(v, x + 4 * block);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) v[k] = 4 * block + k < n ? tnc_to(x[4 * block + k]) : typename tnc_real<T>::type(0);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_uniform_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, bool aligned)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t blocks = (n + 3) / 4;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+        uint32_t word[4];
+        R        v[4];
+        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < 4; k++)                          /* rounded after the product and after the sum: the same everywhere */
+            v[k] = (R)__dadd_rn(g.low, __dmul_rn(g.width, (double)tnc_unit(word[k])));
+        tnc_store_four(y, i, n, aligned, v);
+    }
+}
+
+/* ln x for normal x > 0: x = 2^n (1+f), sqrt(1/2) <= 1+f < sqrt(2) */
+static __device__ __forceinline__ double tnc_log(float x)
+{
+    const uint32_t u = __float_as_uint(x) - 0x3f3504f3u;
+    const float    f = __uint_as_float((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, square = f * f;
+    float p = fmaf(-0.0763748139f, f, 0.127667218f);
+    p = fmaf(p, f, -0.131613255f);
+    p = fmaf(p, f, 0.142010972f);
+    p = fmaf(p, f, -0.166231945f);
+    p = fmaf(p, f, 0.200012535f);
+    p = fmaf(p, f, -0.250008255f);
+    p = fmaf(p, f, 0.333333313f);
+    p = fmaf(p * f, square, -0.5f * square);
+    return (double)((int32_t)u >> 23) * 0.6931471805599453 + ((double)f + (double)p);
+}
+
+/* sin and cos of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact. A sine is 2 pi r + tail, a cosine 1 + tail. */
+static __device__ __forceinline__ void tnc_circle(float u, double *cosine, double *sine)
+{
+    const uint32_t q = __float_as_uint(fmaf(u, 4.0f, 12582912.0f));                   /* 1.5 2^23: rounds */
+    const float    r = fmaf((float)(int32_t)(q - 0x4b400000u), -0.25f, u), z = r * r;
+    float  s = fmaf(-75.434494f, z, 81.5935135f), c = fmaf(58.7673836f, z, -85.4282761f);
+    double across, along;
+    s = fmaf(s, z, -41.341671f);
+    s = fmaf(s * z, r, -1.74845560e-7f * r);                                           /* 2 pi in two parts */
+    c = fmaf(c, z, 64.9391708f);
+    c = fmaf(c, z, -19.7392082f) * z;
+    along = 1.0 + (double)c;
+    across = (double)6.28318548f * (double)r + (double)s;
+    *sine = q & 1 ? along : across;
+    *cosine = q & 1 ? across : along;
+    if (q & 2) *sine = -*sine;
+    if ((q + 1) & 2) *cosine = -*cosine;
+}
+
+/* Box & Muller */
+static __device__ __forceinline__ void tnc_gauss(float u, float v, double *first, double *second, float)
+{
+    const double radius = sqrt(-2 * tnc_log(u));
+    tnc_circle(v, first, second);
+    *first *= radius;
+    *second *= radius;
+}
+
+static __device__ __forceinline__ void tnc_gauss(float u, float v, double *first, double *second, double)
+{
+    const double radius = sqrt(-2 * log((double)u));
+    tnc_sincospi(2 * (double)v, second, first);
+    *first *= radius;
+    *second *= radius;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_normal_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, bool aligned)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t blocks = (n + 3) / 4;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+        uint32_t word[4];
+        R        v[4];
+        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+            double a, b;
+            tnc_gauss(tnc_unit(word[k]), tnc_unit(word[k + 1]), &a, &b, R(0));
+            v[k] = (R)(g.low + g.width * a);
+            v[k + 1] = (R)(g.low + g.width * b);
+        }
+        tnc_store_four(y, i, n, aligned, v);
+    }
+}
+
+/* Kept numbers are multiplied by 1/(1-p), in F64 divided by 1-p as the reference does; p as a float lies between two
+   neighbours of the 2^23 numbers that it is compared with just as p in double does. */
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_dropout_kernel(const tnc_stream_of g, const int32_t *clock, T *y, const T *x, int64_t n, bool aligned, bool add, float p)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t blocks = (n + 3) / 4;
+    const R       scale = (R)(1 / g.width);
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+        uint32_t word[4];
+        R        v[4], old[4];
+        tnc_load_four(v, x, i, n, aligned);
+        if (add) tnc_load_four(old, (const T *)y, i, n, aligned);
+        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            v[k] = tnc_unit(word[k]) < p ? R(0) : sizeof(R) == 8 ? v[k] / (R)g.width : v[k] * scale;
+            if (add) v[k] += old[k];
+        }
+        tnc_store_four(y, i, n, aligned, v);
+    }
+}
+
+static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
+{
+    tnc_stream_of g = { (uint64_t)c->i[0], (uint32_t)c->i[1], low, width };
+    return g;
+}
+
+template <typename T> static bool tnc_four(const void *p) { return (uintptr_t)p % alignof(tnc_pack<T, 4>) == 0; }
+
+static tn_status tnc_uniform(tnc *s, const tn_call *c)
+{
+    const tn_view *y = &c->out[0];
+    const int64_t  n = y->shape[0];
+    if (n > 0)
+        TNC_TYPES(y->dtype, T,
+            TNC_LAUNCH((tnc_uniform_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
+                       tnc_stream_from(c, c->f[0], c->f[1] - c->f[0]), (const int32_t *)c->in[0].data, (T *)y->data, n,
+                       tnc_four<T>(y->data)))
+    return TN_OK;
+}
+
+static tn_status tnc_normal(tnc *s, const tn_call *c)
+{
+    const tn_view *y = &c->out[0];
+    const int64_t  n = y->shape[0];
+    if (n > 0)
+        TNC_TYPES(y->dtype, T,
+            TNC_LAUNCH((tnc_normal_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
+                       tnc_stream_from(c, c->f[0], c->f[1]), (const int32_t *)c->in[0].data, (T *)y->data, n,
+                       tnc_four<T>(y->data)))
+    return TN_OK;
+}
+
+static tn_status tnc_dropout(tnc *s, const tn_call *c)
+{
+    const tn_view *x = &c->in[0], *y = &c->out[0];
+    const int64_t  n = y->shape[0];
+    const float    p = ((float)ceil(c->f[0] * 8388608.0 - 0.5) + 0.5f) * (1.0f / 8388608.0f);
+    if (x->dtype != y->dtype) return TN_ERR_DTYPE;
+    if (n > 0)
+        TNC_TYPES(y->dtype, T,
+            TNC_LAUNCH((tnc_dropout_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
+                       tnc_stream_from(c, 0, 1 - c->f[0]), (const int32_t *)c->in[1].data, (T *)y->data, (const T *)x->data, n,
+                       tnc_four<T>(y->data) && tnc_four<T>(x->data), c->accumulate, p))
+    return TN_OK;
+}
+
+/* ---- add, mul, see >>op-add -------------------------------------------------------------------------------------------------
+   F32 and BF16 may meet, as where a parameter is added to activations. Floor: the bytes read and written. */
+
+template <typename R> struct tnc_scaled {               /* f0 a */
+    enum { inputs = 1, adds = 1 };
+    R f0;
+    template <int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = f0 * a[k];
+    }
+};
+
+template <typename R> struct tnc_pairs {                /* f0 a + f1 b, or f0 a b */
+    enum { inputs = 2, adds = 1 };
+    R    f0, f1;
+    bool product;
+    template <int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = product ? f0 * a[k] * b[k] : tnc_fma(f0, a[k], f1 * b[k]);
+    }
+};
+
+template <typename Y, typename A>
+static tn_status tnc_scaled_run(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
+{
+    typedef typename tnc_real<Y>::type R;
+    const tnc_scaled<R> op = { (R)f0 };
+    tnc_map(s, tnc_walk_of(y, a, NULL), op, (Y *)y->data, (const A *)a->data, (const A *)NULL, add);
+    return TN_OK;
+}
+
+template <typename Y, typename A, typename B>
+static tn_status tnc_pairs_run(tnc *s, const tn_call *c, const tn_view *a, const tn_view *b, double f0, double f1)
+{
+    typedef typename tnc_real<Y>::type R;
+    const tnc_pairs<R> op = { (R)f0, (R)f1, c->kernel == TN_KERNEL_MUL };
+    tnc_map(s, tnc_walk_of(&c->out[0], a, b), op, (Y *)c->out[0].data, (const A *)a->data, (const B *)b->data, c->accumulate);
+    return TN_OK;
+}
+
+#define TNC_MIX(y, a, b) ((int)(y) << 8 | (int)(a) << 4 | (int)(b))
+
+static tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
+{
+    switch (TNC_MIX(0, y->dtype, a->dtype)) {
+    case TNC_MIX(0, TN_F32, TN_F32):   return tnc_scaled_run<float, float>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_F64, TN_F64):   return tnc_scaled_run<double, double>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_BF16, TN_BF16): return tnc_scaled_run<tnc_bf16, tnc_bf16>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_BF16, TN_F32):  return tnc_scaled_run<tnc_bf16, float>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_F32, TN_BF16):  return tnc_scaled_run<float, tnc_bf16>(s, y, a, f0, add);
+    default:                           return TN_ERR_DTYPE;
+    }
+}
+
+static tn_status tnc_add(tnc *s, const tn_call *c)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+    double         f0 = c->f[0], f1 = c->f[1];
+    if (c->n_in < 2) return tnc_add_one(s, y, a, f0, c->accumulate);
+    if (a->dtype == TN_F32 && b->dtype == TN_BF16) {    /* the sum's order is its reader's */
+        const tn_view *t = a;
+        a = b;
+        b = t;
+        f0 = c->f[1];
+        f1 = c->f[0];
+        if (c->kernel == TN_KERNEL_MUL) f0 = c->f[0];
+    }
+    switch (TNC_MIX(y->dtype, a->dtype, b->dtype)) {
+    case TNC_MIX(TN_F32, TN_F32, TN_F32):    return tnc_pairs_run<float, float, float>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_F64, TN_F64, TN_F64):    return tnc_pairs_run<double, double, double>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_BF16, TN_BF16, TN_BF16): return tnc_pairs_run<tnc_bf16, tnc_bf16, tnc_bf16>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_BF16, TN_BF16, TN_F32):  return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_BF16, TN_F32, TN_F32):   return tnc_pairs_run<tnc_bf16, float, float>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_F32, TN_BF16, TN_BF16):  return tnc_pairs_run<float, tnc_bf16, tnc_bf16>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_F32, TN_BF16, TN_F32):   return tnc_pairs_run<float, tnc_bf16, float>(s, c, a, b, f0, f1);
+    default:                                 return TN_ERR_DTYPE;
+    }
+}
+
+static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
+
+/* ---- sum, see >>op-sum --------------------------------------------------------------------------------------------------------
+   For each element of y a part of x: its place is found by one walk, `kept`, what is summed by another, `gone`. Where what is
+   summed lies in memory, a warp or a block has one element, and its lanes take turns along the part. Where elements lie side by
+   side, a thread has one or a piece of them, and the block's eight warps take turns down the part. Parts are cut where there
+   are few elements: pieces' sums go to scratch and are summed in the same way. Cuts and order follow from the shape.
+   Floor: the bytes of x. */
+
+/* Pieces of a part: how long, how many, how far apart their sums are in y; how far apart elements are there. */
+typedef struct tnc_cut { int64_t length, pieces, step, along; bool block; } tnc_cut;
+
+template <int V, typename Y, typename X>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
+                     const typename tnc_real<Y>::type factor, const bool add)
+{
+    typedef typename tnc_real<X>::type R;
+    enum { STEPS = 4 };
+    const int     team = cut.block ? TNC_THREADS : 32, lane = (int)threadIdx.x & (team - 1);
+    const int64_t tasks = kept.count * cut.pieces, teams = TNC_THREADS / team;
+    for (int64_t base = (int64_t)blockIdx.x * teams; base < tasks; base += (int64_t)gridDim.x * teams) {
+        const int64_t task = base + (int)threadIdx.x / team, piece = task % cut.pieces;
+        const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
+        int64_t place[TNC_VIEWS];
+        R       sums[STEPS][V], sum = 0;
+#pragma unroll
+        for (int u = 0; u < STEPS; u++)
+#pragma unroll
+            for (int k = 0; k < V; k++) sums[u][k] = 0;
+        if (task < tasks) {
+            tnc_at<2>(kept, task / cut.pieces, place);
+            for (int64_t i = begin + lane; i < end; i += STEPS * team) {
+                R v[STEPS][V];
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    int64_t at[TNC_VIEWS];
+                    if (i + u * team >= end) break;
+                    tnc_at<1>(gone, i + u * team, at);
+                    tnc_load<V>(v[u], x + place[0] + at[0]);
+                }
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    if (i + u * team >= end) break;
+#pragma unroll
+                    for (int k = 0; k < V; k++) sums[u][k] += v[u][k];
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) sum += (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+        sum = cut.block ? tnc_block_sum(sum) : tnc_warp_sum(sum);
+        if (task < tasks && lane == 0) {
+            Y *to = y + place[1] + piece * cut.step;
+            *to = tnc_from<Y>(factor * sum + (add ? tnc_to(*to) : 0));
+        }
+    }
+}
+
+template <int V, typename Y, typename X>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
+                    const typename tnc_real<Y>::type factor, const bool add)
+{
+    typedef typename tnc_real<X>::type R;
+    enum { STEPS = 4, WARPS = TNC_THREADS / 32 };
+    TNC_SHARED(R, part, [WARPS][V][32]);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    const int64_t across = (kept.count + 31) / 32, tasks = across * cut.pieces;
+    for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+        const int64_t piece = task / across, element = task % across * 32 + lane;
+        const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
+        int64_t place[TNC_VIEWS];
+        R       sums[STEPS][V];
+#pragma unroll
+        for (int u = 0; u < STEPS; u++)
+#pragma unroll
+            for (int k = 0; k < V; k++) sums[u][k] = 0;
+        if (element < kept.count) {
+            tnc_at<2>(kept, element, place);
+            for (int64_t i = begin + warp; i < end; i += STEPS * WARPS) {
+                R v[STEPS][V];
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    int64_t at[TNC_VIEWS];
+                    if (i + u * WARPS >= end) break;
+                    tnc_at<1>(gone, i + u * WARPS, at);
+                    tnc_load<V>(v[u], x + place[0] + at[0]);
+                }
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    if (i + u * WARPS >= end) break;
+#pragma unroll
+                    for (int k = 0; k < V; k++) sums[u][k] += v[u][k];
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) part[warp][k][lane] = (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+        __syncthreads();
+        for (int k = warp; k < V; k += WARPS) {
+            R sum = part[0][k][lane];
+#pragma unroll
+            for (int j = 1; j < WARPS; j++) sum += part[j][k][lane];
+            if (element < kept.count) {
+                Y *to = y + place[1] + k * cut.along + piece * cut.step;
+                *to = tnc_from<Y>(factor * sum + (add ? tnc_to(*to) : 0));
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/* What is summed into what: x and y of the elements that stay, x of what goes. */
+typedef struct tnc_sums { tn_view kept_x, kept_y, gone; bool down; } tnc_sums;
+
+/* A thousand blocks, if there is that much. */
+static tnc_cut tnc_sum_cut(const tnc_sums *j, int64_t kept, int64_t gone)
+{
+    tnc_cut cut = { gone, 1, 0, 0, !j->down && gone >= 1024 };
+    int64_t pieces = 1024 / (j->down ? tnc_ceil(kept, 32) : kept);
+    if (pieces > gone / (j->down ? 64 : 2048)) pieces = gone / (j->down ? 64 : 2048);
+    if (pieces < 2) return cut;
+    cut.length = tnc_ceil(tnc_ceil(gone, pieces), 64) * 64;                     /* whole pieces of 16 bytes */
+    cut.pieces = tnc_ceil(gone, cut.length);
+    return cut;
+}
+
+static bool tnc_steps_divide(const tnc_walk *w, int V)
+{
+    int k;
+    for (k = 0; k < w->rank; k++)
+        if (w->axis[k].step[0] % V != 0) return false;
+    return true;
+}
+
+template <int V, typename Y, typename X>
+static void tnc_sum_launch(tnc *s, const tnc_walk &kept, const tnc_walk &gone, const tnc_sums *j, const tnc_cut &cut, double factor, bool add)
+{
+    typedef typename tnc_real<Y>::type R;
+    const int64_t tasks = j->down ? tnc_ceil(kept.count, 32) : tnc_ceil(kept.count, cut.block ? 1 : TNC_THREADS / 32);
+    const unsigned blocks = tnc_blocks(tasks * cut.pieces, 1);
+    if (j->down)
+        TNC_LAUNCH((tnc_sum_down_kernel<V, Y, X>), blocks, TNC_THREADS, 0, s->stream, kept, gone, cut, (Y *)j->kept_y.data,
+                   (const X *)j->kept_x.data, (R)factor, add);
+    else
+        TNC_LAUNCH((tnc_sum_along_kernel<V, Y, X>), blocks, TNC_THREADS, 0, s->stream, kept, gone, cut, (Y *)j->kept_y.data,
+                   (const X *)j->kept_x.data, (R)factor, add);
+}
+
+/* In pieces of 16 bytes where they lie so: of elements side by side, or of a part. */
+template <typename Y, typename X>
+static void tnc_sum_pass(tnc *s, const tnc_sums *j, tnc_cut cut, double factor, bool add)
+{
+    enum { V = (int)(16 / sizeof(X)) };
+    const void  *p[TNC_VIEWS] = { j->kept_x.data, NULL, NULL };
+    const size_t size[TNC_VIEWS] = { sizeof(X), 0, 0 };
+    tnc_walk     kept = tnc_walk_of(&j->kept_x, &j->kept_y, NULL), gone = tnc_walk_of(&j->gone, NULL, NULL);
+    cut.along = kept.axis[0].step[1];
+    if (j->down ? tnc_steps_divide(&gone, V) && tnc_walk_widen(&kept, V, p, size)
+                : tnc_steps_divide(&kept, V) && tnc_walk_widen(&gone, V, p, size)) {
+        if (!j->down) cut.length = tnc_ceil(cut.length, V);
+        tnc_sum_launch<V, Y, X>(s, kept, gone, j, cut, factor, add);
+    } else tnc_sum_launch<1, Y, X>(s, kept, gone, j, cut, factor, add);
+}
+
+template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums *j, double factor, bool add)
+{
+    typedef typename tnc_real<X>::type R;
+    const tnc_walk kept = tnc_walk_of(&j->kept_x, NULL, NULL), gone = tnc_walk_of(&j->gone, NULL, NULL);
+    tnc_sums       first = *j, second = *j;
+    tnc_cut        cut;
+    int            i;
+    int64_t        step;
+    if (kept.count == 0) return TN_OK;
+    first.down = second.down = kept.count > 1 && (tnc_abs(kept.axis[0].step[0]) < tnc_abs(gone.axis[0].step[0]) || gone.count < 16);
+    cut = tnc_sum_cut(&first, kept.count, gone.count);
+    if (cut.pieces == 1) {
+        tnc_sum_pass<Y, X>(s, &first, cut, factor, add);
+        return TN_OK;
+    }
+    first.kept_y.data = tnc_scratch(s, (size_t)(kept.count * cut.pieces) * sizeof(R));
+    if (!first.kept_y.data) return TN_ERR_MEMORY;
+    step = first.down ? 1 : cut.pieces;
+    for (i = first.kept_y.rank - 1; i >= 0; step *= first.kept_y.shape[i--]) first.kept_y.strides[i] = step;
+    cut.step = first.down ? kept.count : 1;
+    second.kept_x = first.kept_y;
+    second.gone.rank = 1;
+    second.gone.shape[0] = cut.pieces;
+    second.gone.strides[0] = cut.step;
+    tnc_sum_pass<R, X>(s, &first, cut, 1, false);
+    cut.length = cut.pieces;
+    cut.pieces = 1;
+    cut.block = !second.down && cut.length >= 256;
+    tnc_sum_pass<Y, R>(s, &second, cut, factor, add);
+    return TN_OK;
+}
+
+static tn_status tnc_sum(tnc *s, const tn_call *c)
+{
+    const tn_view *x = &c->in[0], *y = &c->out[0];
+    tnc_sums       j = { *x, *y, *x, false };
+    int            k;
+    for (k = 0; k < x->rank; k++)
+        if (y->shape[k] == 1 && x->shape[k] != 1) j.kept_x.shape[k] = 1;
+        else j.gone.shape[k] = 1;
+    switch (TNC_MIX(0, y->dtype, x->dtype)) {
+    case TNC_MIX(0, TN_F32, TN_F32):   return tnc_sum_run<float, float>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_F64, TN_F64):   return tnc_sum_run<double, double>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_F32, TN_BF16):  return tnc_sum_run<float, tnc_bf16>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_BF16, TN_BF16): return tnc_sum_run<tnc_bf16, tnc_bf16>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_BF16, TN_F32):  return tnc_sum_run<tnc_bf16, float>(s, &j, c->f[0], c->accumulate);
+    default:                           return TN_ERR_DTYPE;
+    }
+}
+
+/* ---- act, act_backward, glu, glu_backward, see >>op-act, >>op-glu -----------------------------------------------------------------
+   One pass each. glu's halves are two views of x: its kernel is that of a pair of operands. F32 takes the CPU's polynomials for
+   Phi and what CUDA has for the others; BF16, which keeps 8 bits, the fast exponential and quotient. Floor: bytes. */
+
+template <bool FAST> static __device__ __forceinline__ float tnc_exp(float x) { return FAST ? __expf(x) : expf(x); }
+template <bool FAST> static __device__ __forceinline__ double tnc_exp(double x) { return exp(x); }
+template <bool FAST> static __device__ __forceinline__ float tnc_quotient(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }
+template <bool FAST> static __device__ __forceinline__ double tnc_quotient(double a, double b) { return a / b; }
+static __device__ __forceinline__ float  tnc_tanh(float x) { return tanhf(x); }
+static __device__ __forceinline__ double tnc_tanh(double x) { return tanh(x); }
+static __device__ __forceinline__ float  tnc_rint(float x) { return rintf(x); }
+static __device__ __forceinline__ double tnc_rint(double x) { return rint(x); }
+
+/* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
+template <bool FAST> static __device__ __forceinline__ float tnc_normal_cdf(float x, float *density)
+{
+    const float t = fminf(15.0f, fabsf(x)), square = t * t, lost = fmaf(t, t, -square), z = tnc_quotient<FAST>(1.0f, fmaf(0.3f, t, 1.0f));
+    float e = tnc_exp<FAST>(-0.5f * square), g;
+    e = fmaf(e, -0.5f * lost, e);                                       /* what rounding took from the square */
+    g = fmaf(-0.0206242893f, z, 0.112440139f);
+    g = fmaf(g, z, -0.228224412f);
+    g = fmaf(g, z, 0.191799164f);
+    g = fmaf(g, z, -0.0794358179f);
+    g = fmaf(g, z, 0.0961635262f);
+    g = fmaf(g, z, 0.0783873126f);
+    g = fmaf(g, z, 0.110235929f);
+    g = fmaf(g, z, 0.119571753f);
+    g = fmaf(g, z, 0.119686693f) * z * e;
+    *density = 0.398942280f * e;
+    return x > 0.0f ? 1.0f - g : g;
+}
+
+template <bool FAST> static __device__ __forceinline__ double tnc_normal_cdf(double x, double *density)
+{
+    *density = 0.3989422804014327 * exp(-0.5 * x * x);
+    return 0.5 * erfc(-0.7071067811865476 * x);
+}
+
+/* act(x) and act'(x) of V numbers: the switch is taken once. What is not used of them is not computed. */
+template <bool FAST, int V, typename R>
+static __device__ __forceinline__ void tnc_activate(int kind, const R (&x)[V], R (&value)[V], R (&slope)[V])
+{
+#define TNC_EACH _Pragma("unroll") for (int k = 0; k < V; k++)
+    switch (kind) {
+    case TN_ACT_RELU:
+        TNC_EACH {
+            value[k] = x[k] > 0 || x[k] != x[k] ? x[k] : R(0);
+            slope[k] = x[k] > 0 ? R(1) : value[k];
+        }
+        break;
+    case TN_ACT_RELU2:
+        TNC_EACH {
+            const R v = x[k] > 0 || x[k] != x[k] ? x[k] : R(0);
+            value[k] = v * v;
+            slope[k] = v + v;
+        }
+        break;
+    case TN_ACT_GELU:
+        TNC_EACH {
+            R density, cdf = tnc_normal_cdf<FAST>(x[k], &density);
+            value[k] = x[k] * cdf;
+            slope[k] = tnc_fma(x[k], density, cdf);
+        }
+        break;
+    case TN_ACT_SWISH:
+        TNC_EACH {
+            const R s = tnc_quotient<FAST>(R(1), R(1) + tnc_exp<FAST>(-x[k]));
+            value[k] = x[k] * s;
+            slope[k] = tnc_fma(x[k] * s, R(1) - s, s);
+        }
+        break;
+    case TN_ACT_SIGMOID:
+        TNC_EACH {
+            value[k] = tnc_quotient<FAST>(R(1), R(1) + tnc_exp<FAST>(-x[k]));
+            slope[k] = value[k] * (R(1) - value[k]);
+        }
+        break;
+    case TN_ACT_ABS:
+        TNC_EACH {
+            value[k] = x[k] < 0 ? -x[k] : x[k] > 0 ? x[k] : x[k] + R(0);      /* -0 becomes 0 */
+            slope[k] = x[k] > 0 ? R(1) : x[k] < 0 ? R(-1) : x[k];
+        }
+        break;
+    case TN_ACT_ROUND:
+        TNC_EACH {
+            value[k] = tnc_rint(x[k]);
+            slope[k] = 1;
+        }
+        break;
+    case TN_ACT_EXP:
+        TNC_EACH value[k] = slope[k] = tnc_exp<FAST>(x[k]);
+        break;
+    case TN_ACT_TANH:
+        TNC_EACH {
+            value[k] = tnc_tanh(x[k]);
+            slope[k] = (R(1) - value[k]) * (R(1) + value[k]);
+        }
+        break;
+    default:
+        TNC_EACH {
+            value[k] = x[k];
+            slope[k] = 1;
+        }
+    }
+}
+
+template <typename T> struct tnc_act_of {               /* act(a) */
+    enum { inputs = 1, adds = 0 };
+    int kind;
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    {
+        R slope[V];
+        tnc_activate<sizeof(T) == 2>(kind, a, v, slope);
+    }
+};
+
+template <typename T> struct tnc_gate_of {              /* act(a) b, or its slope times b */
+    enum { inputs = 2, adds = 1 };
+    int  kind;
+    bool slope;
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
+    {
+        R value[V], slopes[V];
+        tnc_activate<sizeof(T) == 2>(kind, a, value, slopes);
+        TNC_EACH v[k] = (slope ? slopes[k] : value[k]) * b[k];
+    }
+};
+
+static tn_status tnc_act(tnc *s, const tn_call *c)
+{
+    const tn_view *x = &c->in[0], *y = &c->out[0];
+    if (x->dtype != y->dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(y->dtype, T,
+        const tnc_act_of<T> op = { (int)c->i[0] };
+        tnc_map(s, tnc_walk_of(y, x, NULL), op, (T *)y->data, (const T *)x->data, (const T *)NULL, false))
+    return TN_OK;
+}
+
+static tn_status tnc_gate(tnc *s, const tn_call *c, const tn_view *a, const tn_view *b, bool slope)
+{
+    const tn_view *y = &c->out[0];
+    if (a->dtype != y->dtype || b->dtype != y->dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(y->dtype, T,
+        const tnc_gate_of<T> op = { (int)c->i[0], slope };
+        tnc_map(s, tnc_walk_of(y, a, b), op, (T *)y->data, (const T *)a->data, (const T *)b->data, c->accumulate))
+    return TN_OK;
+}
+
+static tn_status tnc_act_backward(tnc *s, const tn_call *c) { return tnc_gate(s, c, &c->in[0], &c->in[1], true); }
+
+/* Columns [part h, (part + 1) h) of rows of `parts` times h. */
+static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
+{
+    x.shape[1] /= parts;
+    x.data = (char *)x.data + part * x.shape[1] * x.strides[1] * (int64_t)(x.dtype == TN_F64 ? 8 : x.dtype == TN_F32 ? 4 : 2);
+    return x;
+}
+
+static tn_status tnc_glu(tnc *s, const tn_call *c)
+{
+    const tn_view a = tnc_part_view(c->in[0], 2, 0), b = tnc_part_view(c->in[0], 2, 1);
+    return tnc_gate(s, c, &a, &b, false);
+}
+
+/* w: of x and dx, and of dy; the other half of x is `half` further on. */
+template <int V, typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T *dx, const T *x, const T *dy, const bool add)
+{
+    typedef typename tnc_real<T>::type R;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        int64_t at[TNC_VIEWS];
+        R       a[V], b[V], d[V], old_a[V], old_b[V], value[V], slope[V];
+        tnc_at<2>(w, i, at);
+        tnc_load<V>(a, x + at[0]);
+        tnc_load<V>(b, x + at[0] + half);
+        tnc_load<V>(d, dy + at[1]);
+        if (add) {
+            tnc_load<V>(old_a, dx + at[0]);
+            tnc_load<V>(old_b, dx + at[0] + half);
+        }
+        tnc_activate<sizeof(T) == 2>(kind, a, value, slope);
+        TNC_EACH {
+            a[k] = d[k] * b[k] * slope[k];
+            b[k] = d[k] * value[k];
+            if (add) {
+                a[k] += old_a[k];
+                b[k] += old_b[k];
+            }
+        }
+        tnc_store<V>(dx + at[0], a);
+        tnc_store<V>(dx + at[0] + half, b);
+    }
+}
+
+/* Of parts of x, of dx, of dy: in pieces, if the other parts lie as well as the first. */
+static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
+{
+    const void  *p[TNC_VIEWS] = { x, dy, NULL };
+    const size_t sizes[TNC_VIEWS] = { size, size, 0 };
+    return h % V == 0 && (uintptr_t)dx % 16 == 0 && tnc_walk_widen(w, V, p, sizes);
+}
+
+template <typename T> static void tnc_glu_backward_run(tnc *s, const tn_call *c)
+{
+    enum { V = (int)(16 / sizeof(T)) };
+    const tn_view a = tnc_part_view(c->in[0], 2, 0);
+    tnc_walk      w = tnc_walk_of(&a, &c->in[1], NULL);
+    T            *dx = (T *)c->out[0].data;
+    const T      *x = (const T *)c->in[0].data, *dy = (const T *)c->in[1].data;
+    if (w.count == 0) return;
+    if (tnc_parts_widen(&w, V, sizeof(T), a.shape[1], x, dx, dy))
+        TNC_LAUNCH((tnc_glu_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, a.shape[1],
+                   (int)c->i[0], dx, x, dy, c->accumulate);
+    else
+        TNC_LAUNCH((tnc_glu_backward_kernel<1, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, a.shape[1],
+                   (int)c->i[0], dx, x, dy, c->accumulate);
+}
+
+static tn_status tnc_glu_backward(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype || c->in[1].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_glu_backward_run<T>(s, c))
+    return TN_OK;
+}
+
+/* ---- prod, prod_backward, see >>op-prod --------------------------------------------------------------------------------------------
+   A thread has a piece of the product; going back, it meets each factor once for every other, the first time in memory. */
+
+template <int V, typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_prod_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *y, const T *x)
+{
+    typedef typename tnc_real<T>::type R;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        int64_t at[TNC_VIEWS];
+        R       v[V], f[V];
+        tnc_at<2>(w, i, at);
+        tnc_load<V>(v, x + at[0]);
+        for (int64_t e = 1; e < factors; e++) {
+            tnc_load<V>(f, x + at[0] + e * half);
+            TNC_EACH v[k] *= f[k];
+        }
+        tnc_store<V>(y + at[1], v);
+    }
+}
+
+template <int V, typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_prod_backward_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *dx, const T *x, const T *dy, const bool add)
+{
+    typedef typename tnc_real<T>::type R;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        int64_t at[TNC_VIEWS];
+        R       d[V], v[V], f[V];
+        tnc_at<2>(w, i, at);
+        tnc_load<V>(d, dy + at[1]);
+        for (int64_t e = 0; e < factors; e++) {
+            TNC_EACH v[k] = d[k];
+            for (int64_t o = 0; o < factors; o++) {
+                if (o == e) continue;
+                tnc_load<V>(f, x + at[0] + o * half);
+                TNC_EACH v[k] *= f[k];
+            }
+            if (add) {
+                tnc_load<V>(f, dx + at[0] + e * half);
+                TNC_EACH v[k] += f[k];
+            }
+            tnc_store<V>(dx + at[0] + e * half, v);
+        }
+    }
+}
+#undef TNC_EACH
+
+/* y is NULL on the way back. */
+template <int V, typename T>
+static void tnc_prod_launch(tnc *s, const tn_call *c, const tnc_walk &w, int64_t h, T *y, T *dx, const T *x, const T *dy)
+{
+    if (y)
+        TNC_LAUNCH((tnc_prod_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, h, c->i[0], y, x);
+    else
+        TNC_LAUNCH((tnc_prod_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, h, c->i[0],
+                   dx, x, dy, c->accumulate);
+}
+
+template <typename T> static void tnc_prod_run(tnc *s, const tn_call *c, bool back)
+{
+    enum { V = (int)(16 / sizeof(T)) };
+    const tn_view  part = tnc_part_view(c->in[0], c->i[0], 0);
+    const tn_view *y = back ? &c->in[1] : &c->out[0];
+    tnc_walk       w = tnc_walk_of(&part, y, NULL);
+    const int64_t  h = part.shape[1];
+    T             *to = (T *)c->out[0].data;
+    const T       *x = (const T *)c->in[0].data, *dy = back ? (const T *)c->in[1].data : NULL;
+    if (w.count == 0) return;
+    if (tnc_parts_widen(&w, V, sizeof(T), h, x, back ? (const void *)to : (const void *)x, y->data))
+        tnc_prod_launch<V, T>(s, c, w, h, back ? NULL : to, to, x, dy);
+    else
+        tnc_prod_launch<1, T>(s, c, w, h, back ? NULL : to, to, x, dy);
+}
+
+static tn_status tnc_prod(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, false))
+    return TN_OK;
+}
+
+static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype || c->in[1].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, true))
+    return TN_OK;
+}
+
+/* ---- gemm, see >>op-gemm -------------------------------------------------------------------------------------------------------------
+   By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a transposed
+   operand is only a flag there, and C^T = B^T A^T. BF16 among the three, or TN_GEMM_BF16: what is F32 of A and B is rounded to
+   BF16 in scratch (packed, so that any strides will do), sums are F32, and C is written as what it is. F32 alone: F32, or TF32
+   if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
+   on one kind of device is the same every time. Floor: 2 m n k flops. */
+
+typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
+    int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
+    int     a_dtype, b_dtype, c_dtype, bias_dtype;
+    const void *a, *b, *bias;            /* bias: NULL for none */
+    void   *c;
+    double  alpha, beta;
+} tnc_matrices;
+
+static __device__ __forceinline__ double tnc_number(const void *p, int, int64_t i, double) { return ((const double *)p)[i]; }
+static __device__ __forceinline__ float  tnc_number(const void *p, int dtype, int64_t i, float)
+{
+    return dtype == TN_BF16 ? tnc_to(((const tnc_bf16 *)p)[i]) : ((const float *)p)[i];
+}
+
+static __device__ __forceinline__ void tnc_number_put(void *p, int, int64_t i, double v) { ((double *)p)[i] = v; }
+static __device__ __forceinline__ void tnc_number_put(void *p, int dtype, int64_t i, float v)
+{
+    if (dtype == TN_BF16) ((tnc_bf16 *)p)[i] = tnc_from<tnc_bf16>(v);
+    else ((float *)p)[i] = v;
+}
+
+/* A block of 256 threads makes BM x BN of C, a thread TM x TN of it: in squares of four, BN / (TN / 4) columns apart, so that a
+   warp reads shared memory without two lanes in one bank. Slices of A and B, BK deep, are loaded while the ones before are
+   multiplied: along k or across it, whichever lies in memory. */
+template <typename R, int BM, int BN, int BK, int TM, int TN>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_gemm_kernel(const tnc_matrices g, const bool a_along, const bool b_along)
+{
+    enum { ACROSS = BN / TN, FAR_M = BM / (TM / 4), FAR_N = BN / (TN / 4), LA = BM * BK / TNC_THREADS, LB = BN * BK / TNC_THREADS };
+    static_assert((BM / TM) * (BN / TN) == TNC_THREADS, "a thread for each part");
+    TNC_SHARED_ALIGN(16, R, left, [2][BK][BM + 4]);
+    TNC_SHARED_ALIGN(16, R, right, [2][BK][BN + 4]);
+    const int     tid = (int)threadIdx.x, row = tid / ACROSS * 4, column = tid % ACROSS * 4;
+    const int64_t down = (g.m + BM - 1) / BM, across = (g.n + BN - 1) / BN, tiles = g.batch * down * across;
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int64_t r0 = tile / across % down * BM, c0 = tile % across * BN, batch = tile / across / down;
+        const int64_t a0 = batch * g.a_step[0], b0 = batch * g.b_step[0];
+        R sum[TM][TN], next_a[LA], next_b[LB];
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j++) sum[i][j] = 0;
+        for (int64_t k0 = -BK; k0 < g.k; k0 += BK) {
+            const int now = (int)(k0 / BK & 1);
+            if (k0 + BK < g.k) {
+#pragma unroll
+                for (int e = 0; e < LA; e++) {
+                    const int     at = tid + e * TNC_THREADS;
+                    const int64_t k = k0 + BK + (a_along ? at % BK : at / BM), r = r0 + (a_along ? at / BK : at % BM);
+                    next_a[e] = k < g.k && r < g.m ? tnc_number(g.a, g.a_dtype, a0 + r * g.a_step[1] + k * g.a_step[2], R(0)) : R(0);
+                }
+#pragma unroll
+                for (int e = 0; e < LB; e++) {
+                    const int     at = tid + e * TNC_THREADS;
+                    const int64_t k = k0 + BK + (b_along ? at % BK : at / BN), c = c0 + (b_along ? at / BK : at % BN);
+                    next_b[e] = k < g.k && c < g.n ? tnc_number(g.b, g.b_dtype, b0 + k * g.b_step[1] + c * g.b_step[2], R(0)) : R(0);
+                }
+            }
+            if (k0 >= 0) {
+#pragma unroll
+                for (int k = 0; k < BK; k++) {
+                    R x[TM], y[TN];
+#pragma unroll
+                    for (int i = 0; i < TM; i++) x[i] = left[now][k][i / 4 * FAR_M + row + i % 4];
+#pragma unroll
+                    for (int j = 0; j < TN; j++) y[j] = right[now][k][j / 4 * FAR_N + column + j % 4];
+#pragma unroll
+                    for (int i = 0; i < TM; i++)
+#pragma unroll
+                        for (int j = 0; j < TN; j++) sum[i][j] = tnc_fma(x[i], y[j], sum[i][j]);
+                }
+            }
+            if (k0 + BK < g.k) {
+#pragma unroll
+                for (int e = 0; e < LA; e++) {
+                    const int at = tid + e * TNC_THREADS;
+                    left[1 - now][a_along ? at % BK : at / BM][a_along ? at / BK : at % BM] = next_a[e];
+                }
+#pragma unroll
+                for (int e = 0; e < LB; e++) {
+                    const int at = tid + e * TNC_THREADS;
+                    right[1 - now][b_along ? at % BK : at / BN][b_along ? at / BK : at % BN] = next_b[e];
+                }
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j++) {
+                const int64_t r = r0 + i / 4 * FAR_M + row + i % 4, c = c0 + j / 4 * FAR_N + column + j % 4;
+                const int64_t to = batch * g.c_step[0] + r * g.c_step[1] + c * g.c_step[2];
+                R v = (R)g.alpha * sum[i][j];
+                if (r >= g.m || c >= g.n) continue;
+                if (g.beta != 0) v = tnc_fma((R)g.beta, tnc_number(g.c, g.c_dtype, to, R(0)), v);
+                if (g.bias) v += tnc_number(g.bias, g.bias_dtype, c * g.bias_step, R(0));
+                tnc_number_put(g.c, g.c_dtype, to, v);
+            }
+    }
+}
+
+template <typename R, int BM, int BN, int BK, int TM, int TN> static void tnc_gemm_launch(tnc *s, const tnc_matrices &g)
+{
+    const int64_t tiles = g.batch * tnc_ceil(g.m, BM) * tnc_ceil(g.n, BN);
+    TNC_LAUNCH((tnc_gemm_kernel<R, BM, BN, BK, TM, TN>), tnc_blocks(tiles, 1), TNC_THREADS, 0, s->stream, g,
+               tnc_abs(g.a_step[2]) < tnc_abs(g.a_step[1]), tnc_abs(g.b_step[1]) < tnc_abs(g.b_step[2]));
+}
+
+/* Large tiles where they fill the device. */
+static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
+{
+    if (g.c_dtype == TN_F64) tnc_gemm_launch<double, 64, 64, 8, 4, 4>(s, g);
+    else if (g.batch * tnc_ceil(g.m, 128) * tnc_ceil(g.n, 128) >= s->sms) tnc_gemm_launch<float, 128, 128, 8, 8, 8>(s, g);
+    else tnc_gemm_launch<float, 64, 64, 16, 4, 4>(s, g);
+}
+
+/* rows x columns for cuBLAS, whose matrices run down their columns: as it is, or as its transpose. */
+typedef struct tnc_operand { const void *data; cublasOperation_t op; int lead; cudaDataType type; int64_t batch_step; } tnc_operand;
+
+static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t rows, int64_t columns, int64_t row_step,
+                           int64_t column_step, int64_t batch_step)
+{
+    int64_t lead = columns == 1 ? rows : column_step;
+    o->data = data;
+    o->type = dtype == TN_F64 ? CUDA_R_64F : dtype == TN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    o->batch_step = batch_step;
+    o->op = CUBLAS_OP_N;
+    o->lead = (int)lead;
+    if ((rows == 1 || row_step == 1) && lead >= rows && lead <= INT32_MAX) return batch_step >= 0;
+    lead = rows == 1 ? columns : row_step;
+    o->op = CUBLAS_OP_T;
+    o->lead = (int)lead;
+    return (columns == 1 || column_step == 1) && lead >= columns && lead <= INT32_MAX && batch_step >= 0;
+}
+
+/* C down its columns is C; along its rows it is C^T, made of B^T and A^T. False: cuBLAS does not take it. */
+static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
+{
+    tnc_operand  x, y, z;
+    const float  alpha = (float)g.alpha, beta = (float)g.beta;
+    const bool   wide = g.c_dtype == TN_F64;
+    const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0]) && z.op == CUBLAS_OP_N;
+    const int64_t m = turned ? g.n : g.m, n = turned ? g.m : g.n;
+    const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
+        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    if (!s->blas.handle || g.k == 0 || m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
+    if (turned) {
+        if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
+            || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return false;
+    } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
+               || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
+               || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return false;
+    return s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, wide ? (const void *)&g.alpha : (const void *)&alpha,
+                        x.data, x.type, x.lead, x.batch_step, y.data, y.type, y.lead, y.batch_step,
+                        wide ? (const void *)&g.beta : (const void *)&beta, g.c, z.type, z.lead, z.batch_step, (int)g.batch, compute,
+                        CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Where an F32 operand is to lie as BF16: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of a
+   batch that is one. Returns its bytes. */
+static size_t tnc_round_place(const tn_view *x, tn_view *y)
+{
+    const bool    down = x->strides[1] == 1 && x->strides[2] != 1;
+    const int64_t line = tnc_ceil(x->shape[down ? 1 : 2], 8) * 8;
+    *y = *x;
+    y->dtype = TN_BF16;
+    y->strides[1] = down ? 1 : line;
+    y->strides[2] = down ? line : 1;
+    y->strides[0] = line * x->shape[down ? 2 : 1];
+    if (x->strides[0] == 0) y->shape[0] = 1;
+    return (size_t)(y->shape[0] * y->strides[0]) * 2;
+}
+
+/* F32 operands rounded to BF16 in scratch; false: no memory. */
+static bool tnc_gemm_round(tnc *s, tn_view x[2])
+{
+    tn_view at[2];
+    size_t  bytes[2] = { 0, 0 };
+    char   *room;
+    int     i;
+    for (i = 0; i < 2; i++)
+        if (x[i].dtype == TN_F32) bytes[i] = tnc_round_place(&x[i], &at[i]);
+    if (!(room = (char *)tnc_scratch(s, bytes[0] + bytes[1]))) return false;
+    for (i = 0; i < 2; i++) {
+        const int64_t batch = x[i].shape[0];
+        if (x[i].dtype != TN_F32) continue;
+        at[i].data = room + (i == 1 ? bytes[0] : 0);
+        x[i].shape[0] = at[i].shape[0];
+        tnc_copy_views(s, &x[i], &at[i]);
+        at[i].shape[0] = batch;
+        if (x[i].strides[0] == 0) at[i].strides[0] = 0;
+        x[i] = at[i];
+    }
+    return true;
+}
+
+static tnc_matrices tnc_matrices_of(const tn_call *c, const tn_view x[2])
+{
+    const tn_view *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
+    tnc_matrices   g;
+    int            i;
+    g.batch = y->shape[0];
+    g.m = y->shape[1];
+    g.n = y->shape[2];
+    g.k = x[0].shape[2];
+    for (i = 0; i < 3; i++) {
+        g.a_step[i] = x[0].strides[i];
+        g.b_step[i] = x[1].strides[i];
+        g.c_step[i] = y->strides[i];
+    }
+    g.a = x[0].data;
+    g.b = x[1].data;
+    g.c = y->data;
+    g.bias = bias ? bias->data : NULL;
+    g.a_dtype = x[0].dtype;
+    g.b_dtype = x[1].dtype;
+    g.c_dtype = y->dtype;
+    g.bias_dtype = bias ? bias->dtype : y->dtype;
+    g.bias_step = bias ? bias->strides[0] : 0;
+    g.alpha = c->f[0];
+    g.beta = c->f[1];
+    return g;
+}
+
+static tn_status tnc_gemm_bias(tnc *s, const tn_call *c)
+{
+    tn_view bias = c->out[0];
+    if (c->n_in < 3 || !c->in[2].data) return TN_OK;
+    bias.data = c->in[2].data;
+    bias.dtype = c->in[2].dtype;
+    bias.strides[0] = bias.strides[1] = 0;
+    bias.strides[2] = c->in[2].strides[0];
+    return tnc_add_one(s, &c->out[0], &bias, 1, true);
+}
+
+/* BF16 by what is given or asked for; not for products so thin that rounding them costs as much as they do. */
+static bool tnc_gemm_in_bf16(const tnc *s, const tnc_matrices &g)
+{
+    if (g.a_dtype == TN_BF16 || g.b_dtype == TN_BF16 || g.c_dtype == TN_BF16) return true;
+    return g.c_dtype == TN_F32 && s->precision == TN_GEMM_BF16 && g.m >= 16 && g.n >= 16 && g.k >= 16;
+}
+
+static tn_status tnc_gemm(tnc *s, const tn_call *c)
+{
+    tn_view      x[2] = { c->in[0], c->in[1] };
+    tnc_matrices g = tnc_matrices_of(c, x);
+    const int    dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
+    int          i;
+    for (i = 0; i < 4; i++) {
+        if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
+        if ((dtypes[i] == TN_F64) != (dtypes[0] == TN_F64)) return TN_ERR_DTYPE;
+    }
+    if (g.batch == 0 || g.m == 0 || g.n == 0) return TN_OK;
+    if (s->blas.handle && g.k > 0 && tnc_gemm_in_bf16(s, g)) {
+        if ((g.a_dtype == TN_F32 || g.b_dtype == TN_F32) && !tnc_gemm_round(s, x)) return TN_ERR_MEMORY;
+        if (tnc_gemm_blas(s, tnc_matrices_of(c, x))) return tnc_gemm_bias(s, c);
+    } else if (tnc_gemm_blas(s, g)) return tnc_gemm_bias(s, c);
+    tnc_gemm_own(s, g);
+    return TN_OK;
+}
+
+/* ---- rope, rope_backward, see >>op-rope -------------------------------------------------------------------------------------------------
+   A block has a position t and some of the rows [b,t,n] there: the cosines and sines of t are made once, in double, since t runs
+   to a hundred thousand, and kept in shared memory; a team of lanes has a row, a lane a piece of its first half and of its second.
+   A row is read once, also for its norm. What lies otherwise, or is longer than a warp's pieces, goes through a plain kernel: a
+   warp a row. Floor: the bytes of x and y, back those of x, dy and dx. */
+
+typedef struct tnc_turns {
+    const void *x, *dy;                  /* dy: NULL on the way there */
+    void   *y;                           /* or dx                     */
+    int64_t x_step[3], dy_step[3], y_step[3];
+    int64_t batch, length, heads, d, first;
+    int64_t pieces, rows;                /* of a position, and how many rows each has */
+    double  octaves;                     /* pair k turns by t 2^(-k octaves) */
+    double  eps;                         /* below zero: no norm              */
+    int     team;
+    bool    still, add;
+} tnc_turns;
+
+static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_t t, int64_t k, double *cosine, double *sine)
+{
+    *cosine = 1;
+    *sine = 0;
+    if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
+}
+
+/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. */
+template <typename R> static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
+
+template <typename T, bool BACK>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_turns g)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { V = (int)(16 / sizeof(T)) };
+    TNC_DYN_SHARED(R, turn);
+    const int     h = (int)(g.d / 2), lane = (int)threadIdx.x & (g.team - 1), teams = TNC_THREADS / g.team, mine = (int)threadIdx.x / g.team;
+    const bool    norms = g.eps >= 0;
+    for (int64_t task = blockIdx.x; task < g.length * g.pieces; task += gridDim.x) {
+        const int64_t t = task / g.pieces, begin = task % g.pieces * g.rows;
+        const int64_t all = g.batch * g.heads, end = begin + g.rows < all ? begin + g.rows : all;
+        for (int k = (int)threadIdx.x; k < h; k += TNC_THREADS) {
+            double cosine, sine;
+            tnc_rope_angle(g, t, k, &cosine, &sine);
+            turn[k] = (R)cosine;
+            turn[h + k] = (R)sine;
+        }
+        __syncthreads();
+        for (int64_t base = begin; base < end; base += teams) {
+            const int64_t row = base + mine, b = row / g.heads, n = row - b * g.heads;
+            const bool    live = row < end && lane * V < h;
+            T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2] + lane * V;
+            R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
+            if (live) {
+                const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
+                if (norms || !BACK) {
+                    tnc_load<V>(x0, x);
+                    tnc_load<V>(x1, x + h);
+                }
+                if (BACK) {
+                    const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
+                    tnc_load<V>(d0, dy);
+                    tnc_load<V>(d1, dy + h);
+                }
+                if (g.add) {
+                    tnc_load<V>(old0, y);
+                    tnc_load<V>(old1, y + h);
+                }
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
+                    if (BACK) {
+                        const R back = tnc_fma(d0[k], cosine, d1[k] * sine);
+                        d1[k] = tnc_fma(d1[k], cosine, -d0[k] * sine);
+                        d0[k] = back;
+                    }
+                    if (norms) {
+                        squares = tnc_fma(x0[k], x0[k], tnc_fma(x1[k], x1[k], squares));
+                        if (BACK) dot = tnc_fma(x0[k], d0[k], tnc_fma(x1[k], d1[k], dot));
+                    }
+                }
+            }
+            if (norms) {
+                for (int k = g.team / 2; k; k >>= 1) {
+                    squares += __shfl_xor_sync(0xffffffffu, squares, k);
+                    if (BACK) dot += __shfl_xor_sync(0xffffffffu, dot, k);
+                }
+                norm = R(1) / (R)sqrt(squares / (R)g.d + (R)g.eps);
+                pull = norm * norm * dot / (R)g.d;
+            }
+            if (!live) continue;
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                if (BACK) {
+                    d0[k] = norms ? tnc_rope_back(d0[k], x0[k], norm, pull) : d0[k];
+                    d1[k] = norms ? tnc_rope_back(d1[k], x1[k], norm, pull) : d1[k];
+                } else {
+                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
+                    d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
+                    d1[k] = norm * tnc_fma(x1[k], cosine, x0[k] * sine);
+                }
+                if (g.add) {
+                    d0[k] += old0[k];
+                    d1[k] += old1[k];
+                }
+            }
+            tnc_store<V>(y, d0);
+            tnc_store<V>(y + h, d1);
+        }
+        __syncthreads();
+    }
+}
+
+/* R_t^T dy of pair k, or of the last of an odd row. */
+template <typename R, typename T>
+static __device__ __forceinline__ void tnc_rope_pair(const tnc_turns &g, const T *x, int64_t t, int64_t k, R *first, R *second)
+{
+    const int64_t h = g.d / 2;
+    double        cosine, sine;
+    const R       a = tnc_to(x[k < h ? k : g.d - 1]), b = k < h ? tnc_to(x[k + h]) : R(0);
+    tnc_rope_angle(g, t, k, &cosine, &sine);
+    if (k >= h) {
+        *first = a;
+        *second = 0;
+        return;
+    }
+    if (g.dy) sine = -sine;
+    *first = tnc_fma(a, (R)cosine, -b * (R)sine);
+    *second = tnc_fma(b, (R)cosine, a * (R)sine);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(const tnc_turns g)
+{
+    typedef typename tnc_real<T>::type R;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t rows = g.batch * g.length * g.heads, all = (int64_t)gridDim.x * (TNC_THREADS / 32), h = g.d / 2;
+    for (int64_t row = (int64_t)blockIdx.x * (TNC_THREADS / 32) + (threadIdx.x >> 5); row < rows; row += all) {
+        const int64_t n = row % g.heads, t = row / g.heads % g.length, b = row / g.heads / g.length;
+        const T      *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2];
+        const T      *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2];
+        T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2];
+        R             squares = 0, dot = 0, norm = 1, pull = 0, first, second;
+        if (g.eps >= 0) {
+            for (int64_t k = lane; k < g.d; k += 32) squares = tnc_fma(tnc_to(x[k]), tnc_to(x[k]), squares);
+            for (int64_t k = lane; g.dy && k < h + g.d % 2; k += 32) {
+                tnc_rope_pair<R>(g, dy, t, k, &first, &second);
+                dot += first * tnc_to(x[k < h ? k : g.d - 1]) + (k < h ? second * tnc_to(x[k + h]) : R(0));
+            }
+            norm = R(1) / (R)sqrt(tnc_warp_sum(squares) / (R)g.d + (R)g.eps);
+            pull = norm * norm * tnc_warp_sum(dot) / (R)g.d;
+        }
+        for (int64_t k = lane; k < h + g.d % 2; k += 32) {
+            T *to = y + (k < h ? k : g.d - 1);
+            tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
+            first = norm * (g.dy && g.eps >= 0 ? first - pull * tnc_to(x[k < h ? k : g.d - 1]) : first);
+            *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
+            if (k >= h) continue;
+            to = y + k + h;
+            second = norm * (g.dy && g.eps >= 0 ? second - pull * tnc_to(x[k + h]) : second);
+            *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
+        }
+    }
+}
+
+static bool tnc_heads_aligned(const tn_view *v, int64_t bytes)
+{
+    int i;
+    for (i = 0; i < 3; i++)
+        if (v->shape[i] > 1 && v->strides[i] * bytes % 16 != 0) return false;
+    return (uintptr_t)v->data % 16 == 0;
+}
+
+template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    const tn_view *x = &c->in[0], *dy = c->n_in > 1 ? &c->in[1] : NULL, *y = &c->out[0];
+    const int64_t  d = x->shape[3], rows = x->shape[0] * x->shape[2], lanes = d / 2 * (int64_t)sizeof(T) / 16;
+    tnc_turns      g;
+    int            i;
+    memset(&g, 0, sizeof g);
+    g.x = x->data;
+    g.dy = dy ? dy->data : NULL;
+    g.y = y->data;
+    for (i = 0; i < 3; i++) {
+        g.x_step[i] = x->strides[i];
+        g.dy_step[i] = dy ? dy->strides[i] : 0;
+        g.y_step[i] = y->strides[i];
+    }
+    g.batch = x->shape[0];
+    g.length = x->shape[1];
+    g.heads = x->shape[2];
+    g.d = d;
+    g.first = c->i[0];
+    g.octaves = 2 * log2(c->f[0]) / (double)(d > 0 ? d : 1);
+    g.eps = c->f[1];
+    g.still = c->i[1] != 0;
+    g.add = c->accumulate;
+    if (rows * g.length * d == 0) return;
+    if (d * (int64_t)sizeof(T) % 32 == 0 && lanes <= 32 && tnc_heads_aligned(x, sizeof(T)) && tnc_heads_aligned(y, sizeof(T))
+        && (!dy || tnc_heads_aligned(dy, sizeof(T)))) {
+        const size_t shared = (size_t)d * sizeof(R);
+        for (g.team = 1; g.team < lanes; g.team *= 2) {}
+        g.pieces = tnc_ceil(2048, g.length);                    /* enough blocks, and no fewer than four rows for a team */
+        if (g.pieces > rows * g.team / (4 * TNC_THREADS)) g.pieces = rows * g.team / (4 * TNC_THREADS);
+        if (g.pieces < 1) g.pieces = 1;
+        g.rows = tnc_ceil(rows, g.pieces);
+        g.pieces = tnc_ceil(rows, g.rows);
+        if (dy) TNC_LAUNCH((tnc_rope_kernel<T, true>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream, g);
+        else TNC_LAUNCH((tnc_rope_kernel<T, false>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream, g);
+    } else TNC_LAUNCH((tnc_rope_plain_kernel<T>), tnc_blocks(rows * g.length, TNC_THREADS / 32), TNC_THREADS, 0, s->stream, g);
+}
+
+static tn_status tnc_rope(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype || (c->n_in > 1 && c->in[1].dtype != c->out[0].dtype)) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_rope_run<T>(s, c))
+    return TN_OK;
+}
+
+static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
+
 /* A missing row runs on the host: slow, never wrong. */
-static constexpr tnc_row *tnc_copy = nullptr;
-static constexpr tnc_row *tnc_fill = nullptr;
-static constexpr tnc_row *tnc_uniform = nullptr;
-static constexpr tnc_row *tnc_normal = nullptr;
-static constexpr tnc_row *tnc_add = nullptr;
-static constexpr tnc_row *tnc_mul = nullptr;
-static constexpr tnc_row *tnc_sum = nullptr;
-static constexpr tnc_row *tnc_act = nullptr;
-static constexpr tnc_row *tnc_act_backward = nullptr;
-static constexpr tnc_row *tnc_glu = nullptr;
-static constexpr tnc_row *tnc_glu_backward = nullptr;
-static constexpr tnc_row *tnc_prod = nullptr;
-static constexpr tnc_row *tnc_prod_backward = nullptr;
-static constexpr tnc_row *tnc_gemm = nullptr;
 static constexpr tnc_row *tnc_embed = nullptr;
 static constexpr tnc_row *tnc_embed_backward = nullptr;
 static constexpr tnc_row *tnc_rmsnorm = nullptr;
 static constexpr tnc_row *tnc_rmsnorm_backward = nullptr;
 static constexpr tnc_row *tnc_layernorm = nullptr;
 static constexpr tnc_row *tnc_layernorm_backward = nullptr;
-static constexpr tnc_row *tnc_dropout = nullptr;
 static constexpr tnc_row *tnc_cross_entropy = nullptr;
 static constexpr tnc_row *tnc_chain = nullptr;
 static constexpr tnc_row *tnc_chain_backward = nullptr;
-static constexpr tnc_row *tnc_rope = nullptr;
-static constexpr tnc_row *tnc_rope_backward = nullptr;
 static constexpr tnc_row *tnc_attention = nullptr;
 static constexpr tnc_row *tnc_attention_backward = nullptr;
 static constexpr tnc_row *tnc_attention_linear = nullptr;
