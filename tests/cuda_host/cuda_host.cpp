@@ -790,6 +790,7 @@ void tnch_cp_async_wait(unsigned pending)
         *(uint4 *)t->copies[done].shared = t->copies[done].value;
         done++;
     }
+    if (!done) return;
     t->copy_count -= done;
     memmove((void *)t->copies, (void *)(t->copies + done), (size_t)t->copy_count * sizeof *t->copies);
 }
