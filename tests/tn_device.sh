@@ -15,7 +15,8 @@ same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
 expect() {
     status=$1 text=$2
     shift 2
-    "$tn" "$@" > said 2>&1 < /dev/null
+    if [ "$status" = 0 ]; then leaks=1; else leaks=0; fi
+    ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=$leaks" "$tn" "$@" > said 2>&1 < /dev/null
     got=$?
     if [ "$got" != "$status" ]; then fail "tn $*: exit status $got, not $status: $(tail -n 2 said)"
     elif ! grep -qF -- "$text" said; then fail "tn $*: does not say \"$text\": $(tail -n 3 said)"
