@@ -139,8 +139,7 @@ typedef struct tnc_pending {
     const char *name;
     const void *scalars, *fault;
     double      f[4];                   /* adamw: beta1, beta2, eps, born; sgd: momentum, Nesterov */
-    int32_t     step;
-    int32_t     count;                  /* ... and how many there are */
+    int         count;                  /* ... and how many there are */
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
@@ -481,7 +480,7 @@ static tn_status tnc_capture_begin(void *state, char why[256])
     tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
     if (status != TN_OK) {
-        snprintf(why, 256, "capture: %s", s->why[0] ? s->why : tn_status_name(status));
+        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
         return status;
     }
     if (s->wait) {
@@ -502,7 +501,7 @@ static tn_status tnc_capture_end(void *state, void **out, char why[256])
     cudaError_t     e = cudaStreamEndCapture(s->stream, &graph);
     if (status != TN_OK) {
         if (graph) cudaGraphDestroy(graph);
-        snprintf(why, 256, "capture: %s", s->why[0] ? s->why : tn_status_name(status));
+        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
         return status;
     }
     if (e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
@@ -574,7 +573,7 @@ template <typename R> static __device__ __forceinline__ R tnc_warp_sum(R x)
 }
 
 /* The sum over a block of whole warps, in every thread. */
-template <typename R> static __device__ R tnc_block_sum(R x)
+template <typename R> static __device__ __forceinline__ R tnc_block_sum(R x)
 {
     TNC_SHARED(R, part, [32]);
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
@@ -2355,7 +2354,7 @@ struct tnc_rows { int lanes, threads; };
 static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
 {
     tnc_rows r = {tnc_lanes(pieces), 256};
-    if (pieces > 32 * held) r.lanes = r.threads = 32 * tnc_bound(tnc_ceil(pieces, 4 * 32), 2, most / 32);
+    if (pieces > 32 * held) r.lanes = r.threads = 32 * tnc_bound(tnc_ceil(pieces, held * 32), 2, most / 32);
     return r;
 }
 
@@ -2371,7 +2370,7 @@ template <typename R> static __device__ __forceinline__ R tnc_row_sum(R x, int l
     return x;
 }
 
-template <typename R> static __device__ R tnc_row_largest(R x, int lanes)
+template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, int lanes)
 {
     TNC_SHARED(R, part, [32]);
     const int warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
@@ -2769,13 +2768,14 @@ static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
 template <typename T, int V, bool CENTRED>
 __global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w,
                                                        const typename tnc_real<T>::type *b, T *y, typename tnc_real<T>::type *r,
-                                                       int64_t rows, int64_t C, double eps, int lanes)
+                                                       int64_t rows, int C, double eps, int lanes)
 {
     typedef typename tnc_real<T>::type R;
-    enum { HELD = 8 };
+    enum { HELD = 4 };
     const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1), each = (int)blockDim.x / lanes;
-    const int64_t n = C / V;
-    const R       part = R(1) / R(C);
+    const int     n = C / V;
+    const double  whole = 1.0 / C;
+    const R       part = (R)whole;
     int64_t       base;
     for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
@@ -2784,14 +2784,13 @@ __global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typenam
         R    mean = 0, rest = 0, sum = 0, scale;
         int  k;
         auto pieces = [&](auto use) {
-            int     j;
-            int64_t i;
+            int i, j;
 #pragma unroll
             for (j = 0; j < HELD; j++) {
                 R v[V];
                 if (lane + j * lanes >= n) break;
                 tnc_unpack<T, V>(v, held[j]);
-                use(v, (int64_t)(lane + j * lanes));
+                use(v, lane + j * lanes);
             }
             for (i = lane + HELD * lanes; i < n; i += lanes) {
                 R v[V];
@@ -2800,29 +2799,29 @@ __global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typenam
             }
         };
 #pragma unroll
-        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<T, V>(from + (int64_t)(lane + k * lanes) * V);
+        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
         if (CENTRED) {
-            pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) mean += v[i] * part; });
+            pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) mean += v[i] * part; });
             mean = tnc_row_sum(mean, lanes);
-            pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) rest += (v[i] - mean) * part; });
+            pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) rest += (v[i] - mean) * part; });
             rest = tnc_row_sum(rest, lanes);
         }
-        pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
+        pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
         sum = tnc_row_sum(sum, lanes);
-        scale = R(1) / tnc_sqrt(sum * part + R(eps));
+        scale = (R)rsqrt((double)sum * whole + eps);
         if constexpr (sizeof(R) == sizeof(float)) {
             const bool far = !(sum > 1e-30f && sum < 1e30f);
             if (__any_sync(0xffffffffu, far)) {
                 double wide = 0;
-                pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); } });
+                pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); } });
                 wide = tnc_row_sum(wide, lanes);
-                if (far) scale = (R)(1 / sqrt(wide / (double)C + eps));
+                if (far) scale = (R)rsqrt(wide * whole + eps);
             }
         }
         if (mine >= rows) continue;
         if (lane == 0) r[row] = scale;
-        pieces([&](R (&v)[V], int64_t i) {
-            R gain[V], bias[V];
+        pieces([&](R (&v)[V], int i) {
+            R gain[V] = {}, bias[V] = {};
             if (w) tnc_load(gain, w + i * V);
             if (b) tnc_load(bias, b + i * V);
 #pragma unroll
@@ -2840,10 +2839,10 @@ template <typename T, int V, bool CENTRED> static void tnc_norm_launch(tnc *s, c
 {
     typedef typename tnc_real<T>::type R;
     const int64_t  rows = c->out[0].shape[0], C = c->out[0].shape[1];
-    const tnc_rows at = tnc_rows_of(C / V, 8, 256);
+    const tnc_rows at = tnc_rows_of(C / V, 4, 256);
     TNC_LAUNCH((tnc_norm_kernel<T, V, CENTRED>), tnc_grid(s, rows, at.threads / at.lanes), at.threads, 0, s->stream,
                (const T *)c->in[0].data, (const R *)c->in[1].data, CENTRED ? (const R *)c->in[2].data : (const R *)NULL,
-               (T *)c->out[0].data, (R *)c->out[1].data, rows, C, c->f[0], at.lanes);
+               (T *)c->out[0].data, (R *)c->out[1].data, rows, (int)C, c->f[0], at.lanes);
 }
 
 template <typename T, bool CENTRED> static tn_status tnc_norm_of(tnc *s, const tn_call *c)
@@ -2852,6 +2851,7 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_of(tnc *s, const t
     int i;
     if (!tnc_has(&c->out[0], c->in[0].dtype) || !tnc_has(&c->out[1], real)) return TN_ERR_DTYPE;
     for (i = 1; i < c->n_in; i++) if (!tnc_has(&c->in[i], real)) return TN_ERR_DTYPE;
+    if (c->out[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (c->out[0].shape[0] == 0 || c->out[0].shape[1] == 0) return TN_OK;
     if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)
         && (!CENTRED || tnc_aligned(c->in[2].data))) tnc_norm_launch<T, V, CENTRED>(s, c);
@@ -2878,13 +2878,13 @@ static tn_status tnc_layernorm(tnc *s, const tn_call *c)
    db; a block adds its threads in their order and leaves part[2,blocks,C], and a second kernel adds the blocks. Where a thread
    would have too many columns, the first kernel leaves the rows' means instead and a third reads x and dy again.
    floor: reads 2 R C numbers (3 when dx is added to), writes R C */
-enum { TNC_NORM_HELD = 4 };
+template <int V, bool CENTRED> struct tnc_norm_held { enum { count = CENTRED && V == 8 ? 2 : 4 }; };     /* what registers hold */
 
 template <typename R> struct tnc_norm_more {
     R      *part;                       /* [2,blocks,C], or NULL          */
     R      *means;                      /* [2,rows]: mean, rest; or NULL  */
-    int64_t rows, C;
-    int     lanes;
+    int64_t rows;
+    int     C, lanes;
     bool    accumulate;
 };
 
@@ -2894,10 +2894,10 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                          tnc_norm_more<typename tnc_real<T>::type> more)
 {
     typedef typename tnc_real<T>::type R;
-    enum { HELD = TNC_NORM_HELD, MINE = SUMS ? HELD * V : 1 };
+    enum { HELD = tnc_norm_held<V, CENTRED>::count, MINE = SUMS ? HELD * V : 1 };
     const int     lanes = more.lanes, each = (int)blockDim.x / lanes;
     const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1);
-    const int64_t C = more.C, n = C / V;
+    const int     C = more.C, n = C / V;
     const R       part = R(1) / R(C);
     R             dw[MINE] = {}, db[MINE] = {};
     int64_t       base;
@@ -2910,15 +2910,14 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         R    mean = 0, rest = 0, sum = 0, dot = 0;
         int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, which piece, how many of this thread came before) */
-            R       v[V], d[V];
-            int     j;
-            int64_t i;
+            R   v[V], d[V];
+            int i, j;
 #pragma unroll
             for (j = 0; j < HELD; j++) {
                 if (lane + j * lanes >= n) break;
                 tnc_unpack<T, V>(v, held[j]);
                 tnc_unpack<T, V>(d, held_dy[j]);
-                use(v, d, (int64_t)(lane + j * lanes), j);
+                use(v, d, lane + j * lanes, j);
             }
             for (i = lane + HELD * lanes; !SUMS && i < n; i += lanes) {
                 tnc_load(v, from + i * V);
@@ -2929,21 +2928,21 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
 #pragma unroll
         for (k = 0; k < HELD; k++) {
             if (lane + k * lanes >= n) break;
-            held[k] = tnc_fetch<T, V>(from + (int64_t)(lane + k * lanes) * V);
-            held_dy[k] = tnc_fetch<T, V>(from_dy + (int64_t)(lane + k * lanes) * V);
+            held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
+            held_dy[k] = tnc_fetch<T, V>(from_dy + (lane + k * lanes) * V);
         }
         if (CENTRED) {
-            pieces([&](R (&v)[V], R (&)[V], int64_t, int) { for (int q = 0; q < V; q++) mean += v[q] * part; });
+            pieces([&](R (&v)[V], R (&)[V], int, int) { for (int q = 0; q < V; q++) mean += v[q] * part; });
             mean = tnc_row_sum(mean, lanes);
-            pieces([&](R (&v)[V], R (&)[V], int64_t, int) { for (int q = 0; q < V; q++) rest += (v[q] - mean) * part; });
+            pieces([&](R (&v)[V], R (&)[V], int, int) { for (int q = 0; q < V; q++) rest += (v[q] - mean) * part; });
             rest = tnc_row_sum(rest, lanes);
             if (more.means && live && lane == 0) {
                 more.means[row] = mean;
                 more.means[more.rows + row] = rest;
             }
         }
-        pieces([&](R (&v)[V], R (&d)[V], int64_t i, int j) {
-            R gain[V];
+        pieces([&](R (&v)[V], R (&d)[V], int i, int j) {
+            R gain[V] = {};
             if (w) tnc_load(gain, w + i * V);
 #pragma unroll
             for (int q = 0; q < V; q++) {
@@ -2960,7 +2959,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
         dot = tnc_row_sum(dot, lanes) * part;
         if (!live) continue;
-        pieces([&](R (&v)[V], R (&d)[V], int64_t i, int) {
+        pieces([&](R (&v)[V], R (&d)[V], int i, int) {
             T *to = dx + row * C + i * V;
             R  gain[V];
             if (w) tnc_load(gain, w + i * V);
@@ -2983,7 +2982,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             for (j = 0; j < HELD; j++) {
                 if (lane + j * lanes >= n) break;
                 for (int q = 0; q < V; q++) {
-                    R *one = at + (int64_t)(lane + j * lanes) * V + q;
+                    R *one = at + (lane + j * lanes) * V + q;
                     *one = first ? of[j * V + q] : *one + of[j * V + q];
                 }
             }
@@ -3041,20 +3040,22 @@ static void tnc_norm_backward_launch(tnc *s, const tn_call *c, tnc_rows at, unsi
 template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s, const tn_call *c)
 {
     typedef typename tnc_real<T>::type R;
-    enum { V = tnc_wide<T>::count, real = tnc_code<R>::dtype, CHUNKS = 64 };
+    enum { V = tnc_wide<T>::count, HELD = tnc_norm_held<V, CENTRED>::count, real = tnc_code<R>::dtype };
+    const int        chunks = 64;
     const int64_t    rows = c->in[0].shape[0], C = c->in[0].shape[1];
     R               *dw = c->n_out > 1 ? (R *)c->out[1].data : NULL, *db = CENTRED && c->n_out > 2 ? (R *)c->out[2].data : NULL;
     const bool       wide = C % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->in[3].data)
                          && tnc_aligned(c->out[0].data);
-    const tnc_rows   at = tnc_rows_of(wide ? C / V : C, TNC_NORM_HELD, 256);
-    const bool       wanted = dw || db, sums = wanted && wide && C / V <= (int64_t)at.lanes * TNC_NORM_HELD;
+    const tnc_rows   at = tnc_rows_of(wide ? C / V : C, HELD, 256);
+    const bool       wanted = dw || db, sums = wanted && wide && C / V <= (int64_t)at.lanes * HELD;
     const unsigned   blocks = sums ? (unsigned)tnc_bound(tnc_ceil(rows, at.threads / at.lanes), 1, s->sms * (512 / at.threads))
                                    : tnc_grid(s, rows, at.threads / at.lanes);
-    const int64_t    parts = sums ? (int64_t)blocks : CHUNKS;
-    tnc_norm_more<R> more = {NULL, NULL, rows, C, at.lanes, c->accumulate};
+    const int64_t    parts = sums ? (int64_t)blocks : chunks;
+    tnc_norm_more<R> more = {NULL, NULL, rows, (int)C, at.lanes, c->accumulate};
     if (!tnc_has(&c->in[1], real) || !tnc_has(&c->in[2], real) || !tnc_has(&c->in[3], c->in[0].dtype)
         || !tnc_has(&c->out[0], c->in[0].dtype) || (dw && !tnc_has(&c->out[1], real)) || (db && !tnc_has(&c->out[2], real)))
         return TN_ERR_DTYPE;
+    if (C > INT32_MAX) return TN_ERR_SHAPE;
     if (rows == 0 || C == 0) return TN_OK;
     if (wanted) {
         more.part = (R *)tnc_scratch(s, (size_t)(2 * parts * C + 2 * rows) * sizeof(R));
@@ -3065,8 +3066,8 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s
     else if (wide) tnc_norm_backward_launch<T, V, CENTRED, false>(s, c, at, blocks, more);
     else tnc_norm_backward_launch<T, 1, CENTRED, false>(s, c, at, blocks, more);
     if (wanted && !sums)
-        TNC_LAUNCH((tnc_norm_columns_kernel<T>), dim3((unsigned)tnc_ceil(C, 32), CHUNKS), 256, 0, s->stream,
-                   (const T *)c->in[0].data, (const R *)c->in[2].data, (const T *)c->in[3].data, tnc_ceil(rows, CHUNKS), more);
+        TNC_LAUNCH((tnc_norm_columns_kernel<T>), dim3((unsigned)tnc_ceil(C, 32), chunks), 256, 0, s->stream,
+                   (const T *)c->in[0].data, (const R *)c->in[2].data, (const T *)c->in[3].data, tnc_ceil(rows, chunks), more);
     if (dw) tnc_add_parts(s, more.part, parts, C, dw);
     if (db) tnc_add_parts(s, more.part + parts * C, parts, C, db);
     return TN_OK;
@@ -3099,8 +3100,8 @@ template <typename T> struct tnc_entropy {
     T             *dz;
     double        *part;
     int32_t       *fault;
-    int64_t        rows, C;
-    int            lanes, room;             /* pieces of a row that shared memory holds */
+    int64_t        rows;
+    int            C, lanes, room;          /* room: pieces of a row that shared memory holds */
 };
 
 /* One more number of a running m, sum. Equal to the reference where m stays infinite: the sum is NaN there in the end. */
@@ -3119,7 +3120,7 @@ template <typename R, int V> static __device__ __forceinline__ void tnc_entropy_
     for (k = 0; k < V; k++) *sum += tnc_exp(v[k] - from);
 }
 
-template <typename T, int V> __global__ void __launch_bounds__(512, 2) tnc_entropy_kernel(tnc_entropy<T> a)
+template <typename T, int V> __global__ void __launch_bounds__(512, sizeof(T) == 8 ? 1 : 2) tnc_entropy_kernel(tnc_entropy<T> a)
 {
     typedef typename tnc_real<T>::type R;
     typedef typename tnc_piece<T, V>::type P;
@@ -3132,14 +3133,13 @@ template <typename T, int V> __global__ void __launch_bounds__(512, 2) tnc_entro
     for (base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < a.rows ? mine : a.rows - 1;
         const T      *from = a.z + row * a.C;
-        const int64_t head = V == 1 ? 0 : min((int64_t)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
-        const int64_t n = (a.C - head) / V, ends = a.C - n * V;
+        const int     head = V == 1 ? 0 : min((int)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
+        const int     n = (a.C - head) / V, ends = a.C - n * V;
         const int32_t label = a.label[row];
         const bool    good = label >= 0 && label < a.C;
         const T      *body = from + head;
         R       most = -R(INFINITY), sum = 0, top, scale;
-        int64_t i;
-        int     k;
+        int     i, k;
         for (i = lane; i < ends; i += lanes) {
             const R v[1] = {tnc_to(from[i < head ? i : i + n * V])};
             tnc_entropy_add(v, &most, &sum);
@@ -3172,8 +3172,8 @@ template <typename T, int V> __global__ void __launch_bounds__(512, 2) tnc_entro
             T      *to = a.dz + row * a.C, *to_body = to + head;
             scale = share / sum;
             for (i = lane; i < ends; i += lanes) {
-                const int64_t at = i < head ? i : i + n * V;
-                const R       v = tnc_exp(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
+                const int at = i < head ? i : i + n * V;
+                const R   v = tnc_exp(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
                 to[at] = tnc_from<T>(good ? v : R(0));
             }
 #pragma unroll 2
@@ -3206,7 +3206,7 @@ template <typename N, typename R> __global__ void __launch_bounds__(256) tnc_mea
 template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_entropy<T> a)
 {
     typedef typename tnc_real<T>::type R;
-    const int64_t  pieces = a.C / V;
+    const int      pieces = a.C / V;
     const tnc_rows at = tnc_rows_of(pieces, 4, 512);
     const int64_t  whole = (int64_t)(s->shared_max - 4096) / 16, half = whole / 2;
     const unsigned blocks = tnc_grid(s, a.rows, at.threads / at.lanes);
@@ -3216,7 +3216,7 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
     a.lanes = at.lanes;
     a.room = 0;
     if (V > 1 && a.dz) {
-        a.room = (int)(pieces <= half || pieces > whole ? min(pieces, half) : pieces);
+        a.room = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
         shared = (size_t)a.room * 16 * (size_t)(at.threads / at.lanes);
         cudaFuncSetAttribute(tnc_entropy_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     }
@@ -3237,7 +3237,8 @@ template <typename T> static tn_status tnc_cross_entropy_of(tnc *s, const tn_cal
     a.fault = (int32_t *)c->out[2].data;
     a.dz = c->n_out > 3 ? (T *)c->out[3].data : NULL;
     a.rows = c->in[0].shape[0];
-    a.C = c->in[0].shape[1];
+    a.C = (int)c->in[0].shape[1];
+    if (c->in[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (!tnc_has(&c->out[0], tnc_code<R>::dtype) || !tnc_has(&c->out[1], tnc_code<R>::dtype)
         || (a.dz && !tnc_has(&c->out[3], c->in[0].dtype))) return TN_ERR_DTYPE;
     if (a.dz && ((uintptr_t)a.z - (uintptr_t)a.dz) % 16 != 0) return tnc_entropy_launch<T, 1>(s, a);
@@ -3412,7 +3413,7 @@ static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b,
 
 /* Divides x by what it returns, see above: squares is this thread's share of |x|^2. By the largest element first where squares
    overflow or vanish; zeros stay zeros, an infinity makes NaN. */
-template <typename R> static __device__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
+template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
 {
     const R limit = sizeof(R) == 4 ? R(1e30) : R(1e300), near_one = R(4294967296.0);
     R       total = tnc_block_sum(squares), most = 1;
@@ -3429,7 +3430,8 @@ template <typename R> static __device__ R tnc_chain_norm(R *x, int dd, R squares
         total = tnc_block_sum(squares);
     }
     total = tnc_sqrt(total);
-    for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] /= total;
+    squares = 1 / total;
+    for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] *= squares;
     __syncthreads();
     return most * total;
 }
@@ -3525,8 +3527,11 @@ template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain
                 squares = tnc_fma(x, x, squares);
             });
             norm = tnc_chain_norm(next, dd, squares, false);
-            if (norm != 0 && norm != 1) scale += log((double)norm);
-            if (a.v[j - 1] != 1) scale -= log((double)a.v[j - 1]);
+#pragma unroll 1
+            for (i = 0; i < 2; i++) {
+                const R by = i == 0 ? norm : a.v[j - 1];
+                if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
+            }
             if (scale != before && last_v != 0) factor = (R)exp(scale);
             swap = g; g = next; next = swap;
         }
@@ -3586,7 +3591,7 @@ static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain
    on. Waiting changes nothing that can be seen, since whoever touches device memory flushes first.
    floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum), muon_end reads 2, writes 1; sumsq reads 1 */
 enum { TNC_SHARE = 8192 };
-enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM };        /* the scalars of >>op-optim */
+enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };        /* the scalars of >>op-optim */
 
 #define TNC_FINITE 1.7976931348623157e308
 
@@ -3633,7 +3638,7 @@ template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
 {
     R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = (R *)part.x[2] + i, *v = (R *)part.x[3] + i;
-    R   p_[V], g_[V], m_[V], v_[V], zero[V] = {};
+    R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
     int k;
     tnc_load(g_, g);
     tnc_load(p_, p);
@@ -3744,7 +3749,7 @@ __global__ void __launch_bounds__(1024) tnc_squares_end_kernel(const __grid_cons
     if (threadIdx.x > 0) return;
     for (k = 0; k < a.count; k++) {
         s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
-        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, a.step);
+        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
     }
 }
 
@@ -3792,7 +3797,7 @@ static tn_status tnc_flush(tnc *s)
 
 /* One more call for the pending ones, which run first where it does not fit in. */
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n, const void *scalars,
-                          const void *fault, int step)
+                          const void *fault)
 {
     tnc_pending  *a = &s->pending, like;
     tnc_part     *part;
@@ -3807,7 +3812,6 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     like.name = name;
     like.scalars = scalars;
     like.fault = fault;
-    like.step = step;
     if (c->kernel == TN_KERNEL_ADAMW || c->kernel == TN_KERNEL_SGD) {
         memcpy(like.f, c->f, 3 * sizeof *c->f);
         like.f[3] = c->f[5];
@@ -3836,34 +3840,34 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
 static tn_status tnc_sumsq(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->in[0], NULL, NULL, NULL};
-    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data, (int)c->i[1]);
+    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
 }
 
 static tn_status tnc_adamw(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->out[1], &c->out[2], &c->out[3]};
-    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_sgd(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL};
-    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_muon_end(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->in[1], NULL, NULL};
-    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 /* ---- step_begin, tick: single numbers ------------------------------------------------------------------------------------------ */
-template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip, int32_t step)
+template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
 {
     const double norm = (double)s[TNC_SIZE];
     bool         skip;
     if (threadIdx.x > 0) return;
-    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, step);         /* each gradient is finite, their norm is not */
+    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);        /* each gradient is finite, their norm is not */
     skip = fault[0] != 0;
     s[TNC_NORM] = (R)norm;
     s[TNC_SKIP] = R(skip ? 1 : 0);
@@ -3876,9 +3880,9 @@ static tn_status tnc_step_begin(tnc *s, const tn_call *c)
 {
     int32_t *fault = (int32_t *)c->out[1].data;
     if (c->out[0].dtype == TN_F64)
-        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0], (int32_t)c->i[1]);
+        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0]);
     else if (c->out[0].dtype == TN_F32)
-        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0], (int32_t)c->i[1]);
+        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0]);
     else return TN_ERR_DTYPE;
     return TN_OK;
 }
@@ -3930,7 +3934,8 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_muon_begin_kern
     enum { V = tnc_wide<R>::count };
     const int64_t matrix = blockIdx.x / a.blocks, begin = blockIdx.x % a.blocks * (int64_t)TNC_SHARE, first = matrix * a.n;
     const int64_t end = begin + TNC_SHARE < a.n ? begin + TNC_SHARE : a.n, wide = a.wide ? end - (end - begin) % V : begin;
-    const R       keep = (R)a.momentum, take = (R)(1 - a.momentum), factor = a.scalars[TNC_FACTOR];
+    const double  momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
+    const R       keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
     double        sum = 0;
     int64_t       i;
     if (a.scalars[TNC_SKIP] != 0) {
