@@ -4,6 +4,7 @@
 # make tn      the command build/tn: tokenizer, train, generate, info, clean
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, lm, operator,
 #              attention: alone
+# make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
 # make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
@@ -14,7 +15,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples tn weights demo test check bench fuzz install uninstall clean
+.PHONY: all examples tn weights demo test check cuda bench fuzz install uninstall clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -72,6 +73,10 @@ test check:
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+
+# What a program links that runs on GPUs; NVCC can be given.
+cuda:
+	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu build/cuda
 
 fuzz:
 	@rm -f build/fuzz/*.log

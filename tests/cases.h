@@ -92,9 +92,10 @@ typedef struct test_case test_case;
 typedef struct setting {
     tn_ctx          *ctx;
     const test_case *of;
-    uint64_t   rng;
+    uint64_t   rng, seed;       /* now; with which it began                         */
     int        round;
     bool       watch;           /* inputs are watched arena tensors, else parameters */
+    tn_dtype   dtype;           /* of watched inputs; TN_REAL unless somebody says so */
     bool       kink;            /* set by want: too near to a kink, draw again       */
     tn_params *params;
     int        inputs;
