@@ -36,6 +36,7 @@
 
 #ifdef TN_CUDA_HOST
 #include "cuda_host.h"
+#define TNC_UNROLL
 #else
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
@@ -49,6 +50,7 @@
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
 #define TNC_CONSTANT __constant__
+#define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers */
 
 /* 16 bytes from global to shared memory, behind the back of the registers. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
@@ -497,8 +499,481 @@ static constexpr tnc_row *tnc_chain = nullptr;
 static constexpr tnc_row *tnc_chain_backward = nullptr;
 static constexpr tnc_row *tnc_rope = nullptr;
 static constexpr tnc_row *tnc_rope_backward = nullptr;
-static constexpr tnc_row *tnc_attention = nullptr;
-static constexpr tnc_row *tnc_attention_backward = nullptr;
+
+/* ---- attention, quadratic ------------------------------------------------------------------------------------------------
+   What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
+
+   Two families of kernels, by fixed rules of dtype and shape:
+   tnc_attend_plain, tnc_attend_plain_back     any dtype, any head size; products in the dtype's own precision
+   tnc_attend_mma, tnc_attend_mma_back         BF16 operands, head sizes up to 128, on tensor cores with sums in F32
+   and tnc_attend_part for few queries of many keys (decoding), which splits the keys.
+
+   Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one whose
+   blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's statistic and
+   one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each time.
+
+   Flops for a pair (query, key), s = 2 sets of q and k or 1: forward 2 s d + 2 dv, backward 8 s d + 6 dv - 2 (s == 1 ? d : 0)...
+   see >>attend-counts below. Bytes: each operand once is the floor, far below the flops for more than some 100 keys. */
+
+/* An operand [B,T,n,d] whose last axis has stride 1: element 0 and the strides of the others. */
+typedef struct tnc_heads { void *data; int64_t b, t, h; } tnc_heads;
+
+typedef struct tnc_attend {
+    tnc_heads q, k, v, o, dout, dq, dk, dv;
+    void     *stat;                      /* [B,H,Tq]: l_i, or the row's eps + sum; NULL: nobody wants it */
+    void     *rows;                      /* backwards [B,H,Tq,4]: c_i, w_i, l_i, 0 */
+    int64_t   B, H, Tq, Tk, n_qk, n_v;   /* n_qk, n_v: numbers of a head */
+    int64_t   window, past;
+    int       kind, row;
+    bool      causal, sums;
+    double    scale, length, eps;
+} tnc_attend;
+
+template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
+{
+    return (T *)x.data + b * x.b + t * x.t + h * x.h;
+}
+
+/* The keys [low,high) that query i sees. Both ends never fall as i grows. */
+typedef struct tnc_seen { int64_t low, high; } tnc_seen;
+
+static __device__ __forceinline__ tnc_seen tnc_attend_seen(const tnc_attend &p, int64_t i)
+{
+    const int64_t own = p.Tk - p.Tq + i;
+    tnc_seen      s = { 0, p.Tk };
+    if (p.window > 0 && own - p.window + 1 > 0) s.low = own - p.window + 1;
+    if (p.causal) s.high = own + 1;
+    else if (p.window > 0 && own + p.window < p.Tk) s.high = own + p.window;
+    if (s.high < s.low) s.high = s.low;
+    return s;
+}
+
+/* The queries [low,high) that see some key of [first,last], of which some may not: what the above says, solved for i. */
+static __device__ __forceinline__ tnc_seen tnc_attend_seeing(const tnc_attend &p, int64_t first, int64_t last)
+{
+    const int64_t ahead = p.Tk - p.Tq;
+    tnc_seen      s = { 0, p.Tq };
+    if (p.causal) s.low = first - ahead;
+    else if (p.window > 0) s.low = first - ahead - p.window + 1;
+    if (p.window > 0 && last - ahead + p.window < p.Tq) s.high = last - ahead + p.window;
+    if (s.low < 0) s.low = 0;
+    return s;
+}
+
+/* c_i, where it depends on the number of keys alone */
+template <typename R> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen s)
+{
+    const R n = R(s.high - s.low + p.past);
+    if (p.row == TN_ROW_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
+    if (p.row == TN_ROW_MEAN) return n > R(0) ? R(1) / n : R(0);
+    return R(1);
+}
+
+/* The larger; a NaN stays. */
+template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R b) { return b > a || b != b ? b : a; }
+
+/* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ------------------------- */
+
+template <typename T> __global__ void tnc_attend_rows(tnc_attend p)
+{
+    typedef typename tnc_real<T>::type R;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    int64_t       n, e;
+    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
+        const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+        const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+        const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
+        R             c = p.sums ? R(1) / stat : tnc_attend_scale<R>(p, tnc_attend_seen(p, i)), dot = R(0);
+        R            *row = (R *)p.rows + 4 * n;
+        if (softmax || p.sums) {
+            const T *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
+            for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
+        }
+        dot = tnc_warp_sum(dot);
+        if (lane > 0) continue;
+        row[0] = c;
+        row[1] = p.sums ? -dot * c : -dot;
+        row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat;          /* e^(s - l) is 0 where nothing is seen */
+        row[3] = R(0);
+    }
+}
+
+/* ---- attention: the plain kernels -------------------------------------------------------------------------------------
+   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has 4 x 4
+   of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one row are broadcasts, reads across
+   rows of odd pitch fall into different banks. Outputs are made `side` columns at a time (a slab), each slab by its own block,
+   which makes the scores anew. */
+
+template <typename R> struct tnc_attend_room {
+    enum { side = sizeof(R) == 8 ? 32 : 64, lanes = side / 4, threads = lanes * lanes, slice = 16 };
+    R       a[side][slice + 1], b[side][slice + 1];     /* of two operands of a product, `slice` numbers of each row */
+    R       p[side][side + 1];                          /* P or ds: own rows, others                                 */
+    R       x[side][side + 1];                          /* what it is multiplied by: others, columns of the slab     */
+    R       row[side][4];                               /* of the queries: c, w, l                                   */
+    int64_t low[side], high[side];
+};
+
+/* out = a b^T of two tiles of rows of n numbers */
+template <typename T, typename R>
+static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[4][4], const T *a, int64_t a_pitch, int64_t a_rows,
+                                          const T *b, int64_t b_pitch, int64_t b_rows, int64_t n)
+{
+    enum { lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice, side = tnc_attend_room<R>::side };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int64_t   k0;
+    int       r, c, k, t;
+    TNC_UNROLL
+    for (r = 0; r < 4; r++)
+        TNC_UNROLL
+        for (c = 0; c < 4; c++) out[r][c] = R(0);
+    for (k0 = 0; k0 < n; k0 += slice) {
+        for (t = (int)threadIdx.x; t < side * slice; t += lanes * lanes) {
+            const int row = t / slice, at = t % slice;
+            m.a[row][at] = row < a_rows && k0 + at < n ? R(tnc_to(a[row * a_pitch + k0 + at])) : R(0);
+            m.b[row][at] = row < b_rows && k0 + at < n ? R(tnc_to(b[row * b_pitch + k0 + at])) : R(0);
+        }
+        __syncthreads();
+        TNC_UNROLL
+        for (k = 0; k < slice; k++)
+            TNC_UNROLL
+            for (r = 0; r < 4; r++)
+                TNC_UNROLL
+                for (c = 0; c < 4; c++) out[r][c] = fma(m.a[4 * y + r][k], m.b[x + lanes * c][k], out[r][c]);
+        __syncthreads();
+    }
+}
+
+/* out += p x, x the rows of `from` at columns [first, first + side) of n. Pairs that do not see each other are left out, so
+   that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. */
+template <bool KEYS, typename T, typename R>
+static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[4][4], const T *from, int64_t pitch, int64_t rows,
+                                         int64_t first, int64_t n, int64_t own, int64_t at, bool edge)
+{
+    enum { lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int       r, c, k, t;
+    for (t = (int)threadIdx.x; t < side * side; t += lanes * lanes) {
+        const int row = t / side, col = t % side;
+        m.x[row][col] = row < rows && first + col < n ? R(tnc_to(from[row * pitch + first + col])) : R(0);
+    }
+    __syncthreads();                                                            /* of p as well */
+    for (k = 0; k < rows; k++)
+        TNC_UNROLL
+        for (r = 0; r < 4; r++) {
+            const int     i = KEYS ? k : 4 * y + r;
+            const int64_t j = KEYS ? own + 4 * y + r : at + k;
+            if (edge && (j < m.low[i] || j >= m.high[i])) continue;
+            TNC_UNROLL
+            for (c = 0; c < 4; c++) out[r][c] = fma(m.p[4 * y + r][k], m.x[k][x + lanes * c], out[r][c]);
+        }
+    __syncthreads();
+}
+
+/* What the tile's queries see, and of the backward pass their row of numbers. Queries that there are not see nothing. */
+template <typename R> static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &m, int64_t head, int64_t i0)
+{
+    enum { side = tnc_attend_room<R>::side, threads = tnc_attend_room<R>::threads };
+    int t, k;
+    for (t = (int)threadIdx.x; t < side; t += threads) {
+        const bool     there = i0 + t < p.Tq;
+        const tnc_seen s = tnc_attend_seen(p, i0 + t);
+        m.low[t] = there ? s.low : 0;
+        m.high[t] = there ? s.high : 0;
+        for (k = 0; k < 4 && p.rows; k++) m.row[t][k] = there ? ((const R *)p.rows)[4 * (head * p.Tq + i0 + t) + k] : R(0);
+    }
+    __syncthreads();
+}
+
+/* The sum, or the largest, of the lanes that have a row. */
+template <int lanes, typename R> static __device__ R tnc_attend_row_sum(R v)
+{
+    int k;
+    for (k = lanes / 2; k; k >>= 1) v += __shfl_xor_sync(0xffffffffu, v, k);
+    return v;
+}
+template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
+{
+    int k;
+    for (k = lanes / 2; k; k >>= 1) v = tnc_attend_max(v, __shfl_xor_sync(0xffffffffu, v, k));
+    return v;
+}
+
+/* Scores of both sets, the scale in them; with one set the second is the first. */
+template <typename T, typename R>
+static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m, R (&s)[2][4][4], const tnc_heads &a, int64_t a0,
+                                         int64_t a_rows, const tnc_heads &b, int64_t b0, int64_t b_rows, int64_t batch, int64_t h)
+{
+    const int sets = p.kind == TN_ATTEND_BILINEAR ? 2 : 1;
+    int       set, r, c;
+    TNC_UNROLL
+    for (set = 0; set < 2; set++) {
+        if (set < sets)
+            tnc_attend_product(m, s[set], tnc_head<const T>(a, batch, a0, h + set * p.H), a.t, a_rows,
+                               tnc_head<const T>(b, batch, b0, h + set * p.H), b.t, b_rows, p.n_qk);
+        TNC_UNROLL
+        for (r = 0; r < 4; r++)
+            TNC_UNROLL
+            for (c = 0; c < 4; c++) s[set][r][c] = set < sets ? s[set][r][c] * R(p.scale) : s[0][r][c];
+    }
+}
+
+template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    typedef tnc_attend_room<R> room;
+    enum { lanes = room::lanes, side = room::side };
+    TNC_SHARED(room, shared, [1]);
+    room         &m = shared[0];
+    const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+    const int     x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    const int64_t heads = p.B * p.H, tiles = (p.Tq + side - 1) / side;
+    int64_t       n;
+    int           r, c;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side;
+        const int64_t i0 = (tiles - 1 - n / slabs / heads) * side;                   /* those with most keys come first */
+        const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
+        const int64_t from = tnc_attend_seen(p, i0).low, full = tnc_attend_seen(p, i0).high;
+        const int64_t to = tnc_attend_seen(p, i0 + rows - 1).high, all = tnc_attend_seen(p, i0 + rows - 1).low;
+        R             out[4][4] = {}, most[4], total[4];
+        int64_t       j0;
+        tnc_attend_tile(p, m, head, i0);
+        TNC_UNROLL
+        for (r = 0; r < 4; r++) {
+            most[r] = -R(INFINITY);
+            total[r] = R(0);
+        }
+        for (j0 = from; j0 < to; j0 += side) {
+            const int64_t keys = p.Tk - j0 < side ? p.Tk - j0 : (int64_t)side;
+            const bool    edge = j0 < all || j0 + side > full;
+            R             s[2][4][4];
+            tnc_attend_scores<T>(p, m, s, p.q, i0, rows, p.k, j0, keys, b, h);
+            TNC_UNROLL
+            for (r = 0; r < 4; r++) {
+                const int64_t low = m.low[4 * y + r] - j0, high = m.high[4 * y + r] - j0;
+                R             largest = most[r], factor = R(1), sum = R(0);
+                if (softmax) {
+                    TNC_UNROLL
+                    for (c = 0; c < 4; c++)
+                        if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
+                    largest = tnc_attend_row_max<lanes>(largest);
+                    factor = most[r] == -R(INFINITY) ? R(0) : exp(most[r] - largest);
+                    most[r] = largest;
+                }
+                TNC_UNROLL
+                for (c = 0; c < 4; c++) {
+                    R pij = softmax ? exp(s[0][r][c] - largest) : s[0][r][c] * s[1][r][c];
+                    if (x + lanes * c < low || x + lanes * c >= high || (softmax && largest == -R(INFINITY))) pij = R(0);
+                    m.p[4 * y + r][x + lanes * c] = pij;
+                    sum += pij;
+                    out[r][c] *= factor;
+                }
+                total[r] = fma(total[r], factor, sum);
+            }
+            tnc_attend_gather<false>(m, out, tnc_head<const T>(p.v, b, j0, h), p.v.t, keys, first, p.n_v, i0, j0, edge);
+        }
+        TNC_UNROLL
+        for (r = 0; r < 4; r++) {
+            const int64_t  i = i0 + 4 * y + r;
+            const tnc_seen seen = tnc_attend_seen(p, i);
+            R              sum = tnc_attend_row_sum<lanes>(total[r]), factor = tnc_attend_scale<R>(p, seen);
+            if (i >= p.Tq) continue;
+            if (p.sums) sum += R(p.eps);
+            if (softmax || p.sums) factor /= sum;
+            if (seen.high == seen.low || (softmax && most[r] == -R(INFINITY))) factor = R(0);
+            TNC_UNROLL
+            for (c = 0; c < 4; c++)
+                if (first + x + lanes * c < p.n_v)
+                    tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(factor * out[r][c]);
+            if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? most[r] + log(sum) : sum;
+        }
+        __syncthreads();
+    }
+}
+
+/* to += sum: the tile's rows at the slab's columns */
+template <typename T, typename R>
+static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first, int64_t n,
+                                      const R (&sum)[4][4])
+{
+    enum { lanes = tnc_attend_room<R>::lanes };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int       r, c;
+    for (r = 0; r < 4 && to.data; r++)
+        TNC_UNROLL
+        for (c = 0; c < 4; c++) {
+            T *at = tnc_head<T>(to, b, own + 4 * y + r, h) + first + x + lanes * c;
+            if (4 * y + r < rows && first + x + lanes * c < n) *at = tnc_from<T>(R(tnc_to(*at)) + sum[r][c]);
+        }
+}
+
+/* KEYS: own rows are keys, to dk and dv. Else they are queries, to dq. */
+template <typename T, bool KEYS>
+__global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    typedef tnc_attend_room<R> room;
+    enum { lanes = room::lanes, side = room::side };
+    TNC_SHARED(room, shared, [1]);
+    room            &m = shared[0];
+    const bool       softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
+    const int        x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    const tnc_heads &own_x = KEYS ? p.k : p.q, &own_y = KEYS ? p.v : p.dout, &other_x = KEYS ? p.q : p.k;
+    const tnc_heads &other_y = KEYS ? p.dout : p.v, &to = KEYS ? p.dk : p.dq;
+    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + side - 1) / side;
+    int64_t          n;
+    int              r, c, set;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side, tile = n / slabs / heads;
+        const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
+        const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
+        R             dx[2][4][4] = {}, dv[4][4] = {};
+        tnc_seen      range;
+        int64_t       at;
+        if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
+        else {
+            range.low = tnc_attend_seen(p, own).low;
+            range.high = tnc_attend_seen(p, own + rows - 1).high;
+            tnc_attend_tile(p, m, head, own);
+        }
+        for (at = range.low; at < range.high; at += side) {
+            const int64_t others = T_other - at < side ? T_other - at : (int64_t)side;
+            R             s[2][4][4], dp[4][4];
+            if (KEYS) tnc_attend_tile(p, m, head, at);
+            tnc_attend_scores<T>(p, m, s, own_x, own, rows, other_x, at, others, b, h);
+            tnc_attend_product(m, dp, tnc_head<const T>(own_y, b, own, h), own_y.t, rows, tnc_head<const T>(other_y, b, at, h),
+                               other_y.t, others, p.n_v);
+            TNC_UNROLL
+            for (r = 0; r < 4; r++)
+                TNC_UNROLL
+                for (c = 0; c < 4; c++) {
+                    const int i = KEYS ? x + lanes * c : 4 * y + r;
+                    const R   pij = softmax ? exp(s[0][r][c] - m.row[i][2]) : s[0][r][c] * s[1][r][c];
+                    dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* u_i.v_j + w_i */
+                    if (softmax) s[1][r][c] = pij;                                                 /* ds is dp times this */
+                    else if (!two) s[1][r][c] = R(2) * s[0][r][c];
+                    m.p[4 * y + r][x + lanes * c] = pij * m.row[i][0];                             /* P_ij c_i, for do_i */
+                }
+            if (KEYS) tnc_attend_gather<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, others, first, p.n_v, own, at, true);
+            TNC_UNROLL
+            for (set = 0; set < 2; set++) {
+                if (set > two) break;
+                TNC_UNROLL
+                for (r = 0; r < 4; r++)
+                    TNC_UNROLL
+                    for (c = 0; c < 4; c++) m.p[4 * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
+                tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others, first, p.n_qk,
+                                        own, at, true);
+            }
+        }
+        TNC_UNROLL
+        for (set = 0; set < 2; set++)
+            if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, own, rows, first, p.n_qk, dx[set]);
+        if (KEYS) tnc_attend_add<T>(p.dv, b, h, own, rows, first, p.n_v, dv);
+        __syncthreads();
+    }
+}
+
+/* ---- attention: the rows ------------------------------------------------------------------------------------------------ */
+
+static tnc_heads tnc_heads_of(const tn_view *v)
+{
+    tnc_heads h = { v->data, 0, 0, 0 };
+    if (!v->data) return h;
+    h.b = v->strides[0];
+    h.t = v->strides[1];
+    h.h = v->strides[2];
+    return h;
+}
+
+static tnc_attend tnc_attend_of(const tn_call *c)
+{
+    tnc_attend p;
+    memset(&p, 0, sizeof p);
+    p.q = tnc_heads_of(&c->in[0]);
+    p.k = tnc_heads_of(&c->in[1]);
+    p.v = tnc_heads_of(&c->in[2]);
+    p.B = c->in[2].shape[0];
+    p.H = c->in[2].shape[2];
+    p.Tq = c->in[0].shape[1];
+    p.Tk = c->in[2].shape[1];
+    p.n_qk = c->in[0].shape[3];
+    p.n_v = c->in[2].shape[3];
+    p.kind = (int)c->i[0];
+    p.causal = c->i[1] != 0;
+    p.window = c->i[2];
+    p.past = c->i[3];
+    p.scale = c->f[0];
+    p.length = c->f[1];
+    p.row = (int)c->f[2];
+    p.sums = p.row == TN_ROW_SUM;
+    p.eps = c->f[3];
+    return p;
+}
+
+/* Do the operands that are there share one dtype, and has the statistic that of its real? */
+static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *stat)
+{
+    const tn_dtype t = v[0]->dtype;
+    int            i;
+    for (i = 1; i < n; i++)
+        if (v[i]->data && v[i]->dtype != t) return false;
+    return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
+}
+
+static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
+
+template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_room<typename tnc_real<T>::type> room;
+    const int64_t slabs = p.n_v > 0 ? tnc_ceil(p.n_v, room::side) : 1, blocks = tnc_ceil(p.Tq, room::side) * p.B * p.H * slabs;
+    TNC_LAUNCH((tnc_attend_plain<T>), tnc_blocks(blocks), room::threads, 0, s->stream, p, slabs, blocks);
+}
+
+static tn_status tnc_attention(tnc *s, const tn_call *c)
+{
+    const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
+    tnc_attend     p = tnc_attend_of(c);
+    p.o = tnc_heads_of(&c->out[0]);
+    p.stat = c->out[1].data;
+    if (!tnc_attend_dtypes(all, 4, &c->out[1])) return TN_ERR_DTYPE;
+    if (p.B * p.H * p.Tq == 0) return TN_OK;
+    TNC_TYPES(c->in[0].dtype, T, tnc_attend_run_plain<T>(s, p))
+    return TN_OK;
+}
+
+template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_room<typename tnc_real<T>::type> room;
+    const int64_t heads = p.B * p.H, slabs = tnc_ceil(p.n_qk, room::side), both = tnc_ceil(p.n_v, room::side);
+    const int64_t wide = slabs > both ? slabs : both;
+    const int64_t queries = tnc_ceil(p.Tq, room::side) * heads * slabs, keys = tnc_ceil(p.Tk, room::side) * heads * wide;
+    if (p.dq.data)
+        TNC_LAUNCH((tnc_attend_plain_back<T, false>), tnc_blocks(queries), room::threads, 0, s->stream, p, slabs, queries);
+    if (p.dk.data || p.dv.data)
+        TNC_LAUNCH((tnc_attend_plain_back<T, true>), tnc_blocks(keys), room::threads, 0, s->stream, p, wide, keys);
+}
+
+static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
+{
+    const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[3], &c->in[5], &c->out[0], &c->out[1], &c->out[2] };
+    tnc_attend     p = tnc_attend_of(c);
+    const int64_t  rows = p.B * p.H * p.Tq;
+    p.o = tnc_heads_of(&c->in[3]);
+    p.stat = c->in[4].data;
+    p.dout = tnc_heads_of(&c->in[5]);
+    p.dq = tnc_heads_of(&c->out[0]);
+    p.dk = tnc_heads_of(&c->out[1]);
+    p.dv = tnc_heads_of(&c->out[2]);
+    if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
+    if (rows == 0 || p.Tk == 0) return TN_OK;
+    if (!(p.rows = tnc_scratch(s, 4 * (size_t)rows * (c->in[0].dtype == TN_F64 ? 8 : 4)))) return TN_ERR_MEMORY;
+    TNC_TYPES(c->in[0].dtype, T, TNC_LAUNCH((tnc_attend_rows<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+              tnc_attend_run_plain_back<T>(s, p))
+    return TN_OK;
+}
+
 static constexpr tnc_row *tnc_attention_linear = nullptr;
 static constexpr tnc_row *tnc_attention_linear_backward = nullptr;
 static constexpr tnc_row *tnc_argmax = nullptr;
