@@ -105,6 +105,7 @@ typedef struct tn_ctx     tn_ctx;
 typedef struct tn_tensor  tn_tensor;
 typedef struct tn_params  tn_params;
 typedef struct tn_backend tn_backend;
+typedef struct tn_graph   tn_graph;
 
 typedef enum tn_status {
     TN_OK = 0,
@@ -123,23 +124,28 @@ typedef enum tn_status {
 typedef enum tn_dtype {
     TN_REAL = 0,         /* the context's own: F32, or F64 if its desc said so */
     TN_F32, TN_F64,
-    TN_BF16,             /* storage only: cast and copy                        */
+    TN_BF16,             /* storage: cast and copy, and what ops make where desc.activations says so */
     TN_I32
 } tn_dtype;
 
 typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
-/* How the cpu backend multiplies large F32 matrices. The others split each number into bfloat16 parts and sum products
-   of parts in F32. They run where the processor has a unit that gains by it: AMX-BF16 for all, AVX512_BF16 for
-   TN_GEMM_BF16 alone; elsewhere they are F32, which is at least as exact, and the log says so once. F64 contexts and
-   small shapes ignore the setting. Errors: Frobenius norm of the difference over that of the product, for numbers drawn
-   evenly from [-1,1), measured at depth 1000. Infinities, NaN and numbers of 2^48 and more are multiplied as in F32.
-   Parts and products of parts below 2^-126 count as zero: an error of at most that much each. */
+/* How large F32 matrices are multiplied. Where there is nothing that gains by a setting it is F32, which is at least as
+   exact, and the log says so once; F64 contexts and small shapes ignore it.
+   cpu: all but TN_GEMM_F32 and TN_GEMM_TF32 split each number into bfloat16 parts and sum products of parts in F32. AMX-BF16
+   runs all of them, AVX512_BF16 gains by TN_GEMM_BF16 alone. Infinities, NaN and numbers of 2^48 and more are multiplied as
+   in F32. Parts and products of parts below 2^-126 count as zero: an error of at most that much each.
+   cuda: TN_GEMM_TF32 and TN_GEMM_BF16 run on tensor cores, which read F32 operands rounded to 10 and 7 bits behind the
+   leading one and sum in F32; the two in parts are F32 there. A product of which an operand is BF16 (desc.activations) runs
+   on them in any setting: what it multiplies is exact, its sums are F32.
+   Errors: Frobenius norm of the difference over that of the product, for numbers drawn evenly from [-1,1), measured on
+   the cpu at depth 1000. */
 typedef enum tn_gemm_precision {
     TN_GEMM_F32 = 0,     /* 4e-7                                                        */
     TN_GEMM_BF16,        /* 2e-3: one part                                              */
     TN_GEMM_BF16X3,      /* 4e-6: two parts, three products                             */
-    TN_GEMM_BF16X6       /* 2e-7: three parts, which hold all bits of F32; six products */
+    TN_GEMM_BF16X6,      /* 2e-7: three parts, which hold all bits of F32; six products */
+    TN_GEMM_TF32         /* 2.6e-4: operands rounded to the 10 bits of TF32. cpu: F32     */
 } tn_gemm_precision;
 
 /* alloc returns memory aligned for any C type, or NULL; release gets the size that was asked for. */
@@ -162,6 +168,9 @@ typedef struct tn_desc {
     bool              backend_required; /* if it does not open: fail, instead of running on cpu  */
     int               device;
     tn_dtype          dtype;            /* TN_F32 (default) or TN_F64: every layer computes in it */
+    tn_dtype          activations;      /* TN_REAL (default): as dtype. TN_BF16, F32 contexts only: what ops make is
+                                           stored in BF16, its gradients too; parameters, their gradients, optimisers,
+                                           statistics, losses and what you make stay F32, sums are F32 or wider */
     uint64_t          seed;             /* of the Philox generator                               */
     int               threads;          /* 0: all that OpenMP offers, else 1                     */
     tn_parallel_for_fn parallel_for;    /* NULL: OpenMP when compiled in, else one thread        */
@@ -174,7 +183,7 @@ typedef struct tn_desc {
     size_t            arena_bytes;      /* the arena's first block; 0: 4 MiB                     */
     tn_simd           simd;             /* 0: the environment's TN_SIMD (plain, avx2, avx512,
                                            neon), read once, else the best this processor has    */
-    tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of bfloat16 parts  */
+    tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
 } tn_desc;
 
 typedef struct tn_memory {
@@ -200,6 +209,7 @@ TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);
 /* What it holds and how it computes. Strings are constants of the program, never freed. */
 TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);
 TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);
+TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* never TN_REAL: where desc said so, tn_ctx_dtype */
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);
 TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);
 TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);
@@ -254,11 +264,11 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
-    X(SUMSQ,                  sumsq)                  /* i0 parameter's index, i1 step          */ \
+    X(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
     X(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
     X(ADAMW,                  adamw)                  \
     X(SGD,                    sgd)                    \
-    X(MUON_BEGIN,             muon_begin)             /* f0 momentum, f1 Nesterov               */ \
+    X(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
     X(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
     X(TICK,                   tick)                   /* i0 by how much                         */
 
@@ -269,7 +279,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 3
+#define TN_BACKEND_ABI 4
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
@@ -296,6 +306,8 @@ struct tn_backend {
     int         abi;                                  /* TN_BACKEND_ABI                            */
     const char *name;
     bool        host;                                 /* handles are plain pointers of this process */
+    bool        bf16;                                 /* rows take BF16 operands, or answer TN_ERR_DTYPE before they do
+                                                         anything; false: all but COPY and FILL are given F32 copies */
     tn_status (*open)(const tn_desc *desc, void **state, char why[256]);
     void      (*close)(void *state);
     void     *(*alloc)(void *state, size_t bytes);    /* 64-byte aligned, or NULL                  */
@@ -303,11 +315,22 @@ struct tn_backend {
     tn_status (*upload)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*sync)(void *state, char why[256]);    /* NULL: nothing to wait for                 */
+    /* Graphs, all four or none. Between begin and end the rows only note what they would do; end hands out what was
+       noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay where they
+       are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
+    tn_status (*capture_begin)(void *state, char why[256]);
+    tn_status (*capture_end)(void *state, void **graph, char why[256]);
+    tn_status (*replay)(void *state, void *graph);
+    void      (*graph_release)(void *state, void *graph);
     tn_kernel_fn fn[TN_KERNEL_COUNT];
 };
 
 TN_API const tn_backend *tn_reference_backend(void);  /* one thread, written to be read          */
 TN_API const tn_backend *tn_cpu_backend(void);        /* packed SIMD GEMM, fused kernels; default */
+/* The kernels of NVIDIA GPUs. tensornet_cuda.cu defines this one function: compile it with nvcc and link it, tensornet.h
+   itself never calls it. desc.device is the GPU. It opens with a reason, and the context runs on cpu, where there is no
+   driver, no such GPU, or none that the file was compiled for. */
+extern const tn_backend *tn_cuda_backend(void);
 TN_API const char       *tn_kernel_name(tn_kernel k);
 /* How often this context has run kernel k (fallbacks and compositions count as what they run). */
 TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
@@ -352,6 +375,9 @@ TN_API bool       tn_tensor_contiguous(const tn_tensor *t);
 TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count);
 TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);
 TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error */
+/* to's numbers become those of from, of the same shape; any dtypes and strides, no memory in common. It is not recorded and
+   waits for nothing. A tensor that a recording needs cannot be written: TN_ERR_ARG. */
+TN_API tn_status  tn_assign(tn_tensor *to, const tn_tensor *from);
 
 /* Views: no bytes move. Arena headers over the same data. A negative axis counts from the last, here and in all that
    takes one. tn_slice takes [start,stop), 0 <= start <= stop <= extent. */
@@ -369,6 +395,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    >>ops      pure functions of tensors
    Results are arena tensors. Any NULL operand gives NULL: check once per step. Float operands have
    the context's dtype, ids and labels are I32. Leading axes of row-wise ops are flattened.
+   With desc.activations BF16 operands are F32 and BF16 in any mix, results BF16 but for those of rank 0 (losses, means),
+   tn_chain's, those of tn_full, tn_uniform and tn_normal, which are yours, and copies, which are as what they copy.
+   A gradient has the dtype of what it is the gradient of.
    ====================================================================== */
 
 typedef enum tn_act {
@@ -380,7 +409,7 @@ typedef enum tn_act {
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
-TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* differentiable to itself only */
+TN_API tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype);          /* differentiable between what ops take */
 TN_API tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value);
 TN_API tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high);
 TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std);
@@ -464,9 +493,9 @@ typedef struct tn_attend_desc {
     int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
     double         eps;         /* of TN_ROW_SUM; 0: 1e-6                                                 */
     tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a column of
-                                   ones), contiguous. What the keys of earlier calls left is read, then this call's are
-                                   added, without the scale. F = d d, feature a d + b is k1_a k2_b; squared: d(d+1)/2,
-                                   row by row a <= b, k_a k_b. Not while recording; Tq <= Tk. */
+                                   ones), contiguous, of the context's dtype. What the keys of earlier calls left is read,
+                                   then this call's are added, without the scale. F = d d, feature a d + b is k1_a k2_b;
+                                   squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording; Tq <= Tk. */
     int64_t        past;        /* how many keys `state` holds                                            */
 } tn_attend_desc;
 /* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
@@ -887,8 +916,9 @@ TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, 
 TN_API const char *tn_attention_kind_name(tn_attention_kind kind);
 
 /* What a causal layer remembers while it decodes: k and v of `length` positions, or the running state of the linear form,
-   whose size does not depend on the length, and which has no end. desc.form AUTO takes the smaller one; softmax,
-   differential and windows keep k and v. Freed by _destroy, or with the context; the layer may go before. NULL on error. */
+   whose size does not depend on the length, and which has no end. k and v are stored as activations are, a state in the
+   context's dtype. desc.form AUTO takes the smaller one; softmax, differential and windows keep k and v. Freed by
+   _destroy, or with the context; the layer may go before. NULL on error. */
 typedef struct tn_attention_cache tn_attention_cache;
 TN_API tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length);
 TN_API void       tn_attention_cache_destroy(tn_attention_cache *cache);
@@ -1103,6 +1133,55 @@ TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* taken so fa
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next step                    */
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* of the next step; 0 for AdamW       */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping   */
+/* The same number where it lies: an arena view [1], to be kept by tn_assign without waiting for the device. */
+TN_API tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
+
+/* ---- graphs: what repeats is noted once and replayed ----------------------------------------------------------------
+   A step of a small model is a thousand short kernels, and a fast device waits for the host to name them. Where the
+   backend can capture, a step whose shapes repeat is named once:
+
+       ids = tn_tensor_create(ctx, TN_I32, 2, shape);      what goes in and what comes out: owned tensors
+       loss = tn_tensor_create(ctx, TN_REAL, 0, NULL);
+       for (each step) {
+           tn_write(ids, TN_I32, batch, n);
+           if (graph) tn_graph_run(graph);
+           else if (warm && tn_graph_supported(ctx)) {     at least one step was taken as it is: all memory is found
+               tn_graph_begin(ctx);
+               step();                                     notes, computes nothing
+               tn_graph_end(ctx, &graph);
+               tn_graph_run(graph);
+           } else step();
+       }
+       void step(void)                                     all of it: reset, forward, backward, update
+       {
+           tn_ctx_reset(ctx);
+           tn_record(ctx);
+           x = tn_transformer_loss(ctx, &model, ids, targets);
+           tn_backward(ctx, x);
+           tn_assign(loss, x);
+           tn_optim_step(optim);
+       }
+
+   A replay gives the bits that the step itself would have given. What is on the device changes with it: parameters,
+   moments, the random clock, and what the host tells an optimiser before each step (learning rate and momentum by
+   their schedules, the step's number). What the host decided at the capture stays: shapes, addresses, numbers given to
+   ops (a factor, p of dropout, clip_norm, decay, lr_scale, what is frozen, which parameters there are).
+   Inside, nothing can need the host: tn_read, tn_item, tn_write, tn_ctx_sync, tn_ctx_seed, files, memory that is not
+   there yet, a kernel that the backend lacks. Each is an error that names it, tn_graph_end returns it, and the context is
+   as it was before tn_graph_begin. Arena tensors of the captured step are dead after tn_graph_end. */
+
+/* false: the backend cannot (cpu, reference), tn_graph_begin would be an error; the step as it is is all there is to do. */
+TN_API bool      tn_graph_supported(const tn_ctx *ctx);
+/* Resets the arena, as tn_ctx_reset does; from here on kernels are noted instead of run. TN_ERR_BACKEND where that is not
+   supported. Not while another graph is captured. */
+TN_API tn_status tn_graph_begin(tn_ctx *ctx);
+/* *graph lives until tn_graph_destroy or the end of the context; NULL on error. An optimiser may step once in a graph. */
+TN_API tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
+/* Resets the arena, tells the optimisers' numbers, replays. Does not wait: what a kernel finds (a bad id, a gradient that is
+   not finite) comes at the next sync. TN_ERR_ARG, and nothing is done: a tensor that it uses was destroyed, a checkpoint was
+   read, the context has another seed, or a gradient that was zero at the capture is not (or the other way round). */
+TN_API tn_status tn_graph_run(tn_graph *graph);
+TN_API void      tn_graph_destroy(tn_graph *graph);
 
 /* ======================================================================
    >>io       safetensors, npy, idx
@@ -1649,6 +1728,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #endif
 
 static int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
 static int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static bool tni_add_size(size_t a, size_t b, size_t *out)
@@ -1984,6 +2064,36 @@ static const char *tni_dtype_name(tn_dtype d)
     return (unsigned)d < 5 ? name[d] : "?";
 }
 
+/* A float's upper half: to nearest, ties to even; NaN stays NaN. */
+static uint16_t tni_bf16_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static float tni_bf16_value(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float    f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* The same of a double. What only looks like a tie once it is a float is nudged off it. */
+static uint16_t tni_bf16_of(double v)
+{
+    float    f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v && f == f) {
+        bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
+        memcpy(&f, &bits, 4);
+    }
+    return tni_bf16_bits(f);
+}
+
 static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
 const char *tn_status_name(tn_status s)
@@ -2037,8 +2147,10 @@ struct tn_ctx {
     tni_owned        *owned;
     struct tni_node  *tape;             /* newest first                         */
     bool              recording;
+    tn_dtype          made;             /* what ops make: desc.activations, in a tni_scope desc.dtype */
     uint64_t          resets;           /* of the arena: a mark is good for one   */
     tn_tensor        *idle;             /* gradients whose memory is free again */
+    tn_graph         *graphs, *capture; /* all of them, newest first; the one that is being captured, or NULL */
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
     int64_t           calls;            /* random calls since the clock's last tick */
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
@@ -2048,7 +2160,7 @@ struct tn_ctx {
 };
 
 /* What an optimiser keeps on the device, see >>op-optim. */
-enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_SCALARS = 8 };
+enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
 
 static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
 {
@@ -2089,6 +2201,7 @@ TNI_UNUSED TNI_PRINTF(3, 4) static void tni_log(tn_ctx *ctx, tn_log_level level,
 tn_status   tn_ctx_status(const tn_ctx *ctx) { return ctx ? ctx->status : TN_ERR_ARG; }
 const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the context is NULL"; }
 tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
+tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
 int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
 const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
 
@@ -2149,6 +2262,11 @@ static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 /* The same from the backend. */
 static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
+    if (ctx->capture) {
+        tni_fail(ctx, TN_ERR_ARG, "graph: %s: memory for %zu bytes is asked for inside of a capture; the step before it, "
+                 "of the same shapes, would have found it", what, bytes);
+        return NULL;
+    }
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
     return tni_counted(ctx, ctx->backend->alloc(ctx->state, bytes ? bytes : 1), bytes, what);
 }
@@ -2156,6 +2274,7 @@ static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
+    if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are given back inside of a capture", bytes);
     ctx->backend->release(ctx->state, p, bytes ? bytes : 1);
     ctx->memory.live -= bytes;
 }
@@ -2623,12 +2742,37 @@ static void tni_turn_task(void *arg, int64_t task, int worker)
     }
 }
 
+/* F32 to BF16, and back. */
+static void tni_cast_task(void *arg, int64_t task, int worker)
+{
+    const tni_line_pass *p = (const tni_line_pass *)arg;
+    const tn_call       *c = p->pass.call;
+    const int64_t        to_step = p->lines.step[0], from_step = p->lines.step[1];
+    int64_t i, k, n, at[3];
+    (void)worker;
+    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
+        n = tni_lines_at(&p->lines, i, at);
+        if (c->out[0].dtype == TN_BF16) {
+            uint16_t    *to = (uint16_t *)c->out[0].data + at[0];
+            const float *from = (const float *)c->in[0].data + at[1];
+            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_bits(from[k * from_step]);
+        } else {
+            float          *to = (float *)c->out[0].data + at[0];
+            const uint16_t *from = (const uint16_t *)c->in[0].data + at[1];
+            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_value(from[k * from_step]);
+        }
+    }
+}
+
+static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
+
 static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
     tni_turn_pass p;
     tni_lines    *l = &p.along.lines;
-    if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
     *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
+    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype)) return tni_line_pass_run(cpu, c, l, tni_cast_task);
+    if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
     if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
         return tni_line_pass_run(cpu, c, l, tni_copy_task);
     p.along.pass.cpu = cpu;
@@ -2649,12 +2793,14 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 /* One element, copied to everywhere. */
 static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
 {
-    tn_call copy = *c;
-    double  wide = c->f[0];
-    float   narrow = (float)wide;
-    if (c->out[0].dtype != TN_F32 && c->out[0].dtype != TN_F64) return tni_reference_run(cpu, c);
+    const tn_dtype dtype = c->out[0].dtype;
+    tn_call  copy = *c;
+    double   wide = c->f[0];
+    float    narrow = (float)wide;
+    uint16_t half = tni_bf16_of(wide);
+    if (dtype == TN_I32) return tni_reference_run(cpu, c);
     copy.in[0] = c->out[0];
-    copy.in[0].data = c->out[0].dtype == TN_F64 ? (void *)&wide : (void *)&narrow;
+    copy.in[0].data = dtype == TN_F64 ? (void *)&wide : dtype == TN_BF16 ? (void *)&half : (void *)&narrow;
     memset(copy.in[0].strides, 0, sizeof copy.in[0].strides);
     return tni_cpu_copy_run(cpu, &copy);
 }
@@ -5031,7 +5177,7 @@ TNI_FAST tn_status TNI_T(sumsq_run)(tni_cpu *cpu, const tn_call *c)
     p.call = c;
     sum = tni_parts_sum(cpu, tni_pass_run(&p, c->in[0].shape[0], 1, TNI_CPU_PARTS, TNI_T(sumsq_task)));
     s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)c->i[1]);
+    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
     return TN_OK;
 }
 
@@ -5093,7 +5239,8 @@ TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
     const float *s = TNI_IN(0);
     float       *x = TNI_OUT(0) + c->i[0], *g = TNI_OUT(1) + c->i[0], *m = TNI_OUT(2) + c->i[0];
     const bool   nesterov = c->f[1] != 0;
-    const TNI_V  keep = TNI_SET((float)c->f[0]), take = TNI_SET((float)(1 - c->f[0]));
+    const double mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
+    const TNI_V  keep = TNI_SET((float)mu), take = TNI_SET((float)(1 - mu));
     const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
     TNI_T(wide)  squares = TNI_T(wide_zero)();
     int64_t      i;
@@ -6900,11 +7047,11 @@ static bool tni_bf16_has_dots(void)
 
 static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
 {
-    cpu->gemm_parts = (int)desc->gemm_precision;
-    if (cpu->gemm_parts == 0 || desc->dtype == TN_F64) return;
+    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
+    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
 #if TNI_BF16
     if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
-        if (tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
+        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
         else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
     }
 #endif
@@ -6985,8 +7132,8 @@ const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
     static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, { TN_KERNELS(TNI_X) }
+        TN_BACKEND_ABI, "cpu", true, false, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
     return &cpu;
@@ -6996,8 +7143,8 @@ const tn_backend *tn_reference_backend(void)
 {
 #define TNI_X(ENUM, name) tni_reference_run,
     static const tn_backend reference = {
-        TN_BACKEND_ABI, "reference", true, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, { TN_KERNELS(TNI_X) }
+        TN_BACKEND_ABI, "reference", true, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
     return &reference;
@@ -7009,9 +7156,13 @@ const tn_backend *tn_reference_backend(void)
 
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
 static bool      tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s);   /* >>compose   */
+static bool      tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);   /* >>tensor-impl */
 static tn_status tni_ctx_faults(tn_ctx *ctx);
 static bool      tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);          /* >>tape      */
 static void      tni_tape_clear(tn_ctx *ctx);
+static void      tni_graph_notes(tn_ctx *ctx, const tn_call *call);              /* >>graph     */
+static void      tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why);
+static void      tni_graph_abandon(tn_ctx *ctx);
 
 const char *tn_kernel_name(tn_kernel k)
 {
@@ -7042,6 +7193,26 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
     *bytes = (size_t)(last - first + 1) * tni_dtype_size(v->dtype);
 }
 
+/* Nothing that needs the host can be part of a graph; `what` is named. */
+static bool tni_uncaptured(tn_ctx *ctx, const char *what)
+{
+    if (!ctx->capture) return true;
+    tni_fail(ctx, TN_ERR_ARG, "graph: %s inside of a capture, which notes kernels only", what);
+    return false;
+}
+
+static tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+{
+    if (!tni_uncaptured(ctx, "bytes of the host are copied")) return TN_ERR_ARG;
+    return ctx->backend->upload(ctx->state, dst, src, bytes);
+}
+
+static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+{
+    if (!tni_uncaptured(ctx, "bytes are read")) return TN_ERR_ARG;
+    return ctx->backend->download(ctx->state, dst, src, bytes);
+}
+
 /* A copy of one operand on the host, with the view moved onto it. */
 static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *bytes)
 {
@@ -7052,7 +7223,7 @@ static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *
     tni_view_span(v, &low, bytes);
     *host = tni_alloc(ctx, *bytes, "kernel on the host");
     if (!*host) return TN_ERR_MEMORY;
-    if (ctx->backend->download(ctx->state, *host, low, *bytes) != TN_OK) return TN_ERR_BACKEND;
+    if (tni_to_host(ctx, *host, low, *bytes) != TN_OK) return TN_ERR_BACKEND;
     v->data = (char *)*host + ((char *)v->data - low);
     return TN_OK;
 }
@@ -7065,6 +7236,9 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     size_t    bytes[TN_CALL_IN + TN_CALL_OUT];
     int       i, n = 0;
     tn_status s = TN_OK;
+    if (ctx->capture)
+        return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, for backend %s has no such kernel",
+                        tn_kernel_name(call->kernel), ctx->backend->name);
     if (!ctx->fallback_said[call->kernel])
         tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel),
                 ctx->backend->name);
@@ -7077,21 +7251,137 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
         size_t size;
         if (!call->out[i].data) continue;
         tni_view_span(&call->out[i], &low, &size);
-        s = ctx->backend->upload(ctx->state, low, p[call->n_in + i], size);
+        s = tni_to_device(ctx, low, p[call->n_in + i], size);
     }
     while (n-- > 0) tni_free(ctx, p[n], bytes[n]);
     return s;
 }
 
 /* The backend's kernel, else its composition from simpler ones, else the reference on the host. */
-static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
+static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
 {
     tn_kernel_fn fn = ctx->backend->fn[call->kernel];
     tn_status    s;
-    TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
-    ctx->kernel_calls[call->kernel]++;
     if (fn) s = fn(ctx->state, call);
     else if (!tni_compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
+    return s;
+}
+
+/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ----
+   The copies lie behind what the arena holds, and give their place back: nothing outlives a call. One rounding each way,
+   be the call a row, a composition or the host's. */
+
+static bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
+
+/* COPY and FILL take any dtype. */
+static bool tni_call_has_bf16(const tn_call *c)
+{
+    bool has = false;
+    int  i;
+    if (c->kernel == TN_KERNEL_COPY || c->kernel == TN_KERNEL_FILL) return false;
+    for (i = 0; i < c->n_in; i++) has = has || tni_is_bf16(&c->in[i]);
+    for (i = 0; i < c->n_out; i++) has = has || tni_is_bf16(&c->out[i]);
+    return has;
+}
+
+/* Does the call read what its output k holds? */
+static bool tni_call_adds(const tn_call *c, int k)
+{
+    switch (c->kernel) {
+    case TN_KERNEL_GEMM:                      return c->f[1] != 0;
+    case TN_KERNEL_EMBED_BACKWARD:
+    case TN_KERNEL_ATTENTION_BACKWARD:
+    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return true;
+    case TN_KERNEL_RMSNORM_BACKWARD:
+    case TN_KERNEL_LAYERNORM_BACKWARD:        return k > 0 || c->accumulate;
+    default:                                  return k == 0 && c->accumulate;
+    }
+}
+
+/* What a view looks at, without repeats: an axis along which it is stretched is one element. */
+static tn_view tni_folded_view(tn_view v)
+{
+    int i;
+    for (i = 0; i < v.rank; i++) if (v.strides[i] == 0) v.shape[i] = tni_min(v.shape[i], 1);
+    return v;
+}
+
+/* The strides of the same elements laid out without gaps, the axes in the order they have in memory: what was contiguous
+   stays so, a transposed matrix stays one. Stretched axes stay stretched. */
+static void tni_packed_strides(tn_view *v)
+{
+    const tn_view from = tni_folded_view(*v);
+    bool    done[TN_MAX_RANK] = {false};
+    int64_t stride = 1;
+    int     i, k, next;
+    for (k = 0; k < from.rank; k++) {
+        for (i = from.rank - 1, next = -1; i >= 0; i--) {
+            if (done[i] || from.strides[i] == 0) continue;
+            if (next < 0 || tni_abs(from.strides[i]) < tni_abs(from.strides[next])) next = i;
+        }
+        if (next < 0) return;
+        done[next] = true;
+        v->strides[next] = stride;
+        stride *= tni_max(from.shape[next], 1);
+    }
+}
+
+static tn_status tni_run(tn_ctx *ctx, const tn_call *call);
+
+static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *to)
+{
+    tn_call c;
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_COPY;
+    c.in[c.n_in++] = tni_folded_view(*from);
+    c.out[c.n_out++] = tni_folded_view(*to);
+    return tni_run(ctx, &c);
+}
+
+/* An F32 copy in the place of a BF16 operand; an absent one is F32 from now on, too. `read`: with its numbers. */
+static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
+{
+    const tn_view from = *v, all = tni_folded_view(from);
+    size_t        bytes;
+    if (from.dtype != TN_BF16) return TN_OK;
+    v->dtype = TN_F32;
+    if (!from.data) return TN_OK;
+    if (!tni_extents_fit(TN_F32, all.rank, all.shape, &bytes))
+        return tni_fail(ctx, TN_ERR_MEMORY, "the F32 copy of a BF16 operand %s does not fit the address space",
+                        tni_shape_of(all.rank, all.shape).s);
+    v->data = tni_arena_take(ctx, &ctx->data, bytes ? bytes : 1);
+    if (!v->data) return TN_ERR_MEMORY;
+    tni_packed_strides(v);
+    return read ? tni_run_cast(ctx, &from, v) : TN_OK;
+}
+
+static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
+{
+    const size_t at = ctx->data.at, used = ctx->data.used;
+    tn_call      wide = *call;
+    tn_status    s = TN_OK;
+    int          i;
+    for (i = 0; i < call->n_in && s == TN_OK; i++) s = tni_widen(ctx, &wide.in[i], true);
+    for (i = 0; i < call->n_out && s == TN_OK; i++) s = tni_widen(ctx, &wide.out[i], tni_call_adds(call, i));
+    if (s == TN_OK) s = tni_run_plainly(ctx, &wide);
+    for (i = 0; i < call->n_out && s == TN_OK; i++)
+        if (tni_is_bf16(&call->out[i])) s = tni_run_cast(ctx, &wide.out[i], &call->out[i]);
+    ctx->data.at = at;
+    ctx->data.used = used;
+    return s;
+}
+
+/* BF16 operands go to a row that takes them; to all others copies do. */
+static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
+{
+    const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
+    const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
+    tn_status  s;
+    TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
+    ctx->kernel_calls[call->kernel]++;
+    if (ctx->capture) tni_graph_notes(ctx, call);
+    s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
+    if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     if (s == TN_OK) return s;
     return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name, tn_status_name(s));
 }
@@ -7123,6 +7413,7 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     if (given) d = *given;
     if (!d.backend) d.backend = tn_cpu_backend();
     if (d.dtype == TN_REAL) d.dtype = TN_F32;
+    if (d.activations == TN_REAL) d.activations = d.dtype;
     if (!d.allocator.alloc) { d.allocator.alloc = tni_malloc; d.allocator.release = tni_mfree; }
     if (d.threads <= 0) d.threads = tni_default_threads(&d);
     if (d.simd == TN_SIMD_BEST) d.simd = tni_simd_from_environment();
@@ -7137,8 +7428,13 @@ static tn_status tni_desc_check(const tn_desc *d, char *why)
         tni_print(why, 256, "desc.dtype: a context computes in F32 or F64, not in %s", tni_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
-    if ((unsigned)d->gemm_precision > TN_GEMM_BF16X6) {
-        tni_print(why, 256, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_BF16X6);
+    if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
+        tni_print(why, 256, "desc.activations: a context of %s has its activations in %s, not in %s",
+                  tni_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tni_dtype_name(d->activations));
+        return TN_ERR_DTYPE;
+    }
+    if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
+        tni_print(why, 256, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_TF32);
         return TN_ERR_ARG;
     }
     if (!d->allocator.release) {
@@ -7188,6 +7484,7 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
     }
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
+    ctx->made = d.activations;
     ctx->pool.threads = d.threads;
     ctx->pool.fn = d.parallel_for;
     ctx->pool.user = d.parallel_user;
@@ -7214,6 +7511,7 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
 void tn_ctx_destroy(tn_ctx *ctx)
 {
     if (!ctx) return;
+    tni_graph_abandon(ctx);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
     tni_arena_free(ctx, &ctx->data);
@@ -7228,6 +7526,7 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
     char      why[256] = "";
     tn_status s = TN_OK;
     if (!ctx) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "the device is waited for")) return TN_ERR_ARG;
     if (ctx->backend->sync) s = ctx->backend->sync(ctx->state, why);
     if (s != TN_OK) return tni_fail(ctx, s, "sync: backend %s: %s", ctx->backend->name, why);
     return tni_ctx_faults(ctx);
@@ -7237,10 +7536,10 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
 static tn_status tni_ctx_faults(tn_ctx *ctx)
 {
     int32_t f[4], zero[4] = {0, 0, 0, 0};
-    if (ctx->backend->download(ctx->state, f, ctx->fault->data, sizeof f) != TN_OK)
+    if (tni_to_host(ctx, f, ctx->fault->data, sizeof f) != TN_OK)
         return tni_fail(ctx, TN_ERR_BACKEND, "sync: backend %s: reading failed", ctx->backend->name);
     if (f[0] == 0) return TN_OK;
-    ctx->backend->upload(ctx->state, ctx->fault->data, zero, sizeof zero);
+    tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
@@ -7255,7 +7554,10 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
 #define TNI_ALIVE 0x7E4508u
 enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
        TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
-       TNI_SEED = 64 };                 /* what tn_backward began with: its gradient is 1 */
+       TNI_SEED = 64,                   /* what tn_backward began with: its gradient is 1 */
+       TNI_NOTED = 128,                 /* of an owned tensor: the capture that goes on uses it ... */
+       TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
+       TNI_GRAPHED = 512 };             /* a graph uses it                                          */
 
 /* What an op asks of each operand; `what` names it in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
@@ -7272,6 +7574,12 @@ static bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
 
 /* Whose bytes t looks into. */
 static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
+
+/* What ops take: the context's own dtype, and that of its activations. */
+static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
+{
+    return dtype == ctx->desc.dtype || dtype == ctx->desc.activations;
+}
 
 /* A view wants what its base wants by now: that may be watched, or frozen, after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
@@ -7449,6 +7757,7 @@ void tn_tensor_destroy(tn_tensor *t)
     tn_ctx *ctx;
     if (!tni_alive(t) || !(t->flags & TNI_OWNED)) return;
     ctx = t->ctx;
+    if (t->flags & TNI_GRAPHED) tni_graphs_lose(ctx, t, "was destroyed");
     tn_tensor_destroy(t->grad);
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
@@ -7506,7 +7815,7 @@ void tn_ctx_reset(tn_ctx *ctx)
 
 void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
 {
-    if (!ctx) return;
+    if (!ctx || !tni_uncaptured(ctx, "the random stream starts again")) return;
     ctx->desc.seed = seed;
     ctx->calls = 0;
     tni_fill(ctx->clock, 0);
@@ -7695,24 +8004,8 @@ static double tni_load(const void *p, tn_dtype dtype, int64_t i)
 {
     if (dtype == TN_F64) return ((const double *)p)[i];
     if (dtype == TN_I32) return ((const int32_t *)p)[i];
-    if (dtype == TN_BF16) {
-        uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
-        float    f;
-        memcpy(&f, &bits, 4);
-        return (double)f;
-    }
+    if (dtype == TN_BF16) return (double)tni_bf16_value(((const uint16_t *)p)[i]);
     return (double)((const float *)p)[i];
-}
-
-/* To nearest, ties to even; NaN stays NaN. What only looks like a tie once it is a float is nudged off it. */
-static uint16_t tni_bf16_of(double v)
-{
-    float    f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
-    if ((bits & 0xFFFF) == 0x8000 && (double)f != v) bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
 static int32_t tni_i32_of(double v)                     /* toward zero, saturated; NaN is 0 */
@@ -7737,6 +8030,9 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
     if (count != tn_tensor_count(t))
         return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: %lld elements for a tensor %s", op, (long long)count, TNI_SHAPE(t));
     if (!host && count > 0) return tni_fail(t->ctx, TN_ERR_ARG, "%s: host memory is NULL", op);
+    if (t->ctx->capture)
+        return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s inside of a capture, which notes kernels only", op,
+                        TNI_SHAPE(t));
     return TN_OK;
 }
 
@@ -7782,11 +8078,11 @@ static tn_status tni_upload(tn_tensor *t, tn_dtype as, const char *src, int64_t 
     size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
     int64_t   i, n;
     tn_status s = TN_OK;
-    if (as == t->dtype) return ctx->backend->upload(ctx->state, t->data, src, (size_t)count * size);
+    if (as == t->dtype) return tni_to_device(ctx, t->data, src, (size_t)count * size);
     for (i = 0; i < count && s == TN_OK; i += n) {
         n = tni_min(count - i, TNI_STAGE);
         s = tni_recode(ctx, t->dtype, staged, as, src + (size_t)i * given, n, i, "write");
-        if (s == TN_OK) s = ctx->backend->upload(ctx->state, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
+        if (s == TN_OK) s = tni_to_device(ctx, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
     }
     return s;
 }
@@ -7798,10 +8094,10 @@ static tn_status tni_download(const tn_tensor *t, tn_dtype as, char *dst, int64_
     size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
     int64_t   i, n;
     tn_status s = TN_OK;
-    if (as == t->dtype) return ctx->backend->download(ctx->state, dst, t->data, (size_t)count * size);
+    if (as == t->dtype) return tni_to_host(ctx, dst, t->data, (size_t)count * size);
     for (i = 0; i < count && s == TN_OK; i += n) {
         n = tni_min(count - i, TNI_STAGE);
-        s = ctx->backend->download(ctx->state, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
+        s = tni_to_host(ctx, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
         if (s == TN_OK) s = tni_recode(ctx, as, dst + (size_t)i * given, t->dtype, staged, n, i, "read");
     }
     return s;
@@ -7845,6 +8141,18 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     s = tni_download(t, as, (char *)dst, count);
     return s == TN_OK ? s : tni_fail(ctx, s, "read: backend %s: download from %s failed", ctx->backend->name, TNI_SHAPE(t));
+}
+
+tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
+{
+    if (!tni_alive(to)) return TN_ERR_ARG;
+    if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
+    if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
+        return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: %s to %s", TNI_SHAPE(from), TNI_SHAPE(to));
+    if (tni_tape_reads(to->ctx, to))
+        return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is part of a recording", TNI_SHAPE(to));
+    (to->base ? to->base : to)->flags &= ~(uint32_t)TNI_ZEROED;
+    return tni_copy(to, from);
 }
 
 double tn_item(const tn_tensor *t)
@@ -8059,7 +8367,7 @@ void tn_record(tn_ctx *ctx)
 tn_status tn_watch(tn_tensor *t)
 {
     if (!tni_alive(t)) return TN_ERR_ARG;
-    if ((t->flags & TNI_OWNED) || t->base || t->dtype != t->ctx->desc.dtype)
+    if ((t->flags & TNI_OWNED) || t->base || !tni_computes(t->ctx, t->dtype))
         return tni_fail(t->ctx, TN_ERR_ARG, "watch: %s is not an arena tensor of the context's dtype", TNI_SHAPE(t));
     t->flags |= TNI_WATCHED | TNI_WANTS_GRAD;
     return TN_OK;
@@ -8178,7 +8486,7 @@ static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
-    if (t->dtype == ctx->desc.dtype) return true;
+    if (tni_computes(ctx, t->dtype)) return true;
     tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tni_dtype_name(t->dtype),
              tni_dtype_name(ctx->desc.dtype));
     return false;
@@ -8200,6 +8508,13 @@ static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, cons
 }
 
 static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_new(ctx, t->dtype, t->rank, t->shape); }
+
+/* What an op makes: an activation. A single number (rank 0: a loss, a mean) is none, it has the context's dtype; so has all
+   that is made as TN_REAL: norms, log-sum-exps, states, workspaces. */
+static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
+{
+    return tn_tensor_new(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
+}
 
 /* Random kernels read the clock, and are told the seed and which call of this step they are. */
 static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
@@ -8326,7 +8641,9 @@ tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
     if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, &dtype)) return NULL;
     if (dtype == a->dtype) return tn_copy(ctx, a);
     y = tn_tensor_new(ctx, dtype, a->rank, a->shape);
-    return y && tni_copy(y, a) == TN_OK ? y : NULL;
+    if (!y || tni_copy(y, a) != TN_OK) return NULL;
+    if (tni_computes(ctx, a->dtype) && tni_computes(ctx, dtype)) tni_note(ctx, tni_copy_backward, y, a, NULL, NULL);
+    return y;
 }
 
 tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
@@ -8494,7 +8811,7 @@ static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_t
     tn_call    c;
     tni_node  *n;
     if (!tni_broadcast(ctx, op, a, b, &rank, shape)) return NULL;
-    y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
     c = tni_call(kernel, 0, NULL, 1, &y);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
@@ -8517,7 +8834,7 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
     tn_call    c;
     tni_node  *n;
     if (!tni_is_real(ctx, a, "scale", "a")) return NULL;
-    y = tni_like(ctx, a);
+    y = tni_made(ctx, a->rank, a->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);
     c.f[0] = factor;
@@ -8582,7 +8899,7 @@ static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
     tni_node  *n;
     for (i = 0; axis >= 0 && i < a->rank; i++)
         if (i != axis) shape[rank++] = a->shape[i];
-    y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_SUM, 1, (const tn_tensor *const *)&a, 1, &y);
     c.out[0].rank = a->rank;
@@ -8721,7 +9038,7 @@ tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     tn_call    c;
     tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "activation", "x")) || !tni_act_known(ctx, "activation", kind)) return NULL;
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_flat_view(x);
@@ -8791,7 +9108,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= 2;
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_GLU, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_rows_view(x);
@@ -8852,7 +9169,7 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= k;
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_rows_view(x);
@@ -8994,7 +9311,7 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     memcpy(shape, a->rank == rank ? a->shape : b->shape, sizeof shape);
     shape[rank - 2] = a->shape[a->rank - 2];
     shape[rank - 1] = b->shape[b->rank - 1];
-    y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
     va = tni_batch_view(a);
     vb = tni_batch_view(b);
@@ -9044,7 +9361,7 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = w->shape[0];
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     if (tni_gemm(ctx, tni_one_matrix(tni_rows_view(x)), tni_transposed_view(tni_one_matrix(tni_view(w))), b,
                  tni_one_matrix(tni_rows_view(y)), 1, 0) != TN_OK) return NULL;
@@ -9089,7 +9406,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     }
     memcpy(shape, x->shape, sizeof shape);
     columns = shape[x->rank - 1]++;
-    y = tn_tensor_new(ctx, TN_REAL, x->rank, shape);
+    y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_rows_view(x);
@@ -9170,7 +9487,7 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
-    y = tn_tensor_new(ctx, TN_REAL, ids->rank + 1, shape);
+    y = tni_made(ctx, ids->rank + 1, shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
     c.in[c.n_in++] = tni_flat_view(ids);
@@ -9259,7 +9576,7 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
         tni_fail(ctx, TN_ERR_SHAPE, "rmsnorm: x is %s and gain is %s", TNI_SHAPE(x), gain ? TNI_SHAPE(gain) : "absent");
         return NULL;
     }
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
@@ -9387,7 +9704,7 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     }
     if (!tni_fits_columns(ctx, x, gain, "layernorm", "gain") || !tni_fits_columns(ctx, x, bias, "layernorm", "bias"))
         return NULL;
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
     c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
@@ -9409,7 +9726,8 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
    dM_j = e^(l + g) P_(j-1)^T G_j      l = log of what P_(j-1) was divided by, g = that of G_j
    G_(n-1) = (dy - <y,dy> y + ds y),  g = -s;   G_(j-1) = G_j M_j^T / its norm
    saves P [b,n,d,d] and v [b,n] while recording; any v will do but the last, and the fast kernel has 1 where it can.
-   l + g is carried as one number: -log v_(n-1) at first. */
+   l + g is carried as one number: -log v_(n-1) at first.
+   No part of it is an activation: y stands beside a logarithm, whose rounding would be a factor, and P is multiplied on. */
 
 /* Divides x by its Frobenius norm, which it returns; zeros stay zeros. By the largest element first: squares could
    overflow. */
@@ -9537,7 +9855,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
     if (ctx->recording && tni_wants_grad(m)
-        && (!(p = tni_like(ctx, m)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
+        && (!(p = tn_tensor_new(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
     c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
     c.n_out = 4;
@@ -9687,7 +10005,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
         return NULL;
     }
     if (d.no_rotation && !d.norm) return x;
-    if (!(y = tni_like(ctx, x))) return NULL;
+    if (!(y = tni_made(ctx, 4, x->shape))) return NULL;
     c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
     c.f[0] = d.base;
     c.f[1] = d.norm ? d.eps : -1;
@@ -10255,6 +10573,11 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
+    if (s->dtype != ctx->desc.dtype) {
+        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, but sums are kept in %s", tni_dtype_name(s->dtype),
+                 tni_dtype_name(ctx->desc.dtype));
+        return false;
+    }
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
         || !tn_tensor_contiguous(s))
         tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, but must be [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
@@ -10284,7 +10607,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     linear = a.form == TN_ATTEND_LINEAR;
     if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
     shape[0] = q->shape[0]; shape[1] = q->shape[1]; shape[2] = v->shape[2]; shape[3] = v->shape[3];
-    if (!(o = tn_tensor_new(ctx, TN_REAL, 4, shape))) return NULL;
+    if (!(o = tni_made(ctx, 4, shape))) return NULL;
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
     c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
@@ -10357,7 +10680,7 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
         return NULL;
     }
     if (!ctx->recording || p == 0) return x;
-    y = tni_like(ctx, x);
+    y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     c.in[0] = tni_flat_view(x);
@@ -10526,9 +10849,10 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 #endif
 
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
-   scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm. They live on the device, so
-   that no step waits for the host. The norm grows by hypot, which does not overflow where a square would. A fault,
-   be it a bad id or a gradient that is not finite, makes the whole step a skip. */
+   scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
+   number. They live on the device, so that no step waits for the host and a graph can replay one. The norm grows by
+   hypot, which does not overflow where a square would. A fault, be it a bad id or a gradient that is not finite, makes
+   the whole step a skip. */
 static void TNI_T(sumsq)(const tn_call *c)
 {
     const TNI_REAL *g = (const TNI_REAL *)c->in[0].data;
@@ -10537,7 +10861,7 @@ static void TNI_T(sumsq)(const tn_call *c)
     double          sum = 0;
     for (i = 0; i < n; i++) sum += (double)g[i] * (double)g[i];
     s[TNI_SIZE] = (TNI_REAL)hypot((double)s[TNI_SIZE], sqrt(sum));
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)c->i[1]);
+    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
 }
 
 static void TNI_T(step_begin)(const tn_call *c)
@@ -10545,7 +10869,7 @@ static void TNI_T(step_begin)(const tn_call *c)
     TNI_REAL *s = (TNI_REAL *)c->out[0].data;
     double    norm = (double)s[TNI_SIZE];
     bool      skip = !(norm <= 1.7976931348623157e308);
-    if (skip) tni_fault(&c->out[1], 2, -1, 0, (int32_t)c->i[1]);     /* each gradient is finite, their norm is not */
+    if (skip) tni_fault(&c->out[1], 2, -1, 0, (int32_t)s[TNI_TAKEN]);     /* each gradient is finite, their norm is not */
     skip = *(const int32_t *)c->out[1].data != 0;
     s[TNI_NORM] = (TNI_REAL)norm;
     s[TNI_SKIP] = (TNI_REAL)skip;
@@ -10598,7 +10922,7 @@ static void TNI_T(muon_begin)(const tn_call *c)
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data;
     TNI_REAL *x = (TNI_REAL *)c->out[0].data, *g = (TNI_REAL *)c->out[1].data, *m = (TNI_REAL *)c->out[2].data;
     int64_t   b, i, n = c->out[0].shape[1];
-    double    mu = c->f[0];
+    double    mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
     for (b = 0; b < c->out[0].shape[0]; b++, x += n, g += n, m += n) {
         double squares = 0;
         for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
@@ -13329,16 +13653,20 @@ static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
     return v ? tn_add(ctx, v, earlier) : NULL;
 }
 
-/* lambda, one number */
+/* lambda, one number: no activation, of which there would be one for each position */
 static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *layer)
 {
-    const int64_t one = 1;
-    tn_tensor    *e;
+    const tn_dtype made = ctx->made;
+    const int64_t  one = 1;
+    tn_tensor     *e;
     if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
+    ctx->made = ctx->desc.dtype;
     e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
     e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
     e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
-    return e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+    e = e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
+    ctx->made = made;
+    return e;
 }
 
 /* What the heads give: q [B,Tq,s heads,d_qk], k [B,Tk,s heads,d_qk], v [B,Tk,heads,d_v] -> [B,Tq,heads,d_v] */
@@ -13432,12 +13760,14 @@ void tn_attention_cache_reset(tn_attention_cache *c)
     c->broken = c->state && tni_fill(c->state, 0) != TN_OK;
 }
 
-static bool tni_attention_keeps_state(const tn_attention_desc *d, int64_t length, const int64_t *state, int64_t k_heads)
+static bool tni_attention_keeps_state(const tn_ctx *ctx, const tn_attention_desc *d, int64_t length, const int64_t *state,
+                                      int64_t k_heads)
 {
+    const double wide = (double)tni_dtype_size(ctx->desc.dtype), size = (double)tni_dtype_size(ctx->desc.activations);
     if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) return false;
     if (d->form != TN_ATTEND_AUTO || d->window > 0) return d->form == TN_ATTEND_LINEAR;
-    return (double)d->heads * (double)state[2] * (double)state[3]
-           < (double)length * ((double)k_heads * (double)d->d_qk + (double)d->heads * (double)d->d_v);
+    return wide * (double)d->heads * (double)state[2] * (double)state[3]
+           < size * (double)length * ((double)k_heads * (double)d->d_qk + (double)d->heads * (double)d->d_v);
 }
 
 tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length)
@@ -13467,10 +13797,10 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     v[3] = d->d_v;
     state[2] = tni_attend_features(tni_attention_kinds[d->kind].attend, d->d_qk);
     state[3] = d->d_v + (d->row == TN_ROW_SUM);
-    if (tni_attention_keeps_state(d, length, state, k[2]))
+    if (tni_attention_keeps_state(ctx, d, length, state, k[2]))
         c->state = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, state);
-    else if ((c->k = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, k)) != NULL)
-        c->v = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, v);
+    else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
+        c->v = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, v);
     if (c->state || c->v) return c;
     tn_attention_cache_destroy(c);
     return NULL;
@@ -13666,15 +13996,17 @@ static tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, d
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-/* Operators are made outside of any recording, from arena tensors that go again. */
-typedef struct tni_scope { tn_mark mark; bool recording; } tni_scope;
+/* Operators are made outside of any recording, from arena tensors that go again, and never of BF16. */
+typedef struct tni_scope { tn_mark mark; bool recording; tn_dtype made; } tni_scope;
 
 static tni_scope tni_scope_begin(tn_ctx *ctx)
 {
     tni_scope s;
     s.mark = tn_arena_mark(ctx);
     s.recording = ctx->recording;
+    s.made = ctx->made;
     ctx->recording = false;
+    ctx->made = ctx->desc.dtype;
     return s;
 }
 
@@ -13682,6 +14014,7 @@ static void tni_scope_end(tn_ctx *ctx, tni_scope s)
 {
     if (!ctx->tape) tn_arena_release(ctx, s.mark);
     ctx->recording = s.recording;
+    ctx->made = s.made;
 }
 
 /* ---- checks ---------------------------------------------------------------- */
@@ -15207,6 +15540,9 @@ struct tn_optim {
     int64_t       steps;
 };
 
+static tn_status tni_graph_steps(tn_graph *g, tn_optim *o);             /* >>graph */
+static void      tni_graph_forget(tn_graph *g, const tn_optim *o);
+
 /* Turns the fault word of a gradient into the name of its parameter. */
 static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
@@ -15234,6 +15570,7 @@ static void tni_optim_destroy(tni_owned *owned)
     tn_ctx   *ctx = owned->ctx;
     int64_t   i;
     if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
+    tni_graph_forget(ctx->capture, o);
     for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
@@ -15367,17 +15704,29 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
 
 static bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
 
-/* Learning rate up, norm over all gradients, clip factor. */
+/* What the host knows of the next step goes to the device: all that changes from one step to the next. */
+static tn_status tni_optim_tell(tn_optim *o)
+{
+    tn_ctx        *ctx = o->owned.ctx;
+    const tn_dtype dtype = o->scalars->dtype;
+    const size_t   size = tni_dtype_size(dtype);
+    char           lr[8], more[16];
+    tn_status      s;
+    tni_store(lr, dtype, 0, tn_optim_lr(o));
+    tni_store(more, dtype, 0, tn_optim_momentum(o));
+    tni_store(more, dtype, 1, (double)(o->steps + 1));
+    s = tni_to_device(ctx, o->scalars->data, lr, size);
+    if (s == TN_OK) s = tni_to_device(ctx, (char *)o->scalars->data + TNI_MOMENTUM * size, more, 2 * size);
+    return s == TN_OK ? s : tni_fail(ctx, s, "optim: backend %s: upload failed", ctx->backend->name);
+}
+
+/* Norm over all gradients, clip factor. In a graph what changes is told before each replay. */
 static tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    char      lr[8];
     tn_call   c;
     int64_t   i;
-    tn_status s;
-    tni_store(lr, o->scalars->dtype, 0, tn_optim_lr(o));
-    s = ctx->backend->upload(ctx->state, o->scalars->data, lr, tni_dtype_size(o->scalars->dtype));
-    if (s != TN_OK) return tni_fail(ctx, s, "optim: backend %s: upload failed", ctx->backend->name);
+    tn_status s = ctx->capture ? tni_graph_steps(ctx->capture, o) : tni_optim_tell(o);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
         tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p)) continue;
@@ -15385,14 +15734,12 @@ static tn_status tni_optim_begin(tn_optim *o)
         c.in[c.n_in++] = tni_flat_view(p->value->grad);
         c.out[c.n_out++] = tni_view(ctx->fault);
         c.i[0] = i;
-        c.i[1] = o->steps + 1;
         s = tni_run(ctx, &c);
     }
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
     c.out[c.n_out++] = tni_view(ctx->fault);
     c.f[0] = o->desc.clip_norm;
-    c.i[1] = o->steps + 1;
     return tni_run(ctx, &c);
 }
 
@@ -15493,7 +15840,7 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.out[c.n_out++] = tni_muon_view(whole, o->work[0]);
     c.out[c.n_out++] = tni_muon_view(whole, p->value->grad);
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
-    c.f[0] = tn_optim_momentum(o);
+    c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: another one in each step */
     c.f[1] = 1;
     s = tni_run(ctx, &c);
     c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
@@ -15595,6 +15942,233 @@ double tn_optim_grad_norm(const tn_optim *o)
     double s[TNI_SCALARS];
     if (!o || tn_read(o->scalars, TN_F64, s, TNI_SCALARS) != TN_OK) return (double)NAN;
     return s[TNI_NORM];
+}
+
+tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_NORM, TNI_NORM + 1) : NULL; }
+
+/* ---- graphs --------------------------------------------------------------------------- >>graph
+   The backend keeps kernels, numbers and addresses; here stands what the host had in mind beside them: which owned tensors
+   are in it, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
+   has, whose step it is. The host's side of a captured step is undone at its end, and done again by each replay. */
+
+enum { TNI_GRAPH_OPTIMS = 8 };
+
+typedef struct tni_used { tn_tensor *tensor; bool zero_before, zero_after; } tni_used;
+
+struct tn_graph {
+    tni_owned owned;            /* first: the context destroys it by this */
+    tn_graph *next;
+    void     *recorded;         /* the backend's */
+    tni_used *used;
+    int64_t   used_count, calls;
+    uint64_t  seed, kernel_calls[TN_KERNEL_COUNT];
+    tn_optim *optim[TNI_GRAPH_OPTIMS];
+    int64_t   steps[TNI_GRAPH_OPTIMS];      /* that they had taken before the capture */
+    int       optims;
+    char      lost[128];        /* why it cannot run any more, or "" */
+};
+
+bool tn_graph_supported(const tn_ctx *ctx) { return ctx && ctx->backend->capture_begin != NULL; }
+
+/* The owned tensors among a call's operands. */
+static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
+{
+    int i;
+    for (i = 0; i < call->n_in + call->n_out; i++) {
+        const char *p = (const char *)(i < call->n_in ? call->in[i].data : call->out[i - call->n_in].data);
+        tn_tensor  *t = p ? ctx->owned_tensors : NULL;
+        while (t && !(p >= (const char *)t->data && p < (const char *)t->data + (t->bytes ? t->bytes : 1))) t = t->next;
+        if (t) t->flags |= TNI_NOTED;
+    }
+}
+
+/* All graphs that use a tensor (NULL: all there are) cannot run any more. */
+static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
+{
+    tn_graph *g;
+    int64_t   i;
+    for (g = ctx->graphs; g; g = g->next) {
+        for (i = 0; used && i < g->used_count && g->used[i].tensor != used; i++) {}
+        if (g->lost[0] || (used && i == g->used_count)) continue;
+        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that it uses %s", TNI_SHAPE(used), why);
+        else tni_print(g->lost, sizeof g->lost, "%s", why);
+    }
+}
+
+static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
+{
+    int i;
+    for (i = 0; i < g->optims; i++)
+        if (g->optim[i] == o) return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps in it twice");
+    if (g->optims == TNI_GRAPH_OPTIMS)
+        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: more than %d optimisers step in it", TNI_GRAPH_OPTIMS);
+    g->steps[g->optims] = o->steps;
+    g->optim[g->optims++] = o;
+    return TN_OK;
+}
+
+/* It is destroyed while its step is captured, which is an error that the memory has told. */
+static void tni_graph_forget(tn_graph *g, const tn_optim *o)
+{
+    int i;
+    for (i = 0; g && i < g->optims; i++)
+        if (g->optim[i] == o) {
+            g->optim[i] = g->optim[--g->optims];
+            g->steps[i] = g->steps[g->optims];
+        }
+}
+
+static void tni_graph_destroy(tni_owned *owned)
+{
+    tn_graph  *g = (tn_graph *)(void *)owned;
+    tn_ctx    *ctx = owned->ctx;
+    tn_graph **link = &ctx->graphs;
+    while (*link && *link != g) link = &(*link)->next;
+    if (*link) *link = g->next;
+    if (g->recorded) ctx->backend->graph_release(ctx->state, g->recorded);
+    tni_free(ctx, g->used, (size_t)g->used_count * sizeof *g->used);
+    tni_disown(owned);
+    tni_free(ctx, g, sizeof *g);
+}
+
+void tn_graph_destroy(tn_graph *g) { if (g && g != g->owned.ctx->capture) tni_graph_destroy(&g->owned); }
+
+tn_status tn_graph_begin(tn_ctx *ctx)
+{
+    char       why[256] = "";
+    tn_graph  *g;
+    tn_tensor *t;
+    tn_status  s;
+    if (!ctx) return TN_ERR_ARG;
+    if (ctx->status != TN_OK) return ctx->status;
+    if (!tn_graph_supported(ctx))
+        return tni_fail(ctx, TN_ERR_BACKEND, "graph: backend %s cannot capture (tn_graph_supported)", ctx->backend->name);
+    if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: one is being captured already");
+    g = (tn_graph *)tni_alloc(ctx, sizeof *g, "graph");
+    if (!g) return TN_ERR_MEMORY;
+    memset(g, 0, sizeof *g);
+    tn_ctx_reset(ctx);
+    g->seed = ctx->desc.seed;
+    memcpy(g->kernel_calls, ctx->kernel_calls, sizeof g->kernel_calls);
+    for (t = ctx->owned_tensors; t; t = t->next) {
+        t->flags &= ~(uint32_t)(TNI_NOTED | TNI_WAS_ZEROED);
+        if (t->flags & TNI_ZEROED) t->flags |= TNI_WAS_ZEROED;
+    }
+    tni_own(ctx, &g->owned, tni_graph_destroy);
+    s = ctx->backend->capture_begin(ctx->state, why);
+    if (s != TN_OK) {
+        tni_graph_destroy(&g->owned);
+        return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
+    }
+    ctx->capture = g;
+    return TN_OK;
+}
+
+/* The list of what the capture has used, if there is to be one; gradients are again as the step found them. */
+static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
+{
+    int64_t    n = 0;
+    tn_tensor *t;
+    for (t = ctx->owned_tensors; t; t = t->next) n += (t->flags & TNI_NOTED) != 0;
+    if (wanted && n > 0) g->used = (tni_used *)tni_alloc(ctx, (size_t)n * sizeof *g->used, "graph");
+    for (t = ctx->owned_tensors; t; t = t->next) {
+        const bool zero = (t->flags & TNI_WAS_ZEROED) != 0;
+        if ((t->flags & TNI_NOTED) && g->used) {
+            g->used[g->used_count].tensor = t;
+            g->used[g->used_count].zero_before = zero;
+            g->used[g->used_count++].zero_after = (t->flags & TNI_ZEROED) != 0;
+            t->flags |= TNI_GRAPHED;
+        }
+        t->flags = (t->flags & ~(uint32_t)TNI_ZEROED) | (zero ? TNI_ZEROED : 0u);
+    }
+    return wanted && n > 0 && !g->used ? TN_ERR_MEMORY : TN_OK;
+}
+
+tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
+{
+    char      why[256] = "";
+    tn_graph *g;
+    tn_status s;
+    int       i;
+    if (out) *out = NULL;
+    if (!ctx || !out) return TN_ERR_ARG;
+    g = ctx->capture;
+    if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: none is being captured");
+    ctx->capture = NULL;
+    s = ctx->backend->capture_end(ctx->state, &g->recorded, why);
+    if (s != TN_OK) tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
+    s = tni_graph_collect(ctx, g, ctx->status == TN_OK);
+    for (i = 0; i < g->optims; i++) g->optim[i]->steps = g->steps[i];
+    for (i = 0; i < TN_KERNEL_COUNT; i++) {
+        const uint64_t before = g->kernel_calls[i];
+        g->kernel_calls[i] = ctx->kernel_calls[i] - before;
+        ctx->kernel_calls[i] = before;
+    }
+    g->calls = ctx->calls;
+    ctx->calls = 0;
+    tn_ctx_reset(ctx);
+    if (ctx->status != TN_OK) {
+        s = ctx->status;
+        tni_graph_destroy(&g->owned);
+        return s;
+    }
+    g->next = ctx->graphs;
+    ctx->graphs = g;
+    *out = g;
+    return s;
+}
+
+/* The context ends while one is being captured. */
+static void tni_graph_abandon(tn_ctx *ctx)
+{
+    tn_graph *g;
+    if (ctx->capture) tn_graph_end(ctx, &g);
+}
+
+static tn_status tni_graph_check(const tn_graph *g)
+{
+    tn_ctx *ctx = g->owned.ctx;
+    int64_t i;
+    if (ctx->status != TN_OK) return ctx->status;
+    if (!tni_uncaptured(ctx, "another one is run")) return TN_ERR_ARG;
+    if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s; it must be captured anew", g->lost);
+    if (g->seed != ctx->desc.seed)
+        return tni_fail(ctx, TN_ERR_ARG, "graph: the context has another seed by now; it must be captured anew");
+    for (i = 0; i < g->used_count; i++) {
+        const tn_tensor *t = g->used[i].tensor;
+        const bool       zero = (t->flags & TNI_ZEROED) != 0;
+        if (zero != g->used[i].zero_before)
+            return tni_fail(ctx, TN_ERR_ARG, "graph: the gradient %s %s zero at the capture, and now it %s", TNI_SHAPE(t),
+                            zero ? "was not" : "was", zero ? "is" : "is not");
+    }
+    return TN_OK;
+}
+
+tn_status tn_graph_run(tn_graph *g)
+{
+    tn_ctx   *ctx;
+    tn_status s;
+    int64_t   i;
+    if (!g) return TN_ERR_ARG;
+    ctx = g->owned.ctx;
+    if ((s = tni_graph_check(g)) != TN_OK) return s;
+    tn_ctx_reset(ctx);
+    for (i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
+    if (s != TN_OK) return s;
+    s = ctx->backend->replay(ctx->state, g->recorded);
+    if (s != TN_OK) return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, tn_status_name(s));
+    for (i = 0; i < g->optims; i++) {
+        g->optim[i]->steps++;
+        ctx->describe = tni_optim_describe;
+        ctx->describe_with = g->optim[i];
+    }
+    for (i = 0; i < g->used_count; i++) {
+        tn_tensor *t = g->used[i].tensor;
+        t->flags = (t->flags & ~(uint32_t)TNI_ZEROED) | (g->used[i].zero_after ? TNI_ZEROED : 0u);
+    }
+    for (i = 0; i < TN_KERNEL_COUNT; i++) ctx->kernel_calls[i] += g->kernel_calls[i];
+    ctx->calls = g->calls;
+    return TN_OK;
 }
 
 /* ======================================================================
@@ -16081,7 +16655,7 @@ static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
         s = tni_reader_get(r, at, raw, (size_t)n * width);
         if (s == TN_OK) s = tni_convert(r, at, from, scale, raw, n, to->dtype, host);
         if (s != TN_OK) break;
-        s = ctx->backend->upload(ctx->state, (char *)to->data + (size_t)done * size, host, (size_t)n * size);
+        s = tni_to_device(ctx, (char *)to->data + (size_t)done * size, host, (size_t)n * size);
         if (s != TN_OK) tni_fail(ctx, s, "%s: backend %s: upload failed", r->name.s, ctx->backend->name);
         at += (uint64_t)n * width;
     }
@@ -16162,7 +16736,7 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
     if (!host) w->status = TN_ERR_MEMORY;
     for (done = 0; done < count && w->status == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
-        if (ctx->backend->download(ctx->state, host, (const char *)t->data + (size_t)done * size,
+        if (tni_to_host(ctx, host, (const char *)t->data + (size_t)done * size,
                                    (size_t)n * size) != TN_OK) {
             tni_writer_fail(w, TN_ERR_BACKEND, "download failed", ctx->backend->name);
             break;
@@ -16942,8 +17516,8 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
     tn_status s = TN_OK;
     for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
-        s = ctx->backend->download(ctx->state, host, value[i]->data, value[i]->bytes);
-        if (s == TN_OK) s = ctx->backend->upload(ctx->state, tn_params_at(params, i)->value->data, host, value[i]->bytes);
+        s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
+        if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
     return s == TN_OK ? s : tni_fail(ctx, s, "parameters: backend %s: a copy failed", ctx->backend->name);
 }
@@ -17358,11 +17932,11 @@ static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tens
     tn_ctx   *ctx = r->file->file.ctx;
     tn_status s;
     if (from->bytes == 0) return TN_OK;
-    s = ctx->backend->download(ctx->state, host, from->data, from->bytes);
+    s = tni_to_host(ctx, host, from->data, from->bytes);
     if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
         tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
                 tni_quote(name).s);
-    if (s == TN_OK) s = ctx->backend->upload(ctx->state, to->data, host, from->bytes);
+    if (s == TN_OK) s = tni_to_device(ctx, to->data, host, from->bytes);
     return s == TN_OK ? s : tni_fail(ctx, s, "checkpoint: backend %s: a copy failed", ctx->backend->name);
 }
 
@@ -17373,6 +17947,7 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
     int64_t   i;
     int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
+    tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may be another one */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
     for (i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];

@@ -115,6 +115,8 @@ typedef struct tnc_blas {
 
 enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_ROOM = 32 << 20 };
 
+typedef struct tnc_kept { struct tnc_kept *next; void *p; } tnc_kept;
+
 typedef struct tnc {
     tn_allocator      allocator;
     int               device, sms, capability;      /* capability: 80, 90: the GPU's sm_ number               */
@@ -128,6 +130,8 @@ typedef struct tnc {
     int               next_stage;
     char             *scratch;
     size_t            scratch_bytes;
+    tnc_kept         *kept;                         /* scratch of before, for graphs that have it in mind     */
+    int               graphs;                       /* that are alive                                         */
     bool              wait;                         /* TN_SYNC=1                                              */
     bool              lost;                         /* after a kernel's fault nothing on the device works     */
     char              why[256];                     /* the first error                                        */
@@ -237,6 +241,16 @@ static void tnc_blas_open(tnc *s)
 
 /* ---- open and close --------------------------------------------------------------------------------------------------- */
 
+static void tnc_kept_free(tnc *s)
+{
+    while (s->kept) {
+        tnc_kept *k = s->kept;
+        s->kept = k->next;
+        cudaFree(k->p);
+        s->allocator.release(k, sizeof *k, s->allocator.user);
+    }
+}
+
 static void tnc_close(void *state)
 {
     tnc *s = (tnc *)state;
@@ -246,6 +260,7 @@ static void tnc_close(void *state)
         tnc_blas_close(&s->blas);
         cudaFree(s->blas_room);
         cudaFree(s->scratch);
+        tnc_kept_free(s);
         for (i = 0; i < TNC_STAGES; i++) {
             if (s->stage[i]) cudaFreeHost(s->stage[i]);
             if (s->staged[i]) cudaEventDestroy(s->staged[i]);
@@ -256,7 +271,7 @@ static void tnc_close(void *state)
     s->allocator.release(s, sizeof *s, s->allocator.user);
 }
 
-__global__ void tnc_nothing(void) {}
+static __global__ void tnc_nothing(void) {}
 
 /* The device that desc names, if this file's kernels run on it. */
 static cudaError_t tnc_choose(tnc *s, int device, char why[256])
@@ -398,7 +413,13 @@ static void *tnc_scratch(tnc *s, size_t bytes)
     if (bytes <= s->scratch_bytes) return s->scratch;
     if (cudaStreamIsCapturing(s->stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return NULL;
     bytes += bytes / 4;
-    cudaFree(s->scratch);                                       /* waits for what still uses it */
+    if (s->graphs > 0 && s->scratch) {
+        tnc_kept *k = (tnc_kept *)s->allocator.alloc(sizeof *k, s->allocator.user);
+        if (!k) return NULL;
+        k->p = s->scratch;
+        k->next = s->kept;
+        s->kept = k;
+    } else cudaFree(s->scratch);                                /* waits for what still uses it */
     s->scratch = NULL;
     s->scratch_bytes = 0;
     if (cudaMalloc(&p, bytes) != cudaSuccess) {
@@ -408,6 +429,57 @@ static void *tnc_scratch(tnc *s, size_t bytes)
     s->scratch = (char *)p;
     s->scratch_bytes = bytes;
     return p;
+}
+
+/* ---- graphs: what the stream would do, noted and instantiated once ---------------------------------------------------- */
+
+static tn_status tnc_capture_begin(void *state, char why[256])
+{
+    tnc        *s = (tnc *)state;
+    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (s->wait) {
+        snprintf(why, 256, "TN_SYNC=1 waits after every kernel, which no capture can");
+        return TN_ERR_BACKEND;
+    }
+    if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    if (e != cudaSuccess) snprintf(why, 256, "capture: %s", cudaGetErrorString(e));
+    return e == cudaSuccess ? TN_OK : tnc_fail(s, e, "capture");
+}
+
+static tn_status tnc_capture_end(void *state, void **out, char why[256])
+{
+    tnc            *s = (tnc *)state;
+    cudaGraph_t     graph = NULL;
+    cudaGraphExec_t run = NULL;
+    cudaError_t     e = cudaStreamEndCapture(s->stream, &graph);
+    if (e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    if (e != cudaSuccess) {
+        snprintf(why, 256, "capture: %s", cudaGetErrorString(e));
+        return tnc_fail(s, e, "capture");
+    }
+    s->graphs++;
+    *out = run;
+    return TN_OK;
+}
+
+static tn_status tnc_replay(void *state, void *graph)
+{
+    tnc        *s = (tnc *)state;
+    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (e == cudaSuccess) e = cudaGraphLaunch((cudaGraphExec_t)graph, s->stream);
+    return tnc_fail(s, e, "replay");
+}
+
+static void tnc_graph_release(void *state, void *graph)
+{
+    tnc *s = (tnc *)state;
+    if (cudaSetDevice(s->device) == cudaSuccess) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    (void)cudaGetLastError();
+    if (--s->graphs == 0) {
+        cudaStreamSynchronize(s->stream);
+        tnc_kept_free(s);
+    }
 }
 
 /* ======================================================================
@@ -994,8 +1066,8 @@ extern "C" const tn_backend *tn_cuda_backend(void)
 {
 #define TNC_X(ENUM, name) tnc_entry<tnc_##name>(),
     static const tn_backend cuda = {
-        TN_BACKEND_ABI, "cuda", false, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download, tnc_sync,
-        { TN_KERNELS(TNC_X) }
+        TN_BACKEND_ABI, "cuda", false, true, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download, tnc_sync,
+        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, { TN_KERNELS(TNC_X) }
     };
 #undef TNC_X
     return &cuda;

@@ -92,7 +92,7 @@ typedef struct test_case test_case;
 typedef struct setting {
     tn_ctx          *ctx;
     const test_case *of;
-    uint64_t   rng;
+    uint64_t   rng, seed;       /* now; with which it began                         */
     int        round;
     bool       watch;           /* inputs are watched arena tensors, else parameters */
     bool       kink;            /* set by want: too near to a kink, draw again       */

@@ -154,7 +154,7 @@ TEST(without_a_unit_it_is_F32)
     static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_NEON};
     int p;
     size_t l;
-    for (p = TN_GEMM_F32; p <= TN_GEMM_BF16X6; p++)
+    for (p = TN_GEMM_F32; p <= TN_GEMM_TF32; p++)
         for (l = 0; l < sizeof level / sizeof *level; l++) {
             diary   none, log, wide;
             tn_ctx *f32 = ctx_of(TN_GEMM_F32, TN_F32, level[l], &none), *ctx = ctx_of((tn_gemm_precision)p, TN_F32, level[l], &log);
@@ -182,9 +182,9 @@ TEST(an_unknown_precision_is_refused)
     tn_desc d;
     char    why[256];
     memset(&d, 0, sizeof d);
-    d.gemm_precision = (tn_gemm_precision)4;
+    d.gemm_precision = (tn_gemm_precision)5;
     CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_ARG);
-    CHECK_STR(why, "desc.gemm_precision: 4 is none, the last is 3");
+    CHECK_STR(why, "desc.gemm_precision: 5 is none, the last is 4");
     CHECK(ctx == NULL);
 }
 

@@ -1,0 +1,1834 @@
+/* cuda_host.cpp: the engine behind cuda_host.h. Compile without -fsanitize=thread, whatever the .cu is compiled with.
+
+   Sections: settings; faults; fibers; device memory; shared memory; a block; collectives; asynchronous copies and tensor cores;
+   a launch; streams; graphs; the runtime; cuBLAS; for tests. All of it runs under one lock, one kernel at a time. */
+
+#include "cuda_host.h"
+#include <algorithm>
+#include <deque>
+#include <dlfcn.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <signal.h>
+#include <stdarg.h>
+#include <string>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TNCH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TNCH_ASAN 1
+#endif
+#endif
+#ifdef TNCH_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n)   ((void)0)
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)0)
+#endif
+
+#define HOOK(name, ...) do { if (tnch_hook.name) tnch_hook.name(__VA_ARGS__); } while (0)
+#define LOCK() std::lock_guard<std::recursive_mutex> lock_(engine_lock)
+
+typedef std::function<void()> work;
+
+tnch_thread *tnch_now;
+uint3 tnch_block;
+dim3 tnch_block_dim, tnch_grid_dim;
+unsigned tnch_launch_number;
+void *tnch_dynamic_shared;
+tnch_hooks tnch_hook;
+char *tnch_arena;
+size_t tnch_arena_bytes;
+int tnch_serving;
+static std::recursive_mutex engine_lock;
+
+/* ---- settings ------------------------------------------------------------------------------------------------------------------- */
+
+enum { MAX_THREADS = 1024, MAX_WARPS = 32, STATIC_SHARED_LIMIT = 48 << 10, ARENA_BYTES = 1 << 30 };
+
+static struct {
+    bool ready;
+    int device;                /* capability, TNCH_NO_DEVICE or TNCH_NO_DRIVER */
+    tnch_order order;
+    uint32_t random;
+    bool lazy, protect, no_cublas, trace;
+    size_t memory;
+    long fail_malloc, fail_launch;
+} set;
+
+static void at_exit(void);
+static void catch_signals(void);
+
+static long number(const char *name, long otherwise)
+{
+    const char *s = getenv(name);
+    return s && *s ? atol(s) : otherwise;
+}
+
+static int device_of(const char *s)
+{
+    if (!s || !*s) return 90;
+    return strcmp(s, "none") == 0 ? TNCH_NO_DEVICE : strcmp(s, "driver") == 0 ? TNCH_NO_DRIVER : atoi(s);
+}
+
+static void start(void)
+{
+    if (set.ready) return;
+    set.ready = true;
+    const char *order = getenv("TNCH_ORDER");
+    set.device = device_of(getenv("TNCH_DEVICE"));
+    set.order = order && strncmp(order, "reversed", 8) == 0 ? TNCH_REVERSED : order && strncmp(order, "random", 6) == 0 ? TNCH_RANDOM : TNCH_FORWARD;
+    set.random = (order && strchr(order, ':') ? (uint32_t)atol(strchr(order, ':') + 1) : 0u) * 2654435761u + 1u;
+    set.lazy = number("TNCH_LAZY", 0) != 0;
+    set.protect = number("TNCH_PROTECT", 0) != 0;
+    set.memory = (size_t)number("TNCH_MEMORY", ARENA_BYTES);
+    set.fail_malloc = number("TNCH_FAIL_MALLOC", 0);
+    set.fail_launch = number("TNCH_FAIL_LAUNCH", 0);
+    set.no_cublas = number("TNCH_NO_CUBLAS", 0) != 0;
+    set.trace = number("TNCH_TRACE", 0) != 0;
+
+    tnch_arena_bytes = (size_t)ARENA_BYTES + TNCH_SHARED_WINDOW + (1 << 20);   /* the last MiB: a red zone */
+    void *p = mmap(NULL, tnch_arena_bytes, set.protect ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) { perror("tnch: device memory"); _exit(1); }
+    tnch_arena = (char *)p;
+    ASAN_POISON_MEMORY_REGION(tnch_arena, tnch_arena_bytes);
+    catch_signals();
+    atexit(at_exit);
+}
+
+static uint32_t random_bits(void)
+{
+    uint32_t x = set.random;
+    x ^= x << 13, x ^= x >> 17, x ^= x << 5;
+    return set.random = x;
+}
+
+/* ---- faults ----------------------------------------------------------------------------------------------------------------------
+   A report says what is wrong, and in which kernel, block and thread; the program cannot end well after one. A fault is a report that
+   ends the kernel as a real device would: every later call answers its error. */
+
+static int fault_count;
+static char first_fault[768];
+static cudaError_t last_error, sticky_error;
+static std::string kernel_name;
+
+static cudaError_t remember(cudaError_t error)
+{
+    if (error) last_error = error;
+    return error;
+}
+
+static void report(const char *format, va_list arguments)
+{
+    char text[768];
+    int n = vsnprintf(text, sizeof text, format, arguments);
+    if (tnch_now && n >= 0 && n < (int)sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, " [kernel %s, block (%u,%u,%u), thread (%u,%u,%u)]", kernel_name.c_str(), tnch_block.x, tnch_block.y,
+                 tnch_block.z, tnch_now->index.x, tnch_now->index.y, tnch_now->index.z);
+    if (fault_count++ == 0) memcpy(first_fault, text, sizeof text);
+    if (fault_count <= 20) fprintf(stderr, "tnch: FAULT: %s\n", text);
+}
+
+void tnch_report(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    report(format, arguments);
+    va_end(arguments);
+}
+
+static void abandon_block(void);
+static void fault(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void fault(cudaError_t error, const char *format, ...)   /* in a kernel: does not return */
+{
+    va_list arguments;
+    va_start(arguments, format);
+    report(format, arguments);
+    va_end(arguments);
+    if (!sticky_error) sticky_error = error;
+    if (tnch_now) abandon_block();
+}
+
+void __trap(void) { fault(cudaErrorLaunchFailure, "__trap"); }
+
+/* pc is a return address: the call stands before it. One process of addr2line for each report; nobody waits for its speed. */
+void tnch_source_line(const void *pc, char *text, size_t space)
+{
+    Dl_info where;
+    snprintf(text, space, "%p", pc);
+    if (!dladdr(pc, &where) || !where.dli_fname) return;
+    char command[1024];
+    snprintf(command, sizeof command, "addr2line -s -e '%s' %#lx 2>/dev/null", where.dli_fname,
+             (unsigned long)((const char *)pc - 1 - (const char *)where.dli_fbase));
+    FILE *f = popen(command, "r");
+    if (!f) return;
+    char line[256];
+    if (fgets(line, sizeof line, f) && line[0] != '?') snprintf(text, space, "%.*s", (int)strcspn(line, "\n"), line);
+    pclose(f);
+}
+
+/* ---- fibers ----------------------------------------------------------------------------------------------------------------------
+   A stack each, and a switch that saves what a call must preserve: some 4 ns. Processors without one written here use ucontext, which
+   makes two system calls a switch. A thread that ends hands its stack to the next one that has none yet, so that a kernel without
+   barriers is a loop of plain calls. */
+
+#ifdef TNCH_ASAN
+enum { STACK_BYTES = 256 << 10 };
+#else
+enum { STACK_BYTES = 64 << 10 };
+#endif
+enum { GUARD_BYTES = 4096 };
+
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#define TNCH_UCONTEXT 1
+#endif
+
+struct tnch_fiber {
+    void *sp;
+    char *stack;               /* NULL: the program's own */
+    char *top;                 /* where it begins         */
+    tnch_fiber *next;          /* in the pool             */
+    const void *bottom;        /* for ASan                */
+    size_t bytes;
+    void *fake_stack;
+#ifdef TNCH_UCONTEXT
+    ucontext_t context;
+#endif
+};
+
+static tnch_fiber host_fiber;
+static tnch_fiber *fiber_pool;
+static size_t fibers_made;
+static uint64_t switches;
+
+#if defined(__x86_64__)
+extern "C" void tnch_swap(void **save, void *load);
+__asm__(".text\n.globl tnch_swap\n.type tnch_swap,@function\ntnch_swap:\n"
+        "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+        "movq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
+        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+        ".size tnch_swap,.-tnch_swap\n");
+#elif defined(__aarch64__)
+extern "C" void tnch_swap(void **save, void *load);
+__asm__(".text\n.globl tnch_swap\n.type tnch_swap,%function\ntnch_swap:\n"
+        "stp x29,x30,[sp,#-160]!\nstp x19,x20,[sp,#16]\nstp x21,x22,[sp,#32]\nstp x23,x24,[sp,#48]\n"
+        "stp x25,x26,[sp,#64]\nstp x27,x28,[sp,#80]\nstp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\n"
+        "stp d12,d13,[sp,#128]\nstp d14,d15,[sp,#144]\nmov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
+        "ldp x19,x20,[sp,#16]\nldp x21,x22,[sp,#32]\nldp x23,x24,[sp,#48]\nldp x25,x26,[sp,#64]\n"
+        "ldp x27,x28,[sp,#80]\nldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\n"
+        "ldp d14,d15,[sp,#144]\nldp x29,x30,[sp],#160\nret\n.size tnch_swap,.-tnch_swap\n");
+#endif
+
+static void fiber_run(void);
+
+static void fiber_begin(void)
+{
+#ifdef TNCH_ASAN
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(NULL, &bottom, &bytes);
+    if (!host_fiber.bytes) { host_fiber.bottom = bottom; host_fiber.bytes = bytes; }   /* the first switch of all comes from there */
+#endif
+    fiber_run();
+}
+
+/* The stack begins with a call of fiber_begin. */
+static void fiber_prepare(tnch_fiber *f)
+{
+    ASAN_UNPOISON_MEMORY_REGION(f->stack, STACK_BYTES);
+    f->fake_stack = NULL;
+#if defined(TNCH_UCONTEXT)
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = (size_t)(f->top - f->stack);
+    f->context.uc_link = NULL;
+    makecontext(&f->context, fiber_begin, 0);
+#elif defined(__x86_64__)
+    void **sp = (void **)f->top;
+    *--sp = NULL;
+    *--sp = (void *)fiber_begin;
+    sp -= 6;
+    memset(sp, 0, 6 * sizeof *sp);
+    f->sp = sp;
+#else
+    void **sp = (void **)f->top - 20;
+    memset(sp, 0, 20 * sizeof *sp);
+    sp[1] = (void *)fiber_begin;
+    f->sp = sp;
+#endif
+}
+
+static void fiber_give(tnch_fiber *f)
+{
+    f->next = fiber_pool;
+    fiber_pool = f;
+}
+
+static tnch_fiber *fiber_take(void)
+{
+    tnch_fiber *f = fiber_pool;
+    if (f) { fiber_pool = f->next; return f; }
+    f = new tnch_fiber();
+    void *p = mmap(NULL, STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED || mprotect(p, GUARD_BYTES, PROT_NONE)) { perror("tnch: a thread's stack"); _exit(1); }
+    f->stack = (char *)p + GUARD_BYTES;
+    f->top = f->stack + STACK_BYTES - fibers_made++ * 320 % 4096 / 64 * 64;   /* not all in the same lines of the cache */
+    f->bottom = f->stack;
+    f->bytes = STACK_BYTES;
+    fiber_prepare(f);
+    return f;
+}
+
+static inline void fiber_switch(tnch_fiber *from, tnch_fiber *to)
+{
+    switches++;
+#ifdef TNCH_ASAN
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->bytes);
+#endif
+#ifdef TNCH_UCONTEXT
+    swapcontext(&from->context, &to->context);
+#else
+    tnch_swap(&from->sp, to->sp);
+#endif
+#ifdef TNCH_ASAN
+    __sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
+#endif
+}
+
+/* ---- device memory ---------------------------------------------------------------------------------------------------------------
+   One reserved range, so that "is this a device pointer" is a comparison. Fresh memory is full of 0xFF, a NaN in every float type and
+   -1 as an index; so is the red zone behind each allocation, which is looked at when it is freed. */
+
+enum { RED_ZONE = 256 };
+
+static std::map<char *, size_t> allocations;   /* where, how many bytes */
+static std::map<char *, size_t> pinned;
+static size_t memory_used;
+
+/* Open while kernels and copies run: with TNCH_PROTECT the host cannot touch device memory otherwise. */
+struct open_memory {
+    open_memory() { protect(PROT_READ | PROT_WRITE); }
+    ~open_memory() { protect(PROT_NONE); }
+    static void protect(int access) { if (set.protect && mprotect(tnch_arena, tnch_arena_bytes, access)) perror("tnch: mprotect"); }
+};
+
+static size_t rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
+static bool on_device(const void *p) { return tnch_arena && (const char *)p >= tnch_arena && (const char *)p < tnch_arena + tnch_arena_bytes; }
+
+/* Does [p, p + bytes) lie inside one allocation? */
+static bool inside(const std::map<char *, size_t> &list, const void *p, size_t bytes)
+{
+    auto it = list.upper_bound((char *)p);
+    if (it == list.begin()) return false;
+    --it;
+    return (size_t)((char *)p - it->first) <= it->second && bytes <= it->second - (size_t)((char *)p - it->first);
+}
+
+static void *memory_new(size_t bytes)
+{
+    size_t at = TNCH_SHARED_WINDOW + RED_ZONE;
+    for (auto &a : allocations) {                 /* the first gap that is large enough */
+        size_t begin = (size_t)(a.first - tnch_arena);
+        if (begin >= at + rounded(bytes) + RED_ZONE) break;
+        at = begin + rounded(a.second) + RED_ZONE;
+    }
+    if (bytes > set.memory - memory_used || at + rounded(bytes) + RED_ZONE > tnch_arena_bytes) return NULL;
+    char *p = tnch_arena + at;
+    ASAN_UNPOISON_MEMORY_REGION(p, rounded(bytes) + RED_ZONE);
+    {
+        open_memory open;
+        memset(p, 0xFF, rounded(bytes) + RED_ZONE);
+    }
+    ASAN_POISON_MEMORY_REGION(p + bytes, rounded(bytes) + RED_ZONE - bytes);
+    HOOK(memory_new, p, bytes);
+    allocations[p] = bytes;
+    memory_used += bytes;
+    return p;
+}
+
+static void check_red_zone(const char *p, size_t bytes)
+{
+    size_t end = rounded(bytes) + RED_ZONE;
+    ASAN_UNPOISON_MEMORY_REGION(p + bytes, end - bytes);
+    for (size_t i = bytes; i < end; i++)
+        if (p[i] != (char)0xFF) { tnch_report("something wrote %zu bytes behind an allocation of %zu bytes", i - bytes, bytes); break; }
+    ASAN_POISON_MEMORY_REGION(p + bytes, end - bytes);
+}
+
+static void memory_gone(char *p, size_t bytes)
+{
+    open_memory open;
+    check_red_zone(p, bytes);
+    memset(p, 0xFF, bytes);
+    ASAN_POISON_MEMORY_REGION(p, bytes);
+    HOOK(memory_gone, p, bytes);
+    allocations.erase(p);
+    memory_used -= bytes;
+}
+
+/* ---- shared memory ---------------------------------------------------------------------------------------------------------------
+   A window of the device's range. A variable gets its place when the launch first comes by its declaration, a distance behind the one
+   before; before each block all of them are filled with 0xFF again. */
+
+static struct { char *at; size_t bytes; } shared_variables[64];
+static int shared_count;
+static size_t shared_used, shared_static;
+
+static size_t shared_limit(void) { return set.device >= 90 ? 227 << 10 : set.device >= 80 ? 163 << 10 : 96 << 10; }
+
+static void *shared_new(size_t bytes, size_t alignment)
+{
+    char *p = tnch_arena + shared_used + 128 + alignment % 128;   /* aligned as asked and no more */
+    shared_used = (size_t)(p - tnch_arena + (ptrdiff_t)bytes + 127) / 128 * 128;
+    if (shared_used + 128 > TNCH_SHARED_WINDOW || shared_count == 64)
+        fault(cudaErrorLaunchFailure, "more shared memory than the engine has: %zu bytes in %d variables", shared_used, shared_count);
+    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+    HOOK(memory_new, p, bytes);
+    memset(p, 0xFF, bytes);
+    shared_variables[shared_count].at = p;
+    shared_variables[shared_count++].bytes = bytes;
+    return p;
+}
+
+void *tnch_shared(tnch_slot *slot, size_t bytes, size_t alignment, const char *name)
+{
+    shared_static += bytes;
+    if (shared_static > STATIC_SHARED_LIMIT)
+        fault(cudaErrorLaunchFailure, "static shared memory of %zu bytes, up to %s: the limit is %d", shared_static, name, STATIC_SHARED_LIMIT);
+    slot->at = shared_new(bytes, alignment);
+    slot->launch = tnch_launch_number;
+    return slot->at;
+}
+
+static void shared_begin(size_t dynamic_bytes)
+{
+    ASAN_POISON_MEMORY_REGION(tnch_arena, TNCH_SHARED_WINDOW);
+    for (int i = 0; i < shared_count; i++) HOOK(memory_gone, shared_variables[i].at, shared_variables[i].bytes);
+    shared_count = 0;
+    shared_used = shared_static = 0;
+    tnch_dynamic_shared = dynamic_bytes ? shared_new(dynamic_bytes, 16) : NULL;
+}
+
+static void shared_refill(void)
+{
+    for (int i = 0; i < shared_count; i++) {
+        memset(shared_variables[i].at, 0xFF, shared_variables[i].bytes);
+        HOOK(memory_new, shared_variables[i].at, shared_variables[i].bytes);
+    }
+}
+
+/* ---- a block ---------------------------------------------------------------------------------------------------------------------
+   A thread runs until it waits or ends; then the next one that can run is taken. Forward: lowest lane first, a warp as long as one of
+   its lanes can run. Reversed: highest first. Random: any. */
+
+static tnch_thread threads[MAX_THREADS];
+static int thread_count, live, at_barrier;
+static unsigned ready[MAX_WARPS], waiting[MAX_WARPS], ready_warps;
+static int running_warp;
+static bool abandoned;
+static const void *kernel;
+static tnch_entry kernel_entry;
+static char parameters[TNCH_PARAMETERS] __attribute__((aligned(64)));
+
+static inline void make_ready(tnch_thread *t)
+{
+    t->state = tnch_thread::READY;
+    ready[t->warp] |= 1u << t->lane;
+    ready_warps |= 1u << t->warp;
+}
+
+static inline void not_ready(tnch_thread *t)
+{
+    ready[t->warp] &= ~(1u << t->lane);
+    if (!ready[t->warp]) ready_warps &= ~(1u << t->warp);
+}
+
+/* The lowest bit of mask at or above `from`, else the lowest of all */
+static inline int bit_from(unsigned mask, unsigned from)
+{
+    unsigned above = mask & (0xFFFFFFFFu << from);
+    return __builtin_ctz(above ? above : mask);
+}
+
+/* The next thread to run, or NULL: none can */
+static inline tnch_thread *pick(void)
+{
+    if (!ready_warps) return NULL;
+    int lane;
+    if (set.order == TNCH_FORWARD) {
+        running_warp = bit_from(ready_warps, (unsigned)running_warp);
+        lane = __builtin_ctz(ready[running_warp]);
+    } else if (set.order == TNCH_REVERSED) {
+        unsigned below = ready_warps & (0xFFFFFFFFu >> (31 - running_warp));
+        running_warp = 31 - __builtin_clz(below ? below : ready_warps);
+        lane = 31 - __builtin_clz(ready[running_warp]);
+    } else {
+        uint32_t r = random_bits();
+        running_warp = bit_from(ready_warps, r & 31);
+        lane = bit_from(ready[running_warp], r >> 5 & 31);
+    }
+    tnch_thread *t = &threads[running_warp * 32 + lane];
+    not_ready(t);
+    return t;
+}
+
+/* The running thread waits, or lets others go first. */
+static void let_others_run(void)
+{
+    tnch_fiber *self = tnch_now->fiber;
+    tnch_thread *next = pick();
+    tnch_now = next;
+    if (next && !next->fiber) next->fiber = fiber_take();
+    tnch_fiber *to = next ? next->fiber : &host_fiber;
+    if (to != self) fiber_switch(self, to);
+}
+
+static void barrier_complete(void);
+
+static void thread_done(tnch_thread *t)
+{
+    if (t->copy_count) fault(cudaErrorLaunchFailure, "the thread ends with %d asynchronous copies that were never waited for", t->copy_count);
+    t->state = tnch_thread::DONE;
+    t->fiber = NULL;
+    live--;
+    if (live && at_barrier == live) barrier_complete();
+}
+
+static void fiber_run(void)
+{
+    for (;;) {
+        tnch_fiber *self = tnch_now->fiber;
+        kernel_entry(kernel, parameters);
+        thread_done(tnch_now);
+        tnch_thread *next = pick();
+        tnch_now = next;
+        if (next && !next->fiber) { next->fiber = self; continue; }
+        fiber_give(self);
+        fiber_switch(self, next ? next->fiber : &host_fiber);   /* who takes this fiber from the pool comes back here */
+    }
+}
+
+static void abandon_block(void)
+{
+    tnch_fiber *self = tnch_now->fiber;
+    tnch_now = NULL;
+    abandoned = true;
+    tnch_serving = 0;
+    fiber_switch(self, &host_fiber);
+    abort();                                                    /* its stack is prepared anew */
+}
+
+/* Nobody can run, and not all have ended. */
+static void report_deadlock(void)
+{
+    std::string who;
+    for (int i = 0; i < thread_count && who.size() < 300; i++) {
+        tnch_thread *t = &threads[i];
+        if (t->state != tnch_thread::AT_COLLECTIVE || (i > 0 && t[-1].state == t->state && t[-1].line == t->line && t[-1].warp == t->warp)) continue;
+        unsigned gone = 0;
+        for (int l = 0; l < 32; l++) gone |= (unsigned)(threads[t->warp * 32 + l].state == tnch_thread::DONE) << l;
+        char text[160];
+        snprintf(text, sizeof text, "; thread %d waits in line %d for lanes %08x, of which %08x wait there and %08x have ended", i, t->line, t->mask,
+                 waiting[t->warp] & t->mask, gone & t->mask);
+        who += text;
+    }
+    int line = 0;
+    for (int i = 0; i < thread_count && !line; i++) if (threads[i].state == tnch_thread::AT_BARRIER) line = threads[i].line;
+    fault(cudaErrorLaunchFailure, "deadlock in kernel %s, block (%u,%u,%u): %d of %d threads wait at the barrier in line %d%s", kernel_name.c_str(),
+          tnch_block.x, tnch_block.y, tnch_block.z, at_barrier, live, line, who.c_str());
+}
+
+static void run_block(void)
+{
+    live = thread_count;
+    at_barrier = 0;
+    running_warp = set.order == TNCH_REVERSED ? MAX_WARPS - 1 : 0;
+    ready_warps = 0;
+    for (int w = 0; w * 32 < thread_count; w++) {
+        int lanes = std::min(32, thread_count - w * 32);
+        ready[w] = 0xFFFFFFFFu >> (32 - lanes);
+        waiting[w] = 0;
+        ready_warps |= 1u << w;
+    }
+    HOOK(block);
+    tnch_thread *first = pick();
+    if (!first->fiber) first->fiber = fiber_take();
+    tnch_now = first;
+    fiber_switch(&host_fiber, first->fiber);
+    if (live && !abandoned) report_deadlock();
+    if (!live) return;
+    for (int i = 0; i < thread_count; i++) {                     /* what the fault left behind */
+        tnch_thread *t = &threads[i];
+        t->copy_count = 0;
+        if (!t->fiber) continue;
+        fiber_prepare(t->fiber);
+        fiber_give(t->fiber);
+        t->fiber = NULL;
+    }
+}
+
+bool tnch_is_local(const void *p)
+{
+    const char *c = (const char *)p;
+    if (c >= parameters && c < parameters + sizeof parameters) return true;
+    return tnch_now && c >= tnch_now->fiber->stack && c < tnch_now->fiber->stack + STACK_BYTES;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------------------------------------------- */
+
+struct ballot { int vote, kind, result; };
+
+/* All that live are here: serves them, and lets all go on. */
+static void barrier_complete(void)
+{
+    const tnch_thread *first = NULL;
+    int votes = 0;
+    for (int i = 0; i < thread_count; i++) {
+        const tnch_thread *t = &threads[i];
+        if (t->state != tnch_thread::AT_BARRIER) continue;
+        if (!first) first = t;
+        if (t->line != first->line)
+            fault(cudaErrorLaunchFailure, "divergent barrier: thread %d waits at the one in line %d, thread %d at the one in line %d", first->linear,
+                  first->line, t->linear, t->line);
+        votes += ((const ballot *)t->argument)->vote != 0;
+    }
+    int present = at_barrier;
+    at_barrier = 0;
+    for (int i = 0; i < thread_count; i++) {
+        tnch_thread *t = &threads[i];
+        if (t->state != tnch_thread::AT_BARRIER) continue;
+        ballot *b = (ballot *)t->argument;
+        b->result = b->kind == TNCH_AND ? votes == present : b->kind == TNCH_OR ? votes > 0 : votes;
+        make_ready(t);
+    }
+    HOOK(barrier);
+}
+
+/* In a forward run the last to arrive goes on at once; else whoever the order says. */
+static void wait_or_go_on(tnch_thread *t)
+{
+    if (t->state == tnch_thread::READY && set.order == TNCH_FORWARD) not_ready(t);
+    else let_others_run();
+}
+
+int tnch_barrier(int vote, int kind, int line)
+{
+    tnch_thread *t = tnch_now;
+    ballot b = {vote, kind, 0};
+    t->argument = &b;
+    t->line = line;
+    t->state = tnch_thread::AT_BARRIER;
+    if (++at_barrier == live) barrier_complete();
+    wait_or_go_on(t);
+    return b.result;
+}
+
+static void warp_complete(int warp, unsigned mask)
+{
+    tnch_thread *lanes = &threads[warp * 32];
+    const tnch_thread *first = &lanes[__builtin_ctz(mask)];
+    void *arguments[32] = {NULL};
+    for (unsigned m = mask; m; m &= m - 1) {
+        tnch_thread *t = &lanes[__builtin_ctz(m)];
+        if (t->line != first->line || t->operation != first->operation || t->mask != mask)
+            fault(cudaErrorLaunchFailure, "divergent warp: lane %d waits in line %d for lanes %08x, lane %d in line %d for lanes %08x", first->lane,
+                  first->line, first->mask, t->lane, t->line, t->mask);
+        arguments[t->lane] = t->argument;
+        make_ready(t);
+    }
+    waiting[warp] &= ~mask;
+    if (!first->operation) { if (mask == 0xFFFFFFFFu) HOOK(warp_barrier, warp); return; }
+    tnch_serving++;
+    first->operation(arguments, mask);
+    tnch_serving--;
+}
+
+void tnch_warp(unsigned mask, tnch_collective operation, void *argument, int line)
+{
+    tnch_thread *t = tnch_now;
+    if (!(mask >> t->lane & 1)) fault(cudaErrorLaunchFailure, "lane %d calls the collective in line %d for lanes %08x", t->lane, line, mask);
+    t->argument = argument;
+    t->operation = operation;
+    t->mask = mask;
+    t->line = line;
+    t->state = tnch_thread::AT_COLLECTIVE;
+    waiting[t->warp] |= 1u << t->lane;
+    if ((waiting[t->warp] & mask) == mask) warp_complete(t->warp, mask);
+    wait_or_go_on(t);
+}
+
+void __syncwarp(unsigned mask, int line) { tnch_warp(mask, NULL, NULL, line); }
+
+#define FOR_LANES(lane, mask) for (unsigned m_ = (mask), lane; m_ && (lane = (unsigned)__builtin_ctz(m_), true); m_ &= m_ - 1)
+
+struct reduction { unsigned value, result; int kind; };
+
+static void do_ballot(void **arguments, unsigned mask)
+{
+    unsigned votes = 0;
+    FOR_LANES(lane, mask) votes |= ((reduction *)arguments[lane])->value << lane;
+    FOR_LANES(lane, mask) ((reduction *)arguments[lane])->result = votes;
+}
+
+unsigned tnch_ballot(unsigned mask, bool vote, int line)
+{
+    reduction r = {vote, 0, 0};
+    tnch_warp(mask, do_ballot, &r, line);
+    return r.result;
+}
+
+static void do_reduce(void **arguments, unsigned mask)
+{
+    const reduction *first = (const reduction *)arguments[__builtin_ctz(mask)];
+    unsigned x = first->value;
+    FOR_LANES(lane, mask & (mask - 1)) {
+        unsigned v = ((const reduction *)arguments[lane])->value;
+        switch (first->kind) {
+        case TNCH_ADD:     x += v; break;
+        case TNCH_MIN:     x = std::min(x, v); break;
+        case TNCH_MAX:     x = std::max(x, v); break;
+        case TNCH_BIT_AND: x &= v; break;
+        case TNCH_BIT_OR:  x |= v; break;
+        default:           x ^= v; break;
+        }
+    }
+    FOR_LANES(lane, mask) ((reduction *)arguments[lane])->result = x;
+}
+
+unsigned tnch_reduce(unsigned mask, unsigned value, int kind, int line)
+{
+    reduction r = {value, 0, kind};
+    tnch_warp(mask, do_reduce, &r, line);
+    return r.result;
+}
+
+struct shuffle { uint64_t value, result; int lane, width, kind; };
+
+/* Where lane takes its value from: outside of its segment of `width` lanes, from itself. */
+static int shuffle_source(const shuffle *s, int lane)
+{
+    int first = lane & ~(s->width - 1), end = first + s->width;
+    int source = s->kind == TNCH_INDEXED ? first + (s->lane & (s->width - 1)) : s->kind == TNCH_UP ? lane - s->lane
+               : s->kind == TNCH_DOWN ? lane + s->lane : lane ^ s->lane;
+    if (s->kind == TNCH_XOR) return source < end ? source : lane;
+    return source >= first && source < end ? source : lane;
+}
+
+static void do_shuffle(void **arguments, unsigned mask)
+{
+    FOR_LANES(lane, mask) {
+        shuffle *s = (shuffle *)arguments[lane];
+        int source = shuffle_source(s, (int)lane);
+        if (!(mask >> source & 1))
+            fault(cudaErrorLaunchFailure, "shuffle: lane %u reads lane %d, which does not take part (lanes %08x)", lane, source, mask);
+        s->result = ((const shuffle *)arguments[source])->value;
+    }
+}
+
+uint64_t tnch_shuffle(unsigned mask, uint64_t bits, int lane, int width, int kind, int line)
+{
+    shuffle s = {bits, 0, lane, width, kind};
+    if (width < 1 || width > 32 || (width & (width - 1))) fault(cudaErrorLaunchFailure, "shuffle in line %d: a width of %d", line, width);
+    tnch_warp(mask, do_shuffle, &s, line);
+    return s.result;
+}
+
+/* ---- asynchronous copies and tensor cores ----------------------------------------------------------------------------------------- */
+
+void tnc_cp_async16(void *shared, const void *global)
+{
+    tnch_thread *t = tnch_now;
+    if (((uintptr_t)shared | (uintptr_t)global) & 15)
+        fault(cudaErrorMisalignedAddress, "asynchronous copy of 16 bytes from %p to %p: not a multiple of 16", global, shared);
+    if (t->copy_count == t->copy_space) {
+        t->copy_space = t->copy_space ? 2 * t->copy_space : 16;
+        t->copies = (tnch_copy *)realloc((void *)t->copies, (size_t)t->copy_space * sizeof *t->copies);
+        if (!t->copies) abort();
+    }
+    if (tnch_hook.access) tnch_hook.access(global, 16, false, __builtin_return_address(0));
+    t->copies[t->copy_count++] = tnch_copy{shared, *(const uint4 *)global, t->groups};
+}
+
+void tnc_cp_async_commit(void) { tnch_now->groups++; }
+
+/* Waits for all groups but the last `pending` that were committed. */
+void tnch_cp_async_wait(unsigned pending)
+{
+    tnch_thread *t = tnch_now;
+    int done = 0;
+    while (done < t->copy_count && t->copies[done].group + pending < t->groups) {
+        if (tnch_hook.access) tnch_hook.access(t->copies[done].shared, 16, true, __builtin_return_address(0));
+        *(uint4 *)t->copies[done].shared = t->copies[done].value;
+        done++;
+    }
+    t->copy_count -= done;
+    memmove((void *)t->copies, (void *)(t->copies + done), (size_t)t->copy_count * sizeof *t->copies);
+}
+
+void tnch_row_address(const void *shared)
+{
+    if ((uintptr_t)shared & 15) fault(cudaErrorMisalignedAddress, "ldmatrix: the row at %p is not aligned to 16 bytes", shared);
+    if ((size_t)((const char *)shared - tnch_arena) >= TNCH_SHARED_WINDOW) fault(cudaErrorIllegalAddress, "ldmatrix: %p is not in shared memory", shared);
+}
+
+struct matrix_load { unsigned *r; const uint4 *row; bool transposed; };
+
+/* Lanes 8i to 8i+7 give the rows of the i-th 8x8 matrix. Lane l gets of each, in its i-th register, the elements 2(l%4) and 2(l%4)+1
+   of row l/4; transposed, of column l/4. The lower half is the first. */
+static void do_ldmatrix(void **arguments, unsigned)
+{
+    for (int i = 0; i < 4; i++) {
+        uint16_t m[8][8];
+        for (int row = 0; row < 8; row++) memcpy(m[row], ((const matrix_load *)arguments[8 * i + row])->row, sizeof m[row]);
+        for (int lane = 0; lane < 32; lane++) {
+            const matrix_load *a = (const matrix_load *)arguments[lane];
+            int g = lane / 4, e = lane % 4 * 2;
+            a->r[i] = a->transposed ? m[e][g] | (unsigned)m[e + 1][g] << 16 : m[g][e] | (unsigned)m[g][e + 1] << 16;
+        }
+    }
+}
+
+void tnch_ldmatrix(unsigned r[4], const uint4 *row, bool transposed, int line)
+{
+    matrix_load a = {r, row, transposed};
+    tnch_warp(0xFFFFFFFFu, do_ldmatrix, &a, line);
+}
+
+struct matrix_product { float *d; const unsigned *a, *b; };
+
+static float low_half(unsigned pair) { return __uint_as_float(pair << 16); }
+static float high_half(unsigned pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+
+/* mma.m16n8k16, A by rows, B by columns. With g = lane/4 and e = 2 (lane%4) a lane holds the pairs
+     a[0] A[g][e..]   a[1] A[g+8][e..]   a[2] A[g][e+8..]   a[3] A[g+8][e+8..]
+     b[0] B[e..][g]   b[1] B[e+8..][g]   d[0..1] D[g][e..]  d[2..3] D[g+8][e..]
+   Products of BF16 are exact in F32, and are added in the order of k. The hardware's order and its rounding are its own. */
+static void do_mma(void **arguments, unsigned)
+{
+    typedef float row8 __attribute__((vector_size(32)));
+    float a[16][16];
+    row8 b[16], d[16];
+    for (int lane = 0; lane < 32; lane++) {
+        const matrix_product *p = (const matrix_product *)arguments[lane];
+        int g = lane / 4, e = lane % 4 * 2;
+        for (int i = 0; i < 4; i++) {
+            a[g + i % 2 * 8][e + i / 2 * 8] = low_half(p->a[i]);
+            a[g + i % 2 * 8][e + i / 2 * 8 + 1] = high_half(p->a[i]);
+            d[g + i / 2 * 8][e + i % 2] = p->d[i];
+        }
+        for (int i = 0; i < 2; i++) {
+            b[e + 8 * i][g] = low_half(p->b[i]);
+            b[e + 8 * i + 1][g] = high_half(p->b[i]);
+        }
+    }
+    for (int row = 0; row < 16; row++)
+        for (int k = 0; k < 16; k++) d[row] += a[row][k] * b[k];
+    for (int lane = 0; lane < 32; lane++) {
+        const matrix_product *p = (const matrix_product *)arguments[lane];
+        int g = lane / 4, e = lane % 4 * 2;
+        for (int i = 0; i < 4; i++) p->d[i] = d[g + i / 2 * 8][e + i % 2];
+    }
+}
+
+void tnch_mma(float d[4], const unsigned a[4], const unsigned b[2], int line)
+{
+    matrix_product p = {d, a, b};
+    tnch_warp(0xFFFFFFFFu, do_mma, &p, line);
+}
+
+/* Atomic is what nobody can interrupt, and nobody interrupts a fiber. In a random order others may run before. */
+void tnch_atomic(void *p, size_t bytes, const void *site)
+{
+    if (set.order == TNCH_RANDOM && random_bits() % 8 == 0) { make_ready(tnch_now); let_others_run(); }
+    HOOK(atomic, p, bytes, site);
+}
+
+/* ---- a launch --------------------------------------------------------------------------------------------------------------------- */
+
+static std::map<const void *, int> dynamic_limits;    /* raised by cudaFuncSetAttribute */
+static uint64_t launches;
+
+static void place_threads(dim3 block)
+{
+    static dim3 placed(0, 0, 0);
+    thread_count = (int)(block.x * block.y * block.z);
+    if (placed.x == block.x && placed.y == block.y && placed.z == block.z) return;
+    placed = block;
+    for (int i = 0; i < thread_count; i++) {
+        tnch_thread *t = &threads[i];
+        t->index.x = (unsigned)i % block.x;
+        t->index.y = (unsigned)i / block.x % block.y;
+        t->index.z = (unsigned)i / block.x / block.y;
+        t->linear = i;
+        t->warp = i / 32;
+        t->lane = i % 32;
+    }
+}
+
+/* Which of n blocks is the i-th to run. A prime above all grids in use makes the random order a permutation. */
+static uint64_t block_at(uint64_t i, uint64_t n, uint64_t offset)
+{
+    return set.order == TNCH_FORWARD ? i : set.order == TNCH_REVERSED ? n - 1 - i : (i * 2654435761u % n + offset) % n;
+}
+
+static void run_kernel(const char *name, const void *function, tnch_entry entry, dim3 grid, dim3 block, size_t shared_bytes, const void *bytes, size_t count)
+{
+    if (set.fail_launch && --set.fail_launch == 0) { sticky_error = cudaErrorIllegalAddress; return; }
+    open_memory open;
+    uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z, offset = set.order == TNCH_RANDOM ? random_bits() % blocks : 0, before = switches;
+    launches++;
+    if (++tnch_launch_number == 0) tnch_launch_number = 1;
+    kernel_name = name;
+    kernel = function;
+    kernel_entry = entry;
+    abandoned = false;
+    memcpy(parameters, bytes, count);
+    tnch_grid_dim = grid;
+    tnch_block_dim = block;
+    place_threads(block);
+    shared_begin(shared_bytes);
+    HOOK(launch);
+    for (uint64_t i = 0; i < blocks && !sticky_error; i++) {
+        uint64_t b = block_at(i, blocks, offset);
+        tnch_block.x = (unsigned)(b % grid.x);
+        tnch_block.y = (unsigned)(b / grid.x % grid.y);
+        tnch_block.z = (unsigned)(b / grid.x / grid.y);
+        if (i) shared_refill();
+        run_block();
+    }
+    if (shared_static + shared_bytes > shared_limit() || (shared_static + shared_bytes > STATIC_SHARED_LIMIT && !dynamic_limits.count(function)))
+        fault(cudaErrorInvalidValue, "kernel %s takes %zu bytes of shared memory, %zu of them static: over its limit", name, shared_static + shared_bytes, shared_static);
+    if (set.trace)
+        fprintf(stderr, "tnch: %s, %llu blocks of %d threads, %zu + %zu bytes of shared memory, %llu switches\n", name, (unsigned long long)blocks, thread_count,
+                shared_static, shared_bytes, (unsigned long long)(switches - before));
+}
+
+#ifndef TNCH_ASAN
+static void catch_signal(int number_, siginfo_t *info, void *context)
+{
+    const char *p = (const char *)info->si_addr;
+    const void *pc = NULL;
+#if defined(__x86_64__)
+    pc = (const void *)(((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] + 1);
+#elif defined(__aarch64__)
+    pc = (const void *)(((ucontext_t *)context)->uc_mcontext.pc + 1);
+#else
+    (void)context;
+#endif
+    char line[300] = "?";
+    if (pc) tnch_source_line(pc, line, sizeof line);
+    if (!tnch_now) {
+        fprintf(stderr, "tnch: signal %d at address %p in %s%s\n", number_, (const void *)p, line, on_device(p) ? ": the host touched device memory" : "");
+        signal(number_, SIG_DFL);
+        raise(number_);
+    } else if (p >= tnch_now->fiber->stack - GUARD_BYTES && p < tnch_now->fiber->stack) {
+        fault(cudaErrorLaunchFailure, "a thread's variables take more than its stack of %d bytes, in %s", STACK_BYTES, line);
+    } else {
+        fault(cudaErrorIllegalAddress, "access of address %p in %s", (const void *)p, line);
+    }
+}
+
+/* A kernel that reads through a wild pointer ends as it does on a device; the program lives. */
+static void catch_signals(void)
+{
+    static char stack[64 << 10];
+    stack_t alternative;
+    memset(&alternative, 0, sizeof alternative);
+    alternative.ss_sp = stack;
+    alternative.ss_size = sizeof stack;
+    sigaltstack(&alternative, NULL);
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = catch_signal;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+}
+#else
+static void catch_signals(void) {}
+
+/* ASan tells the line; this, which thread. */
+extern "C" void __asan_on_error(void)
+{
+    if (tnch_now) tnch_report("AddressSanitizer");
+}
+#endif
+
+/* ---- streams ---------------------------------------------------------------------------------------------------------------------
+   Eager: what is put into a stream runs at once. Lazy: it runs when something waits for it, and nothing else does; other streams first
+   where nothing forbids it. Number one stands for the legacy stream, which waits for all blocking streams, and they for it. */
+
+struct task { uint64_t number; work run; };
+struct capture { struct tnch_graph *graph; struct tnch_stream *origin; cudaStreamCaptureMode mode; bool invalid; };
+struct tnch_stream { std::deque<task> queue; bool blocking; capture *recording; bool joined; };
+struct tnch_graph { std::vector<work> nodes; };
+struct tnch_graph_exec { std::vector<work> nodes; };
+
+struct moment { tnch_stream *stream; uint64_t recorded, done; double ms; capture *recording; size_t node; };
+struct tnch_event { std::shared_ptr<moment> m; };
+
+static tnch_stream legacy = {{}, true, NULL, true};
+static std::vector<tnch_stream *> streams = {&legacy};
+static uint64_t task_count;
+static int events_live, graphs_live;
+
+static bool known(tnch_stream *s) { return std::find(streams.begin(), streams.end(), s) != streams.end(); }
+static tnch_stream *stream_of(cudaStream_t s) { return s ? s : &legacy; }
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* The first task of s, after what must come before it */
+static void run_front(tnch_stream *s)
+{
+    task t = std::move(s->queue.front());
+    s->queue.pop_front();
+    for (tnch_stream *o : streams) {
+        bool before = o != s && (s == &legacy ? o->blocking : o == &legacy && s->blocking);
+        while (before && !o->queue.empty() && o->queue.front().number < t.number) run_front(o);
+    }
+    if (!sticky_error) t.run();
+}
+
+static void drain(tnch_stream *s) { while (!s->queue.empty()) run_front(s); }
+static void drain_all(void) { for (size_t i = streams.size(); i-- > 0;) drain(streams[i]); }
+
+static cudaError_t invalidate(cudaError_t error)
+{
+    for (tnch_stream *s : streams) if (s->recording) s->recording->invalid = true;
+    return remember(error);
+}
+
+/* What may not be called while any stream is captured, unless the capture is relaxed */
+static cudaError_t unsafe_in_capture(void)
+{
+    for (tnch_stream *s : streams)
+        if (s->recording && s->recording->mode != cudaStreamCaptureModeRelaxed) return invalidate(cudaErrorStreamCaptureUnsupported);
+    return cudaSuccess;
+}
+
+/* The legacy stream would wait for a blocking stream that is captured. */
+static cudaError_t implicit_in_capture(tnch_stream *s)
+{
+    for (tnch_stream *o : streams)
+        if (s == &legacy && o->recording && o->blocking) return invalidate(cudaErrorStreamCaptureImplicit);
+    return cudaSuccess;
+}
+
+static cudaError_t can_enqueue(tnch_stream *s)
+{
+    if (!known(s)) return remember(cudaErrorInvalidResourceHandle);
+    if (s->recording && s->recording->invalid) return remember(cudaErrorStreamCaptureInvalidated);
+    return implicit_in_capture(s);
+}
+
+static bool at_once(const tnch_stream *s) { return !set.lazy && !s->recording; }
+
+static void enqueue(tnch_stream *s, work w)
+{
+    if (s->recording) { s->recording->graph->nodes.push_back(std::move(w)); s->joined = s == s->recording->origin; }
+    else if (set.lazy) s->queue.push_back(task{++task_count, std::move(w)});
+    else if (!sticky_error) w();
+}
+
+/* Device, driver, and whether a fault has ended it all */
+static cudaError_t usable(void)
+{
+    start();
+    if (set.device == TNCH_NO_DEVICE) return remember(cudaErrorNoDevice);
+    if (set.device == TNCH_NO_DRIVER) return remember(cudaErrorInsufficientDriver);
+    return sticky_error;
+}
+#define USABLE() LOCK(); do { cudaError_t error_ = usable(); if (error_) return error_; } while (0)
+#define OK(call) do { cudaError_t error_ = (call); if (error_) return error_; } while (0)
+
+static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, size_t shared_bytes)
+{
+    uint64_t n = (uint64_t)block.x * block.y * block.z;
+    auto raised = dynamic_limits.find(function);
+    size_t limit = raised == dynamic_limits.end() ? (size_t)STATIC_SHARED_LIMIT : std::max((size_t)STATIC_SHARED_LIMIT, (size_t)raised->second);
+    if (!n || n > MAX_THREADS || block.z > 64 || !grid.x || !grid.y || !grid.z || grid.x > 0x7FFFFFFFu || grid.y > 65535 || grid.z > 65535)
+        return cudaErrorInvalidConfiguration;
+    if (shared_bytes > limit) return cudaErrorInvalidValue;
+    return set.device < 80 ? cudaErrorNoKernelImageForDevice : cudaSuccess;
+}
+
+void tnch_submit(const char *name, const void *function, tnch_entry entry, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const void *bytes,
+                 size_t count)
+{
+    LOCK();
+    tnch_stream *s = stream_of(stream);
+    if (usable() || can_enqueue(s) || remember(check_launch(function, grid, block, shared_bytes))) return;
+    if (block.x * block.y * block.z % 32) tnch_report("kernel %s: a block of %u threads, not a multiple of 32", name, block.x * block.y * block.z);
+    if (at_once(s)) { run_kernel(name, function, entry, grid, block, shared_bytes, bytes, count); return; }
+    std::string kept((const char *)bytes, count);
+    enqueue(s, [=] { run_kernel(name, function, entry, grid, block, shared_bytes, kept.data(), kept.size()); });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    USABLE();
+    *stream = new tnch_stream{{}, !(flags & cudaStreamNonBlocking), NULL, true};
+    streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    LOCK();
+    auto it = std::find(streams.begin(), streams.end(), stream);
+    if (!stream || it == streams.end()) return remember(cudaErrorInvalidResourceHandle);
+    drain(stream);
+    if (stream->recording && stream->recording->origin == stream) { cudaGraph_t graph; cudaStreamEndCapture(stream, &graph); delete graph; }
+    streams.erase(std::find(streams.begin(), streams.end(), stream));
+    delete stream;
+    return sticky_error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    USABLE();
+    tnch_stream *s = stream_of(stream);
+    if (!known(s)) return remember(cudaErrorInvalidResourceHandle);
+    if (s->recording) return invalidate(cudaErrorStreamCaptureUnsupported);
+    OK(implicit_in_capture(s));
+    drain(s);
+    return sticky_error;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    USABLE();
+    tnch_stream *s = stream_of(stream);
+    if (!known(s)) return remember(cudaErrorInvalidResourceHandle);
+    if (s->recording) return invalidate(cudaErrorStreamCaptureUnsupported);
+    return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    USABLE();
+    for (tnch_stream *s : streams) if (s->recording) return invalidate(cudaErrorStreamCaptureUnsupported);
+    drain_all();
+    return sticky_error;
+}
+
+/* ---- events: the n-th record of one is done when its stream comes by */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    USABLE();
+    *event = new tnch_event{std::make_shared<moment>(moment{NULL, 0, 0, 0, NULL, 0})};
+    events_live++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    LOCK();
+    if (!event) return remember(cudaErrorInvalidResourceHandle);
+    delete event;
+    events_live--;
+    return sticky_error;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    USABLE();
+    tnch_stream *s = stream_of(stream);
+    OK(can_enqueue(s));
+    std::shared_ptr<moment> m = event->m;
+    m->stream = s;
+    m->recording = s->recording;
+    if (s->recording) { m->node = s->recording->graph->nodes.size(); return cudaSuccess; }   /* an edge of the graph, no task */
+    uint64_t number_ = ++m->recorded;
+    enqueue(s, [m, number_] { m->done = number_; m->ms = now_ms(); });
+    return cudaSuccess;
+}
+
+static void wait_for(const moment *m, uint64_t number_)
+{
+    while (m->done < number_ && !sticky_error && known(m->stream) && !m->stream->queue.empty()) run_front(m->stream);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    USABLE();
+    tnch_stream *s = stream_of(stream);
+    std::shared_ptr<moment> m = event->m;
+    if (m->recording) {                                    /* s joins the capture, or the event's stream comes back to it */
+        if (s->recording && s->recording != m->recording) return invalidate(cudaErrorStreamCaptureUnsupported);
+        if (!s->recording) { s->recording = m->recording; s->joined = false; }
+        else if (known(m->stream) && m->node == m->recording->graph->nodes.size()) m->stream->joined = true;
+        return cudaSuccess;
+    }
+    OK(can_enqueue(s));
+    if (s->recording) return invalidate(cudaErrorStreamCaptureUnsupported);   /* a dependency on work outside of the capture */
+    uint64_t number_ = m->recorded;
+    enqueue(s, [m, number_] { wait_for(m.get(), number_); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    USABLE();
+    if (event->m->recording) return invalidate(cudaErrorCapturedEvent);
+    wait_for(event->m.get(), event->m->recorded);
+    return sticky_error;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    USABLE();
+    if (event->m->recording) return invalidate(cudaErrorCapturedEvent);
+    return event->m->done == event->m->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t second)
+{
+    USABLE();
+    if (!first->m->recorded || !second->m->recorded) return remember(cudaErrorInvalidResourceHandle);
+    if (first->m->done < first->m->recorded || second->m->done < second->m->recorded) return remember(cudaErrorNotReady);
+    *ms = (float)(second->m->ms - first->m->ms);
+    return cudaSuccess;
+}
+
+/* ---- graphs: while a stream is captured, what would be put into it is kept, with its arguments by value */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+    USABLE();
+    tnch_stream *s = stream_of(stream);
+    if (!known(s)) return remember(cudaErrorInvalidResourceHandle);
+    if (s == &legacy) return remember(cudaErrorStreamCaptureUnsupported);
+    if (s->recording) return invalidate(cudaErrorStreamCaptureUnmatched);
+    s->recording = new capture{new tnch_graph(), s, mode, false};
+    s->joined = true;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    LOCK();
+    *graph = NULL;
+    if (!stream || !known(stream) || !stream->recording || stream->recording->origin != stream) return remember(cudaErrorStreamCaptureUnmatched);
+    capture *c = stream->recording;
+    bool joined = true;
+    for (tnch_stream *s : streams)
+        if (s->recording == c) { s->recording = NULL; joined = joined && s->joined; }
+    cudaError_t error = c->invalid ? cudaErrorStreamCaptureInvalidated : !joined ? cudaErrorStreamCaptureUnjoined : sticky_error;
+    if (error) delete c->graph;
+    else { *graph = c->graph; graphs_live++; }
+    delete c;
+    return remember(error);
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    USABLE();
+    tnch_stream *s = stream_of(stream);
+    if (!known(s)) return remember(cudaErrorInvalidResourceHandle);
+    OK(implicit_in_capture(s));
+    *status = !s->recording ? cudaStreamCaptureStatusNone : s->recording->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
+{
+    USABLE();
+    if (!graph || nodes) return remember(cudaErrorInvalidValue);
+    *count = graph->nodes.size();
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    USABLE();
+    if (!graph) return remember(cudaErrorInvalidValue);
+    *exec = new tnch_graph_exec{graph->nodes};
+    graphs_live++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    USABLE();
+    if (!exec) return remember(cudaErrorInvalidValue);
+    tnch_stream *s = stream_of(stream);
+    OK(can_enqueue(s));
+    for (const work &w : exec->nodes) enqueue(s, w);
+    return sticky_error;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    LOCK();
+    if (!graph) return remember(cudaErrorInvalidValue);
+    delete graph;
+    graphs_live--;
+    return sticky_error;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    LOCK();
+    if (!exec) return remember(cudaErrorInvalidValue);
+    delete exec;
+    graphs_live--;
+    return sticky_error;
+}
+
+/* ---- the runtime: device, errors, memory, copies ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    LOCK();
+    start();
+    *count = set.device > TNCH_NO_DRIVER;
+    return usable();
+}
+
+cudaError_t cudaGetDevice(int *device) { USABLE(); *device = 0; return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { USABLE(); return device == 0 ? cudaSuccess : remember(cudaErrorInvalidDevice); }
+cudaError_t cudaDriverGetVersion(int *version) { LOCK(); start(); *version = set.device == TNCH_NO_DRIVER ? 0 : 13000; return cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *version) { *version = 13000; return cudaSuccess; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+    USABLE();
+    if (device != 0) return remember(cudaErrorInvalidDevice);
+    memset((void *)p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "the host engine, sm_%d", set.device);
+    p->totalGlobalMem = set.memory;
+    p->sharedMemPerBlock = STATIC_SHARED_LIMIT;
+    p->sharedMemPerBlockOptin = shared_limit();
+    p->sharedMemPerMultiprocessor = shared_limit() + 1024;
+    p->major = set.device / 10;
+    p->minor = set.device % 10;
+    p->multiProcessorCount = 4;
+    p->regsPerBlock = 65536;
+    p->warpSize = 32;
+    p->maxThreadsPerBlock = MAX_THREADS;
+    p->maxThreadsPerMultiProcessor = 2048;
+    p->l2CacheSize = 40 << 20;
+    p->memoryBusWidth = 5120;
+    p->maxGridSize[0] = 0x7FFFFFFF;
+    p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
+{
+    cudaDeviceProp p;
+    OK(cudaGetDeviceProperties(&p, device));
+    switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:               *value = p.maxThreadsPerBlock; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:          *value = (int)p.sharedMemPerBlock; break;
+    case cudaDevAttrWarpSize:                         *value = p.warpSize; break;
+    case cudaDevAttrClockRate:                        *value = 1000000; break;       /* kHz */
+    case cudaDevAttrMultiProcessorCount:              *value = p.multiProcessorCount; break;
+    case cudaDevAttrMemoryClockRate:                  *value = 1000000; break;
+    case cudaDevAttrGlobalMemoryBusWidth:             *value = p.memoryBusWidth; break;
+    case cudaDevAttrL2CacheSize:                      *value = p.l2CacheSize; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:      *value = p.maxThreadsPerMultiProcessor; break;
+    case cudaDevAttrComputeCapabilityMajor:           *value = p.major; break;
+    case cudaDevAttrComputeCapabilityMinor:           *value = p.minor; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = (int)p.sharedMemPerMultiprocessor; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:     *value = (int)p.sharedMemPerBlockOptin; break;
+    default:                                          return remember(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+
+/* Of a kernel the engine knows only what was set. */
+cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *function)
+{
+    USABLE();
+    if (set.device < 80) return remember(cudaErrorNoKernelImageForDevice);
+    memset((void *)attributes, 0, sizeof *attributes);
+    attributes->maxThreadsPerBlock = MAX_THREADS;
+    attributes->maxDynamicSharedSizeBytes = dynamic_limits.count(function) ? dynamic_limits[function] : (int)STATIC_SHARED_LIMIT;
+    return cudaSuccess;
+}
+
+cudaError_t tnch_function_attribute(const void *function, cudaFuncAttribute attribute, int value)
+{
+    USABLE();
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (value < 0 || (size_t)value > shared_limit()) return remember(cudaErrorInvalidValue);
+    dynamic_limits[function] = value;
+    return cudaSuccess;
+}
+
+cudaError_t cudaPeekAtLastError(void) { LOCK(); return sticky_error ? sticky_error : last_error; }
+
+cudaError_t cudaGetLastError(void)
+{
+    LOCK();
+    cudaError_t error = sticky_error ? sticky_error : last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+#define ERRORS(X) \
+    X(cudaSuccess, "no error") X(cudaErrorInvalidValue, "invalid argument") X(cudaErrorMemoryAllocation, "out of memory") \
+    X(cudaErrorInvalidConfiguration, "invalid configuration argument") \
+    X(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy") \
+    X(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version") \
+    X(cudaErrorNoDevice, "no CUDA-capable device is detected") X(cudaErrorInvalidDevice, "invalid device ordinal") \
+    X(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device") \
+    X(cudaErrorInvalidResourceHandle, "invalid resource handle") X(cudaErrorNotReady, "device not ready") \
+    X(cudaErrorIllegalAddress, "an illegal memory access was encountered") X(cudaErrorMisalignedAddress, "misaligned address") \
+    X(cudaErrorLaunchFailure, "unspecified launch failure") \
+    X(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing") \
+    X(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture") \
+    X(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began") \
+    X(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work") \
+    X(cudaErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream") \
+    X(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream")
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+#define X(name, text) if (error == name) return #name;
+    ERRORS(X)
+#undef X
+    return "cudaErrorUnknown";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+#define X(name, text) if (error == name) return text;
+    ERRORS(X)
+#undef X
+    return "unknown error";
+}
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
+{
+    USABLE();
+    *available = set.memory - std::min(set.memory, memory_used);
+    *total = set.memory;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    USABLE();
+    OK(unsafe_in_capture());
+    *p = NULL;
+    if (set.fail_malloc && --set.fail_malloc == 0) return remember(cudaErrorMemoryAllocation);
+    if (!bytes) return cudaSuccess;
+    *p = memory_used <= set.memory ? memory_new(bytes) : NULL;
+    return *p ? cudaSuccess : remember(cudaErrorMemoryAllocation);
+}
+
+/* After a fault it answers the fault's error, as CUDA does, and frees all the same: at the end nothing may be left. */
+cudaError_t cudaFree(void *p)
+{
+    LOCK();
+    OK(unsafe_in_capture());
+    if (!p) return sticky_error;
+    drain_all();
+    auto it = allocations.find((char *)p);
+    if (it == allocations.end()) { tnch_report("cudaFree of %p, which cudaMalloc did not give", p); return remember(cudaErrorInvalidValue); }
+    memory_gone(it->first, it->second);
+    return sticky_error;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+{
+    USABLE();
+    OK(unsafe_in_capture());
+    *p = NULL;
+    if (set.fail_malloc && --set.fail_malloc == 0) return remember(cudaErrorMemoryAllocation);
+    if (!bytes) return cudaSuccess;
+    *p = malloc(bytes);
+    if (!*p) return remember(cudaErrorMemoryAllocation);
+    pinned[(char *)*p] = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    LOCK();
+    OK(unsafe_in_capture());
+    if (!p) return sticky_error;
+    drain_all();
+    if (!pinned.erase((char *)p)) { tnch_report("cudaFreeHost of %p, which cudaMallocHost did not give", p); return remember(cudaErrorInvalidValue); }
+    free(p);
+    return sticky_error;
+}
+
+struct copy { char *to; const char *from; size_t to_pitch, from_pitch, width, height; };
+
+/* Do the pointers fit the direction, and the bytes their allocations? */
+static cudaError_t check_copy(const copy &c, cudaMemcpyKind kind)
+{
+    if (!c.width || !c.height) return cudaSuccess;
+    bool to_device = on_device(c.to), from_device = on_device(c.from);
+    size_t to_span = c.to_pitch * (c.height - 1) + c.width, from_span = c.from_pitch * (c.height - 1) + c.width;
+    if (kind != cudaMemcpyDefault && (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+                                      from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice))) {
+        tnch_report("copy of %zu bytes from %s to %s memory: called one of direction %d", from_span, from_device ? "device" : "host",
+                    to_device ? "device" : "host", (int)kind);
+        return remember(cudaErrorInvalidValue);
+    }
+    if ((to_device && !inside(allocations, c.to, to_span)) || (from_device && !inside(allocations, c.from, from_span))) {
+        tnch_report("copy of %zu bytes: they leave the allocation", from_span);
+        return remember(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+
+static void do_copy(const copy &c, cudaMemcpyKind kind)
+{
+    if (check_copy(c, kind)) return;
+    open_memory open;
+    for (size_t row = 0; row < c.height && c.width; row++) {
+        char *to = c.to + row * c.to_pitch;
+        const char *from = c.from + row * c.from_pitch;
+        if (on_device(from)) HOOK(reads, from, c.width, "a copy");
+        memmove(to, from, c.width);
+        if (on_device(to)) HOOK(written, to, c.width);
+    }
+}
+
+/* As CUDA documents it: from pageable host memory the bytes are taken at once; into it, all is done at return. */
+static cudaError_t copy_async(const copy &c, cudaMemcpyKind kind, cudaStream_t stream)
+{
+    tnch_stream *s = stream_of(stream);
+    OK(can_enqueue(s));
+    OK(check_copy(c, kind));
+    if (!c.width || !c.height) return cudaSuccess;
+    size_t from_span = c.from_pitch * (c.height - 1) + c.width, to_span = c.to_pitch * (c.height - 1) + c.width;
+    if (at_once(s)) {
+        do_copy(c, kind);
+    } else if (!s->recording && !on_device(c.from) && !inside(pinned, c.from, from_span)) {
+        std::string bytes(c.from, from_span);
+        enqueue(s, [=] { copy staged = c; staged.from = bytes.data(); do_copy(staged, kind); });
+    } else {
+        enqueue(s, [=] { do_copy(c, kind); });
+        if (!s->recording && !on_device(c.to) && !inside(pinned, c.to, to_span)) drain(s);
+    }
+    return sticky_error;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
+{
+    USABLE();
+    return copy_async(copy{(char *)to, (const char *)from, bytes, bytes, bytes, 1}, kind, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream)
+{
+    USABLE();
+    if (width > to_pitch || width > from_pitch) return remember(cudaErrorInvalidValue);
+    return copy_async(copy{(char *)to, (const char *)from, to_pitch, from_pitch, width, height}, kind, stream);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    USABLE();
+    OK(implicit_in_capture(&legacy));
+    OK(unsafe_in_capture());
+    OK(copy_async(copy{(char *)to, (const char *)from, bytes, bytes, bytes, 1}, kind, NULL));
+    drain(&legacy);
+    return sticky_error;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
+{
+    USABLE();
+    tnch_stream *s = stream_of(stream);
+    OK(can_enqueue(s));
+    if (!bytes) return cudaSuccess;
+    if (!inside(allocations, to, bytes)) { tnch_report("cudaMemset of %zu bytes: they leave the allocation", bytes); return remember(cudaErrorInvalidValue); }
+    enqueue(s, [=] {
+        open_memory open;
+        memset(to, byte, bytes);
+        HOOK(written, to, bytes);
+    });
+    return sticky_error;
+}
+
+cudaError_t cudaMemset(void *to, int byte, size_t bytes) { return cudaMemsetAsync(to, byte, bytes, NULL); }
+
+/* ---- cuBLAS: by columns, plain loops ----------------------------------------------------------------------------------------------- */
+
+struct tnch_cublas { tnch_stream *stream; cublasMath_t math; };
+static int handles_live;
+
+cublasStatus_t cublasCreate(cublasHandle_t *handle)
+{
+    LOCK();
+    if (usable() || set.no_cublas) return CUBLAS_STATUS_NOT_INITIALIZED;
+    *handle = new tnch_cublas{&legacy, CUBLAS_DEFAULT_MATH};
+    handles_live++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasDestroy(cublasHandle_t handle)
+{
+    LOCK();
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    delete handle;
+    handles_live--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGetVersion(cublasHandle_t, int *version) { *version = 130000; return CUBLAS_STATUS_SUCCESS; }
+
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
+{
+    LOCK();
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->stream = stream_of(stream);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes)
+{
+    LOCK();
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    return (uintptr_t)workspace % 256 || (bytes && !inside(allocations, workspace, bytes)) ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->math = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasGetStatusString(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_SUCCESS ? "success" : status == CUBLAS_STATUS_NOT_INITIALIZED ? "the library was not initialized"
+         : status == CUBLAS_STATUS_INVALID_VALUE ? "an unsupported value or parameter was passed to the function" : "the operation failed";
+}
+
+struct matrix { const char *data; cudaDataType type; int rows, columns, ld; };
+struct product {
+    bool trans_a, trans_b;
+    int m, n, k;
+    double alpha, beta;
+    matrix a, b, c;
+    long long stride_a, stride_b, stride_c;
+    int count;
+    enum { EXACT, TF32, BF16 } rounding;          /* of A and B */
+};
+
+static size_t element_bytes(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+
+/* to nearest, ties away from zero, as cvt.rna.tf32 does it */
+static float to_tf32(float x)
+{
+    uint32_t u = __float_as_uint(x);
+    return (u & 0x7F800000u) == 0x7F800000u ? x : __uint_as_float((u + 0x1000u) & ~0x1FFFu);
+}
+
+template <class R> static R element(const matrix &x, int row, int column)
+{
+    size_t at = (size_t)column * (size_t)x.ld + (size_t)row;
+    if (x.type == CUDA_R_64F) return (R)((const double *)x.data)[at];
+    if (x.type == CUDA_R_32F) return (R)((const float *)x.data)[at];
+    return (R)tnch_bf16_value(((const uint16_t *)x.data)[at]);
+}
+
+template <class R> static R operand(const product &p, const matrix &x, bool transposed, int row, int column)
+{
+    R v = transposed ? element<R>(x, column, row) : element<R>(x, row, column);
+    return p.rounding == product::TF32 ? (R)to_tf32((float)v) : p.rounding == product::BF16 ? (R)(float)__nv_bfloat16((float)v) : v;
+}
+
+static void store(const matrix &x, int row, int column, double v)
+{
+    size_t at = (size_t)column * (size_t)x.ld + (size_t)row;
+    char *data = const_cast<char *>(x.data);
+    if (x.type == CUDA_R_64F) ((double *)data)[at] = v;
+    else if (x.type == CUDA_R_32F) ((float *)data)[at] = (float)v;
+    else ((uint16_t *)data)[at] = tnch_bf16_bits((float)v);
+}
+
+static bool check_matrix(const matrix &x, const char *name, bool reads)
+{
+    size_t size = element_bytes(x.type), bytes = ((size_t)(x.columns - 1) * (size_t)x.ld + (size_t)x.rows) * size;
+    if (x.rows == 0 || x.columns == 0) return true;
+    if ((uintptr_t)x.data % size) { tnch_report("cuBLAS: %s is not aligned to its elements", name); return false; }
+    if (!inside(allocations, x.data, bytes)) {
+        tnch_report("cuBLAS: %s of %d x %d, columns %d apart, leaves its allocation", name, x.rows, x.columns, x.ld);
+        return false;
+    }
+    for (int j = 0; j < x.columns && reads; j++) HOOK(reads, x.data + (size_t)j * (size_t)x.ld * size, (size_t)x.rows * size, name);
+    return true;
+}
+
+/* R: the type of the sums */
+template <class R> static void multiply(const product &p)
+{
+    size_t m = (size_t)p.m;
+    std::vector<R> a(m * (size_t)p.k), sums(m);
+    for (int k = 0; k < p.k; k++)
+        for (int i = 0; i < p.m; i++) a[(size_t)k * m + (size_t)i] = operand<R>(p, p.a, p.trans_a, i, k);
+    for (int j = 0; j < p.n; j++) {
+        R *sum = sums.data();
+        std::fill(sums.begin(), sums.end(), (R)0);
+        for (int k = 0; k < p.k; k++) {
+            R b = operand<R>(p, p.b, p.trans_b, k, j);
+            const R *column = &a[(size_t)k * m];
+            for (size_t i = 0; i < m; i++) sum[i] += column[i] * b;
+        }
+        for (int i = 0; i < p.m; i++) {
+            R v = (R)p.alpha * sum[i];
+            if (p.beta != 0) v += (R)p.beta * element<R>(p.c, i, j);
+            store(p.c, i, j, (double)v);
+        }
+        HOOK(written, const_cast<char *>(p.c.data) + (size_t)j * (size_t)p.c.ld * element_bytes(p.c.type), m * element_bytes(p.c.type));
+    }
+}
+
+static void run_product(product p)
+{
+    open_memory open;
+    if (p.alpha == 0) p.k = 0;                    /* then A and B are not read */
+    for (int i = 0; i < p.count; i++) {
+        bool fits = (p.k == 0 || (check_matrix(p.a, "A", true) && check_matrix(p.b, "B", true))) && check_matrix(p.c, "C", p.beta != 0);
+        if (!fits) { sticky_error = cudaErrorIllegalAddress; return; }
+        if (p.c.type == CUDA_R_64F) multiply<double>(p);
+        else multiply<float>(p);
+        p.a.data += p.stride_a * (long long)element_bytes(p.a.type);
+        p.b.data += p.stride_b * (long long)element_bytes(p.b.type);
+        p.c.data += p.stride_c * (long long)element_bytes(p.c.type);
+    }
+}
+
+/* The combinations of types that cuBLAS documents, of those in use here */
+static bool types_supported(cudaDataType a, cudaDataType b, cudaDataType c, cublasComputeType_t compute)
+{
+    bool in_f64 = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
+    bool fast = compute == CUBLAS_COMPUTE_32F_FAST_TF32 || compute == CUBLAS_COMPUTE_32F_FAST_16BF;
+    if (a != b) return false;
+    if (a == CUDA_R_64F) return c == CUDA_R_64F && in_f64;
+    if (a == CUDA_R_32F) return c == CUDA_R_32F && !in_f64;
+    return a == CUDA_R_16BF && (c == CUDA_R_16BF || c == CUDA_R_32F) && !in_f64 && !fast;
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n, int k,
+                                          const void *alpha, const void *a, cudaDataType a_type, int lda, long long stride_a, const void *b,
+                                          cudaDataType b_type, int ldb, long long stride_b, const void *beta, void *c, cudaDataType c_type,
+                                          int ldc, long long stride_c, int count, cublasComputeType_t compute, cublasGemmAlgo_t)
+{
+    LOCK();
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (m < 0 || n < 0 || k < 0 || count < 0 || lda < std::max(1, trans_a ? k : m) || ldb < std::max(1, trans_b ? n : k) || ldc < std::max(1, m) ||
+        !alpha || !beta) return CUBLAS_STATUS_INVALID_VALUE;
+    if (on_device(alpha) || on_device(beta)) { tnch_report("cuBLAS: alpha and beta are read by the host"); return CUBLAS_STATUS_INVALID_VALUE; }
+    if (!types_supported(a_type, b_type, c_type, compute)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (usable() || can_enqueue(handle->stream)) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (m == 0 || n == 0 || count == 0) return CUBLAS_STATUS_SUCCESS;
+
+    product p = {trans_a != CUBLAS_OP_N, trans_b != CUBLAS_OP_N, m, n, k, 0, 0, {(const char *)a, a_type, trans_a ? k : m, trans_a ? m : k, lda},
+                 {(const char *)b, b_type, trans_b ? n : k, trans_b ? k : n, ldb}, {(const char *)c, c_type, m, n, ldc}, stride_a, stride_b, stride_c,
+                 count, product::EXACT};
+    bool in_f64 = a_type == CUDA_R_64F;
+    p.alpha = in_f64 ? *(const double *)alpha : (double)*(const float *)alpha;
+    p.beta = in_f64 ? *(const double *)beta : (double)*(const float *)beta;
+    if (a_type == CUDA_R_32F && (compute == CUBLAS_COMPUTE_32F_FAST_TF32 || (compute == CUBLAS_COMPUTE_32F && handle->math == CUBLAS_TF32_TENSOR_OP_MATH)))
+        p.rounding = product::TF32;
+    if (a_type == CUDA_R_32F && compute == CUBLAS_COMPUTE_32F_FAST_16BF) p.rounding = product::BF16;
+    enqueue(handle->stream, [p] { run_product(p); });
+    return sticky_error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n, int k, const void *alpha,
+                            const void *a, cudaDataType a_type, int lda, const void *b, cudaDataType b_type, int ldb, const void *beta, void *c,
+                            cudaDataType c_type, int ldc, cublasComputeType_t compute, cublasGemmAlgo_t algo)
+{
+    return cublasGemmStridedBatchedEx(handle, trans_a, trans_b, m, n, k, alpha, a, a_type, lda, 0, b, b_type, ldb, 0, beta, c, c_type, ldc, 0, 1, compute,
+                                      algo);
+}
+
+/* ---- for tests -------------------------------------------------------------------------------------------------------------------- */
+
+void tnch_set_device(int capability) { LOCK(); start(); set.device = capability; }
+void tnch_set_order(tnch_order order, unsigned seed) { LOCK(); start(); set.order = order; set.random = seed * 2654435761u + 1u; }
+void tnch_set_lazy(int on) { LOCK(); start(); drain_all(); set.lazy = on != 0; }
+void tnch_set_memory(size_t bytes) { LOCK(); start(); set.memory = std::min(bytes, (size_t)ARENA_BYTES); }
+void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
+void tnch_fail_malloc(long n) { LOCK(); start(); set.fail_malloc = n; }
+void tnch_fail_launch(long n) { LOCK(); start(); set.fail_launch = n; }
+int tnch_faults(void) { return fault_count; }
+const char *tnch_fault_text(void) { return first_fault; }
+size_t tnch_memory_in_use(void) { return memory_used; }
+uint64_t tnch_launches(void) { return launches; }
+
+/* What a device lost by a fault holds cannot be freed any more: it is gone with it. */
+static void forget_lost(void)
+{
+    while (!allocations.empty()) { auto a = *allocations.begin(); memory_gone(a.first, a.second); }
+    for (auto &a : pinned) free(a.first);
+    pinned.clear();
+    for (size_t i = 1; i < streams.size(); i++) delete streams[i];
+    streams.resize(1);
+    legacy.queue.clear();
+    events_live = graphs_live = handles_live = 0;
+}
+
+void tnch_clear(void)
+{
+    LOCK();
+    if (sticky_error) forget_lost();
+    fault_count = 0;
+    first_fault[0] = 0;
+    last_error = sticky_error = cudaSuccess;
+}
+
+static void at_exit(void)
+{
+    if (sticky_error) forget_lost();
+    for (auto &a : allocations) { open_memory open; check_red_zone(a.first, a.second); }
+    if (!allocations.empty()) tnch_report("at the end %zu device allocations are not freed, %zu bytes", allocations.size(), memory_used);
+    if (!pinned.empty()) tnch_report("at the end %zu allocations of pinned memory are not freed", pinned.size());
+    if (streams.size() > 1 || events_live || graphs_live || handles_live)
+        tnch_report("at the end there are %zu streams, %d events, %d graphs, %d handles of cuBLAS", streams.size() - 1, events_live, graphs_live, handles_live);
+    if (!fault_count) return;
+    fprintf(stderr, "tnch: %d faults\n", fault_count);
+    fflush(NULL);
+    _exit(1);
+}
+
+static void switch_often(const void *count, const void *)
+{
+    for (long i = *(const long *)count; i > 0; i--) __syncwarp();
+}
+
+double tnch_switch_ns(long count)
+{
+    LOCK();
+    start();
+    place_threads(dim3(32));
+    kernel_entry = switch_often;
+    kernel = &count;
+    uint64_t before = switches;
+    double ms = now_ms();
+    abandoned = false;
+    run_block();
+    return (now_ms() - ms) * 1e6 / (double)(switches - before);
+}

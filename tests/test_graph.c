@@ -1,0 +1,412 @@
+/* Graphs: a training step that is noted once and replayed gives the bits of one that is taken as it is; what cannot be part of a graph is
+   an error that names it and leaves the context as it was; a graph that no longer fits says why. */
+
+#include "capture.h"
+#include "world.h"
+
+enum { B = 3, T = 5, VOCAB = 11, PARTS = 2, STEPS = 50 };
+
+typedef struct study {
+    world        w;
+    tn_embedding embed;
+    tn_norm      norm;
+    tn_mlp       mlp;
+    tn_linear    head;
+    tn_optim    *optim;
+    tn_tensor   *ids[PARTS], *labels[PARTS], *loss;   /* owned */
+} study;
+
+typedef struct trace { double loss, norm, lr, sum; char error[256]; } trace;
+
+static bool study_open(study *s, const tn_backend *backend, tn_dtype dtype, tn_optim_kind kind)
+{
+    tn_embedding_desc ed;
+    tn_norm_desc      nd;
+    tn_mlp_desc       md;
+    tn_linear_desc    ld;
+    tn_optim_desc     od;
+    int64_t           shape[2] = {B, T}, parts = PARTS;
+    int               k;
+    memset(s, 0, sizeof *s);
+    if (!open_on(&s->w, dtype, 7, 1, backend)) return false;
+    memset(&ed, 0, sizeof ed);
+    memset(&nd, 0, sizeof nd);
+    memset(&md, 0, sizeof md);
+    memset(&ld, 0, sizeof ld);
+    memset(&od, 0, sizeof od);
+    ed.count = ld.out = VOCAB;
+    ed.dim = nd.dim = md.in = ld.in = 6;
+    md.hidden = 7;
+    md.bias = md.out_bias = md.residual = true;
+    od.kind = kind;
+    od.lr = 0.05;
+    od.clip_norm = 0.2;
+    od.weight_decay = 0.1;
+    od.schedule.kind = TN_SCHEDULE_COSINE;
+    od.schedule.warmup = 4;
+    od.schedule.total = STEPS;
+    od.momentum = kind == TN_ADAMW ? 0 : 0.9;
+    od.momentum_warmup = kind == TN_MUON ? 30 : 0;
+    if (!CHECK(tn_embedding_init(s->w.params, "embed", &s->embed, &ed) == TN_OK)
+        || !CHECK(tn_norm_init(s->w.params, "norm", &s->norm, &nd) == TN_OK)
+        || !CHECK(tn_mlp_init(s->w.params, "mlp", &s->mlp, &md) == TN_OK)
+        || !CHECK(tn_linear_init(s->w.params, "head", &s->head, &ld) == TN_OK)) return false;
+    s->optim = tn_optim_create(s->w.params, &od);
+    for (k = 0; k < PARTS; k++) {
+        s->ids[k] = tn_tensor_create(s->w.ctx, TN_I32, 2, shape);
+        s->labels[k] = tn_tensor_create(s->w.ctx, TN_I32, 2, shape);
+    }
+    s->loss = tn_tensor_create(s->w.ctx, TN_REAL, 1, &parts);
+    return CHECK(s->optim && s->loss);
+}
+
+/* All of a step: parts with noise and dropout, their losses kept, one update. */
+static void study_step(study *s)
+{
+    const int64_t one = 1;
+    tn_ctx       *ctx = s->w.ctx;
+    tn_tensor    *x;
+    int           k;
+    for (k = 0; k < PARTS; k++) {
+        tn_ctx_reset(ctx);
+        tn_record(ctx);
+        x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &s->embed, s->ids[k]), 0.1), 0.2);
+        x = tn_mlp_forward(ctx, &s->mlp, tn_norm_forward(ctx, &s->norm, x));
+        x = tn_cross_entropy(ctx, tn_linear_forward(ctx, &s->head, x), s->labels[k]);
+        if (!x) return;
+        tn_backward(ctx, tn_scale(ctx, x, 1.0 / PARTS));
+        tn_assign(tn_slice(s->loss, 0, k, k + 1), tn_reshape(x, 1, &one));
+    }
+    tn_optim_step(s->optim);
+}
+
+static void study_batch(study *s, int64_t step, bool bad)
+{
+    int32_t ids[B * T], labels[B * T];
+    int     i, k;
+    for (k = 0; k < PARTS; k++) {
+        for (i = 0; i < B * T; i++) {
+            ids[i] = (int32_t)((i * 7 + step * 5 + k * 3) % VOCAB);
+            labels[i] = (int32_t)((ids[i] * 3 + 1) % VOCAB);
+        }
+        if (bad && k == 1) ids[2] = VOCAB + 4;
+        tn_write(s->ids[k], TN_I32, ids, B * T);
+        tn_write(s->labels[k], TN_I32, labels, B * T);
+    }
+}
+
+/* What is not part of the training: it uses the arena, the clock and the device. */
+static void look_aside(study *s)
+{
+    const int64_t shape[2] = {40, 50};
+    tn_tensor    *x;
+    tn_ctx_reset(s->w.ctx);
+    x = tn_uniform(s->w.ctx, 2, shape, 0, 1);
+    CHECK(tn_item(tn_sum(s->w.ctx, x)) > 0);
+}
+
+static double params_sum(study *s)                    /* all bits take part: each number has a factor of its own */
+{
+    double  sum = 0, v[VOCAB * 8 * 4];
+    int64_t i, k;
+    for (i = 0; i < tn_params_count(s->w.params); i++) {
+        tn_param *p = tn_params_at(s->w.params, i);
+        int64_t   n = tn_tensor_count(p->value);
+        if (!CHECK(n <= (int64_t)(sizeof v / sizeof *v)) || tn_read(p->value, TN_F64, v, n) != TN_OK) return NAN;
+        for (k = 0; k < n; k++) sum += v[k] * (1 + 0.37 * (double)k + (double)i);
+    }
+    return sum;
+}
+
+static void study_train(study *s, bool with_graph, trace *t)
+{
+    tn_ctx   *ctx = s->w.ctx;
+    tn_graph *graph = NULL;
+    int64_t   step, k;
+    double    loss[PARTS];
+    for (step = 0; step < STEPS; step++, t++) {
+        memset(t, 0, sizeof *t);
+        t->lr = tn_optim_lr(s->optim);
+        study_batch(s, step, step == 33);
+        if (with_graph && step == 2) {
+            const int64_t taken = tn_optim_steps(s->optim);
+            const double  before = params_sum(s);
+            CHECK_STATUS(tn_graph_begin(ctx), TN_OK);
+            study_step(s);
+            CHECK_STATUS(tn_graph_end(ctx, &graph), TN_OK);
+            CHECK_INT(tn_optim_steps(s->optim), taken);       /* a capture takes no step */
+            CHECK(params_sum(s) == before);
+        }
+        if (graph) tn_graph_run(graph);
+        else study_step(s);
+        CHECK_INT(tn_optim_steps(s->optim), step + 1);
+        tn_ctx_sync(ctx);
+        snprintf(t->error, sizeof t->error, "%s", tn_ctx_error(ctx));
+        tn_ctx_clear_error(ctx);
+        tn_read(s->loss, TN_F64, loss, PARTS);
+        for (k = 0; k < PARTS; k++) t->loss += loss[k];
+        t->norm = tn_optim_grad_norm(s->optim);
+        t->sum = params_sum(s);
+        if (step % 10 == 9) look_aside(s);
+    }
+    if (with_graph) CHECK_INT(capture_last->replays, STEPS - 2);
+    tn_graph_destroy(graph);
+}
+
+/* Schedule, momentum's warm-up, bias corrections, clipping, noise, dropout, parts, a step that is skipped: the same bits. */
+TEST(replay_is_the_step)
+{
+    static const tn_optim_kind kind[] = {TN_ADAMW, TN_MUON, TN_SGD};
+    static trace plain[STEPS], replayed[STEPS];
+    int d, k, i;
+    for (d = 0; d < 2; d++)
+        for (k = 0; k < 3; k++) {
+            study s;
+            REQUIRE(study_open(&s, capture_backend(), d ? TN_F64 : TN_F32, kind[k]));
+            study_train(&s, false, plain);
+            close_world(&s.w);
+            REQUIRE(study_open(&s, capture_backend(), d ? TN_F64 : TN_F32, kind[k]));
+            study_train(&s, true, replayed);
+            CHECK_INT(capture_last->touched, 0);
+            CHECK_INT(capture_last->graphs, 0);
+            close_world(&s.w);
+            for (i = 0; i < STEPS; i++) {
+                CHECK(plain[i].loss == replayed[i].loss && plain[i].norm == replayed[i].norm);
+                CHECK(plain[i].lr == replayed[i].lr && plain[i].sum == replayed[i].sum);
+                CHECK_STR(plain[i].error, replayed[i].error);
+                CHECK(i == 0 || plain[i].sum != plain[i - 1].sum || i == 33);
+            }
+            CHECK(strstr(plain[33].error, "id or label 15 in row 2") != NULL);
+            CHECK(plain[33].sum == plain[32].sum && plain[STEPS - 1].loss < plain[0].loss);
+        }
+}
+
+/* A gradient that is not finite is told with the number of the replayed step, not of the captured one. */
+TEST(replay_names_its_step)
+{
+    study     s;
+    tn_graph *g;
+    int64_t   step;
+    double    wide[6] = {1e30, -1e30, 1e30, 1e30, -1e30, 1e30};
+    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_ADAMW));
+    for (step = 0; step < 5; step++) {
+        study_batch(&s, step, false);
+        if (step == 1) {
+            tn_graph_begin(s.w.ctx);
+            study_step(&s);
+            REQUIRE(CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_OK));
+        }
+        if (step == 4) tn_write(s.norm.gain, TN_F64, wide, 6);
+        if (step > 0) CHECK_STATUS(tn_graph_run(g), TN_OK);
+        else study_step(&s);
+    }
+    CHECK_STATUS(tn_ctx_sync(s.w.ctx), TN_ERR_NONFINITE);
+    CHECK_ERROR(s.w.ctx, TN_ERR_NONFINITE, "step 5: the gradient of ");
+    close_world(&s.w);
+}
+
+static study *bad;
+static void by_read(void)   { double v[2]; tn_read(bad->loss, TN_F64, v, 2); }
+static void by_item(void)   { tn_item(tn_slice(bad->loss, 0, 0, 1)); }
+static void by_write(void)  { study_batch(bad, 1, false); }
+static void by_sync(void)   { tn_ctx_sync(bad->w.ctx); }
+static void by_seed(void)   { tn_ctx_seed(bad->w.ctx, 3); }
+static void by_norm(void)   { tn_optim_grad_norm(bad->optim); }
+static void by_second(void) { tn_optim_step(bad->optim); }
+static void by_make(void)   { const int64_t n = 9; tn_tensor_create(bad->w.ctx, TN_REAL, 1, &n); }
+static void by_grow(void)   { tn_tensor_1d(bad->w.ctx, TN_REAL, (int64_t)1 << 24); }
+static void by_free(void)   { tn_tensor_destroy(bad->ids[0]); bad->ids[0] = NULL; }
+static void by_nest(void)   { tn_graph_begin(bad->w.ctx); }
+static void by_optim(void)  { tn_optim_destroy(bad->optim); bad->optim = NULL; }
+static void by_file(void)
+{
+    char   bytes[4096];
+    size_t used;
+    tn_params_write(bad->w.params, tn_to_memory(bytes, sizeof bytes, &used), NULL, 0);
+}
+
+TEST(what_no_graph_can_hold)
+{
+    static const struct { void (*act)(void); const char *message; } no[] = {
+        {by_read, "graph: read of [2]"}, {by_item, "graph: read of [1]"}, {by_write, "graph: write of [3,5]"},
+        {by_sync, "graph: the device is waited for"}, {by_seed, "graph: the random stream"}, {by_norm, "graph: read of [8]"},
+        {by_second, "graph: an optimiser steps in it twice"}, {by_make, "graph: tensor: memory for 36 bytes"},
+        {by_grow, "graph: arena: memory for 67108864 bytes"}, {by_free, "graph: 60 bytes are given back"},
+        {by_nest, "graph: one is being captured already"}, {by_optim, "graph: "}, {by_file, "graph: "},
+    };
+    size_t i;
+    for (i = 0; i < sizeof no / sizeof *no; i++) {
+        study     s;
+        tn_graph *g = NULL;
+        double    sum;
+        REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_MUON));
+        bad = &s;
+        study_batch(&s, 0, false);
+        study_step(&s);
+        sum = params_sum(&s);
+        CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
+        study_step(&s);
+        no[i].act();
+        CHECK(tn_graph_end(s.w.ctx, &g) != TN_OK && !g);
+        CHECK_ERROR(s.w.ctx, TN_ERR_ARG, no[i].message);
+        CHECK_INT(capture_last->graphs, 0);
+        CHECK(params_sum(&s) == sum);
+        if (s.optim && s.ids[0]) {                        /* the context goes on as if nothing had been tried */
+            CHECK_INT(tn_optim_steps(s.optim), 1);
+            CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
+            study_step(&s);
+            CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_OK);
+            CHECK_STATUS(tn_graph_run(g), TN_OK);
+            CHECK(params_sum(&s) != sum);
+        }
+        close_world(&s.w);
+    }
+}
+
+/* The first step of all makes gradients and moments: it cannot be captured, and says so. */
+TEST(first_step_is_no_graph)
+{
+    study     s;
+    tn_graph *g;
+    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_ADAMW));
+    study_batch(&s, 0, false);
+    CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
+    study_step(&s);
+    CHECK(tn_graph_end(s.w.ctx, &g) != TN_OK);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "is asked for inside of a capture");
+    study_step(&s);
+    CHECK_CTX(s.w.ctx);
+    CHECK_INT(tn_optim_steps(s.optim), 1);
+    close_world(&s.w);
+}
+
+static tn_graph *ready(study *s, tn_optim_kind kind)
+{
+    tn_graph *g = NULL;
+    if (!study_open(s, capture_backend(), TN_F32, kind)) return NULL;
+    study_batch(s, 0, false);
+    study_step(s);
+    tn_graph_begin(s->w.ctx);
+    study_step(s);
+    CHECK_STATUS(tn_graph_end(s->w.ctx, &g), TN_OK);
+    CHECK_STATUS(tn_graph_run(g), TN_OK);
+    return g;
+}
+
+TEST(graphs_that_no_longer_fit)
+{
+    static char checkpoint[1 << 15];
+    study       s;
+    tn_graph   *g;
+    size_t      used = 0;
+    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    tn_tensor_destroy(s.labels[1]);
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: a tensor [3,5] that it uses was destroyed; it must be captured anew");
+    close_world(&s.w);
+
+    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    tn_params_destroy(s.w.params);
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "that it uses was destroyed");
+    close_world(&s.w);
+
+    REQUIRE((g = ready(&s, TN_MUON)) != NULL);
+    tn_optim_destroy(s.optim);
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "that it uses was destroyed");
+    close_world(&s.w);
+
+    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    tn_ctx_seed(s.w.ctx, 12345);
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "another seed");
+    close_world(&s.w);
+
+    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    CHECK_STATUS(tn_checkpoint_write(s.optim, tn_to_memory(checkpoint, sizeof checkpoint, &used), NULL, 0), TN_OK);
+    CHECK(used <= sizeof checkpoint);
+    CHECK_STATUS(tn_graph_run(g), TN_OK);                     /* writing one changes nothing */
+    CHECK_STATUS(tn_checkpoint_read(s.optim, tn_from_memory(checkpoint, used)), TN_OK);
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "a checkpoint was read");
+    close_world(&s.w);
+
+    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);               /* a pass of backward that no step has used up */
+    tn_ctx_reset(s.w.ctx);
+    tn_record(s.w.ctx);
+    tn_backward(s.w.ctx, tn_sum(s.w.ctx, s.head.w));
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "was zero at the capture, and now it is not");
+    tn_params_zero_grad(s.w.params);
+    CHECK_STATUS(tn_graph_run(g), TN_OK);
+    close_world(&s.w);
+}
+
+TEST(backends_that_fail)
+{
+    study     s;
+    tn_graph *g;
+    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    capture_last->refuse_replay = true;
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_BACKEND);
+    CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "graph: backend capture");
+    capture_last->refuse_end = true;
+    CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
+    study_step(&s);
+    CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_ERR_BACKEND);
+    CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "the capture was broken off");
+    capture_last->refuse_begin = true;
+    CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_ERR_BACKEND);
+    CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "no capture today");
+    CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "none is being captured");
+    capture_last->refuse_begin = capture_last->refuse_end = false;
+    CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);             /* and the context ends in the middle of one */
+    study_step(&s);
+    close_world(&s.w);
+
+    REQUIRE(study_open(&s, NULL, TN_F32, TN_ADAMW));
+    CHECK(!tn_graph_supported(s.w.ctx) && !tn_graph_supported(NULL));
+    CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_ERR_BACKEND);
+    CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "graph: backend cpu cannot capture");
+    close_world(&s.w);
+    CHECK_STATUS(tn_graph_run(NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_graph_begin(NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_graph_end(NULL, &g), TN_ERR_ARG);
+    tn_graph_destroy(NULL);
+}
+
+TEST(assign)
+{
+    world         w;
+    const int64_t shape[2] = {2, 3};
+    double        v[6] = {1, 2, 3, 4, 5, 6}, got[6];
+    int           i;
+    tn_tensor    *a, *b, *c;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
+    a = tn_tensor_create(w.ctx, TN_F64, 2, shape);
+    b = tn_tensor_2d(w.ctx, TN_F32, 3, 2);
+    tn_write(a, TN_F64, v, 6);
+    CHECK_STATUS(tn_assign(b, tn_transpose(a, 0, 1)), TN_OK);
+    tn_read(b, TN_F64, got, 6);
+    for (i = 0; i < 6; i++) CHECK(got[i] == v[i % 2 * 3 + i / 2]);
+    CHECK_STATUS(tn_assign(b, a), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "assign: [2,3] to [3,2]");
+    CHECK_STATUS(tn_assign(b, NULL), TN_ERR_ARG);
+    tn_ctx_clear_error(w.ctx);
+    CHECK_STATUS(tn_assign(NULL, b), TN_ERR_ARG);
+    tn_watch(b);
+    tn_record(w.ctx);
+    c = tn_sum(w.ctx, tn_mul(w.ctx, b, b));
+    CHECK_STATUS(tn_assign(b, tn_transpose(a, 0, 1)), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "assign: [3,2] is part of a recording");
+    CHECK_STATUS(tn_backward(w.ctx, c), TN_OK);
+    CHECK_STATUS(tn_assign(b, b->grad), TN_OK);
+    CHECK_NEAR(tn_item(tn_slice(tn_slice(b, 0, 2, 3), 1, 1, 2)), 12, 0);
+    tn_tensor_destroy(a);
+    close_world(&w);
+}
+
+TEST_MAIN(replay_is_the_step, replay_names_its_step, what_no_graph_can_hold, first_step_is_no_graph, graphs_that_no_longer_fit,
+          backends_that_fail, assign)
