@@ -672,13 +672,13 @@ template <typename T> __global__ void tnc_attend_rows(tnc_attend p)
 }
 
 /* ---- attention: the plain kernels -------------------------------------------------------------------------------------
-   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has 4 x 4
-   of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one row are broadcasts, reads across
+   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has a cell
+   of 4 x 4 (in double 2 x 2) of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one row are broadcasts, reads across
    rows of odd pitch fall into different banks. Outputs are made `side` columns at a time (a slab), each slab by its own block,
    which makes the scores anew. */
 
 template <typename R> struct tnc_attend_room {
-    enum { side = sizeof(R) == 8 ? 32 : 64, lanes = side / 4, threads = lanes * lanes, slice = 16 };
+    enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
     R       a[side][slice + 1], b[side][slice + 1];     /* of two operands of a product, `slice` numbers of each row */
     R       p[side][side + 1];                          /* P or ds: own rows, others                                 */
     R       x[side][side + 1];                          /* what it is multiplied by: others, columns of the slab     */
@@ -688,17 +688,17 @@ template <typename R> struct tnc_attend_room {
 
 /* out = a b^T of two tiles of rows of n numbers */
 template <typename T, typename R>
-static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[4][4], const T *a, int64_t a_pitch, int64_t a_rows,
+static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *a, int64_t a_pitch, int64_t a_rows,
                                           const T *b, int64_t b_pitch, int64_t b_rows, int64_t n)
 {
-    enum { lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice, side = tnc_attend_room<R>::side };
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice, side = tnc_attend_room<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     int64_t   k0;
     int       r, c, k, t;
     TNC_UNROLL
-    for (r = 0; r < 4; r++)
+    for (r = 0; r < cell; r++)
         TNC_UNROLL
-        for (c = 0; c < 4; c++) out[r][c] = R(0);
+        for (c = 0; c < cell; c++) out[r][c] = R(0);
     for (k0 = 0; k0 < n; k0 += slice) {
         for (t = (int)threadIdx.x; t < side * slice; t += lanes * lanes) {
             const int row = t / slice, at = t % slice;
@@ -709,9 +709,9 @@ static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[4][4],
         TNC_UNROLL
         for (k = 0; k < slice; k++)
             TNC_UNROLL
-            for (r = 0; r < 4; r++)
+            for (r = 0; r < cell; r++)
                 TNC_UNROLL
-                for (c = 0; c < 4; c++) out[r][c] = fma(m.a[4 * y + r][k], m.b[x + lanes * c][k], out[r][c]);
+                for (c = 0; c < cell; c++) out[r][c] = fma(m.a[cell * y + r][k], m.b[x + lanes * c][k], out[r][c]);
         __syncthreads();
     }
 }
@@ -719,10 +719,10 @@ static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[4][4],
 /* out += p x, x the rows of `from` at columns [first, first + side) of n. Pairs that do not see each other are left out, so
    that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. */
 template <bool KEYS, typename T, typename R>
-static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[4][4], const T *from, int64_t pitch, int64_t rows,
+static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *from, int64_t pitch, int64_t rows,
                                          int64_t first, int64_t n, int64_t own, int64_t at, bool edge)
 {
-    enum { lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     int       r, c, k, t;
     for (t = (int)threadIdx.x; t < side * side; t += lanes * lanes) {
@@ -732,12 +732,12 @@ static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[4][4], 
     __syncthreads();                                                            /* of p as well */
     for (k = 0; k < rows; k++)
         TNC_UNROLL
-        for (r = 0; r < 4; r++) {
-            const int     i = KEYS ? k : 4 * y + r;
-            const int64_t j = KEYS ? own + 4 * y + r : at + k;
+        for (r = 0; r < cell; r++) {
+            const int     i = KEYS ? k : cell * y + r;
+            const int64_t j = KEYS ? own + cell * y + r : at + k;
             if (edge && (j < m.low[i] || j >= m.high[i])) continue;
             TNC_UNROLL
-            for (c = 0; c < 4; c++) out[r][c] = fma(m.p[4 * y + r][k], m.x[k][x + lanes * c], out[r][c]);
+            for (c = 0; c < cell; c++) out[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], out[r][c]);
         }
     __syncthreads();
 }
@@ -773,9 +773,10 @@ template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
 
 /* Scores of both sets, the scale in them; with one set the second is the first. */
 template <typename T, typename R>
-static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m, R (&s)[2][4][4], const tnc_heads &a, int64_t a0,
+static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m, R (&s)[2][tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const tnc_heads &a, int64_t a0,
                                          int64_t a_rows, const tnc_heads &b, int64_t b0, int64_t b_rows, int64_t batch, int64_t h)
 {
+    enum { cell = tnc_attend_room<R>::cell };
     const int sets = p.kind == TN_ATTEND_BILINEAR ? 2 : 1;
     int       set, r, c;
     TNC_UNROLL
@@ -784,9 +785,9 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R>
             tnc_attend_product(m, s[set], tnc_head<const T>(a, batch, a0, h + set * p.H), a.t, a_rows,
                                tnc_head<const T>(b, batch, b0, h + set * p.H), b.t, b_rows, p.n_qk);
         TNC_UNROLL
-        for (r = 0; r < 4; r++)
+        for (r = 0; r < cell; r++)
             TNC_UNROLL
-            for (c = 0; c < 4; c++) s[set][r][c] = set < sets ? s[set][r][c] * R(p.scale) : s[0][r][c];
+            for (c = 0; c < cell; c++) s[set][r][c] = set < sets ? s[set][r][c] * R(p.scale) : s[0][r][c];
     }
 }
 
@@ -794,7 +795,7 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
 {
     typedef typename tnc_real<T>::type R;
     typedef tnc_attend_room<R> room;
-    enum { lanes = room::lanes, side = room::side };
+    enum { cell = room::cell, lanes = room::lanes, side = room::side };
     TNC_SHARED(room, shared, [1]);
     room         &m = shared[0];
     const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
@@ -808,36 +809,36 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
         const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
         const int64_t from = tnc_attend_seen(p, i0).low, full = tnc_attend_seen(p, i0).high;
         const int64_t to = tnc_attend_seen(p, i0 + rows - 1).high, all = tnc_attend_seen(p, i0 + rows - 1).low;
-        R             out[4][4] = {}, most[4], total[4];
+        R             out[cell][cell] = {}, most[cell], total[cell];
         int64_t       j0;
         tnc_attend_tile(p, m, head, i0);
         TNC_UNROLL
-        for (r = 0; r < 4; r++) {
+        for (r = 0; r < cell; r++) {
             most[r] = -R(INFINITY);
             total[r] = R(0);
         }
         for (j0 = from; j0 < to; j0 += side) {
             const int64_t keys = p.Tk - j0 < side ? p.Tk - j0 : (int64_t)side;
             const bool    edge = j0 < all || j0 + side > full;
-            R             s[2][4][4];
+            R             s[2][cell][cell];
             tnc_attend_scores<T>(p, m, s, p.q, i0, rows, p.k, j0, keys, b, h);
             TNC_UNROLL
-            for (r = 0; r < 4; r++) {
-                const int64_t low = m.low[4 * y + r] - j0, high = m.high[4 * y + r] - j0;
+            for (r = 0; r < cell; r++) {
+                const int64_t low = m.low[cell * y + r] - j0, high = m.high[cell * y + r] - j0;
                 R             largest = most[r], factor = R(1), sum = R(0);
                 if (softmax) {
                     TNC_UNROLL
-                    for (c = 0; c < 4; c++)
+                    for (c = 0; c < cell; c++)
                         if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
                     largest = tnc_attend_row_max<lanes>(largest);
                     factor = most[r] == -R(INFINITY) ? R(0) : exp(most[r] - largest);
                     most[r] = largest;
                 }
                 TNC_UNROLL
-                for (c = 0; c < 4; c++) {
+                for (c = 0; c < cell; c++) {
                     R pij = softmax ? exp(s[0][r][c] - largest) : s[0][r][c] * s[1][r][c];
                     if (x + lanes * c < low || x + lanes * c >= high || (softmax && largest == -R(INFINITY))) pij = R(0);
-                    m.p[4 * y + r][x + lanes * c] = pij;
+                    m.p[cell * y + r][x + lanes * c] = pij;
                     sum += pij;
                     out[r][c] *= factor;
                 }
@@ -846,8 +847,8 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
             tnc_attend_gather<false>(m, out, tnc_head<const T>(p.v, b, j0, h), p.v.t, keys, first, p.n_v, i0, j0, edge);
         }
         TNC_UNROLL
-        for (r = 0; r < 4; r++) {
-            const int64_t  i = i0 + 4 * y + r;
+        for (r = 0; r < cell; r++) {
+            const int64_t  i = i0 + cell * y + r;
             const tnc_seen seen = tnc_attend_seen(p, i);
             R              sum = tnc_attend_row_sum<lanes>(total[r]), factor = tnc_attend_scale<R>(p, seen);
             if (i >= p.Tq) continue;
@@ -855,7 +856,7 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
             if (softmax || p.sums) factor /= sum;
             if (seen.high == seen.low || (softmax && most[r] == -R(INFINITY))) factor = R(0);
             TNC_UNROLL
-            for (c = 0; c < 4; c++)
+            for (c = 0; c < cell; c++)
                 if (first + x + lanes * c < p.n_v)
                     tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(factor * out[r][c]);
             if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? most[r] + log(sum) : sum;
@@ -867,16 +868,18 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
 /* to += sum: the tile's rows at the slab's columns */
 template <typename T, typename R>
 static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first, int64_t n,
-                                      const R (&sum)[4][4])
+                                      const R (&sum)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell])
 {
-    enum { lanes = tnc_attend_room<R>::lanes };
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     int       r, c;
-    for (r = 0; r < 4 && to.data; r++)
+    if (!to.data) return;
+    TNC_UNROLL
+    for (r = 0; r < cell; r++)
         TNC_UNROLL
-        for (c = 0; c < 4; c++) {
-            T *at = tnc_head<T>(to, b, own + 4 * y + r, h) + first + x + lanes * c;
-            if (4 * y + r < rows && first + x + lanes * c < n) *at = tnc_from<T>(R(tnc_to(*at)) + sum[r][c]);
+        for (c = 0; c < cell; c++) {
+            T *at = tnc_head<T>(to, b, own + cell * y + r, h) + first + x + lanes * c;
+            if (cell * y + r < rows && first + x + lanes * c < n) *at = tnc_from<T>(R(tnc_to(*at)) + sum[r][c]);
         }
 }
 
@@ -886,7 +889,7 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
 {
     typedef typename tnc_real<T>::type R;
     typedef tnc_attend_room<R> room;
-    enum { lanes = room::lanes, side = room::side };
+    enum { cell = room::cell, lanes = room::lanes, side = room::side };
     TNC_SHARED(room, shared, [1]);
     room            &m = shared[0];
     const bool       softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
@@ -900,7 +903,7 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
         const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side, tile = n / slabs / heads;
         const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
         const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
-        R             dx[2][4][4] = {}, dv[4][4] = {};
+        R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
         tnc_seen      range;
         int64_t       at;
         if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
@@ -911,30 +914,30 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
         }
         for (at = range.low; at < range.high; at += side) {
             const int64_t others = T_other - at < side ? T_other - at : (int64_t)side;
-            R             s[2][4][4], dp[4][4];
+            R             s[2][cell][cell], dp[cell][cell];
             if (KEYS) tnc_attend_tile(p, m, head, at);
             tnc_attend_scores<T>(p, m, s, own_x, own, rows, other_x, at, others, b, h);
             tnc_attend_product(m, dp, tnc_head<const T>(own_y, b, own, h), own_y.t, rows, tnc_head<const T>(other_y, b, at, h),
                                other_y.t, others, p.n_v);
             TNC_UNROLL
-            for (r = 0; r < 4; r++)
+            for (r = 0; r < cell; r++)
                 TNC_UNROLL
-                for (c = 0; c < 4; c++) {
-                    const int i = KEYS ? x + lanes * c : 4 * y + r;
+                for (c = 0; c < cell; c++) {
+                    const int i = KEYS ? x + lanes * c : cell * y + r;
                     const R   pij = softmax ? exp(s[0][r][c] - m.row[i][2]) : s[0][r][c] * s[1][r][c];
                     dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* u_i.v_j + w_i */
                     if (softmax) s[1][r][c] = pij;                                                 /* ds is dp times this */
                     else if (!two) s[1][r][c] = R(2) * s[0][r][c];
-                    m.p[4 * y + r][x + lanes * c] = pij * m.row[i][0];                             /* P_ij c_i, for do_i */
+                    m.p[cell * y + r][x + lanes * c] = pij * m.row[i][0];                             /* P_ij c_i, for do_i */
                 }
             if (KEYS) tnc_attend_gather<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, others, first, p.n_v, own, at, true);
             TNC_UNROLL
             for (set = 0; set < 2; set++) {
                 if (set > two) break;
                 TNC_UNROLL
-                for (r = 0; r < 4; r++)
+                for (r = 0; r < cell; r++)
                     TNC_UNROLL
-                    for (c = 0; c < 4; c++) m.p[4 * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
+                    for (c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
                 tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others, first, p.n_qk,
                                         own, at, true);
             }
