@@ -1525,9 +1525,9 @@ static void do_copy(const copy &c, cudaMemcpyKind kind)
     for (size_t row = 0; row < c.height && c.width; row++) {
         char *to = c.to + row * c.to_pitch;
         const char *from = c.from + row * c.from_pitch;
-        if (on_device(from)) HOOK(reads, from, c.width, "a copy");
         memmove(to, from, c.width);
-        if (on_device(to)) HOOK(written, to, c.width);
+        if (on_device(to) && on_device(from)) HOOK(copied, to, from, c.width);
+        else if (on_device(to)) HOOK(written, to, c.width);
     }
 }
 

@@ -467,6 +467,7 @@ struct tnch_hooks {
     void (*memory_new)(void *p, size_t bytes);                         /* nothing in it is written yet            */
     void (*memory_gone)(void *p, size_t bytes);
     void (*written)(void *p, size_t bytes);                            /* by a copy, a fill, a product            */
+    void (*copied)(void *to, const void *from, size_t bytes);          /* what nobody wrote stays so              */
     void (*reads)(const void *p, size_t bytes, const char *who);
     void (*launch)(void);
     void (*block)(void);

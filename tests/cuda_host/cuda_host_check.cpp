@@ -191,6 +191,14 @@ static void written(void *p, size_t bytes)
     for (size_t i = 0; i < bytes; i++) c[i] = fresh;
 }
 
+static void copied(void *to, const void *from, size_t bytes)
+{
+    cell *c = cell_of(to);
+    const cell *source = cell_of(from);
+    cell fresh = {BY_HOST, 0, 0, 0, 0, 0}, unwritten = {UNWRITTEN, 0, 0, 0, 0, 0};
+    for (size_t i = 0; i < bytes; i++) c[i] = source[i].write_phase == UNWRITTEN ? unwritten : fresh;
+}
+
 static void reads(const void *p, size_t bytes, const char *who)
 {
     const cell *c = cell_of(p);
@@ -213,6 +221,7 @@ __attribute__((constructor)) static void install(void)
 {
     tnch_hook.memory_new = tnch_hook.memory_gone = forget;
     tnch_hook.written = written;
+    tnch_hook.copied = copied;
     tnch_hook.reads = reads;
     tnch_hook.launch = begin_launch;
     tnch_hook.block = begin_block;
