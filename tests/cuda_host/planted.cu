@@ -9,7 +9,7 @@
 #include "cuda_host.h"
 #include <vector>
 
-/* ---- device memory that frees itself --------------------------------------------------------------------------------------------- */
+/* ---- device memory that frees itself ---------------------------------------------------------------------------------- */
 
 template <class T> struct device {
     T *p;
@@ -41,7 +41,7 @@ template <class F> static bool right(const device<float> &y, F expected)
     return true;
 }
 
-/* ---- barriers of a block ---------------------------------------------------------------------------------------------------------- */
+/* ---- barriers of a block ---------------------------------------------------------------------------------------------- */
 
 /* y: each 64 elements of x reversed, by way of shared memory, in two rounds */
 __global__ void reverse(int early, int late, const float *x, float *y)
@@ -114,7 +114,7 @@ static bool divergent_barrier(int bug)
     return right(y, [](int) { return 1; });
 }
 
-/* ---- warps ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- warps ------------------------------------------------------------------------------------------------------------ */
 
 __global__ void swap_pairs(int bug, const float *x, float *y)
 {
@@ -169,7 +169,7 @@ static bool odd_block(int bug)
     return right(y, [=](int i) { return bug && i >= 48 ? NAN : 1; });
 }
 
-/* ---- bounds ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- bounds ----------------------------------------------------------------------------------------------------------- */
 
 __global__ void copy_to(int n, int from, const float *x, float *y)
 {
@@ -240,7 +240,7 @@ static bool misaligned_float4(int bug)
     return right(y, [=](int i) { return (i + bug) % 32; }) || bug;
 }
 
-/* ---- what nobody wrote ------------------------------------------------------------------------------------------------------------ */
+/* ---- what nobody wrote ------------------------------------------------------------------------------------------------ */
 
 __global__ void half_filled(int bug, float *y)
 {
@@ -272,7 +272,7 @@ static bool unwritten_global(int bug)
     return right(y, [&](int i) { return x[(size_t)i]; });
 }
 
-/* ---- who else writes -------------------------------------------------------------------------------------------------------------- */
+/* ---- who else writes -------------------------------------------------------------------------------------------------- */
 
 __global__ void count(int bug, int *y)
 {
@@ -306,7 +306,7 @@ static bool two_threads_add(int bug)
     return y.get()[0] == 64;
 }
 
-/* ---- asynchronous copies, tensor cores -------------------------------------------------------------------------------------------- */
+/* ---- asynchronous copies, tensor cores -------------------------------------------------------------------------------- */
 
 __global__ void staged(int pending, int never, const float *x, float *y)
 {
@@ -351,7 +351,7 @@ static bool misaligned_ldmatrix(int bug)
     return right(y, [](int) { return 1; });
 }
 
-/* ---- launches --------------------------------------------------------------------------------------------------------------------- */
+/* ---- launches --------------------------------------------------------------------------------------------------------- */
 
 __global__ void large(int n, float *y)
 {
@@ -377,7 +377,7 @@ static bool block_too_large(int bug)
     return right(y, [](int i) { return i < 1024; });
 }
 
-/* ---- host and device -------------------------------------------------------------------------------------------------------------- */
+/* ---- host and device -------------------------------------------------------------------------------------------------- */
 
 static bool host_pointer_in_kernel(int bug)
 {
@@ -417,7 +417,7 @@ static bool memory_not_freed(int bug)
     return true;
 }
 
-/* ---- streams ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- streams ---------------------------------------------------------------------------------------------------------- */
 
 struct three_streams {
     cudaStream_t s[3];
@@ -494,7 +494,7 @@ static bool allocation_while_captured(int bug)
     return ended;
 }
 
-/* ---- cuBLAS ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- cuBLAS ----------------------------------------------------------------------------------------------------------- */
 
 static bool wrong_leading_dimension(int bug)
 {
@@ -502,13 +502,14 @@ static bool wrong_leading_dimension(int bug)
     cublasHandle_t handle;
     float one = 1, zero = 0;
     cublasCreate(&handle);
-    bool called = cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 3, 5, 4, &one, a.p, CUDA_R_32F, 3, b.p, CUDA_R_32F, bug ? 5 : 4, &zero, c.p, CUDA_R_32F, 3,
+    bool called = cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 3, 5, 4, &one, a.p, CUDA_R_32F, 3, b.p, CUDA_R_32F,
+                               bug ? 5 : 4, &zero, c.p, CUDA_R_32F, 3,
                                CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
     cublasDestroy(handle);
     return called && right(c, [](int) { return 4; });
 }
 
-/* ---- the list --------------------------------------------------------------------------------------------------------------------- */
+/* ---- the list --------------------------------------------------------------------------------------------------------- */
 
 #define ALL "all"
 
@@ -516,7 +517,8 @@ static bool wrong_leading_dimension(int bug)
 static const struct { const char *name; bool (*run)(int bug); const char *found_by, *says; } mistakes[] = {
 #define MISTAKE(name, found_by, says) {#name, name, found_by, says}
     MISTAKE(no_barrier_before_use,      "forward reversed random check", "written by one thread, read by another without"),
-    MISTAKE(no_barrier_before_refill,   "forward reversed random check", "read by one thread, overwritten by another without|written by one thread, read by another without"),
+    MISTAKE(no_barrier_before_refill,   "forward reversed random check",
+            "read by one thread, overwritten by another without|written by one thread, read by another without"),
     MISTAKE(sum_read_too_early,         "forward reversed random check", "race: .* of part"),
     MISTAKE(sum_refilled_too_early,     "random check", "race: .* of part"),
     MISTAKE(divergent_barrier,          ALL, "divergent barrier: .* in line [0-9]"),
@@ -524,7 +526,8 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(return_before_shuffle,      ALL, "deadlock .* have ended"),
     MISTAKE(shuffle_from_outside,       ALL, "does not take part"),
     MISTAKE(odd_block,                  ALL, "not a multiple of 32"),
-    MISTAKE(write_past_the_end,         "forward asan check", "write out of bounds.* byte 4000 of an allocation of 4000.*planted.cu:[0-9]"),
+    MISTAKE(write_past_the_end,         "forward asan check",
+            "write out of bounds.* byte 4000 of an allocation of 4000.*planted.cu:[0-9]"),
     MISTAKE(read_past_the_end,          "asan check", "read out of bounds"),
     MISTAKE(null_pointer,               ALL, "address .nil.|address 0|access of address"),
     MISTAKE(shared_past_the_end,        "asan check", "write out of bounds"),
