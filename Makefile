@@ -92,7 +92,7 @@ test check:
 
 # What a program links that runs on GPUs; NVCC can be given.
 cuda:
-	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu build/cuda
+	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu tests/cuda_host/budget.txt build/cuda
 
 fuzz:
 	@rm -f build/fuzz/*.log
