@@ -2126,7 +2126,7 @@ static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_
     if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
 }
 
-/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. */
+/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. Without the norm the pull is 0. */
 template <typename R> static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
 template <typename T, bool BACK>
@@ -2154,10 +2154,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
             if (live) {
                 const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
-                if (norms || !BACK) {
-                    tnc_load<V>(x0, x);
-                    tnc_load<V>(x1, x + h);
-                }
+                tnc_load<V>(x0, x);
+                tnc_load<V>(x1, x + h);
                 if (BACK) {
                     const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
                     tnc_load<V>(d0, dy);
@@ -2193,8 +2191,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
 #pragma unroll
             for (int k = 0; k < V; k++) {
                 if (BACK) {
-                    d0[k] = norms ? tnc_rope_back(d0[k], x0[k], norm, pull) : d0[k];
-                    d1[k] = norms ? tnc_rope_back(d1[k], x1[k], norm, pull) : d1[k];
+                    d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
+                    d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
                 } else {
                     const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
                     d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
@@ -2254,11 +2252,11 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(cons
         for (int64_t k = lane; k < h + g.d % 2; k += 32) {
             T *to = y + (k < h ? k : g.d - 1);
             tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
-            first = norm * (g.dy && g.eps >= 0 ? first - pull * tnc_to(x[k < h ? k : g.d - 1]) : first);
+            first = g.dy ? tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull) : norm * first;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
             if (k >= h) continue;
             to = y + k + h;
-            second = norm * (g.dy && g.eps >= 0 ? second - pull * tnc_to(x[k + h]) : second);
+            second = g.dy ? tnc_rope_back(second, tnc_to(x[k + h]), norm, pull) : norm * second;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
         }
     }
