@@ -7417,6 +7417,7 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
+    char       why[256] = "";
     tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
@@ -7424,7 +7425,8 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     if (s == TN_OK) return s;
-    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name, tn_status_name(s));
+    if (s == TN_ERR_BACKEND && ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
+    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 
 /* ======================================================================

@@ -120,7 +120,9 @@ typedef struct way {
     const char       *name;
     tn_dtype          dtype, activations;
     tn_gemm_precision precision;
-    double            gate;              /* NMSE against the reference in F64                            */
+    double            gate;              /* NMSE against the reference in F64 ...                        */
+    bool              pooled;            /* ... of all results of a case together, one of them may have a hundred times that: a
+                                            few numbers that cancel say little of short factors               */
     bool              stage, shift;      /* guard.h                                                      */
     int               rounds;            /* bits                                                         */
 } way;
@@ -213,7 +215,13 @@ static double cpu_error(const way *w, int index, int gradient)
     return e;
 }
 
-typedef struct tally { double worst; char worst_in[96]; int over, compared; } tally;
+typedef struct tally {
+    double worst, sum, count;            /* sum, count: of the case, for a pooled gate */
+    char   worst_in[96];
+    int    over, compared;
+} tally;
+
+enum { POOL = 100 };
 
 /* gradient -1: the value */
 static bool agrees(const way *w, int index, int gradient, const double *a, const double *b, int64_t n, tally *t)
@@ -221,8 +229,12 @@ static bool agrees(const way *w, int index, int gradient, const double *a, const
     const double e = nmse(a, b, n);
     double cpu;
     t->compared++;
-    if (e <= w->gate) {
-        if (e > t->worst) {
+    if (w->pooled) {
+        t->sum += e * (double)n;
+        t->count += (double)n;
+    }
+    if (e <= w->gate * (w->pooled ? POOL : 1)) {
+        if (e > t->worst && !w->pooled) {
             t->worst = e;
             snprintf(t->worst_in, sizeof t->worst_in, "%s, round %d", cases[index / CASE_ROUNDS].name, index % CASE_ROUNDS);
         }
@@ -233,7 +245,21 @@ static bool agrees(const way *w, int index, int gradient, const double *a, const
     if (e <= 4 * cpu) { t->over++; return true; }
     if (gradient >= 0) printf("     the gradient of input %d:", gradient);
     else printf("     the value:");
-    printf(" NMSE %.3g, allowed %.3g; cpu has %.3g\n", e, w->gate, cpu);
+    printf(" NMSE %.3g of %d numbers like %.3g, allowed %.3g; cpu has %.3g\n", e, (int)n, n > 0 ? b[n / 2] : 0, w->gate * (w->pooled ? POOL : 1), cpu);
+    return false;
+}
+
+/* After the last round of a case. */
+static bool pooled(const way *w, int index, tally *t)
+{
+    const double e = t->count > 0 ? t->sum / t->count : 0;
+    t->sum = t->count = 0;
+    if (e > t->worst) {
+        t->worst = e;
+        snprintf(t->worst_in, sizeof t->worst_in, "%s", cases[index / CASE_ROUNDS].name);
+    }
+    if (e <= w->gate) return true;
+    printf("     all rounds together: NMSE %.3g, allowed %.3g\n", e, w->gate);
     return false;
 }
 
@@ -280,6 +306,7 @@ static void walk(const way *w)
         if (!chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) || !(w->rounds >> index % CASE_ROUNDS & 1)) continue;
         ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
         if (!CHECK(guard_check())) ok = false;
+        if (w->pooled && index % CASE_ROUNDS == CASE_LARGE && !CHECK(pooled(w, index, &t))) ok = false;
         if (!ok && shown++ < 12) rerun(&s);
         tn_ctx_clear_error(ctx);
         setting_end(&s);
@@ -339,6 +366,7 @@ TEST(cases_bf16)
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.activations = TN_BF16;
+    w.pooled = true;
     w.stage = true;
     walk(&w);
 }
@@ -350,6 +378,7 @@ TEST(cases_tf32)
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_TF32;
+    w.pooled = true;
     w.rounds = 1 | 1 << CASE_LARGE;
     walk(&w);
 }
@@ -360,6 +389,7 @@ TEST(cases_gemm_bf16)
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_BF16;
+    w.pooled = true;
     w.rounds = 1 | 1 << CASE_LARGE;
     walk(&w);
 }
@@ -611,7 +641,7 @@ static void gemm_once(void *state, void *reference, uint64_t *rng, const tn_dtyp
     if (beta == 0) for (i = 0; i < b * m * n; i++) d.out[0].v[operand_at(&d.out[0], i)] = (double)NAN;   /* it is never read */
     d.f[0] = alpha;
     d.f[1] = beta;
-    d.gate = types[2] == TN_BF16 && gate < 3e-5 ? 3e-5 : gate;
+    d.gate = types[2] == TN_BF16 || types[0] != types[1] ? 3e-5 : gate;         /* next to a BF16 factor the other is rounded, too */
     direct_check(state, reference, &d);
 }
 
@@ -860,10 +890,8 @@ TEST(tall_and_wide)
         {"rope, many texts",    4, {TALL, 1, 1, 2},    TALL_ROPE},
         {"rope, a long text",   4, {1, TALL, 1, 2},    TALL_ROPE},
         {"rope, many heads",    4, {1, 1, TALL, 2},    TALL_ROPE},
-        {"softmax attention",   4, {TALL, 2, 1, 2},    TALL_SOFTMAX},
-        {"squared attention",   4, {TALL, 2, 1, 2},    TALL_SQUARED},
-        {"bilinear attention",  4, {TALL, 2, 2, 2},    TALL_BILINEAR},
-        {"linear attention",    4, {TALL, 2, 2, 2},    TALL_LINEAR},
+        {"softmax attention",   4, {TALL, 1, 1, 2},    TALL_SOFTMAX},
+        {"linear attention",    4, {TALL, 1, 2, 2},    TALL_LINEAR},
         {"turned, tall",        2, {TALL, 3, 0, 0},    TALL_TURNED},
         {"turned, batch",       3, {TALL, 2, 2, 0},    TALL_TURNED},
         {"stretched",           2, {TALL, 3, 0, 0},    TALL_STRETCHED},
@@ -881,6 +909,9 @@ TEST(tall_and_wide)
 TEST(large_shapes)
 {
     static const tall_case list[] = {
+        {"squared attention",   4, {TALL, 2, 1, 2},    TALL_SQUARED},
+        {"bilinear attention",  4, {TALL, 2, 2, 2},    TALL_BILINEAR},
+        {"linear attention",    4, {TALL, 2, 2, 2},    TALL_LINEAR},
         {"softmax attention",   4, {1, 4096, 2, 64},   TALL_SOFTMAX},
         {"squared attention",   4, {1, 4096, 2, 64},   TALL_SQUARED},
         {"bilinear attention",  4, {1, 4096, 2, 128},  TALL_BILINEAR},
@@ -1564,11 +1595,12 @@ static void lose(bool waits)
     if (waits) CHECK(x == NULL);
     tn_ctx_sync(ctx);
     CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_BACKEND);
-    printf("the program is told: %s\n", tn_ctx_error(ctx));
+    if (waits && !CHECK(strstr(tn_ctx_error(ctx), "act [15] -> [15]") != NULL)) printf("     %s\n", tn_ctx_error(ctx));
+    if (!waits) printf("without TN_SYNC: %s\n", tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
     CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_BACKEND);               /* it stays lost, and says the same */
     snprintf(text, sizeof text, "%s", tn_ctx_error(ctx));
-    if (waits && !CHECK(strstr(text, "act [3,5] -> [3,5]") != NULL)) printf("     %s\n", text);
+    if (waits && !CHECK(strstr(text, "act [15] -> [15]") != NULL)) printf("     %s\n", text);
     tn_ctx_clear_error(ctx);
     CHECK(tn_full(ctx, 2, shape, 1) == NULL);
     CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_BACKEND);

@@ -1714,11 +1714,11 @@ template <class R> static void multiply(const product &p)
         for (int k = 0; k < p.k; k++) {
             R b = operand<R>(p, p.b, p.trans_b, k, j);
             const R *column = &a[(size_t)k * m];
-            for (size_t i = 0; i < m; i++) sum[i] += column[i] * b;
+            for (size_t i = 0; i < m; i++) sum[i] = std::fma(column[i], b, sum[i]);
         }
         for (int i = 0; i < p.m; i++) {
             R v = (R)p.alpha * sum[i];
-            if (p.beta != 0) v += (R)p.beta * element<R>(p.c, i, j);
+            if (p.beta != 0) v = std::fma((R)p.beta, element<R>(p.c, i, j), v);
             store(p.c, i, j, (double)v);
         }
         HOOK(written, const_cast<char *>(p.c.data) + (size_t)j * (size_t)p.c.ld * element_bytes(p.c.type), m * element_bytes(p.c.type));
