@@ -36,6 +36,15 @@
 
 #ifdef TN_CUDA_HOST
 #include "cuda_host.h"
+#define TNC_UNROLL
+#define TNC_ROLLED
+
+static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
+{
+    const float low = __uint_as_float(a << 16) * __uint_as_float(b << 16);
+    const float high = __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
+    return (unsigned)__bfloat16_as_ushort(__float2bfloat16(low)) | (unsigned)__bfloat16_as_ushort(__float2bfloat16(high)) << 16;
+}
 
 /* sin and cos of pi x; x mod 2 is exact */
 static inline void tnc_sincospi(double x, double *sine, double *cosine)
@@ -57,6 +66,8 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
 #define TNC_CONSTANT __constant__
+#define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
+#define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
 
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
@@ -99,6 +110,17 @@ static __device__ __forceinline__ void tnc_mma_bf16(float d[4], const unsigned a
                  "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\n"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Two products of BF16 numbers at once, each rounded. */
+static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
+{
+    __nv_bfloat162 x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = __hmul2(x, y);
+    memcpy(&a, &x, sizeof a);
+    return a;
 }
 #endif
 
@@ -734,11 +756,11 @@ static unsigned tnc_blocks(int64_t n, int64_t each)
    taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
 
 template <class Op, int V, typename Y, typename A, typename B>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, const bool add)
 {
     typedef typename tnc_real<Y>::type R;
-    enum { PIECES = V == 1 ? 4 : 2 };
+    enum { PIECES = 2 };
     const int64_t all = (int64_t)gridDim.x * (TNC_THREADS * PIECES);
     for (int64_t first = (int64_t)blockIdx.x * (TNC_THREADS * PIECES) + threadIdx.x; first < w.count; first += all) {
         int64_t at[PIECES][TNC_VIEWS];
@@ -776,7 +798,7 @@ tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, cons
 template <class Op, int V, typename Y, typename A, typename B>
 static void tnc_map_launch(tnc *s, const tnc_walk &w, const Op &op, Y *y, const A *a, const B *b, bool add)
 {
-    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * (V == 1 ? 4 : 2)), TNC_THREADS, 0, s->stream,
+    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * 2), TNC_THREADS, 0, s->stream,
                w, op, y, a, b, add);
 }
 
@@ -1267,7 +1289,7 @@ static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
 typedef struct tnc_cut { int64_t length, pieces, step, along; bool block; } tnc_cut;
 
 template <int V, typename Y, typename X>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
 tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
                      const typename tnc_real<Y>::type factor, const bool add)
 {
@@ -1314,7 +1336,7 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
 }
 
 template <int V, typename Y, typename X>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
 tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
                     const typename tnc_real<Y>::type factor, const bool add)
 {
@@ -1636,7 +1658,7 @@ static tn_status tnc_glu(tnc *s, const tn_call *c)
 
 /* w: of x and dx, and of dy; the other half of x is `half` further on. */
 template <int V, typename T>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T *dx, const T *x, const T *dy, const bool add)
 {
     typedef typename tnc_real<T>::type R;
@@ -1787,9 +1809,9 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 
 /* ---- gemm, see >>op-gemm -------------------------------------------------------------------------------------------------------------
    By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a transposed
-   operand is only a flag there, and C^T = B^T A^T. BF16 among the three, or TN_GEMM_BF16: what is F32 of A and B is rounded to
-   BF16 in scratch (packed, so that any strides will do), sums are F32, and C is written as what it is. F32 alone: F32, or TF32
-   if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
+   operand is only a flag there, and C^T = B^T A^T. Where A or B is BF16, or by TN_GEMM_BF16, what is F32 of them is
+   rounded to BF16 in scratch (packed, so that any strides will do); where the product is thin, what is BF16 is widened instead.
+   Sums are F32. F32 alone: F32, or TF32 if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
    on one kind of device is the same every time. Floor: 2 m n k flops. */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
@@ -1907,6 +1929,9 @@ static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
     else tnc_gemm_launch<float, 64, 64, 16, 4, 4>(s, g);
 }
 
+/* Thin products gain little by tensor cores: there nothing is rounded for them. */
+static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < 64 || g.n < 64 || g.k < 64; }
+
 /* rows x columns for cuBLAS, whose matrices run down their columns: as it is, or as its transpose. */
 typedef struct tnc_operand { const void *data; cublasOperation_t op; int lead; cudaDataType type; int64_t batch_step; } tnc_operand;
 
@@ -1935,7 +1960,7 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0]) && z.op == CUBLAS_OP_N;
     const int64_t m = turned ? g.n : g.m, n = turned ? g.m : g.n;
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
-        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     if (!s->blas.handle || g.k == 0 || m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
     if (turned) {
         if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
@@ -1949,47 +1974,29 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
                         CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Where an F32 operand is to lie as BF16: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of a
-   batch that is one. Returns its bytes. */
-static size_t tnc_round_place(const tn_view *x, tn_view *y)
+/* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of
+   a batch that is one. Returns its bytes. */
+static size_t tnc_gemm_place(const tn_view *x, tn_dtype dtype, tn_view *y)
 {
     const bool    down = x->strides[1] == 1 && x->strides[2] != 1;
     const int64_t line = tnc_ceil(x->shape[down ? 1 : 2], 8) * 8;
     *y = *x;
-    y->dtype = TN_BF16;
+    y->dtype = dtype;
     y->strides[1] = down ? 1 : line;
     y->strides[2] = down ? line : 1;
-    y->strides[0] = line * x->shape[down ? 2 : 1];
-    if (x->strides[0] == 0) y->shape[0] = 1;
-    return (size_t)(y->shape[0] * y->strides[0]) * 2;
+    y->strides[0] = x->strides[0] == 0 ? 0 : line * x->shape[down ? 2 : 1];
+    return (size_t)(line * x->shape[down ? 2 : 1] * (x->strides[0] == 0 ? 1 : x->shape[0])) * (dtype == TN_BF16 ? 2 : 4);
 }
 
-/* F32 operands rounded to BF16 in scratch; false: no memory. */
-static bool tnc_gemm_round(tnc *s, tn_view x[2])
+static void tnc_gemm_convert(tnc *s, tn_view from, tn_view to)
 {
-    tn_view at[2];
-    size_t  bytes[2] = { 0, 0 };
-    char   *room;
-    int     i;
-    for (i = 0; i < 2; i++)
-        if (x[i].dtype == TN_F32) bytes[i] = tnc_round_place(&x[i], &at[i]);
-    if (!(room = (char *)tnc_scratch(s, bytes[0] + bytes[1]))) return false;
-    for (i = 0; i < 2; i++) {
-        const int64_t batch = x[i].shape[0];
-        if (x[i].dtype != TN_F32) continue;
-        at[i].data = room + (i == 1 ? bytes[0] : 0);
-        x[i].shape[0] = at[i].shape[0];
-        tnc_copy_views(s, &x[i], &at[i]);
-        at[i].shape[0] = batch;
-        if (x[i].strides[0] == 0) at[i].strides[0] = 0;
-        x[i] = at[i];
-    }
-    return true;
+    if (from.strides[0] == 0) from.shape[0] = to.shape[0] = 1;
+    tnc_copy_views(s, &from, &to);
 }
 
-static tnc_matrices tnc_matrices_of(const tn_call *c, const tn_view x[2])
+static tnc_matrices tnc_matrices_of(const tn_call *c)
 {
-    const tn_view *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
+    const tn_view *x = c->in, *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
     tnc_matrices   g;
     int            i;
     g.batch = y->shape[0];
@@ -2015,41 +2022,83 @@ static tnc_matrices tnc_matrices_of(const tn_call *c, const tn_view x[2])
     return g;
 }
 
-static tn_status tnc_gemm_bias(tnc *s, const tn_call *c)
+static tn_status tnc_gemm_bias(tnc *s, const tn_call *c, const tn_view *y)
 {
-    tn_view bias = c->out[0];
+    tn_view bias = *y;
     if (c->n_in < 3 || !c->in[2].data) return TN_OK;
     bias.data = c->in[2].data;
     bias.dtype = c->in[2].dtype;
     bias.strides[0] = bias.strides[1] = 0;
     bias.strides[2] = c->in[2].strides[0];
-    return tnc_add_one(s, &c->out[0], &bias, 1, true);
+    return tnc_add_one(s, y, &bias, 1, true);
 }
 
-/* BF16 by what is given or asked for; not for products so thin that rounding them costs as much as they do. */
-static bool tnc_gemm_in_bf16(const tnc *s, const tnc_matrices &g)
+/* A product of F32 that is kept as BF16 is made in scratch, with its bias, and rounded once. */
+static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
 {
-    if (g.a_dtype == TN_BF16 || g.b_dtype == TN_BF16 || g.c_dtype == TN_BF16) return true;
-    return g.c_dtype == TN_F32 && s->precision == TN_GEMM_BF16 && g.m >= 16 && g.n >= 16 && g.k >= 16;
+    tn_call add;
+    if (c->f[1] == 0) return tnc_add_one(s, &c->out[0], z, 1, false);
+    memset(&add, 0, sizeof add);
+    add.kernel = TN_KERNEL_ADD;
+    add.out[0] = c->out[0];
+    return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, &add, &c->out[0], z, c->f[1], 1);
+}
+
+/* The type that A and B are multiplied as. */
+static tn_dtype tnc_gemm_type(const tnc *s, const tnc_matrices &g)
+{
+    if (g.a_dtype == g.b_dtype && (g.a_dtype != TN_F32 || s->precision != TN_GEMM_BF16)) return (tn_dtype)g.a_dtype;
+    return tnc_gemm_thin(g) ? TN_F32 : TN_BF16;
 }
 
 static tn_status tnc_gemm(tnc *s, const tn_call *c)
 {
-    tn_view      x[2] = { c->in[0], c->in[1] };
-    tnc_matrices g = tnc_matrices_of(c, x);
-    const int    dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
-    int          i;
+    tn_call            made = *c;
+    tn_view           *z = &made.out[0];
+    const tnc_matrices g = tnc_matrices_of(c);
+    const int          dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
+    const tn_dtype     type = tnc_gemm_type(s, g);
+    const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
+    size_t             bytes[3] = { 0, 0, 0 };
+    char              *room;
+    tn_status          status;
+    int                i;
     for (i = 0; i < 4; i++) {
         if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
         if ((dtypes[i] == TN_F64) != (dtypes[0] == TN_F64)) return TN_ERR_DTYPE;
     }
     if (g.batch == 0 || g.m == 0 || g.n == 0) return TN_OK;
-    if (s->blas.handle && g.k > 0 && tnc_gemm_in_bf16(s, g)) {
-        if ((g.a_dtype == TN_F32 || g.b_dtype == TN_F32) && !tnc_gemm_round(s, x)) return TN_ERR_MEMORY;
-        if (tnc_gemm_blas(s, tnc_matrices_of(c, x))) return tnc_gemm_bias(s, c);
-    } else if (tnc_gemm_blas(s, g)) return tnc_gemm_bias(s, c);
-    tnc_gemm_own(s, g);
-    return TN_OK;
+    if (!s->blas.handle || g.k == 0 || (g.a_dtype != g.b_dtype && type == TN_F32 && g.k <= 256)) {
+        tnc_gemm_own(s, g);                             /* which converts what it reads, and has no other launches */
+        return TN_OK;
+    }
+    for (i = 0; i < 2; i++)
+        if (dtypes[i] != type) bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
+    if (keep) {
+        z->dtype = TN_F32;
+        z->strides[2] = 1;
+        z->strides[1] = z->shape[2];
+        z->strides[0] = z->shape[1] * z->shape[2];
+        bytes[2] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
+        made.f[1] = 0;
+    }
+    if (bytes[0] + bytes[1] + bytes[2] > 0) {
+        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2]);
+        if (!room) return TN_ERR_MEMORY;
+        for (i = 0; i < 2; i++) {
+            if (bytes[i] == 0) continue;
+            made.in[i].data = room;
+            room += bytes[i];
+            tnc_gemm_convert(s, c->in[i], made.in[i]);
+        }
+        if (keep) z->data = room;
+    }
+    if (!tnc_gemm_blas(s, tnc_matrices_of(&made))) {
+        tnc_gemm_own(s, g);
+        return TN_OK;
+    }
+    status = tnc_gemm_bias(s, c, z);
+    return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
 /* ---- rope, rope_backward, see >>op-rope -------------------------------------------------------------------------------------------------
@@ -2077,7 +2126,7 @@ static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_
     if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
 }
 
-/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. */
+/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. Without the norm the pull is 0. */
 template <typename R> static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
 template <typename T, bool BACK>
@@ -2105,10 +2154,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
             if (live) {
                 const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
-                if (norms || !BACK) {
-                    tnc_load<V>(x0, x);
-                    tnc_load<V>(x1, x + h);
-                }
+                tnc_load<V>(x0, x);
+                tnc_load<V>(x1, x + h);
                 if (BACK) {
                     const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
                     tnc_load<V>(d0, dy);
@@ -2144,8 +2191,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
 #pragma unroll
             for (int k = 0; k < V; k++) {
                 if (BACK) {
-                    d0[k] = norms ? tnc_rope_back(d0[k], x0[k], norm, pull) : d0[k];
-                    d1[k] = norms ? tnc_rope_back(d1[k], x1[k], norm, pull) : d1[k];
+                    d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
+                    d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
                 } else {
                     const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
                     d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
@@ -2205,11 +2252,11 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(cons
         for (int64_t k = lane; k < h + g.d % 2; k += 32) {
             T *to = y + (k < h ? k : g.d - 1);
             tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
-            first = norm * (g.dy && g.eps >= 0 ? first - pull * tnc_to(x[k < h ? k : g.d - 1]) : first);
+            first = g.dy ? tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull) : norm * first;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
             if (k >= h) continue;
             to = y + k + h;
-            second = norm * (g.dy && g.eps >= 0 ? second - pull * tnc_to(x[k + h]) : second);
+            second = g.dy ? tnc_rope_back(second, tnc_to(x[k + h]), norm, pull) : norm * second;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
         }
     }
@@ -3970,11 +4017,2246 @@ static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
     return c->in[0].dtype == TN_F64 ? tnc_muon_begin_of<double>(s, c) : TN_ERR_DTYPE;
 }
 
-/* A missing row runs on the host: slow, never wrong. */
-static constexpr tnc_row *tnc_attention = nullptr;
-static constexpr tnc_row *tnc_attention_backward = nullptr;
-static constexpr tnc_row *tnc_attention_linear = nullptr;
-static constexpr tnc_row *tnc_attention_linear_backward = nullptr;
+/* ---- attention, quadratic ------------------------------------------------------------------------------------------------
+   What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
+
+   Two families of kernels, by fixed rules of dtype and shape:
+   tnc_attend_plain, tnc_attend_plain_back     any dtype, any head size; products in the dtype's own precision
+   tnc_attend_mma, tnc_attend_mma_back         BF16 operands, head sizes up to 128, on tensor cores with sums in F32
+   and tnc_attend_part for few queries of many keys (decoding), which splits the keys.
+
+   Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one whose
+   blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's statistic and
+   one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each time.
+
+   Flops for a pair (query, key), s = 2 sets of q and k or 1: forward 2 s d + 2 dv, backward 8 s d + 6 dv - 2 (s == 1 ? d : 0)...
+   see >>attend-counts below. Bytes: each operand once is the floor, far below the flops for more than some 100 keys. */
+
+/* An operand [B,T,n,d] whose last axis has stride 1: element 0 and the strides of the others. */
+typedef struct tnc_heads { void *data; int64_t b, t, h; } tnc_heads;
+
+typedef struct tnc_attend {
+    tnc_heads q, k, v, o, dout, dq, dk, dv;
+    void     *stat;                      /* [B,H,Tq]: l_i, or the row's eps + sum; NULL: nobody wants it */
+    void     *rows;                      /* backwards [B,H,Tq,4]: c_i, w_i, l_i, 0 */
+    int64_t   B, H, Tq, Tk, n_qk, n_v;   /* n_qk, n_v: numbers of a head */
+    int64_t   window, past;
+    int       kind, row;
+    bool      causal, sums;
+    bool      wide;                      /* tensor cores: outputs are F32, not BF16 */
+    double    scale, length, eps, unit;  /* unit: rows have l_i times this          */
+} tnc_attend;
+
+template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
+{
+    return (T *)x.data + b * x.b + t * x.t + h * x.h;
+}
+
+/* The keys [low,high) that query i sees. Both ends never fall as i grows. */
+typedef struct tnc_seen { int64_t low, high; } tnc_seen;
+
+static __device__ __forceinline__ tnc_seen tnc_attend_seen(const tnc_attend &p, int64_t i)
+{
+    const int64_t own = p.Tk - p.Tq + i;
+    tnc_seen      s = { 0, p.Tk };
+    if (p.window > 0 && own - p.window + 1 > 0) s.low = own - p.window + 1;
+    if (p.causal) s.high = own + 1;
+    else if (p.window > 0 && own + p.window < p.Tk) s.high = own + p.window;
+    if (s.high < s.low) s.high = s.low;
+    return s;
+}
+
+/* The queries [low,high) that see some key of [first,last], of which some may not: what the above says, solved for i. */
+static __device__ __forceinline__ tnc_seen tnc_attend_seeing(const tnc_attend &p, int64_t first, int64_t last)
+{
+    const int64_t ahead = p.Tk - p.Tq;
+    tnc_seen      s = { 0, p.Tq };
+    if (p.causal) s.low = first - ahead;
+    else if (p.window > 0) s.low = first - ahead - p.window + 1;
+    if (p.window > 0 && last - ahead + p.window < p.Tq) s.high = last - ahead + p.window;
+    if (s.low < 0) s.low = 0;
+    return s;
+}
+
+/* c_i, where it depends on the number of keys alone */
+template <typename R> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen s)
+{
+    const R n = R(s.high - s.low + p.past);
+    if (p.row == TN_ROW_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
+    if (p.row == TN_ROW_MEAN) return n > R(0) ? R(1) / n : R(0);
+    return R(1);
+}
+
+/* The larger; a NaN stays. */
+template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R b) { return b > a || b != b ? b : a; }
+
+/* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ------------------------- */
+
+template <typename T> __global__ void tnc_attend_rows(tnc_attend p)
+{
+    typedef typename tnc_real<T>::type R;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    int64_t       n, e;
+    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
+        const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+        const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+        const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
+        R             c = p.sums ? R(1) / stat : tnc_attend_scale<R>(p, tnc_attend_seen(p, i)), dot = R(0);
+        R            *row = (R *)p.rows + 4 * n;
+        if (softmax || p.sums) {
+            const T *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
+            for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
+        }
+        dot = tnc_warp_sum(dot);
+        if (lane > 0) continue;
+        row[0] = c;
+        row[1] = p.sums ? -dot * c : -dot;
+        row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit);     /* e^(s - l) is 0 where nothing is seen */
+        row[3] = R(0);
+    }
+}
+
+/* ---- attention: the plain kernels -------------------------------------------------------------------------------------
+   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has a cell
+   of 4 x 4 (in double 2 x 2) of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one row are broadcasts, reads across
+   rows of odd pitch fall into different banks. Outputs are made `side` columns at a time (a slab), each slab by its own block,
+   which makes the scores anew. */
+
+template <typename R> struct tnc_attend_room {
+    enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
+    R       a[side][slice + 1], b[side][slice + 1];     /* of two operands of a product, `slice` numbers of each row */
+    R       p[side][side + 1];                          /* P or ds: own rows, others                                 */
+    R       x[side][side + 1];                          /* what it is multiplied by: others, columns of the slab     */
+    R       row[side][4];                               /* of the queries: c, w, l                                   */
+    int64_t low[side], high[side];
+};
+
+/* out = a b^T of two tiles of rows of n numbers */
+template <typename T, typename R>
+static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *a, int64_t a_pitch, int64_t a_rows,
+                                          const T *b, int64_t b_pitch, int64_t b_rows, int64_t n)
+{
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice, side = tnc_attend_room<R>::side };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int64_t   k0;
+    int       r, c, k, t;
+    TNC_UNROLL
+    for (r = 0; r < cell; r++)
+        TNC_UNROLL
+        for (c = 0; c < cell; c++) out[r][c] = R(0);
+    for (k0 = 0; k0 < n; k0 += slice) {
+        for (t = (int)threadIdx.x; t < side * slice; t += lanes * lanes) {
+            const int row = t / slice, at = t % slice;
+            m.a[row][at] = row < a_rows && k0 + at < n ? R(tnc_to(a[row * a_pitch + k0 + at])) : R(0);
+            m.b[row][at] = row < b_rows && k0 + at < n ? R(tnc_to(b[row * b_pitch + k0 + at])) : R(0);
+        }
+        __syncthreads();
+        TNC_UNROLL
+        for (k = 0; k < slice; k++)
+            TNC_UNROLL
+            for (r = 0; r < cell; r++)
+                TNC_UNROLL
+                for (c = 0; c < cell; c++) out[r][c] = fma(m.a[cell * y + r][k], m.b[x + lanes * c][k], out[r][c]);
+        __syncthreads();
+    }
+}
+
+/* out += p x, x the rows of `from` at columns [first, first + side) of n. Pairs that do not see each other are left out, so
+   that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. */
+template <bool KEYS, typename T, typename R>
+static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *from, int64_t pitch, int64_t rows,
+                                         int64_t first, int64_t n, int64_t own, int64_t at, bool edge)
+{
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int       r, c, k, t;
+    for (t = (int)threadIdx.x; t < side * side; t += lanes * lanes) {
+        const int row = t / side, col = t % side;
+        m.x[row][col] = row < rows && first + col < n ? R(tnc_to(from[row * pitch + first + col])) : R(0);
+    }
+    __syncthreads();                                                            /* of p as well */
+    for (k = 0; k < rows; k++)
+        TNC_UNROLL
+        for (r = 0; r < cell; r++) {
+            const int     i = KEYS ? k : cell * y + r;
+            const int64_t j = KEYS ? own + cell * y + r : at + k;
+            if (edge && (j < m.low[i] || j >= m.high[i])) continue;
+            TNC_UNROLL
+            for (c = 0; c < cell; c++) out[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], out[r][c]);
+        }
+    __syncthreads();
+}
+
+/* What the tile's queries see, and of the backward pass their row of numbers. Queries that there are not see nothing. */
+template <typename R> static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &m, int64_t head, int64_t i0)
+{
+    enum { side = tnc_attend_room<R>::side, threads = tnc_attend_room<R>::threads };
+    int t, k;
+    for (t = (int)threadIdx.x; t < side; t += threads) {
+        const bool     there = i0 + t < p.Tq;
+        const tnc_seen s = tnc_attend_seen(p, i0 + t);
+        m.low[t] = there ? s.low : 0;
+        m.high[t] = there ? s.high : 0;
+        for (k = 0; k < 4 && p.rows; k++) m.row[t][k] = there ? ((const R *)p.rows)[4 * (head * p.Tq + i0 + t) + k] : R(0);
+    }
+    __syncthreads();
+}
+
+/* The sum, or the largest, of the lanes that have a row. */
+template <int lanes, typename R> static __device__ R tnc_attend_row_sum(R v)
+{
+    int k;
+    for (k = lanes / 2; k; k >>= 1) v += __shfl_xor_sync(0xffffffffu, v, k);
+    return v;
+}
+template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
+{
+    int k;
+    for (k = lanes / 2; k; k >>= 1) v = tnc_attend_max(v, __shfl_xor_sync(0xffffffffu, v, k));
+    return v;
+}
+
+/* Scores of both sets, the scale in them; with one set the second is the first. */
+template <typename T, typename R>
+static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m, R (&s)[2][tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const tnc_heads &a, int64_t a0,
+                                         int64_t a_rows, const tnc_heads &b, int64_t b0, int64_t b_rows, int64_t batch, int64_t h)
+{
+    enum { cell = tnc_attend_room<R>::cell };
+    const int sets = p.kind == TN_ATTEND_BILINEAR ? 2 : 1;
+    int       set, r, c;
+    TNC_UNROLL
+    for (set = 0; set < 2; set++) {
+        if (set < sets)
+            tnc_attend_product(m, s[set], tnc_head<const T>(a, batch, a0, h + set * p.H), a.t, a_rows,
+                               tnc_head<const T>(b, batch, b0, h + set * p.H), b.t, b_rows, p.n_qk);
+        TNC_UNROLL
+        for (r = 0; r < cell; r++)
+            TNC_UNROLL
+            for (c = 0; c < cell; c++) s[set][r][c] = set < sets ? s[set][r][c] * R(p.scale) : s[0][r][c];
+    }
+}
+
+template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    typedef tnc_attend_room<R> room;
+    enum { cell = room::cell, lanes = room::lanes, side = room::side };
+    TNC_SHARED(room, shared, [1]);
+    room         &m = shared[0];
+    const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+    const int     x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    const int64_t heads = p.B * p.H, tiles = (p.Tq + side - 1) / side;
+    int64_t       n;
+    int           r, c;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side;
+        const int64_t i0 = (tiles - 1 - n / slabs / heads) * side;                   /* those with most keys come first */
+        const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
+        const int64_t from = tnc_attend_seen(p, i0).low, full = tnc_attend_seen(p, i0).high;
+        const int64_t to = tnc_attend_seen(p, i0 + rows - 1).high, all = tnc_attend_seen(p, i0 + rows - 1).low;
+        R             out[cell][cell] = {}, most[cell], total[cell];
+        int64_t       j0;
+        tnc_attend_tile(p, m, head, i0);
+        TNC_UNROLL
+        for (r = 0; r < cell; r++) {
+            most[r] = -R(INFINITY);
+            total[r] = R(0);
+        }
+        for (j0 = from; j0 < to; j0 += side) {
+            const int64_t keys = p.Tk - j0 < side ? p.Tk - j0 : (int64_t)side;
+            const bool    edge = j0 < all || j0 + side > full;
+            R             s[2][cell][cell];
+            tnc_attend_scores<T>(p, m, s, p.q, i0, rows, p.k, j0, keys, b, h);
+            TNC_UNROLL
+            for (r = 0; r < cell; r++) {
+                const int64_t low = m.low[cell * y + r] - j0, high = m.high[cell * y + r] - j0;
+                R             largest = most[r], factor = R(1), sum = R(0);
+                if (softmax) {
+                    TNC_UNROLL
+                    for (c = 0; c < cell; c++)
+                        if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
+                    largest = tnc_attend_row_max<lanes>(largest);
+                    factor = most[r] == -R(INFINITY) ? R(0) : exp(most[r] - largest);
+                    most[r] = largest;
+                }
+                TNC_UNROLL
+                for (c = 0; c < cell; c++) {
+                    R pij = softmax ? exp(s[0][r][c] - largest) : s[0][r][c] * s[1][r][c];
+                    if (x + lanes * c < low || x + lanes * c >= high || (softmax && largest == -R(INFINITY))) pij = R(0);
+                    m.p[cell * y + r][x + lanes * c] = pij;
+                    sum += pij;
+                    out[r][c] *= factor;
+                }
+                total[r] = fma(total[r], factor, sum);
+            }
+            tnc_attend_gather<false>(m, out, tnc_head<const T>(p.v, b, j0, h), p.v.t, keys, first, p.n_v, i0, j0, edge);
+        }
+        TNC_UNROLL
+        for (r = 0; r < cell; r++) {
+            const int64_t  i = i0 + cell * y + r;
+            const tnc_seen seen = tnc_attend_seen(p, i);
+            R              sum = tnc_attend_row_sum<lanes>(total[r]), factor = tnc_attend_scale<R>(p, seen);
+            if (i >= p.Tq) continue;
+            if (p.sums) sum += R(p.eps);
+            if (softmax || p.sums) factor /= sum;
+            if (seen.high == seen.low || (softmax && most[r] == -R(INFINITY))) factor = R(0);
+            TNC_UNROLL
+            for (c = 0; c < cell; c++)
+                if (first + x + lanes * c < p.n_v)
+                    tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(factor * out[r][c]);
+            if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? most[r] + log(sum) : sum;
+        }
+        __syncthreads();
+    }
+}
+
+/* to += sum: the tile's rows at the slab's columns */
+template <typename T, typename R>
+static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first, int64_t n,
+                                      const R (&sum)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell])
+{
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int       r, c;
+    if (!to.data) return;
+    TNC_UNROLL
+    for (r = 0; r < cell; r++)
+        TNC_UNROLL
+        for (c = 0; c < cell; c++) {
+            T *at = tnc_head<T>(to, b, own + cell * y + r, h) + first + x + lanes * c;
+            if (cell * y + r < rows && first + x + lanes * c < n) *at = tnc_from<T>(R(tnc_to(*at)) + sum[r][c]);
+        }
+}
+
+/* KEYS: own rows are keys, to dk and dv. Else they are queries, to dq. */
+template <typename T, bool KEYS>
+__global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    typedef tnc_attend_room<R> room;
+    enum { cell = room::cell, lanes = room::lanes, side = room::side };
+    TNC_SHARED(room, shared, [1]);
+    room            &m = shared[0];
+    const bool       softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
+    const int        x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    const tnc_heads &own_x = KEYS ? p.k : p.q, &own_y = KEYS ? p.v : p.dout, &other_x = KEYS ? p.q : p.k;
+    const tnc_heads &other_y = KEYS ? p.dout : p.v, &to = KEYS ? p.dk : p.dq;
+    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + side - 1) / side;
+    int64_t          n;
+    int              r, c, set;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side, tile = n / slabs / heads;
+        const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
+        const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
+        R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
+        tnc_seen      range;
+        int64_t       at;
+        if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
+        else {
+            range.low = tnc_attend_seen(p, own).low;
+            range.high = tnc_attend_seen(p, own + rows - 1).high;
+            tnc_attend_tile(p, m, head, own);
+        }
+        for (at = range.low; at < range.high; at += side) {
+            const int64_t others = T_other - at < side ? T_other - at : (int64_t)side;
+            R             s[2][cell][cell], dp[cell][cell];
+            if (KEYS) tnc_attend_tile(p, m, head, at);
+            tnc_attend_scores<T>(p, m, s, own_x, own, rows, other_x, at, others, b, h);
+            tnc_attend_product(m, dp, tnc_head<const T>(own_y, b, own, h), own_y.t, rows, tnc_head<const T>(other_y, b, at, h),
+                               other_y.t, others, p.n_v);
+            TNC_UNROLL
+            for (r = 0; r < cell; r++)
+                TNC_UNROLL
+                for (c = 0; c < cell; c++) {
+                    const int i = KEYS ? x + lanes * c : cell * y + r;
+                    const R   pij = softmax ? exp(s[0][r][c] - m.row[i][2]) : s[0][r][c] * s[1][r][c];
+                    dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* u_i.v_j + w_i */
+                    if (softmax) s[1][r][c] = pij;                                                 /* ds is dp times this */
+                    else if (!two) s[1][r][c] = R(2) * s[0][r][c];
+                    m.p[cell * y + r][x + lanes * c] = pij * m.row[i][0];                             /* P_ij c_i, for do_i */
+                }
+            if (KEYS) tnc_attend_gather<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, others, first, p.n_v, own, at, true);
+            TNC_UNROLL
+            for (set = 0; set < 2; set++) {
+                if (set > two) break;
+                TNC_UNROLL
+                for (r = 0; r < cell; r++)
+                    TNC_UNROLL
+                    for (c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
+                tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others, first, p.n_qk,
+                                        own, at, true);
+            }
+        }
+        TNC_UNROLL
+        for (set = 0; set < 2; set++)
+            if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, own, rows, first, p.n_qk, dx[set]);
+        if (KEYS) tnc_attend_add<T>(p.dv, b, h, own, rows, first, p.n_v, dv);
+        __syncthreads();
+    }
+}
+
+/* ---- attention: tensor cores ---------------------------------------------------------------------------------------------
+   mma m16n8k16 multiplies a 16 x 16 piece of a left matrix by a 16 x 8 piece of a right one. A lane (g = lane / 4,
+   t = 2 (lane % 4)) holds of the result (g, t), (g, t+1), (g+8, t), (g+8, t+1), and of the left factor the pairs at (g, t),
+   (g+8, t), (g, t+8), (g+8, t+8). So two neighbouring results, 16 x 16 together, rounded to BF16 pairs, are just what the lane
+   must hold of a left factor: scores become P or ds and go on as the left factor of the next product, and never leave the
+   registers.
+
+   Tiles lie in shared memory row by row, D numbers in chunks of 8 (16 bytes, what ldmatrix reads at once). The 8 rows of an
+   8 x 8 matrix are read together and should fall into different banks: the 8 places of 16 bytes in a line of 128. So chunk c
+   of a row stands at c xor row where a row fills lines; where a line has several rows, at c xor line. */
+
+template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int chunk)
+{
+    enum { chunks = D / 8, lines = chunks < 8 ? 8 / chunks : 1, mask = (chunks < 8 ? chunks : 8) - 1 };
+    return row * D + ((chunk ^ (row / lines & mask)) << 3);
+}
+
+/* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A thread's
+   chunks are 8 rows or a multiple of it apart, where the order within a line is the same. */
+template <int D, int ROWS, int THREADS>
+static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
+{
+    enum { chunks = D / 8, step = THREADS / chunks };
+    int row = (int)threadIdx.x / chunks;
+    const int rows = there < ROWS ? (int)there : (int)ROWS;
+    from += row * pitch + (int)threadIdx.x % chunks * 8;
+    tile += tnc_tile_at<D>(row, (int)threadIdx.x % chunks);
+    TNC_ROLLED
+    for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
+        if (row < rows) tnc_cp_async16(tile, from);
+        else *reinterpret_cast<uint4 *>(tile) = make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* The left factor at rows row .. row + 15, columns 16 k .. 16 k + 15. ldmatrix takes four 8 x 8 matrices in the order that mma
+   wants them: above, below; then the same to the right. Lanes 0-7 point at the rows of the first, 8-15 of the second, ... */
+template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+{
+    const int lane = (int)threadIdx.x & 31;
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k + (lane >> 4)));
+}
+
+/* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2], f[3].
+   A right factor goes down its columns, which are this tile's rows: no transposition is needed. */
+template <int D> static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+{
+    const int lane = (int)threadIdx.x & 31;
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+}
+
+/* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
+template <int D> static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n)
+{
+    const int lane = (int)threadIdx.x & 31;
+    tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n + (lane >> 4)));
+}
+
+/* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
+template <int M, int N, int D>
+static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], const tnc_bf16 *a, int a_row, const tnc_bf16 *b,
+                                                    int b_row)
+{
+    int m, n, k, e;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (n = 0; n < N / 8; n++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) s[m][n][e] = 0.0f;
+    TNC_UNROLL
+    for (k = 0; k < D / 16; k++) {
+        unsigned left[M][4];
+        TNC_UNROLL
+        for (m = 0; m < M; m++) tnc_frag_left<D>(left[m], a, a_row + 16 * m, k);
+        TNC_UNROLL
+        for (n = 0; n < N / 16; n++) {
+            unsigned right[4];
+            tnc_frag_right<D>(right, b, b_row + 16 * n, k);
+            TNC_UNROLL
+            for (m = 0; m < M; m++) {
+                tnc_mma_bf16(s[m][2 * n], left[m], right);
+                tnc_mma_bf16(s[m][2 * n + 1], left[m], right + 2);
+            }
+        }
+    }
+}
+
+/* out += p x: p of 16 M rows and 16 columns in registers, x the tile's rows row .. row + 15 of C numbers. */
+template <int M, int C>
+static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x, int row)
+{
+    int m, n;
+    TNC_UNROLL
+    for (n = 0; n < C / 16; n++) {
+        unsigned right[4];
+        tnc_frag_down<C>(right, x, row, n);
+        TNC_UNROLL
+        for (m = 0; m < M; m++) {
+            tnc_mma_bf16(out[m][2 * n], p[m], right);
+            tnc_mma_bf16(out[m][2 * n + 1], p[m], right + 2);
+        }
+    }
+}
+
+static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    unsigned             bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+/* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
+static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int64_t q0, int64_t q1, int64_t k0, int64_t k1)
+{
+    const tnc_seen first = tnc_attend_seen(p, q0), last = tnc_attend_seen(p, q1);
+    if (q0 >= p.Tq || k1 < first.low || k0 >= last.high) return 0;
+    return last.low <= k0 && k1 < first.high ? 2 : 1;
+}
+
+/* Two neighbouring numbers of a row of `to`, stored or added. */
+static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t t, int64_t h,
+                                                      int64_t col, int64_t n, float x0, float x1, bool add)
+{
+    if (p.wide) {
+        float *at = tnc_head<float>(to, b, t, h) + col;
+        if (col < n) at[0] = (add ? at[0] : 0.0f) + x0;
+        if (col + 1 < n) at[1] = (add ? at[1] : 0.0f) + x1;
+        return;
+    }
+    tnc_bf16 *at = tnc_head<tnc_bf16>(to, b, t, h) + col;
+    if (col + 1 < n && ((size_t)at & 3) == 0) {
+        __nv_bfloat162 *two = reinterpret_cast<__nv_bfloat162 *>(at);
+        float2          old = add ? __bfloat1622float2(*two) : make_float2(0.0f, 0.0f);
+        *two = __floats2bfloat162_rn(old.x + x0, old.y + x1);
+        return;
+    }
+    if (col < n) at[0] = tnc_from<tnc_bf16>((add ? tnc_to(at[0]) : 0.0f) + x0);
+    if (col + 1 < n) at[1] = tnc_from<tnc_bf16>((add ? tnc_to(at[1]) : 0.0f) + x1);
+}
+
+/* The same for a warp's 16 M rows from `row` on, each times its factor. */
+template <int M, int C>
+static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t h, int64_t row,
+                                                           int64_t rows, int64_t n, const float (&x)[M][C / 8][4],
+                                                           const float (&factor)[M][2], bool add)
+{
+    const int lane = (int)threadIdx.x & 31;
+    int       m, half, c;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (half = 0; half < 2; half++) {
+            const int64_t t = row + 16 * m + 8 * half + lane / 4;
+            if (t >= rows) continue;
+            TNC_UNROLL
+            for (c = 0; c < C / 8; c++)
+                tnc_attend_put(p, to, b, t, h, 8 * c + 2 * (lane & 3), n, factor[m][half] * x[m][c][2 * half],
+                               factor[m][half] * x[m][c][2 * half + 1], add);
+        }
+}
+
+/* What registers and shared memory are used for. A thread may have 255 registers, and two blocks of 128 such threads then fill a
+   multiprocessor's 64 K; two times 112 KiB is about its shared memory. A thread has C / 2 sums of C columns of 16 rows.
+
+   Forward: 32 queries a warp, so that each right factor that is read serves two left ones; keys come in stages of 64, of 32 where
+   both scores of 64 and o would be too much. */
+template <int KIND, int D, int DV> struct tnc_attend_plan {
+    enum {
+        threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
+        queries = 128, keys = sets == 2 && DV > 64 ? 32 : 64,
+        stage = keys * (sets * D + DV),
+        bytes = 2 * (queries * sets * D + 2 * stage)
+    };
+};
+
+/* Backward: `sums` a thread has all the time (for 16 rows), scores get what is left of 200 as columns; 32 rows a warp if then at
+   least 16 columns remain. */
+template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
+    enum {
+        threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
+        sums = (sets * D + (KEYS ? DV : 0)) / 2,
+        M = (100 - sums) / (sets + 1) * 2 >= 16 ? 2 : 1,                /* tiles of 16 own rows, a warp    */
+        left = (200 / M - sums) / (sets + 1) * 2,
+        N = left >= 64 ? 64 : left >= 32 ? 32 : 16,                     /* columns of scores at a time     */
+        own = 64 * M, row = sets * D + DV,                              /* own rows of a block             */
+        wide = 2 * (own + 2 * 64) * row,
+        others = N < 64 && wide > 112 * 1024 ? 32 : 64,                 /* rows of a stage                 */
+        stage = others * (row + (KEYS ? 8 : 0)),                        /* with a float4 of each query     */
+        bytes = 2 * (own * row + 2 * stage)
+    };
+};
+
+/* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the next
+   arrives. Nothing but o (and the statistic) is written. */
+template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p, int64_t blocks)
+{
+    typedef tnc_attend_plan<KIND, D, DV> plan;
+    enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
+    const bool    softmax = KIND == TN_ATTEND_SOFTMAX;
+    const int     lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 32;
+    const int64_t heads = p.B * p.H, tiles = (p.Tq + queries - 1) / queries;
+    const float   scale = softmax ? (float)(p.scale * 1.4426950408889634) : (float)(p.scale * p.scale);
+    int64_t       block;
+    int           set, m, n, e, k;
+    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
+        const int64_t i0 = (tiles - 1 - block / heads) * queries;                    /* those with most keys come first */
+        const int64_t last = i0 + queries < p.Tq ? i0 + queries - 1 : p.Tq - 1;
+        const int64_t from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
+        float         o[2][DV / 8][4], most[2][2], total[2][2];
+        int64_t       j0;
+        int           turn = 0;
+        auto load = [&](int which, int64_t j) {
+            tnc_bf16 *at = stages + which * stage;
+            for (int x = 0; x < sets; x++)
+                tnc_tile_load<D, keys, threads>(at + x * keys * D, tnc_head<const tnc_bf16>(p.k, b, j, h + x * p.H), p.k.t, p.Tk - j);
+            tnc_tile_load<DV, keys, threads>(at + sets * keys * D, tnc_head<const tnc_bf16>(p.v, b, j, h), p.v.t, p.Tk - j);
+        };
+        for (set = 0; set < sets; set++)
+            tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, b, i0, h + set * p.H), p.q.t,
+                                               p.Tq - i0);
+        if (from < to) load(0, from);
+        tnc_cp_async_commit();
+        TNC_UNROLL
+        for (m = 0; m < 2; m++) {
+            TNC_UNROLL
+            for (n = 0; n < DV / 8; n++)
+                TNC_UNROLL
+                for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
+            most[m][0] = most[m][1] = -INFINITY;
+            total[m][0] = total[m][1] = 0.0f;
+        }
+        for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
+            const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
+            const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
+            float           s[sets][2][keys / 8][4];
+            tnc_cp_async_wait<0>();
+            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+            if (j0 + keys < to) load(turn ^ 1, j0 + keys);
+            tnc_cp_async_commit();
+            if (meet == 0) continue;
+            TNC_UNROLL
+            for (set = 0; set < sets; set++)
+                tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
+            /* P in place of the first scores */
+            TNC_UNROLL
+            for (m = 0; m < 2; m++)
+                TNC_UNROLL
+                for (n = 0; n < keys / 8; n++)
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? scale : s[sets - 1][m][n][e];
+            if (meet == 1) {
+                TNC_UNROLL
+                for (m = 0; m < 2; m++)
+                    TNC_UNROLL
+                    for (k = 0; k < 2; k++) {
+                        const tnc_seen seen = tnc_attend_seen(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
+                        const int64_t  at = j0 + 2 * (lane & 3);
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++)
+                            TNC_UNROLL
+                            for (e = 0; e < 2; e++)
+                                if (at + 8 * n + e < seen.low || at + 8 * n + e >= seen.high)
+                                    s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
+                    }
+            }
+            TNC_UNROLL
+            for (m = 0; m < 2; m++)
+                TNC_UNROLL
+                for (k = 0; k < 2; k++) {
+                    if (softmax) {
+                        float largest = most[m][k], factor;
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
+                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+                        factor = largest == -INFINITY ? 1.0f : exp2f(most[m][k] - largest);
+                        most[m][k] = largest;
+                        if (largest == -INFINITY) largest = 0.0f;                   /* nothing seen: e^-inf is 0 */
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++)
+                            TNC_UNROLL
+                            for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
+                        TNC_UNROLL
+                        for (n = 0; n < DV / 8; n++) {
+                            o[m][n][2 * k] *= factor;
+                            o[m][n][2 * k + 1] *= factor;
+                        }
+                        total[m][k] *= factor;
+                    }
+                    if (softmax || p.sums)
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
+                }
+            TNC_UNROLL
+            for (k = 0; k < keys / 16; k++) {
+                unsigned left[2][4];
+                TNC_UNROLL
+                for (m = 0; m < 2; m++)
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
+                tnc_mma_step<2, DV>(o, left, vt, 16 * k);
+            }
+        }
+        TNC_UNROLL
+        for (m = 0; m < 2; m++)
+            TNC_UNROLL
+            for (k = 0; k < 2; k++) {
+                const int64_t  i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
+                const tnc_seen seen = tnc_attend_seen(p, i);
+                float          sum = total[m][k], factor = tnc_attend_scale<float>(p, seen);
+                sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+                sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+                if (p.sums) sum = fmaf(sum, scale, (float)p.eps);
+                if (softmax || p.sums) factor /= sum;
+                if (!softmax) factor *= scale;
+                if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
+                if (p.stat && (lane & 3) == 0 && i < p.Tq)
+                    ((float *)p.stat)[head * p.Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
+                total[m][k] = factor;
+            }
+        tnc_attend_put_rows<2, DV>(p, p.o, b, h, i0 + warp_row, p.Tq, p.n_v, o, total, false);
+        tnc_cp_async_wait<0>();
+        __syncthreads();
+    }
+}
+
+/* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores have
+   own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition anywhere. */
+template <int KIND, int D, int DV, bool KEYS>
+__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p, int64_t blocks)
+{
+    typedef tnc_attend_back_plan<KIND, D, DV, KEYS> plan;
+    enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
+           threads = plan::threads };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * DV;
+    const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
+    const int        lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 16 * M;
+    const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
+    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + own_rows - 1) / own_rows;
+    const float      log2e_scale = (float)(p.scale * 1.4426950408889634), square = (float)(p.scale * p.scale);
+    int64_t          block;
+    int              set, m, n, e, k;
+    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
+        const int64_t own = (KEYS ? block / heads : tiles - 1 - block / heads) * own_rows;       /* causal: the longest first */
+        const int64_t last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
+        const float4 *const rows = (const float4 *)p.rows + head * p.Tq;
+        float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
+        float4        query[M][2];
+        int64_t       at, from, to;
+        int           turn = 0, sub;
+        auto load = [&](int which, int64_t t) {
+            tnc_bf16 *x = stages + which * stage;
+            for (int y = 0; y < sets; y++)
+                tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, b, t, h + y * p.H), hx.t, T_other - t);
+            tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, b, t, h), hy.t, T_other - t);
+            if (KEYS && threadIdx.x < others) {
+                float4 *row = reinterpret_cast<float4 *>(x + others * (sets * D + DV)) + threadIdx.x;
+                if (t + threadIdx.x < T_other) tnc_cp_async16(row, rows + t + threadIdx.x);
+                else *row = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            }
+        };
+        if (KEYS) {
+            from = tnc_attend_seeing(p, own, last).low;
+            to = tnc_attend_seeing(p, own, last).high;
+        } else {
+            from = tnc_attend_seen(p, own).low;
+            to = tnc_attend_seen(p, last).high;
+        }
+        for (set = 0; set < sets; set++)
+            tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, b, own, h + set * p.H), gx.t,
+                                                T_own - own);
+        tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, b, own, h), gy.t, T_own - own);
+        if (from < to) load(0, from);
+        tnc_cp_async_commit();
+        TNC_UNROLL
+        for (m = 0; m < M; m++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) {
+                const int64_t i = mine + 16 * m + 8 * (e / 2) + lane / 4;
+                if (!KEYS) query[m][e / 2] = i < p.Tq ? rows[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                TNC_UNROLL
+                for (n = 0; n < DV / 8; n++) dv[m][n][e] = 0.0f;
+                TNC_UNROLL
+                for (set = 0; set < sets; set++)
+                    TNC_UNROLL
+                    for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
+            }
+        for (at = from; at < to; at += others, turn ^= 1) {
+            const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
+            const float4   *queries = reinterpret_cast<const float4 *>(yt + others * DV);
+            tnc_cp_async_wait<0>();
+            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+            if (at + others < to) load(turn ^ 1, at + others);
+            tnc_cp_async_commit();
+            for (sub = 0; sub < others; sub += N) {
+                const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
+                                      : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
+                float     s[sets][M][N / 8][4], dp[M][N / 8][4];
+                if (meet == 0) continue;
+                TNC_UNROLL
+                for (set = 0; set < sets; set++)
+                    tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
+                tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
+                if (meet == 1) {
+                    TNC_UNROLL
+                    for (m = 0; m < M; m++)
+                        TNC_UNROLL
+                        for (n = 0; n < N / 8; n++)
+                            TNC_UNROLL
+                            for (e = 0; e < 4; e++) {
+                                const int64_t  row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
+                                const tnc_seen seen = tnc_attend_seen(p, KEYS ? col : row);
+                                if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
+                                s[0][m][n][e] = softmax ? -INFINITY : 0.0f;
+                                if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
+                            }
+                }
+                TNC_UNROLL
+                for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
+                    unsigned left_p[M][4], left_s[sets][M][4];
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
+                        float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
+                        if (KEYS) {
+                            q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
+                            q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
+                        }
+                        TNC_UNROLL
+                        for (m = 0; m < M; m++) {
+                            const int   c = 2 * k + e / 2, r = e % 2 * 2;
+                            const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
+                            float       p0, p1, slope0, slope1;
+                            if (!KEYS) q0 = q1 = query[m][e % 2];
+                            slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
+                            slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
+                            p0 = softmax ? exp2f(fmaf(a0, log2e_scale, -q0.z)) : a0 * b0;
+                            p1 = softmax ? exp2f(fmaf(a1, log2e_scale, -q1.z)) : a1 * b1;
+                            left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                            left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                            if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
+                        }
+                    }
+                    if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
+                    TNC_UNROLL
+                    for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
+                }
+            }
+        }
+        TNC_UNROLL
+        for (m = 0; m < M; m++)
+            factor[m][0] = factor[m][1] = softmax ? (float)p.scale : sets == 2 ? square : 2.0f * square;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            if ((KEYS ? p.dk : p.dq).data)
+                tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, b, h + set * p.H, mine, T_own, p.n_qk, dx[set], factor, true);
+        TNC_UNROLL
+        for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : square;
+        if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, b, h, mine, T_own, p.n_v, dv, factor, true);
+        tnc_cp_async_wait<0>();
+        __syncthreads();
+    }
+}
+
+/* An operand for the kernels above: BF16 [B,T,n,D], zeros behind d. A thread has 8 numbers. */
+template <typename T> __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
+{
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t       at;
+    int           e;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < chunks; at += step) {
+        const int64_t col = at % (D / 8) * 8, row = at / (D / 8);
+        const T      *from = tnc_head<const T>(x, row / n / time, row / n % time, row % n) + col;
+        float         v[8];
+        TNC_UNROLL
+        for (e = 0; e < 8; e++) v[e] = col + e < d ? (float)tnc_to(from[e]) : 0.0f;
+        to[at] = make_uint4(tnc_pair(v[0], v[1]), tnc_pair(v[2], v[3]), tnc_pair(v[4], v[5]), tnc_pair(v[6], v[7]));
+    }
+}
+
+/* ---- attention: which kernels ------------------------------------------------------------------------------------------- */
+
+/* Head sizes of the tensor-core kernels, q's and k's, and v's: a call takes the first pair that holds its own, zeros behind. */
+#define TNC_ATTEND_SIZES(X) X(16, 16) X(32, 32) X(32, 64) X(64, 64) X(32, 128) X(64, 128) X(128, 128)
+
+static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
+
+/* The forward kernel of a kind and a pair of sizes, or the two of the backward pass. */
+template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
+{
+    typedef tnc_attend_plan<KIND, D, DV> plan;
+    typedef tnc_attend_back_plan<KIND, D, DV, false> by_query;
+    typedef tnc_attend_back_plan<KIND, D, DV, true> by_key;
+    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries) * heads, queries = tnc_ceil(p.Tq, by_query::own) * heads;
+    const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
+    if (!back) {
+        cudaFuncSetAttribute(tnc_attend_mma<KIND, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan::bytes);
+        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), tnc_blocks(tiles), plan::threads, plan::bytes, s->stream, p, tiles);
+        return;
+    }
+    if (p.dq.data) {
+        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_query::bytes);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), tnc_blocks(queries), by_query::threads, by_query::bytes, s->stream, p, queries);
+    }
+    if (p.dk.data || p.dv.data) {
+        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_key::bytes);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), tnc_blocks(keys), by_key::threads, by_key::bytes, s->stream, p, keys);
+    }
+}
+
+/* The shared memory of the one that needs most. */
+template <int KIND, int D, int DV> static constexpr int tnc_attend_shared(void)
+{
+    constexpr int a = tnc_attend_plan<KIND, D, DV>::bytes, b = tnc_attend_back_plan<KIND, D, DV, false>::bytes;
+    constexpr int c = tnc_attend_back_plan<KIND, D, DV, true>::bytes, d = a > b ? a : b;
+    return c > d ? c : d;
+}
+
+typedef struct tnc_attend_size {
+    int  d, dv;
+    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* by tn_attend_kind */
+} tnc_attend_size;
+
+/* The tensor-core kernels for this call, or NULL: BF16 operands, or F32 ones that may be rounded to it. */
+static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
+{
+#define TNC_Y(KIND, D, DV) { tnc_attend_shared<KIND, D, DV>(), tnc_attend_run_mma<KIND, D, DV> }
+#define TNC_X(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } },
+    static const tnc_attend_size sizes[] = { TNC_ATTEND_SIZES(TNC_X) };
+#undef TNC_X
+#undef TNC_Y
+    size_t i;
+    if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv)
+            return (size_t)sizes[i].kind[p.kind].shared <= s->shared_max ? &sizes[i] : NULL;
+    return NULL;
+}
+
+/* An operand [B,time,n,d] for those kernels: as it is, if it is BF16, of whole chunks, and aligned; else a copy. */
+typedef struct tnc_attend_operand { tnc_heads *x; int64_t time, n, d, D; size_t bytes; } tnc_attend_operand;
+
+static tnc_attend_operand tnc_attend_operand_of(const tnc_attend &p, tnc_heads *x, tn_dtype dtype, bool key, bool value, int D)
+{
+    tnc_attend_operand o = { x, key ? p.Tk : p.Tq, p.H * (!value && p.kind == TN_ATTEND_BILINEAR ? 2 : 1), value ? p.n_v : p.n_qk, D, 0 };
+    const bool whole = o.d == D && x->b % 8 == 0 && x->t % 8 == 0 && x->h % 8 == 0 && (size_t)x->data % 16 == 0;
+    if (dtype != TN_BF16 || !whole) o.bytes = (size_t)(p.B * o.time * o.n * D) * sizeof(tnc_bf16);
+    return o;
+}
+
+static char *tnc_attend_copy(tnc *s, tnc_attend_operand o, tn_dtype dtype, char *to)
+{
+    const int64_t chunks = (int64_t)(o.bytes / 16);
+    if (chunks == 0) return to;
+    if (dtype == TN_F32)
+        TNC_LAUNCH((tnc_attend_pack<float>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D, chunks, (uint4 *)to);
+    else
+        TNC_LAUNCH((tnc_attend_pack<tnc_bf16>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D, chunks, (uint4 *)to);
+    *o.x = tnc_heads{ to, o.time * o.n * o.D, o.n * o.D, o.D };
+    return to + o.bytes;
+}
+
+/* Operands as the tensor-core kernels want them, behind `taken` bytes of scratch that are the caller's. */
+static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken, bool back, void **scratch)
+{
+    const tnc_attend_operand all[] = { tnc_attend_operand_of(*p, &p->q, dtype, false, false, size->d),
+                                       tnc_attend_operand_of(*p, &p->k, dtype, true, false, size->d),
+                                       tnc_attend_operand_of(*p, &p->v, dtype, true, true, size->dv),
+                                       tnc_attend_operand_of(*p, &p->dout, dtype, false, true, size->dv) };
+    const int n = back ? 4 : 3;
+    size_t    bytes = taken;
+    char     *to;
+    int       i;
+    for (i = 0; i < n; i++) bytes += all[i].bytes;
+    if (bytes == 0) return TN_OK;
+    if (!(*scratch = tnc_scratch(s, bytes))) return TN_ERR_MEMORY;
+    for (i = 0, to = (char *)*scratch + taken; i < n; i++) to = tnc_attend_copy(s, all[i], dtype, to);
+    return TN_OK;
+}
+
+/* ---- attention: the rows ------------------------------------------------------------------------------------------------ */
+
+static tnc_heads tnc_heads_of(const tn_view *v)
+{
+    tnc_heads h = { v->data, 0, 0, 0 };
+    if (!v->data) return h;
+    h.b = v->strides[0];
+    h.t = v->strides[1];
+    h.h = v->strides[2];
+    return h;
+}
+
+static tnc_attend tnc_attend_of(const tn_call *c)
+{
+    tnc_attend p;
+    memset(&p, 0, sizeof p);
+    p.q = tnc_heads_of(&c->in[0]);
+    p.k = tnc_heads_of(&c->in[1]);
+    p.v = tnc_heads_of(&c->in[2]);
+    p.B = c->in[2].shape[0];
+    p.H = c->in[2].shape[2];
+    p.Tq = c->in[0].shape[1];
+    p.Tk = c->in[2].shape[1];
+    p.n_qk = c->in[0].shape[3];
+    p.n_v = c->in[2].shape[3];
+    p.kind = (int)c->i[0];
+    p.causal = c->i[1] != 0;
+    p.window = c->i[2];
+    p.past = c->i[3];
+    p.scale = c->f[0];
+    p.length = c->f[1];
+    p.row = (int)c->f[2];
+    p.sums = p.row == TN_ROW_SUM;
+    p.eps = c->f[3];
+    return p;
+}
+
+/* Do the operands that are there share one dtype, and has the statistic that of its real? */
+static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *stat)
+{
+    const tn_dtype t = v[0]->dtype;
+    int            i;
+    for (i = 1; i < n; i++)
+        if (v[i]->data && v[i]->dtype != t) return false;
+    return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
+}
+
+template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_room<typename tnc_real<T>::type> room;
+    const int64_t slabs = p.n_v > 0 ? tnc_ceil(p.n_v, room::side) : 1, blocks = tnc_ceil(p.Tq, room::side) * p.B * p.H * slabs;
+    TNC_LAUNCH((tnc_attend_plain<T>), tnc_blocks(blocks), room::threads, 0, s->stream, p, slabs, blocks);
+}
+
+static tn_status tnc_attention(tnc *s, const tn_call *c)
+{
+    const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
+    const tn_dtype dtype = c->in[0].dtype;
+    const tnc_attend_size *size;
+    tnc_attend     p = tnc_attend_of(c);
+    void          *scratch = NULL;
+    p.o = tnc_heads_of(&c->out[0]);
+    p.stat = c->out[1].data;
+    if (!tnc_attend_dtypes(all, 4, &c->out[1])) return TN_ERR_DTYPE;
+    if (p.B * p.H * p.Tq == 0) return TN_OK;
+    if ((size = tnc_attend_size_of(s, p, dtype)) != NULL) {
+        tnc_attend m = p;
+        m.wide = dtype == TN_F32;
+        if (tnc_attend_operands(s, &m, size, dtype, 0, false, &scratch) != TN_OK) return TN_ERR_MEMORY;
+        size->kind[p.kind].run(s, m, false);
+        return TN_OK;
+    }
+    TNC_TYPES(dtype, T, tnc_attend_run_plain<T>(s, p))
+    return TN_OK;
+}
+
+template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_room<typename tnc_real<T>::type> room;
+    const int64_t heads = p.B * p.H, slabs = tnc_ceil(p.n_qk, room::side), both = tnc_ceil(p.n_v, room::side);
+    const int64_t wide = slabs > both ? slabs : both;
+    const int64_t queries = tnc_ceil(p.Tq, room::side) * heads * slabs, keys = tnc_ceil(p.Tk, room::side) * heads * wide;
+    if (p.dq.data)
+        TNC_LAUNCH((tnc_attend_plain_back<T, false>), tnc_blocks(queries), room::threads, 0, s->stream, p, slabs, queries);
+    if (p.dk.data || p.dv.data)
+        TNC_LAUNCH((tnc_attend_plain_back<T, true>), tnc_blocks(keys), room::threads, 0, s->stream, p, wide, keys);
+}
+
+static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
+{
+    const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[3], &c->in[5], &c->out[0], &c->out[1], &c->out[2] };
+    tnc_attend     p = tnc_attend_of(c);
+    const tn_dtype dtype = c->in[0].dtype;
+    const int64_t  rows = p.B * p.H * p.Tq;
+    const size_t   bytes = 4 * (size_t)rows * (dtype == TN_F64 ? 8 : 4);
+    const tnc_attend_size *size = tnc_attend_size_of(s, p, dtype);
+    tnc_attend     m;
+    p.o = tnc_heads_of(&c->in[3]);
+    p.stat = c->in[4].data;
+    p.dout = tnc_heads_of(&c->in[5]);
+    p.dq = tnc_heads_of(&c->out[0]);
+    p.dk = tnc_heads_of(&c->out[1]);
+    p.dv = tnc_heads_of(&c->out[2]);
+    p.unit = size ? 1.4426950408889634 : 1;                     /* of those on tensor cores exponentials are of 2 */
+    p.wide = dtype == TN_F32;
+    if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
+    if (rows == 0 || p.Tk == 0) return TN_OK;
+    m = p;
+    if (size && tnc_attend_operands(s, &m, size, dtype, bytes, true, &m.rows) != TN_OK) return TN_ERR_MEMORY;
+    p.rows = m.rows = size ? m.rows : tnc_scratch(s, bytes);
+    if (!p.rows) return TN_ERR_MEMORY;
+    TNC_TYPES(dtype, T, TNC_LAUNCH((tnc_attend_rows<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+              if (!size) tnc_attend_run_plain_back<T>(s, p))
+    if (size) size->kind[p.kind].run(s, m, true);
+    return TN_OK;
+}
+
+/* ---- attention in linear time ----------------------------------------------------------------- >>attention_linear
+   All of it is one trilinear sum over the pairs that see each other, L = sum_ij (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the output is
+   dL/du, its gradients are dL/dq1, dL/dq2, dL/dk1, dL/dk2 and dL/dv. So there is one formula. Rows x (queries, or keys) have
+   three vectors each, as have the rows y of the other side, and of {a,b,m} = {0,1,2}, a < b,
+
+       out_r = sum_s (x_a.y_a)(x_b.y_b) y_m = sum_{i,k} x_a[i] x_b[k] S[..]      S[i0,i1,i2] = sum_s y_0[i0] y_1[i1] y_2[i2]
+
+   Positions go in chunks. What rows of a chunk see of other chunks is in the state S, an exclusive sum over the chunks (from the
+   first on for queries, from the last for keys); what they see of their own chunk goes by pairs. phi(x) = x_a (x) x_b is made
+   where it is used, from shared memory, and never stored. u_i = c_i do_i; with a row sum u and v have one number more, see
+   >>op-attention_linear of tensornet.h. Squared attention has x_0 = x_1 and y_0 = y_1, and one gradient for both.
+
+   A state has d d n numbers (n = dv, or dv + 1): 8 MiB at d = dv = 128. As many chunks of as many heads go at once as fit into
+   TNC_LINEAR_ROOM, the sums travel on between them; that changes no bit of the result.                                      */
+
+enum { TNC_LINEAR_FEW = 8 };                            /* keys of a call that are put into a state one by one */
+static const size_t TNC_LINEAR_ROOM = (size_t)1 << 30;  /* bytes of scratch for states */
+
+/* Row t of head h, item b of the batch: p + b batch + t row + h head, its numbers side by side. */
+typedef struct tnc_linear_set { void *p; int64_t batch, row, head; } tnc_linear_set;
+
+/* Row t stands at position t + shift. */
+typedef struct tnc_linear_side { tnc_linear_set set[3]; int64_t T, shift; } tnc_linear_side;
+
+typedef struct tnc_linear {
+    tnc_linear_side x, y;                               /* the rows that get, the rows that give               */
+    int64_t         w[3];                               /* extents of the three vectors: d, d, n               */
+    int             wide[3];                            /* tensor cores: numbers that can be read, whole pieces of 8 */
+    int             D, NE;                              /* extents of a state [D,D,NE]: d and n, or padded     */
+    int64_t         stride[3];                          /* of the state: what one step along each means        */
+    int64_t         H, heads;                           /* of one item of the batch, of all                    */
+    int64_t         length, chunk, chunks;              /* positions; of a chunk; how many chunks              */
+    bool            causal, back;                       /* back: a row sees positions >= its own, else <=      */
+    bool            squared;
+} tnc_linear;
+
+/* c_i of query i */
+typedef struct tnc_linear_scale { int kind; bool causal; int64_t Tk, ahead, past; double length; const void *stat; } tnc_linear_scale;
+
+/* One gradient, or the output: out = or += factor c_i dL/d(set m of x). */
+typedef struct tnc_linear_pass {
+    tnc_linear_set   out;
+    int              m;
+    int64_t          width;                             /* columns that are wanted */
+    bool             add, scaled;
+    bool             f32, pairs;                        /* tensor cores: out is F32, not BF16; can be written by twos */
+    double           factor;
+    tnc_linear_scale scale;
+} tnc_linear_pass;
+
+template <typename R> static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale &c, int64_t head, int64_t T, int64_t i)
+{
+    int64_t n = c.causal ? c.ahead + i + 1 : c.Tk;
+    n = (n < 0 ? 0 : n) + c.past;
+    switch (c.kind) {
+    case TN_ROW_SUM:    return R(1) / ((const R *)c.stat)[head * T + i];
+    case TN_ROW_LENGTH: return R(n) > R(c.length) ? sqrt(R(c.length) / R(n)) : R(1);
+    case TN_ROW_MEAN:   return n > 0 ? R(1) / R(n) : R(0);
+    default:            return R(1);
+    }
+}
+
+template <typename T> static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int64_t H, int64_t head, int64_t t)
+{
+    const unsigned item = (unsigned)head / (unsigned)H;         /* fewer heads than 2^31: quick to divide */
+    return (T *)s.p + item * s.batch + t * s.row + (head - item * H) * s.head;
+}
+
+/* A vector per row, side by side for the kernels: [heads,T,pitch] of P, what is behind `width` and what it gets are zeros.
+   ONE: v' = [v 1]. SLOPE: u' = c [do, -do.o].   One warp a row; floor: the bytes read and written, once. */
+enum { TNC_LINEAR_COPY, TNC_LINEAR_ONE, TNC_LINEAR_SLOPE };
+
+template <typename T, typename P> __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale c,
+                                                                  int64_t H, int64_t heads, int64_t rows, int64_t width,
+                                                                  int64_t pitch, P *to)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t lane = threadIdx.x & 31, step = (int64_t)gridDim.x * (blockDim.x >> 5);
+    int64_t       at, e;
+    for (at = (int64_t)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); at < heads * rows; at += step) {
+        const int64_t head = at / rows, t = at % rows;
+        const T *x = tnc_linear_row<const T>(from, H, head, t);
+        R        scale = mode == TNC_LINEAR_SLOPE ? tnc_linear_row_scale<R>(c, head, rows, t) : R(1), extra = R(0);
+        if (mode == TNC_LINEAR_SLOPE && c.kind == TN_ROW_SUM) {
+            const T *y = tnc_linear_row<const T>(o, H, head, t);
+            for (e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
+            extra = tnc_warp_sum(extra);
+        }
+        if (mode == TNC_LINEAR_ONE) extra = R(1);
+        for (e = lane; e < pitch; e += 32)
+            to[at * pitch + e] = tnc_from<P>(typename tnc_real<P>::type(scale * (e < width ? tnc_to(x[e]) : e == width ? extra : R(0))));
+    }
+}
+
+/* ---- any extents, F32 and F64: tiles of 64 x 64, 256 threads with 4 x 4 sums each */
+
+enum { TNC_LINEAR_TILE = 64, TNC_LINEAR_DEPTH = 16 };
+
+template <typename R> static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4], const R (*B)[TNC_LINEAR_TILE + 4],
+                                                                                R sum[4][4])
+{
+    const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
+    int k, i, j;
+#pragma unroll
+    for (k = 0; k < TNC_LINEAR_DEPTH; k++)
+#pragma unroll
+        for (i = 0; i < 4; i++)
+#pragma unroll
+            for (j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
+}
+
+/* The rows of a side that stand in chunk c: [first,end) */
+static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, const tnc_linear_side &s, int64_t c, int64_t *first, int64_t *end)
+{
+    const int64_t low = c * t.chunk - s.shift, high = low + t.chunk;
+    *first = low < 0 ? 0 : low;
+    *end = high < s.T ? high : s.T;
+}
+
+/* S [heads,chunks,F,n] of this launch: what the y of each chunk give, sum_s phi(y)_f y_2[e]. Block: 64 features, 64 columns of
+   one chunk of one head. Floor: 2 C F n flops a chunk. */
+template <typename R> __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
+{
+    TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    const int64_t F = t.w[0] * t.w[1], n = t.w[2], tiles = (F + TNC_LINEAR_TILE - 1) / TNC_LINEAR_TILE, head = head0 + blockIdx.z;
+    const int64_t f0 = (int64_t)blockIdx.x % tiles * TNC_LINEAR_TILE, e0 = (int64_t)blockIdx.x / tiles * TNC_LINEAR_TILE;
+    const int     column = (int)threadIdx.x % TNC_LINEAR_TILE, line = (int)threadIdx.x / TNC_LINEAR_TILE;
+    const int64_t a = (f0 + column) / t.w[1], b = (f0 + column) % t.w[1];
+    R             sum[4][4] = {};
+    int64_t       first, end, from;
+    int           i, j, k;
+    tnc_linear_range(t, t.y, chunk0 + blockIdx.y, &first, &end);
+    for (from = first; from < end; from += TNC_LINEAR_DEPTH) {
+        for (k = line; k < TNC_LINEAR_DEPTH; k += 4) {
+            const bool here = from + k < end;
+            A[k][column] = here && f0 + column < F ? tnc_linear_row<const R>(t.y.set[0], t.H, head, from + k)[a]
+                                                     * tnc_linear_row<const R>(t.y.set[1], t.H, head, from + k)[b] : R(0);
+            B[k][column] = here && e0 + column < n ? tnc_linear_row<const R>(t.y.set[2], t.H, head, from + k)[e0 + column] : R(0);
+        }
+        __syncthreads();
+        tnc_linear_product<R>(A, B, sum);
+        __syncthreads();
+    }
+    S += ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * F * n;
+#pragma unroll
+    for (i = 0; i < 4; i++)
+#pragma unroll
+        for (j = 0; j < 4; j++) {
+            const int64_t f = f0 + threadIdx.x / 16 * 4 + i, e = e0 + threadIdx.x % 16 * 4 + j;
+            if (f < F && e < n) S[f * n + e] = sum[i][j];
+        }
+}
+
+/* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included, which
+   then has all. Floor: S read and written once. */
+template <typename R> __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
+{
+    int64_t at, c;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+        R *p = S + at / size * chunks * size + at % size, sum = carry[at];
+        for (c = 0; c < chunks; c++) {
+            R *here = p + (back ? chunks - 1 - c : c) * size, own = *here;
+            *here = sum;
+            sum += own;
+        }
+        carry[at] = sum;
+    }
+}
+
+/* A state operand [F',n] to the carry [D,D,NE] of every head, or back; squared: F' = d(d+1)/2, a <= b. */
+template <typename R> __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
+{
+    const int64_t size = (int64_t)t.D * t.D * t.NE, d = t.w[0], n = t.w[2], features = t.squared ? d * (d + 1) / 2 : d * d;
+    int64_t       at;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t e = at % t.NE, b = at / t.NE % t.D, a = at / t.NE / t.D % t.D, low = a < b ? a : b, high = a < b ? b : a;
+        const bool    inside = a < d && b < d && e < n;
+        const int64_t f = t.squared ? low * d - low * (low - 1) / 2 + high - low : a * d + b;
+        R            *own = state + ((head0 + at / size) * features + f) * n + e;
+        if (!back) carry[at] = inside ? *own : R(0);
+        else if (inside && (!t.squared || a <= b)) *own = carry[at];
+    }
+}
+
+/* The output, or one gradient, of 64 rows x 64 columns; t: turned for it, {a,b,m} = {0,1,2}. S: as above, one state a chunk (each = 1), or one for all (each = 0);
+   NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and half a chunk's pairs. */
+template <typename R> __global__ void __launch_bounds__(256) tnc_linear_read(tnc_linear t, tnc_linear_pass p, int64_t head0, int64_t chunk0,
+                                                                             const R *S, int64_t each)
+{
+    TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    const int     tid = (int)threadIdx.x;
+    const int64_t tiles = t.chunk / TNC_LINEAR_TILE, c = blockIdx.y / tiles, chunk = chunk0 + c, head = head0 + blockIdx.z;
+    const int64_t r0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_TILE, c0 = (int64_t)blockIdx.x * TNC_LINEAR_TILE;
+    R             sum[4][4] = {};
+    int64_t       i, k0, s, first, end;
+    int           k, n, m;
+    if (S) {
+        S += (blockIdx.z * (each ? gridDim.y / tiles : 1) + c * each) * t.w[0] * t.w[1] * t.w[2];
+        for (i = 0; i < t.w[0]; i++)
+            for (k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
+                for (n = 0; n < 4; n++) {
+                    const int     row = tid / 16 + 16 * n;
+                    const int64_t r = r0 + row - t.x.shift;
+                    k = tid % 16;
+                    A[k][row] = r >= 0 && r < t.x.T && k0 + k < t.w[1] ? tnc_linear_row<const R>(t.x.set[0], t.H, head, r)[i]
+                                                                          * tnc_linear_row<const R>(t.x.set[1], t.H, head, r)[k0 + k] : R(0);
+                    if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }           /* in the order of memory */
+                    else          { k = tid % 16; m = tid / 16 + 16 * n; }
+                    B[k][m] = k0 + k < t.w[1] && c0 + m < t.w[2] ? S[i * t.stride[0] + (k0 + k) * t.stride[1] + (c0 + m) * t.stride[2]] : R(0);
+                }
+                __syncthreads();
+                tnc_linear_product<R>(A, B, sum);
+                __syncthreads();
+            }
+    }
+    tnc_linear_range(t, t.y, chunk, &first, &end);
+    if (!t.causal) end = first;                                                     /* all is in the state */
+    for (s = first; s < end; s += TNC_LINEAR_DEPTH) {
+        const int64_t low = s + t.y.shift, high = low + TNC_LINEAR_DEPTH;           /* positions */
+        if (t.back ? high <= r0 : low >= r0 + TNC_LINEAR_TILE) continue;
+        for (n = 0; n < 4; n++) {
+            const int64_t row = tid % 64, r = r0 + row - t.x.shift;
+            R             one = R(0), two = R(0);
+            k = tid / 64 + 4 * n;
+            if (s + k < end && r >= 0 && r < t.x.T && (t.back ? low + k >= r0 + row : low + k <= r0 + row)) {
+                const R *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r), *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, s + k);
+                const R *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r), *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, s + k);
+                for (i = 0; i < t.w[0]; i++) one = tnc_fma(xa[i], ya[i], one);
+                for (i = 0; i < t.w[1]; i++) two = tnc_fma(xb[i], yb[i], two);
+            }
+            A[k][row] = one * two;
+            B[k][row] = s + k < end && c0 + row < t.w[2] ? tnc_linear_row<const R>(t.y.set[2], t.H, head, s + k)[c0 + row] : R(0);
+        }
+        __syncthreads();
+        tnc_linear_product<R>(A, B, sum);
+        __syncthreads();
+    }
+#pragma unroll
+    for (n = 0; n < 4; n++)
+#pragma unroll
+        for (m = 0; m < 4; m++) {
+            const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4 + m;
+            if (r >= 0 && r < t.x.T && column < p.width) {
+                R *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
+                R  value = sum[n][m] * R(p.factor) * (p.scaled ? tnc_linear_row_scale<R>(p.scale, head, t.x.T, r) : R(1));
+                *to = p.add ? *to + value : value;
+            }
+        }
+}
+
+/* raw [heads,T,n], scaled: what is in its last column divides the others. */
+template <typename T> __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n, double eps,
+                                                        tnc_linear_set out, typename tnc_real<T>::type *stat)
+{
+    typedef typename tnc_real<T>::type R;
+    int64_t at;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * rows * n; at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t row = at / n, e = at % n;
+        const R       total = raw[row * n + n - 1] + R(eps);
+        if (e < n - 1) tnc_linear_row<T>(out, H, row / rows, row % rows)[e] = tnc_from<T>(raw[at] / total);
+        else stat[row] = total;
+    }
+}
+
+/* How much goes at once: states of `chunks` chunks of `heads` heads, in `bytes`. */
+typedef struct tnc_linear_group { int64_t heads, chunks, segments; size_t bytes; bool states; } tnc_linear_group;
+
+static int64_t tnc_linear_clamp(double x, int64_t most) { return x < 1 ? 1 : x < (double)most ? (int64_t)x : most; }
+
+/* t with its vectors in the order a, b, m, and the strides of its state. */
+static tnc_linear tnc_linear_turned(const tnc_linear *t, int m)
+{
+    const int64_t stride[3] = { (int64_t)t->D * t->NE, t->NE, 1 };
+    const int     order[3] = { m == 0 ? 1 : 0, m == 2 ? 1 : 2, m };
+    tnc_linear    r = *t;
+    int           i;
+    for (i = 0; i < 3; i++) {
+        r.x.set[i] = t->x.set[order[i]];
+        r.y.set[i] = t->y.set[order[i]];
+        r.w[i] = t->w[order[i]];
+        r.wide[i] = t->wide[order[i]];
+        r.stride[i] = stride[order[i]];
+    }
+    return r;
+}
+
+/* One state a head of F32 (F64) numbers, and one a chunk. */
+template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, R)
+{
+    tnc_linear_group g;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_TILE);                   /* of a grid's second extent */
+    const double     state = (double)t->D * t->D * t->NE * (double)sizeof(R);
+    g.states = kept || t->chunks > 1 || !t->causal;
+    g.segments = 1;
+    g.heads = g.states ? tnc_linear_clamp((double)room / 4 / state, t->heads < 65535 ? t->heads : 65535) : t->heads < 65535 ? t->heads : 65535;
+    g.chunks = tnc_linear_clamp((double)room / state / (double)g.heads - 1, t->chunks < most ? t->chunks : most);
+    g.bytes = g.states ? (size_t)(state * (double)g.heads * (double)(g.chunks + 1)) : 0;
+    return g;
+}
+
+/* All passes over the rows x. room: as the group says. state: the operand of the call or NULL, with what it holds after it. */
+template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes,
+                                                   tnc_linear_group g, R *room, R *state)
+{
+    const int64_t size = (int64_t)t.D * t.D * t.NE, tile = TNC_LINEAR_TILE;
+    int64_t       head, done, chunk;
+    int           i;
+    for (head = 0; head < t.heads; head += g.heads) {
+        const int64_t  heads = t.heads - head < g.heads ? t.heads - head : g.heads;
+        const unsigned wide = tnc_grid(s, heads * size, 256);
+        R             *carry = room, *S = room + g.heads * size;
+        auto read = [&](int64_t from, int64_t chunks, const R *states, int64_t each) {
+            for (i = 0; i < passes; i++)
+                TNC_LAUNCH((tnc_linear_read<R>),
+                           dim3((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile), (unsigned)heads), 256, 0,
+                           s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head, from, states, each);
+        };
+        if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
+        else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(R), s->stream);
+        for (done = 0; done < t.chunks; done += g.chunks) {
+            const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
+            chunk = t.back ? t.chunks - done - chunks : done;
+            if (g.states) {
+                TNC_LAUNCH((tnc_linear_states<R>),
+                           dim3((unsigned)(tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile)), (unsigned)chunks, (unsigned)heads),
+                           256, 0, s->stream, t, head, chunk, S);
+                TNC_LAUNCH((tnc_linear_prefix<R>), wide, 256, 0, s->stream, S, carry, heads, chunks, size, t.back);
+            }
+            if (t.causal) read(chunk, chunks, g.states ? S : (R *)NULL, 1);
+        }
+        for (chunk = 0; chunk < t.chunks && !t.causal; chunk += g.chunks)
+            read(chunk, t.chunks - chunk < g.chunks ? t.chunks - chunk : g.chunks, carry, 0);
+        if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
+    }
+}
+
+/* ---- tensor cores: BF16 operands, d and n up to 128; two kernels, one that makes states and one that reads them.
+
+   Sums are F32, also those of states; a state is rounded to BF16 where it is an operand of a product, as are phi and the pairs.
+   Where the chunks of a head are walked through one after the other, the state never leaves the registers: what is written is
+   its BF16 copy at each chunk's begin, 2 bytes a number, that the rows of the chunk read. A state in memory is [D,D,NE]: d and n
+   padded to a power of 2 with zeros. Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's are kept; what is off the
+   diagonal counts twice, d(d+16)/2 features instead of d d.
+
+   Shared memory: a row of a tile is a row of 16-byte pieces, and piece p of row r stands at p ^ key(r), so that the eight rows an
+   ldmatrix reads at one p, and the eight rows that a warp reads four numbers of, lie in different banks. Rows of 128 bytes or
+   more: key = r % 8. Of 64 bytes two rows share the 32 banks, of 32 bytes four: key = r/2 % 4, and r/4 % 2. */
+
+enum {
+    TNC_LINEAR_ROWS   = 256,                            /* rows of a block that reads states: 32 a warp                  */
+    TNC_LINEAR_KEYS   = 32,                             /* of a tile of pairs                                            */
+    TNC_LINEAR_STAGES = 4,                              /* tiles of states on their way or in use                        */
+    TNC_SCAN_STEP     = 64,                             /* rows that a state takes in between two barriers               */
+    TNC_SCAN_STAGES   = 3
+};
+
+typedef struct tnc_linear_tiles {
+    int64_t  head0, chunk0, chunks, each;               /* this launch: heads from, chunks from, how many; of a segment  */
+    int      start;                                     /* this chunk sees no state; -1: all do                          */
+    int      step;                                      /* 1: a state a chunk; 0: one for all                            */
+    bool     states;
+    bool     last;                                      /* nobody sees what the last of these chunks would add           */
+} tnc_linear_tiles;
+
+static __device__ __forceinline__ int tnc_linear_key(int row, int pieces)
+{
+    return pieces >= 8 ? row & 7 : pieces == 4 ? row >> 1 & 3 : row >> 2 & 1;
+}
+
+/* Where piece p of row r stands, in numbers of 2 bytes. */
+static __device__ __forceinline__ int tnc_linear_at(int row, int piece, int pieces)
+{
+    return (row * pieces + (piece ^ tnc_linear_key(row, pieces))) * 8;
+}
+
+static __device__ __forceinline__ unsigned tnc_linear_lows(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
+static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
+
+static __device__ __forceinline__ unsigned tnc_linear_two(float x, float y)
+{
+    const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
+    unsigned             bits;
+    memcpy(&bits, &two, sizeof bits);
+    return bits;
+}
+
+/* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where there is nothing. */
+static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s, int64_t H, int64_t head,
+                                                        int64_t t0, int64_t T, int e0, int wide)
+{
+    const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(s, H, head, 0);
+    int             at;
+    for (at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
+        const int     row = at / pieces, piece = at % pieces, e = e0 + piece * 8;
+        const int64_t t = t0 + row;
+        tnc_bf16     *here = to + tnc_linear_at(row, piece, pieces);
+        if (t >= 0 && t < T && e < wide) tnc_cp_async16(here, from + t * s.row + e);
+        else *(uint4 *)here = make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* What X a's, 16 b's and N columns of the state of one head sum up, over the chunks of a segment. Warp: 4 a's x 16 b's x N in
+   registers; phi^T [b,t] = x_b^T is loaded once and scaled by x_a[t] for each of the 4.
+   S: the state before each chunk is written there; else to totals, when the segment is done. The last segment leaves to carry.
+   16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix, 8 for
+   x_a); 4 warps a cycle of 4 x 32 mma: shared memory is busy half of the time that mma.sync takes at 600 TF/s.
+   Floor: 2 F n flops a row. */
+template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
+                                                                                 float *totals, tnc_bf16 *S)
+{
+    TNC_SHARED_ALIGN(16, tnc_bf16, shared, [TNC_SCAN_STAGES][TNC_SCAN_STEP * (16 + X + N)]);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
+    const int     slices = t.NE / N, e0 = (int)blockIdx.x % slices * N, xs = t.D / X;
+    const int     x0 = (int)blockIdx.x / slices % xs * X, y0 = (int)blockIdx.x / slices / xs * 16;
+    const int     per = (int)(t.chunk / TNC_SCAN_STEP);
+    const int64_t head = p.head0 + blockIdx.z, size = (int64_t)t.D * t.D * t.NE, first = (int64_t)blockIdx.y * p.each;
+    const int64_t count = first + p.each < p.chunks ? p.each : p.chunks - first;
+    const bool    last = p.last && first + count == p.chunks;
+    const int64_t steps = (last ? count - 1 : count) * per;
+    const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* of this lane; + x, half, tile */
+    float         sum[4][N / 8][4];
+    int64_t       step, segment;
+    int           x, j, i, half;
+    if (t.squared && x0 > y0) return;                                       /* X >= 16: no block of it is kept */
+
+#pragma unroll
+    for (x = 0; x < 4; x++)
+#pragma unroll
+        for (half = 0; half < 2; half++)
+#pragma unroll
+            for (j = 0; j < N / 8; j++) {
+                const int64_t at = corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
+                float2        value = carry && S ? *(const float2 *)(carry + blockIdx.z * size + at) : make_float2(0, 0);
+                for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
+                    const float2 more = *(const float2 *)(totals + (segment * gridDim.z + blockIdx.z) * size + at);
+                    value.x += more.x;
+                    value.y += more.y;
+                }
+                sum[x][j][2 * half] = value.x;
+                sum[x][j][2 * half + 1] = value.y;
+            }
+
+    /* step s of the segment: 64 rows of chunk s / per, in the order of the walk */
+    auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
+    auto fetch = [&](int64_t s) {
+        tnc_bf16     *to = shared[s % TNC_SCAN_STAGES];
+        const int64_t row = (p.chunk0 + chunk_of(s)) * t.chunk + s % per * TNC_SCAN_STEP - t.y.shift;
+        tnc_linear_fetch(to, TNC_SCAN_STEP, 2, t.y.set[1], t.H, head, row, t.y.T, y0, t.wide[1]);
+        tnc_linear_fetch(to + TNC_SCAN_STEP * 16, TNC_SCAN_STEP, X / 8, t.y.set[0], t.H, head, row, t.y.T, x0, t.wide[0]);
+        tnc_linear_fetch(to + TNC_SCAN_STEP * (16 + X), TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, row, t.y.T, e0, t.wide[2]);
+    };
+    auto keep = [&](int64_t chunk) {
+        tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
+        if (p.chunk0 + chunk == p.start) return;
+#pragma unroll
+        for (int x = 0; x < 4; x++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int j = 0; j < N / 8; j++)
+                    *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) = tnc_linear_two(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+    };
+    for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
+        if (i < steps) fetch(i);
+        tnc_cp_async_commit();
+    }
+    for (step = 0; step < steps; step++) {
+        const tnc_bf16 *b = shared[step % TNC_SCAN_STAGES], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
+        int             k;
+        tnc_cp_async_wait<TNC_SCAN_STAGES - 2>();
+        __syncthreads();
+        if (step + TNC_SCAN_STAGES - 1 < steps) fetch(step + TNC_SCAN_STAGES - 1);
+        tnc_cp_async_commit();
+        if (S && step % per == 0) keep(chunk_of(step));
+#pragma unroll
+        for (k = 0; k < TNC_SCAN_STEP; k += 16) {
+            unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
+            /* rows t of x_b and y are rows of k: both operands are turned. a: matrix 1 is 8 b's on, 2 is 8 t's on; b: 1 is
+               8 t's on, 2 the next 8 columns. */
+            tnc_ldmatrix_x4_trans(phi, b + tnc_linear_at(k + lane % 8 + lane / 16 * 8, lane / 8 % 2, 2));
+#pragma unroll
+            for (j = 0; j < N / 16; j++) {
+                tnc_ldmatrix_x4_trans(r, y + tnc_linear_at(k + lane % 8 + lane / 8 % 2 * 8, 2 * j + lane / 16, N / 8));
+                v[2 * j][0] = r[0]; v[2 * j][1] = r[1]; v[2 * j + 1][0] = r[2]; v[2 * j + 1][1] = r[3];
+            }
+            /* x_a of this lane's t, t+1 and t+8, t+9, four a's side by side */
+#pragma unroll
+            for (half = 0; half < 2; half++) {
+                const int   at = k + 8 * half + two, piece = warp / 2, rest = warp % 2 * 4;
+                const uint2 even = *(const uint2 *)(a + tnc_linear_at(at, piece, X / 8) + rest);
+                const uint2 odd = *(const uint2 *)(a + tnc_linear_at(at + 1, piece, X / 8) + rest);
+                pair[0][half] = tnc_linear_lows(even.x, odd.x);
+                pair[1][half] = tnc_linear_highs(even.x, odd.x);
+                pair[2][half] = tnc_linear_lows(even.y, odd.y);
+                pair[3][half] = tnc_linear_highs(even.y, odd.y);
+            }
+#pragma unroll
+            for (x = 0; x < 4; x++) {
+#pragma unroll
+                for (i = 0; i < 4; i++) scaled[i] = tnc_mul_bf16x2(phi[i], pair[x][i / 2]);
+#pragma unroll
+                for (j = 0; j < N / 8; j++) tnc_mma_bf16(sum[x][j], scaled, v[j]);
+            }
+        }
+    }
+    tnc_cp_async_wait<0>();
+    if (S && last) keep(chunk_of(steps));
+    if (S && !(left && (int64_t)blockIdx.y == (int64_t)gridDim.y - 1)) return;
+#pragma unroll
+    for (x = 0; x < 4; x++)
+#pragma unroll
+        for (half = 0; half < 2; half++)
+#pragma unroll
+            for (j = 0; j < N / 8; j++)
+                *(float2 *)((S ? left + blockIdx.z * size : totals + (blockIdx.y * (int64_t)gridDim.z + blockIdx.z) * size)
+                            + corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) = make_float2(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+}
+
+/* left = carry + totals of all segments [segments,numbers], in their order; S, if any, is that in BF16. */
+static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers, float *left, tnc_bf16 *S)
+{
+    int64_t at, s;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
+        float sum = carry[at];
+        for (s = 0; s < segments; s++) sum += totals[s * numbers + at];
+        left[at] = sum;
+        S[at] = __float2bfloat16(sum);
+    }
+}
+
+/* Two numbers of a row of the output, from `column` on. */
+static __device__ __forceinline__ void tnc_linear_store(char *row, int column, const tnc_linear_pass &p, float x, float y)
+{
+    if (column >= p.width) return;
+    if (p.f32 && p.pairs) {
+        float2 *to = (float2 *)row + column / 2, old = p.add ? *to : make_float2(0, 0);
+        *to = make_float2(old.x + x, old.y + y);
+    } else if (p.pairs) {
+        unsigned *to = (unsigned *)row + column / 2, old = p.add ? *to : 0u;
+        *to = tnc_linear_two(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
+    } else {
+        float    *to = (float *)row + column;
+        tnc_bf16 *small = (tnc_bf16 *)row + column;
+        int       i;
+        for (i = 0; i < 2 && column + i < p.width; i++) {
+            const float value = i ? y : x;
+            if (p.f32) to[i] = p.add ? to[i] + value : value;
+            else small[i] = __float2bfloat16(p.add ? __bfloat162float(small[i]) + value : value);
+        }
+    }
+}
+
+/* The output, or one gradient, of 256 rows x N columns; t is turned for it: sum_i x_a[i] (x_b [32,K] S_i [K,N]) of a warp's 32 rows,
+   x_b's fragments in registers for good, scaled by x_a[:,i] as often as i goes on; S_i is a tile that all warps read.
+   TURNED: k are rows of S_i in memory, else its columns are.
+   Of a warp, 16 k, N = 64: 16 mma, 8 products of 2 numbers, 16 cycles of shared memory: at 600 TF/s busy 60% of the time.
+   Then the pairs of the own chunk, 32 keys at a time: two score tiles, their product is the next product's operand as it stands. */
+template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass p, tnc_linear_tiles q,
+                                                                                           const tnc_bf16 *S)
+{
+    enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TURNED ? K : N, PIECES = (TURNED ? N : K) / 8, SLAB = K * N, STAGE = GROUP * SLAB };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
+    const int     n0 = (int)blockIdx.x * N, D8 = t.D / 8, loops = t.wide[0];
+    const int64_t tiles = t.chunk / TNC_LINEAR_ROWS, c = blockIdx.y / tiles, chunk = q.chunk0 + c, head = q.head0 + blockIdx.z;
+    const int64_t p0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_ROWS, r0 = p0 - t.x.shift;         /* position, row */
+    tnc_bf16     *xa = shared, *ring = shared + TNC_LINEAR_ROWS * t.D;
+    float         sum[2][N / 8][4] = {};
+    unsigned      xb[2][K / 16][4];
+    int           i, j, k, m, n, h;
+
+    if (r0 >= t.x.T || r0 + TNC_LINEAR_ROWS <= 0) return;
+    tnc_linear_fetch(xa, TNC_LINEAR_ROWS, D8, t.x.set[0], t.H, head, r0, t.x.T, 0, t.wide[0]);
+    tnc_cp_async_commit();
+#pragma unroll
+    for (m = 0; m < 2; m++)
+#pragma unroll
+        for (h = 0; h < 2; h++) {
+            const int64_t   r = r0 + 32 * warp + 16 * m + 8 * h + g;
+            const bool      here = r >= 0 && r < t.x.T;
+            const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(t.x.set[1], t.H, head, here ? r : 0) + two;
+#pragma unroll
+            for (k = 0; k < K / 16; k++) {
+                xb[m][k][h] = here && 16 * k < t.wide[1] ? *(const unsigned *)(from + 16 * k) : 0u;
+                xb[m][k][h + 2] = here && 16 * k + 8 < t.wide[1] ? *(const unsigned *)(from + 16 * k + 8) : 0u;
+            }
+        }
+
+    if (q.states && chunk != q.start) {
+        const int       stages = (loops + GROUP - 1) / GROUP;
+        const tnc_bf16 *from = S + (blockIdx.z * (q.step ? gridDim.y / tiles : 1) + c * q.step) * (int64_t)t.D * t.D * t.NE;
+        auto fetch = [&](int stage) {
+            tnc_bf16 *to = ring + stage % TNC_LINEAR_STAGES * STAGE;
+            int       at;
+            for (at = (int)threadIdx.x; at < GROUP * ROWS * PIECES; at += 256) {
+                const int slab = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES, one = stage * GROUP + slab;
+                int64_t   line;                                     /* of the state: (a,b) of its D x D */
+                if (TURNED) line = (int64_t)one * t.D + row;
+                else if (t.squared) line = (int64_t)(one < n0 + row ? one : n0 + row) * t.D + (one < n0 + row ? n0 + row : one);
+                else line = p.m == 0 ? (int64_t)(n0 + row) * t.D + one : (int64_t)one * t.D + n0 + row;
+                if (TURNED && t.squared && row / 16 < one / 16) continue;               /* not kept, not read */
+                tnc_cp_async16(to + slab * SLAB + tnc_linear_at(row, piece, PIECES), from + line * t.NE + (TURNED ? n0 : 0) + 8 * piece);
+            }
+        };
+        for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
+            if (i < stages) fetch(i);
+            tnc_cp_async_commit();
+        }
+        for (i = 0; i < loops; i += 4) {
+            uint2 scale[4];                                                             /* four i's of rows g, g + 8, g + 16, g + 24 */
+#pragma unroll
+            for (j = 0; j < 4; j++) {
+                if (j % GROUP == 0) {
+                    const int stage = (i + j) / GROUP;
+                    tnc_cp_async_wait<TNC_LINEAR_STAGES - 2>();
+                    __syncthreads();
+                    if (stage + TNC_LINEAR_STAGES - 1 < stages) fetch(stage + TNC_LINEAR_STAGES - 1);
+                    tnc_cp_async_commit();
+                }
+                if (j == 0) {
+#pragma unroll
+                    for (h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + tnc_linear_at(32 * warp + 8 * h + g, i / 8, D8) + i % 8);
+                }
+                const tnc_bf16 *slab = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * SLAB;
+                unsigned        once[4], factor[4];
+#pragma unroll
+                for (h = 0; h < 4; h++) {
+                    const unsigned word = j < 2 ? scale[h].x : scale[h].y;
+                    once[h] = factor[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
+                }
+#pragma unroll
+                for (k = 0; k < K / 16; k++) {
+                    unsigned b[N / 8][2], a[4], r[4];
+                    if (TURNED && t.squared) {
+                        if (16 * k + 15 < i) continue;
+                        if (16 * k > i + j)                                             /* off the diagonal: twice, exact */
+                            for (h = 0; h < 4; h++) factor[h] = tnc_mul_bf16x2(once[h], 0x40004000u);
+                    }
+#pragma unroll
+                    for (n = 0; n < N / 16; n++) {
+                        if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_linear_at(16 * k + lane % 8 + lane / 8 % 2 * 8, 2 * n + lane / 16, PIECES));
+                        else tnc_ldmatrix_x4(r, slab + tnc_linear_at(16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, PIECES));
+                        b[2 * n][0] = r[0]; b[2 * n][1] = r[1]; b[2 * n + 1][0] = r[2]; b[2 * n + 1][1] = r[3];
+                    }
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+#pragma unroll
+                        for (h = 0; h < 4; h++) a[h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);      /* rows g, g + 8, g, g + 8 */
+#pragma unroll
+                        for (n = 0; n < N / 8; n++) tnc_mma_bf16(sum[m][n], a, b[n]);
+                    }
+                }
+            }
+        }
+    }
+
+    /* The pairs of the own chunk */
+    if (t.causal) {
+        enum { SIZE = TNC_LINEAR_KEYS };
+        const int     stage = SIZE * (t.D + K + N);
+        const int64_t begin = chunk * t.chunk, end = begin + t.chunk < t.length ? begin + t.chunk : t.length;
+        const int64_t low = t.back ? p0 : begin, high = t.back ? end : end < p0 + TNC_LINEAR_ROWS ? end : p0 + TNC_LINEAR_ROWS;
+        const int     count = (int)((high - low + SIZE - 1) / SIZE);
+        const int64_t mine = p0 + 32 * warp;                                            /* position of the warp's first row */
+        auto fetch = [&](int tile) {
+            tnc_bf16     *to = ring + tile % 2 * stage;
+            const int64_t row = low + tile * SIZE - t.y.shift;
+            tnc_linear_fetch(to, SIZE, D8, t.y.set[0], t.H, head, row, t.y.T, 0, t.wide[0]);
+            tnc_linear_fetch(to + SIZE * t.D, SIZE, K / 8, t.y.set[1], t.H, head, row, t.y.T, 0, t.wide[1]);
+            tnc_linear_fetch(to + SIZE * (t.D + K), SIZE, N / 8, t.y.set[2], t.H, head, row, t.y.T, n0, t.wide[2]);
+        };
+        tnc_cp_async_wait<0>();
+        __syncthreads();                                                                /* the ring is free, x_a is there */
+        if (count > 0) fetch(0);
+        tnc_cp_async_commit();
+        for (i = 0; i < count; i++) {
+            const tnc_bf16 *ya = ring + i % 2 * stage, *yb = ya + SIZE * t.D, *ym = yb + SIZE * K;
+            tnc_cp_async_wait<0>();
+            __syncthreads();
+            if (i + 1 < count) fetch(i + 1);
+            tnc_cp_async_commit();
+            for (h = 0; h < SIZE / 16; h++) {
+                const int64_t key = low + i * SIZE + 16 * h;
+                float         one[2][2][4] = {}, other[2][2][4] = {};
+                unsigned      a[4], b[4], v[4];
+                if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* the same for the warp */
+                for (k = 0; k < t.D / 16; k++) {
+                    tnc_ldmatrix_x4(b, ya + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, D8));
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+                        tnc_ldmatrix_x4(a, xa + tnc_linear_at(32 * warp + 16 * m + lane % 16, 2 * k + lane / 16, D8));
+                        tnc_mma_bf16(one[m][0], a, b);
+                        tnc_mma_bf16(one[m][1], a, b + 2);
+                    }
+                }
+#pragma unroll
+                for (k = 0; k < K / 16; k++) {
+                    tnc_ldmatrix_x4(b, yb + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, K / 8));
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+                        tnc_mma_bf16(other[m][0], xb[m][k], b);
+                        tnc_mma_bf16(other[m][1], xb[m][k], b + 2);
+                    }
+                }
+                /* the product at (row, key) of a lane is what the next product's first operand has there */
+#pragma unroll
+                for (m = 0; m < 2; m++)
+#pragma unroll
+                    for (j = 0; j < 4; j++) {
+                        const int64_t row = mine + 16 * m + 8 * (j % 2) + g, at = key + 8 * (j / 2) + two;
+                        const int     e = 2 * (j % 2);
+                        const bool    sees0 = t.back ? at >= row : at <= row, sees1 = t.back ? at + 1 >= row : at + 1 <= row;
+                        const float   p0_ = sees0 ? one[m][j / 2][e] * other[m][j / 2][e] : 0.0f;
+                        const float   p1_ = sees1 ? one[m][j / 2][e + 1] * other[m][j / 2][e + 1] : 0.0f;
+                        one[m][j / 2][e] = p0_;
+                        one[m][j / 2][e + 1] = p1_;
+                    }
+#pragma unroll
+                for (n = 0; n < N / 16; n++) {
+                    tnc_ldmatrix_x4_trans(v, ym + tnc_linear_at(16 * h + lane % 8 + lane / 8 % 2 * 8, 2 * n + lane / 16, N / 8));
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+#pragma unroll
+                        for (j = 0; j < 4; j++) a[j] = tnc_linear_two(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
+                        tnc_mma_bf16(sum[m][2 * n], a, v);
+                        tnc_mma_bf16(sum[m][2 * n + 1], a, v + 2);
+                    }
+                }
+            }
+        }
+    }
+    tnc_cp_async_wait<0>();
+
+#pragma unroll
+    for (m = 0; m < 2; m++)
+#pragma unroll
+        for (h = 0; h < 2; h++) {
+            const int64_t r = r0 + 32 * warp + 16 * m + 8 * h + g;
+            if (r >= 0 && r < t.x.T) {
+                const float factor = float(p.factor) * (p.scaled ? tnc_linear_row_scale<float>(p.scale, head, t.x.T, r) : 1.0f);
+                char       *to = (char *)p.out.p + (head / t.H * p.out.batch + r * p.out.row + head % t.H * p.out.head) * (p.f32 ? 4 : 2);
+#pragma unroll
+                for (n = 0; n < N / 8; n++) 
+                    tnc_linear_store(to, n0 + 8 * n + two, p, factor * sum[m][n][2 * h], factor * sum[m][n][2 * h + 1]);
+            }
+        }
+}
+
+/* Snapshots of 2 bytes a number; twice the carry, since its last segment is done while others still read it; totals of segments.
+   Where the heads' tiles do not fill a GPU, the chunks go in segments at once: each is summed up twice, first for those behind it.
+   264: twice an H200's processors; a constant, so that the bits do not depend on the device. */
+static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
+{
+    tnc_linear_group g;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = t->D < 32 ? t->D : 32, N = t->NE < 64 ? t->NE : 64;
+    const double     state = (double)t->D * t->D * t->NE;
+    int64_t          blocks;
+    g.states = kept || t->chunks > 1 || !t->causal;
+    g.heads = g.states ? tnc_linear_clamp((double)room / 32 / state, t->heads < 65535 ? t->heads : 65535) : t->heads < 65535 ? t->heads : 65535;
+    blocks = g.heads * (t->D / 16) * (t->D / X) * (t->NE / N);
+    g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
+    if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work by 2 or 3 at once: no gain */
+    g.segments = g.segments < t->chunks ? g.segments : t->chunks;
+    g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - 8 - 4 * (double)g.segments) / 2, t->chunks < most ? t->chunks : most);
+    if (!t->causal) g.chunks = t->chunks < most ? t->chunks : most;                 /* one state for all */
+    g.bytes = g.states ? (size_t)(state * (double)g.heads * (8 + 4 * (double)g.segments + 2 * (double)(t->causal ? g.chunks : 1))) : 0;
+    return g;
+}
+
+static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
+{
+    const int64_t ring = TNC_LINEAR_STAGES * (K < 64 ? 64 : K) * N, pairs = 2 * TNC_LINEAR_KEYS * (D + K + N);
+    return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
+}
+
+template <int K, int N, bool TURNED> static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass &p,
+                                                                       const tnc_linear_tiles &q, const tnc_bf16 *S)
+{
+    const size_t bytes = tnc_linear_shared(t.D, K, N);
+    cudaFuncSetAttribute(tnc_linear_mma<K, N, TURNED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    TNC_LAUNCH((tnc_linear_mma<K, N, TURNED>), grid, 256, bytes, s->stream, t, p, q, S);
+}
+
+/* Rows of `chunks` chunks: one kernel for each depth of the products (d; or n for gradients of q and k), and each width. */
+static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linear_pass &p, const tnc_linear_tiles &q, int64_t chunks, int64_t heads,
+                                const tnc_bf16 *S)
+{
+    const tnc_linear t = tnc_linear_turned(&whole, p.m);
+    const int        K = p.m == 2 ? t.D : t.NE, all = p.m == 2 ? t.NE : t.D, N = all < 64 ? all : 64;
+    const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
+#define TNC_CASE(k, n, turned) if (K == k && N == n && (p.m == 2) == turned) tnc_linear_mma_launch<k, n, turned>(s, grid, t, p, q, S)
+    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);   TNC_CASE(64, 32, true);   TNC_CASE(128, 32, true);
+    TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
+    TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
+    TNC_CASE(32, 32, false);  TNC_CASE(64, 32, false);  TNC_CASE(128, 32, false);
+    TNC_CASE(32, 64, false);  TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
+#undef TNC_CASE
+}
+
+static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads, const float *carry,
+                                 float *left, float *totals, tnc_bf16 *S)
+{
+    const int  X = t.D < 32 ? 16 : 32, N = t.NE < 64 ? 32 : 64;
+    const dim3 grid((unsigned)(t.D / 16 * (t.D / X) * (t.NE / N)), (unsigned)segments, (unsigned)heads);
+#define TNC_CASE(x, n) \
+    if (X == x && N == n) TNC_LAUNCH((tnc_linear_scan<x, n>), grid, x * 8, 0, s->stream, t, q, carry, left, totals, S)
+    TNC_CASE(16, 32);  TNC_CASE(16, 64);  TNC_CASE(32, 32);  TNC_CASE(32, 64);
+#undef TNC_CASE
+}
+
+/* The same for tensor cores; room: two carries, totals, snapshots. */
+static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes, tnc_linear_group g, tnc_bf16 *room, float *state)
+{
+    const int64_t size = (int64_t)t.D * t.D * t.NE;
+    int64_t       head, done;
+    int           i;
+    for (head = 0; head < t.heads; head += g.heads) {
+        const int64_t    heads = t.heads - head < g.heads ? t.heads - head : g.heads;
+        const unsigned   wide = tnc_grid(s, heads * size, 256);
+        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size, *other;
+        tnc_bf16        *S = (tnc_bf16 *)(totals + g.segments * g.heads * size);
+        tnc_linear_tiles q;
+        memset(&q, 0, sizeof q);
+        q.head0 = head;
+        q.states = g.states;
+        q.step = t.causal;
+        q.start = state || !t.causal ? -1 : t.back ? t.chunks - 1 : 0;
+        if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
+        else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(float), s->stream);
+        for (done = 0; done < t.chunks; done += g.chunks) {
+            const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
+            int64_t       segments;
+            q.chunks = chunks;
+            q.chunk0 = t.back ? t.chunks - done - chunks : done;
+            q.each = tnc_ceil(chunks, g.segments);
+            q.last = t.causal && done + chunks == t.chunks && !state;
+            segments = tnc_ceil(chunks, q.each);
+            if (g.states && (segments > 1 || !t.causal))
+                tnc_linear_scan_rows(s, t, q, t.causal ? segments - 1 : segments, heads, NULL, NULL, totals, NULL);
+            if (g.states && t.causal) tnc_linear_scan_rows(s, t, q, segments, heads, carry, left, totals, S);
+            if (!t.causal) TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, carry, totals, segments, heads * size, left, S);
+            other = carry; carry = left; left = other;
+            for (i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
+        }
+        for (q.chunk0 = 0; q.chunk0 < t.chunks && !t.causal; q.chunk0 += g.chunks)
+            for (i = 0; i < passes; i++)
+                tnc_linear_mma_rows(s, t, pass[i], q, t.chunks - q.chunk0 < g.chunks ? t.chunks - q.chunk0 : g.chunks, heads, S);
+        if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
+    }
+}
+
+/* ---- a few tokens with a running state: the state is read and written once, nothing grows with the tokens before */
+
+typedef struct tnc_linear_new { tnc_linear_set q[2], k[2], v, out; int64_t H, Tq, Tk, d, dv, n; bool squared, causal; } tnc_linear_new;
+
+/* part [parts,heads,Tq,n]: what the state gave to each query, of 64 features a block; then the state takes in the keys.
+   Floor: 2 F n numbers. Thread: every 8th feature, every 32nd column. */
+template <typename T> __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
+                                                                             typename tnc_real<T>::type *part)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_SHARED(R, partial, [8][TNC_LINEAR_FEW][32]);
+    const int64_t features = t.squared ? t.d * (t.d + 1) / 2 : t.d * t.d, head = blockIdx.y;
+    const unsigned first = blockIdx.x * 64u;
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    const int64_t before = t.causal ? 0 : t.Tk;         /* keys that a query may see in the state */
+    const unsigned d = (unsigned)t.d, all = (unsigned)features;
+    unsigned      f, a, b;
+    int64_t       e0, j;
+    int           i;
+    state += head * features * t.n;
+    for (e0 = 0; e0 < t.n; e0 += 32) {
+        const int64_t e = e0 + lane;
+        R             sum[TNC_LINEAR_FEW] = {};
+        for (f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
+            R S = state[f * t.n + e], now = S;
+            a = f / d; b = f % d;
+            if (t.squared)
+                for (a = 0, b = f; b >= d - a; a++) b -= d - a;
+            if (t.squared) b += a;
+            for (j = 0; j < t.Tk; j++)
+                now = tnc_fma(tnc_to(tnc_linear_row<const T>(t.k[0], t.H, head, j)[a]) * tnc_to(tnc_linear_row<const T>(t.k[1], t.H, head, j)[b]),
+                          e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1), now);
+            state[f * t.n + e] = now;
+            if (before > 0) S = now;
+#pragma unroll
+            for (i = 0; i < TNC_LINEAR_FEW; i++)
+                if (i < t.Tq)
+                    sum[i] = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[0], t.H, head, i)[a]) * tnc_to(tnc_linear_row<const T>(t.q[1], t.H, head, i)[b])
+                                 * R(t.squared && a != b ? 2 : 1), S, sum[i]);
+        }
+#pragma unroll
+        for (i = 0; i < TNC_LINEAR_FEW; i++) partial[warp][i][lane] = sum[i];
+        __syncthreads();
+        if (warp < t.Tq && e < t.n) {
+            R total = R(0);
+            for (i = 0; i < 8; i++) total += partial[i][warp][lane];
+            part[(((int64_t)blockIdx.x * gridDim.y + head) * t.Tq + warp) * t.n + e] = total;
+        }
+        __syncthreads();
+    }
+}
+
+/* raw [heads,Tq,n] = f0^2 c (the parts' sum, and causal the pairs of this call) */
+template <typename T> __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
+                                                          double factor, tnc_linear_scale scale, typename tnc_real<T>::type *raw)
+{
+    typedef typename tnc_real<T>::type R;
+    int64_t at, i, j, p;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * t.Tq * t.n; at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t head = at / (t.Tq * t.n), row = at / t.n % t.Tq, e = at % t.n;
+        R             sum = R(0), value;
+        for (p = 0; p < parts; p++) sum += part[p * heads * t.Tq * t.n + at];
+        for (j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
+            R one = R(0), two = R(0);
+            for (i = 0; i < t.d; i++) {
+                one = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[0], t.H, head, row)[i]), tnc_to(tnc_linear_row<const T>(t.k[0], t.H, head, j)[i]), one);
+                two = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[1], t.H, head, row)[i]), tnc_to(tnc_linear_row<const T>(t.k[1], t.H, head, j)[i]), two);
+            }
+            sum = tnc_fma(one * two, e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1), sum);
+        }
+        value = sum * R(factor) * (scale.kind == TN_ROW_SUM ? R(1) : tnc_linear_row_scale<R>(scale, head, t.Tq, row));
+        if (raw) raw[at] = value;
+        else tnc_linear_row<T>(t.out, t.H, head, row)[e] = tnc_from<T>(value);
+    }
+}
+
+/* ---- the rows of the table */
+
+/* Set `set` of a view [B,T,sets H,d]; size: bytes of a number */
+static tnc_linear_set tnc_linear_view(const tn_view *v, int64_t H, int set, size_t size)
+{
+    tnc_linear_set s;
+    s.p = v->data ? (char *)v->data + (size_t)(set * H * v->strides[2]) * size : NULL;
+    s.batch = v->strides[0];
+    s.row = v->strides[1];
+    s.head = v->strides[2];
+    return s;
+}
+
+/* [heads,T,pitch] */
+static tnc_linear_set tnc_linear_packed(void *p, int64_t H, int64_t T, int64_t pitch)
+{
+    tnc_linear_set s;
+    s.p = p;
+    s.batch = H * T * pitch;
+    s.row = pitch;
+    s.head = T * pitch;
+    return s;
+}
+
+static tnc_linear_scale tnc_linear_scale_of(const tn_call *c, bool backward)
+{
+    tnc_linear_scale r;
+    r.kind = (int)c->f[2];
+    r.causal = c->i[1] != 0;
+    r.Tk = c->in[1].shape[1];
+    r.ahead = r.Tk - c->in[0].shape[1];
+    r.past = c->i[3];
+    r.length = c->f[1];
+    r.stat = backward ? c->in[4].data : NULL;
+    return r;
+}
+
+/* The problem of a call: rows x are queries, or (back) keys. The vectors are set by the caller. */
+static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
+{
+    const tn_view *Q = &c->in[0], *V = &c->in[2];
+    tnc_linear     t;
+    memset(&t, 0, sizeof t);
+    t.H = V->shape[2];
+    t.heads = V->shape[0] * t.H;
+    t.w[0] = t.w[1] = Q->shape[3];
+    t.w[2] = V->shape[3] + ((int)c->f[2] == TN_ROW_SUM);
+    t.causal = c->i[1] != 0;
+    t.back = back;
+    t.squared = c->i[0] == TN_ATTEND_SQUARED;
+    t.x.T = Q->shape[1];
+    t.y.T = V->shape[1];
+    if (t.causal) {                                     /* the last query stands where the last key does */
+        t.x.shift = t.y.T > t.x.T ? t.y.T - t.x.T : 0;
+        t.y.shift = t.x.T > t.y.T ? t.x.T - t.y.T : 0;
+    }
+    t.length = t.x.T > t.y.T ? t.x.T : t.y.T;
+    t.D = (int)t.w[0];
+    t.NE = (int)t.w[2];
+    t.chunk = t.D <= 16 ? 64 : t.D <= 32 ? 128 : t.D <= 64 ? 256 : 512;
+    if (tensor) {
+        t.D = t.D <= 16 ? 16 : t.D <= 32 ? 32 : t.D <= 64 ? 64 : 128;
+        t.NE = t.NE <= 32 ? 32 : t.NE <= 64 ? 64 : 128;
+        t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work, and less */
+    }
+    t.chunks = tnc_ceil(t.length, t.chunk);
+    if (back) { const tnc_linear_side x = t.x; t.x = t.y; t.y = x; }
+    return t;
+}
+
+static bool tnc_linear_types(const tn_call *c, tn_dtype activations, tn_dtype real, bool backward)
+{
+    int i;
+    for (i = 0; i < c->n_in; i++)
+        if (c->in[i].data && c->in[i].dtype != (backward && i == 4 ? real : activations)) return false;
+    for (i = 0; i < (backward ? 3 : 1); i++)
+        if (c->out[i].data && c->out[i].dtype != activations) return false;
+    for (i = 1; i < 3 && !backward; i++)
+        if (c->out[i].data && c->out[i].dtype != real) return false;
+    return true;
+}
+
+/* One of the six vectors of a call, as the kernels read it: in place, or packed. */
+typedef struct tnc_linear_item { tnc_linear_set set; int64_t T, width, pitch; int mode; bool pack; size_t offset; } tnc_linear_item;
+
+/* Scratch for `fixed` bytes and the states; where there is no room for TNC_LINEAR_ROOM of them, for fewer. */
+template <typename E> static char *tnc_linear_room(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
+{
+    const size_t least = (size_t)t->D * (size_t)t->D * (size_t)t->NE * 16;
+    size_t       room;
+    char        *p;
+    for (room = TNC_LINEAR_ROOM; ; room /= 4) {
+        *g = tnc_linear_groups(t, room, kept, E());
+        p = (char *)tnc_scratch(s, fixed + g->bytes + 256);
+        if (p || room < least) return p;
+    }
+}
+
+static size_t tnc_linear_bytes(int64_t n, size_t size) { return ((size_t)n * size + 255) / 256 * 256; }
+
+static bool tnc_linear_aligned(const tnc_linear_set &s, size_t bytes, size_t size)
+{
+    const int64_t numbers = (int64_t)(bytes / size);
+    return (uintptr_t)s.p % bytes == 0 && s.batch % numbers == 0 && s.row % numbers == 0 && s.head % numbers == 0;
+}
+
+/* Forwards or backwards with activations T, and kernels that read E: BF16 for tensor cores, else T itself. */
+template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const tn_call *c, bool backward)
+{
+    typedef typename tnc_real<T>::type R;
+    const bool       tensor = (int)tnc_code<E>::dtype == TN_BF16, sums = (int)c->f[2] == TN_ROW_SUM;
+    const int64_t    dv = c->in[2].shape[3];
+    tnc_linear       q = tnc_linear_of(c, false, tensor), k = tnc_linear_of(c, true, tensor);
+    tnc_linear_item  items[6], *item;                   /* q1, q2, u, k1, k2, v */
+    tnc_linear_pass  pass[3];
+    tnc_linear_group g;
+    size_t           fixed = sums && !backward ? tnc_linear_bytes(q.heads * q.x.T * q.w[2], sizeof(R)) : 0;
+    char            *room;
+    int              i, n, side;
+    for (i = 0; i < 6; i++) {
+        const tn_view *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
+        item = &items[i];
+        memset(item, 0, sizeof *item);
+        if (i == 2 && !backward) continue;
+        item->set = tnc_linear_view(from, q.H, q.squared ? 0 : i % 3 % 2, sizeof(T));
+        item->T = i < 3 ? q.x.T : q.y.T;
+        item->width = i % 3 < 2 ? q.w[0] : dv;
+        item->mode = i == 2 ? TNC_LINEAR_SLOPE : i == 5 && sums ? TNC_LINEAR_ONE : TNC_LINEAR_COPY;
+        item->pitch = i % 3 < 2 ? q.w[0] : q.w[2];
+        if (tensor) item->pitch = (item->pitch + 7) / 8 * 8;
+        item->pack = item->mode != TNC_LINEAR_COPY || sizeof(T) != sizeof(E)
+                     || (tensor && (item->pitch != item->width || !tnc_linear_aligned(item->set, 16, sizeof(E))));
+        if (q.squared && i % 3 == 1) item->pack = false;                            /* it is the first */
+        item->offset = fixed;
+        if (item->pack) fixed += tnc_linear_bytes(q.heads * item->T * item->pitch, sizeof(E));
+    }
+    if (!(room = tnc_linear_room<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
+    for (i = 0; i < 6; i++) {
+        item = &items[i];
+        if (item->pack) {
+            E *to = (E *)(room + item->offset);
+            TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
+                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of(c, backward), q.H, q.heads, item->T,
+                       item->width, item->pitch, to);
+            item->set = tnc_linear_packed(to, q.H, item->T, item->pitch);
+        }
+        if (q.squared && i % 3 == 1) item->set = items[i - 1].set;
+        q.wide[i % 3] = k.wide[i % 3] = (int)items[3 + i % 3].pitch;
+        if (i < 3) q.x.set[i] = k.y.set[i] = item->set;
+        else q.y.set[i - 3] = k.x.set[i - 3] = item->set;
+    }
+    for (side = 0; side < 1 + backward; side++) {                                   /* o; or dq, then dk and dv */
+        memset(pass, 0, sizeof pass);
+        for (n = 0, i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
+            const tn_view *out = &c->out[!backward ? 0 : i < 2 ? side : 2];
+            tnc_linear_pass *p = &pass[n];
+            if (!out->data || (i == 1 && q.squared)) continue;
+            p->out = tnc_linear_view(out, q.H, i % 2, sizeof(T));
+            p->m = i;
+            p->width = i < 2 ? q.w[i] : dv;
+            p->add = backward;
+            p->factor = c->f[0] * c->f[0] * (i < 2 && q.squared ? 2 : 1);
+            p->f32 = (int)tnc_code<T>::dtype == TN_F32;
+            if (!backward) {
+                p->scaled = !sums;
+                p->scale = tnc_linear_scale_of(c, false);
+                if (sums) {
+                    p->out = tnc_linear_packed(room, q.H, q.x.T, q.w[2]);
+                    p->width = q.w[2];
+                    p->f32 = true;
+                }
+            }
+            p->pairs = p->width % 2 == 0 && tnc_linear_aligned(p->out, p->f32 ? 8 : 4, p->f32 ? 4 : 2);
+            n++;
+        }
+        if (n > 0) tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(room + fixed), backward ? (R *)NULL : (R *)c->out[2].data);
+    }
+    if (sums && !backward)
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room, q.H, q.heads, q.x.T,
+                   q.w[2], c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
+    return TN_OK;
+}
+
+template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    const tnc_linear p = tnc_linear_of(c, false, false);
+    tnc_linear_new   t;
+    const bool       sums = (int)c->f[2] == TN_ROW_SUM;
+    const int64_t    parts = tnc_ceil(p.squared ? p.w[0] * (p.w[0] + 1) / 2 : p.w[0] * p.w[0], 64), numbers = p.heads * p.x.T * p.w[2];
+    R               *part = (R *)tnc_scratch(s, (size_t)(parts + 1) * (size_t)numbers * sizeof(R));
+    int              i;
+    if (!part) return TN_ERR_MEMORY;
+    for (i = 0; i < 2; i++) {
+        t.q[i] = tnc_linear_view(&c->in[0], p.H, p.squared ? 0 : i, sizeof(T));
+        t.k[i] = tnc_linear_view(&c->in[1], p.H, p.squared ? 0 : i, sizeof(T));
+    }
+    t.v = tnc_linear_view(&c->in[2], p.H, 0, sizeof(T));
+    t.out = tnc_linear_view(&c->out[0], p.H, 0, sizeof(T));
+    t.H = p.H; t.Tq = p.x.T; t.Tk = p.y.T; t.d = p.w[0]; t.dv = c->in[2].shape[3]; t.n = p.w[2];
+    t.squared = p.squared;
+    t.causal = p.causal;
+    TNC_LAUNCH((tnc_linear_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t, (R *)c->out[2].data, part);
+    TNC_LAUNCH((tnc_linear_step_end<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts, p.heads, c->f[0] * c->f[0],
+               tnc_linear_scale_of(c, false), sums ? part + parts * numbers : (R *)NULL);
+    if (sums)
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)(part + parts * numbers), t.H, p.heads, t.Tq, t.n, c->f[3],
+                   t.out, (R *)c->out[1].data);
+    return TN_OK;
+}
+
+/* Tensor cores take d and n up to 128, in BF16; F32 where the context wants products in BF16. */
+static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
+{
+    const tn_dtype   dtype = c->in[0].dtype, real = dtype == TN_F64 ? TN_F64 : TN_F32;
+    const tnc_linear t = tnc_linear_of(c, false, true);
+    const bool       tensor = t.w[0] <= 128 && t.w[2] <= 128 && tnc_linear_shared(t.D, 128, 64) <= s->shared_max;
+    if (!tnc_linear_types(c, dtype, real, backward) || (dtype == TN_BF16 && !tensor)) return TN_ERR_DTYPE;
+    if (t.heads * t.length * t.w[2] == 0) return TN_OK;
+    if (t.w[0] > 32767) return TN_ERR_MEMORY;                                       /* 4 GiB for a state of one column */
+    if (!backward && c->out[2].data && t.y.T <= TNC_LINEAR_FEW && t.heads <= 65535)
+        TNC_TYPES(dtype, T, return tnc_linear_decode<T>(s, c))
+    if (dtype == TN_BF16) return tnc_linear_run<tnc_bf16, tnc_bf16>(s, c, backward);
+    if (dtype == TN_F64) return tnc_linear_run<double, double>(s, c, backward);
+    if (tensor && s->precision == TN_GEMM_BF16) return tnc_linear_run<float, tnc_bf16>(s, c, backward);
+    return tnc_linear_run<float, float>(s, c, backward);
+}
+
+static tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
+static tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }
 
 /* ======================================================================
    >>table    the backend
