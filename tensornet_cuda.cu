@@ -755,6 +755,17 @@ static unsigned tnc_blocks(int64_t n, int64_t each)
    way, which keeps 32 KiB and more of a multiprocessor's loads in flight. An op takes arrays, so that a switch in it is
    taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
 
+template <int V, typename T>
+static __device__ __forceinline__ void tnc_load_or_spread(typename tnc_real<T>::type (&to)[V], const T *from, bool one)
+{
+    if (V == 1 || !one) tnc_load<V>(to, from);
+    else {
+        const typename tnc_real<T>::type x = tnc_to(*from);
+#pragma unroll
+        for (int k = 0; k < V; k++) to[k] = x;
+    }
+}
+
 template <class Op, int V, typename Y, typename A, typename B>
 static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, const bool add)
@@ -770,12 +781,10 @@ tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, cons
             if (first + u * TNC_THREADS >= w.count) break;
             tnc_at<1 + Op::inputs>(w, first + u * TNC_THREADS, at[u]);
             if constexpr (Op::inputs > 0) {
-                if (V == 1 || w.axis[0].step[1] != 0) tnc_load<V>(va[u], a + at[u][1]);
-                else for (int k = 0; k < V; k++) va[u][k] = tnc_to(a[at[u][1]]);
+                tnc_load_or_spread<V>(va[u], a + at[u][1], w.axis[0].step[1] == 0);
             }
             if constexpr (Op::inputs > 1) {
-                if (V == 1 || w.axis[0].step[2] != 0) tnc_load<V>(vb[u], b + at[u][2]);
-                else for (int k = 0; k < V; k++) vb[u][k] = tnc_to(b[at[u][2]]);
+                tnc_load_or_spread<V>(vb[u], b + at[u][2], w.axis[0].step[2] == 0);
             }
             if constexpr (Op::adds) {
                 if (add) tnc_load<V>(vy[u], y + at[u][0]);
