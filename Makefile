@@ -124,6 +124,14 @@ sanitize-%: build/gpu/test_cuda
 	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} "$(SANITIZE)" --tool $* --error-exitcode 9 $(if $(filter memcheck,$*),--leak-check full) $< $$t; \
 	done
 
+# Peers: a python3 with PyTorch, GPU_PYTHON; without it their columns are skipped by name.
+GPU_BENCH  = ceilings attention linear gpt small rows
+GPU_PYTHON = python3
+build/gpu/bench: tools/bench/gpu/bench_gpu.c build/gpu/tensornet.o $(CUDA_OBJECT)
+	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(GPU_LINK)
+bench-gpu: build/gpu/bench
+	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
+
 .PHONY: test-gpu sanitize-gpu bench-gpu
 fuzz:
 	@rm -f build/fuzz/*.log

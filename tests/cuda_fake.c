@@ -118,6 +118,5 @@ const tn_backend *tn_cuda_backend(void)
     fake.bf16 = true;
     fake.open = open_one;
     for (k = 0; k < TN_KERNEL_COUNT; k++) fake.fn[k] = run;
-    if (faulty("a row is missing")) fake.fn[TN_KERNEL_ROPE] = NULL;
     return &fake;
 }

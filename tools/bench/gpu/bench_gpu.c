@@ -1,0 +1,553 @@
+/* make bench-gpu, or build/gpu/bench [ceilings|attention|linear|gpt|small|rows]...
+   Each row is the same work done by us and by PyTorch on one GPU, in turns within one run. "floor" is the share of what this GPU could
+   do at best: flops over the rate of a large product, bytes over the rate of a large copy, both measured in this run, by us and by
+   PyTorch, whichever is faster. Lines `name: value` stand at the end. BENCH_TORCH is the command that starts the peer (torch_peer.py);
+   BENCH_TINY=1 shrinks all shapes, to try the program where time does not matter. */
+#define _GNU_SOURCE
+#include "tensornet.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+enum { TURNS = 9 };
+static const double TURN = 0.05;                 /* seconds of a turn, at least one run */
+
+static bool tiny;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* ---- the peer: a process that reads `RUNS WORK ...` and answers `done SECONDS` or `missing WHY` ------------------------------- */
+
+static FILE *to_peer, *from_peer;
+
+static void peer_start(void)
+{
+    const char *command = getenv("BENCH_TORCH");
+    int down[2], up[2];
+    if (!command || !*command || pipe(down) || pipe(up)) return;
+    if (fork() == 0) {
+        dup2(down[0], 0);
+        dup2(up[1], 1);
+        close(down[1]);
+        close(up[0]);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    close(down[0]);
+    close(up[1]);
+    to_peer = fdopen(down[1], "w");
+    from_peer = fdopen(up[0], "r");
+}
+
+/* Seconds of `runs` runs; below zero, with the reason in why: this peer is not there. */
+static double peer_run(const char *work, long runs, char why[200])
+{
+    char line[256] = "";
+    double seconds;
+    snprintf(why, 200, "no peer: BENCH_TORCH is not set");
+    if (!to_peer || !work) return -1;
+    fprintf(to_peer, "%ld %s\n", runs, work);
+    fflush(to_peer);
+    snprintf(why, 200, "the peer ended");
+    if (!fgets(line, sizeof line, from_peer)) { to_peer = NULL; return -1; }
+    if (sscanf(line, "done %lf", &seconds) == 1) return seconds;
+    line[strcspn(line, "\n")] = 0;
+    snprintf(why, 200, "%.190s", line);
+    return -1;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------------------- */
+
+static struct { char name[96]; double value; } values[128];
+static size_t value_count;
+
+static void value(const char *name, double v)
+{
+    if (!(v > 0) || value_count == COUNT(values)) return;
+    snprintf(values[value_count].name, sizeof values->name, "%s", name);
+    values[value_count++].value = v;
+}
+
+static double flops_rate, tf32_rate, f32_rate, copy_rate;     /* measured, per second; 0: not yet */
+
+typedef struct row {
+    const char *name, *peer;                     /* peer: the work that torch_peer.py is asked for, or NULL */
+    double      flops, bytes, rate;              /* of one run; rate: of the flops, 0: BF16                 */
+    bool      (*run)(void *arg, long runs);      /* with a sync behind it; false: it cannot                 */
+    void       *arg;
+    double      ours, theirs;                    /* seconds of a run, the fastest                           */
+} row;
+
+static void measure(row *r)
+{
+    double ratio[TURNS], start, once, t;
+    char   why[200] = "", name[120];
+    long   runs, peer_runs = 0;
+    int    turn, n = 0;
+    r->ours = r->theirs = HUGE_VAL;
+    if (!r->run(r->arg, 1) || !r->run(r->arg, 1)) { printf("SKIP %s: the backend does not take it\n", r->name); return; }
+    start = now();
+    r->run(r->arg, 1);
+    once = now() - start;
+    runs = once >= TURN ? 1 : (long)(TURN / once) + 1;
+    t = peer_run(r->peer, 2, why);                                   /* compiles and warms up */
+    if (t >= 0) t = peer_run(r->peer, 2, why) / 2;
+    if (t >= 0) peer_runs = t >= TURN ? 1 : (long)(TURN / fmax(t, 1e-7)) + 1;
+    else if (r->peer) printf("SKIP %s of PyTorch: %s\n", r->peer, why);
+    for (turn = 0; turn < TURNS; turn++) {
+        double both[2] = {0, 0};
+        int    k;
+        for (k = 0; k < 2; k++) {
+            if ((turn + k) % 2) { if (peer_runs > 0) both[1] = peer_run(r->peer, peer_runs, why) / (double)peer_runs; }
+            else {
+                start = now();
+                if (!r->run(r->arg, runs)) { printf("SKIP %s: it failed\n", r->name); return; }
+                both[0] = (now() - start) / (double)runs;
+            }
+        }
+        r->ours = fmin(r->ours, both[0]);
+        if (both[1] > 0) { r->theirs = fmin(r->theirs, both[1]); ratio[n++] = both[1] / both[0]; }
+    }
+    printf("%-44s %10.4g ms", r->name, r->ours * 1e3);
+    if (n > 0) printf("  PyTorch %10.4g ms  ratio %6.3f", r->theirs * 1e3, median(ratio, n));
+    if (r->flops > 0) printf("  %7.1f TF/s", r->flops / r->ours * 1e-12);
+    if (r->bytes > 0 && r->flops <= 0) printf("  %7.1f GB/s", r->bytes / r->ours * 1e-9);
+    if (flops_rate > 0) {
+        const double rate = r->rate > 0 ? r->rate : flops_rate;
+        const double least = fmax(r->flops / rate, copy_rate > 0 ? r->bytes / copy_rate : 0);
+        printf("  floor %5.1f%%", 100 * least / r->ours);
+        snprintf(name, sizeof name, "%s, share of its floor", r->name);
+        value(name, least / r->ours);
+    }
+    printf("\n");
+    fflush(stdout);
+    snprintf(name, sizeof name, "%s, ms", r->name);
+    value(name, r->ours * 1e3);
+    if (n == 0) return;
+    snprintf(name, sizeof name, "%s, against PyTorch", r->name);
+    value(name, median(ratio, n));
+}
+
+/* ---- rows of the kernel table, called directly --------------------------------------------------------------------------------------------- */
+
+static const tn_backend *backend;
+static void             *state;
+
+static void *take(size_t bytes, void *user)                 { (void)user; return malloc(bytes); }
+static void  drop(void *p, size_t bytes, void *user)        { (void)bytes; (void)user; free(p); }
+
+static void fail(const char *what)
+{
+    printf("FAIL %s\n", what);
+    exit(1);
+}
+
+static tn_desc desc_of(tn_gemm_precision precision, tn_dtype activations)
+{
+    tn_desc d = {0};
+    d.backend = backend;
+    d.backend_required = true;
+    d.dtype = TN_F32;
+    d.activations = activations;
+    d.gemm_precision = precision;
+    d.threads = 1;
+    d.allocator = (tn_allocator){ take, drop, NULL };
+    d.seed = 1;
+    return d;
+}
+
+static size_t size_of(tn_dtype t) { return t == TN_F64 ? 8 : t == TN_BF16 ? 2 : 4; }
+
+/* Contiguous, with normal numbers times `size` (or whole ones below `size` in I32), the same 1009 again and again. */
+static tn_view make(tn_dtype dtype, int rank, const int64_t *shape, double size)
+{
+    static unsigned char block[1 << 20];
+    tn_view  v = {0};
+    int64_t  n = 1, step = 1, i, at, some;
+    uint64_t x = 88172645463325252u;
+    int      k;
+    v.dtype = dtype;
+    v.rank = rank;
+    for (k = rank - 1; k >= 0; k--) { v.shape[k] = shape[k]; v.strides[k] = step; step *= shape[k]; n *= shape[k]; }
+    v.data = backend->alloc(state, (size_t)(n > 0 ? n : 1) * size_of(dtype));
+    if (!v.data) fail("no memory on the device");
+    some = (int64_t)(sizeof block / size_of(dtype)) / 1009 * 1009;
+    for (i = 0; i < some; i++) {
+        double u;
+        if (i % 1009 == 0) x = 88172645463325252u;
+        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+        u = ((double)(x >> 11) * 0x1p-53 - 0.5) * 3.46 * size;
+        if (dtype == TN_I32) ((int32_t *)block)[i] = (int32_t)((double)(x >> 11) * 0x1p-53 * size);
+        else if (dtype == TN_F32) ((float *)block)[i] = (float)u;
+        else { float f = (float)u; uint32_t w; memcpy(&w, &f, 4); ((uint16_t *)block)[i] = (uint16_t)(w >> 16); }
+    }
+    for (at = 0; at < n; at += some)
+        if (backend->upload(state, (char *)v.data + (size_t)at * size_of(dtype), block, (size_t)(n - at < some ? n - at : some) * size_of(dtype)) != TN_OK) fail("upload");
+    return v;
+}
+
+static tn_view make1(tn_dtype t, int64_t a, double size) { return make(t, 1, &a, size); }
+static tn_view make2(tn_dtype t, int64_t a, int64_t b, double size) { int64_t s[2] = {a, b}; return make(t, 2, s, size); }
+static tn_view make3(tn_dtype t, int64_t a, int64_t b, int64_t c, double size) { int64_t s[3] = {a, b, c}; return make(t, 3, s, size); }
+static tn_view make4(tn_dtype t, int64_t a, int64_t b, int64_t c, int64_t d, double size) { int64_t s[4] = {a, b, c, d}; return make(t, 4, s, size); }
+
+static void unmake(tn_view *v, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int64_t count = 1;
+        for (int k = 0; k < v[i].rank; k++) count *= v[i].shape[k];
+        if (v[i].data) backend->release(state, v[i].data, (size_t)(count > 0 ? count : 1) * size_of(v[i].dtype));
+    }
+}
+
+typedef struct calls { tn_call call[2]; int count; } calls;
+
+static bool run_calls(void *arg, long runs)
+{
+    calls *c = arg;
+    char   why[256] = "";
+    for (long i = 0; i < runs; i++)
+        for (int k = 0; k < c->count; k++) {
+            tn_kernel_fn fn = backend->fn[c->call[k].kernel];
+            if (!fn || fn(state, &c->call[k]) != TN_OK) return false;
+        }
+    return !backend->sync || backend->sync(state, why) == TN_OK;
+}
+
+static void open_state(tn_gemm_precision precision)
+{
+    tn_desc d = desc_of(precision, TN_REAL);
+    char    why[256] = "";
+    if (state) backend->close(state);
+    state = NULL;
+    if (backend->open(&d, &state, why) != TN_OK) { printf("SKIP bench-gpu: needs gpu: %s\n", why); exit(0); }
+}
+
+/* ---- ceilings -------------------------------------------------------------------------------------------------------------------------------- */
+
+static double ceiling_of_product(const char *name, const char *peer, tn_dtype dtype, tn_gemm_precision precision)
+{
+    const int64_t n = tiny ? 64 : dtype == TN_F32 && precision == TN_GEMM_F32 ? 4096 : 8192;
+    char    work[64];
+    calls   c = { .count = 1 };
+    row     r = { .name = name, .peer = work, .run = run_calls, .arg = &c, .flops = 2.0 * (double)n * (double)n * (double)n };
+    tn_view v[3];
+    open_state(precision);
+    v[0] = make3(dtype, 1, n, n, 1);
+    v[1] = make3(dtype, 1, n, n, 1);
+    v[2] = make3(dtype, 1, n, n, 0);
+    c.call[0] = (tn_call){ .kernel = TN_KERNEL_GEMM, .n_in = 3, .n_out = 1, .in = { v[0], v[1] }, .out = { v[2] }, .f = { 1, 0 } };
+    snprintf(work, sizeof work, "%s %d", peer, (int)n);
+    measure(&r);
+    unmake(v, 3);
+    return r.flops / fmin(r.ours, r.theirs);
+}
+
+static void ceilings(void)
+{
+    const int64_t n = tiny ? 1 << 16 : 1 << 28;
+    char    work[64];
+    calls   c = { .count = 1 };
+    row     r = { .name = "copy", .peer = work, .run = run_calls, .arg = &c, .bytes = 8 * (double)n };
+    tn_view v[2];
+    double  bf16, tf32, f32;
+    if (flops_rate > 0) return;
+    open_state(TN_GEMM_F32);
+    v[0] = make1(TN_F32, n, 1);
+    v[1] = make1(TN_F32, n, 1);
+    c.call[0] = (tn_call){ .kernel = TN_KERNEL_COPY, .n_in = 1, .n_out = 1, .in = { v[0] }, .out = { v[1] } };
+    snprintf(work, sizeof work, "copy %d", (int)n);
+    measure(&r);
+    unmake(v, 2);
+    copy_rate = r.bytes / fmin(r.ours, r.theirs);
+    bf16 = ceiling_of_product("BF16 product", "matmul_bf16", TN_BF16, TN_GEMM_F32);
+    tf32 = ceiling_of_product("TF32 product", "matmul_tf32", TN_F32, TN_GEMM_TF32);
+    f32 = ceiling_of_product("F32 product", "matmul_f32", TN_F32, TN_GEMM_F32);
+    flops_rate = bf16;
+    tf32_rate = tf32;
+    f32_rate = f32;
+    printf("ceilings: %.1f TF/s BF16, %.1f TF/s TF32, %.1f TF/s F32, %.0f GB/s copied\n", bf16 * 1e-12, tf32 * 1e-12, f32 * 1e-12, copy_rate * 1e-9);
+    value("BF16 product, TF/s", bf16 * 1e-12);
+    value("TF32 product, TF/s", tf32 * 1e-12);
+    value("F32 product, TF/s", f32 * 1e-12);
+    value("copy, GB/s", copy_rate * 1e-9);
+    open_state(TN_GEMM_F32);
+}
+
+/* ---- attention, causal, BF16: bilinear in both forms, PyTorch's FlashAttention at the same shape ------------------------------------------------ */
+
+static void attend(bool linear, bool backward, int64_t B, int64_t H, int64_t T, int64_t d)
+{
+    const double pairs = (double)T * (double)T / 2, heads = (double)(B * H), D = (double)d, chunk = D * D;   /* feature count d^2 */
+    const int64_t features = d * d, n = d + 1;
+    char    name[96], work[96];
+    calls   c = { .count = backward ? 2 : 1 };
+    row     r = { .name = name, .peer = work, .run = run_calls, .arg = &c };
+    tn_view v[10];
+    tn_call f = { .n_in = 3, .i = { TN_ATTEND_BILINEAR, 1, 0, 0 }, .f = { 1 / D, 512, TN_ROW_LENGTH, 1e-6 } }, b = f;
+    /* what is needed: both score products and the output's forwards; backwards dP, dS1, dS2 and five products of gradients, the scores once
+       more. Linear: the state is read and added to; backwards three times as much */
+    r.flops = linear ? heads * (double)T * 4 * chunk * D * (backward ? 3.5 : 1) : heads * pairs * (backward ? 22 : 6) * D;
+    r.bytes = heads * (double)T * D * 2 * (backward ? 20 : 6);
+    snprintf(name, sizeof name, "bilinear %s %s d %d T %d", linear ? "linear" : "quadratic", backward ? "fwd+bwd" : "fwd", (int)d, (int)T);
+    snprintf(work, sizeof work, "flash %d %d %d %d %d", (int)B, (int)H, (int)T, (int)d, backward);
+    v[0] = make4(TN_BF16, B, T, 2 * H, d, 1);
+    v[1] = make4(TN_BF16, B, T, 2 * H, d, 1);
+    v[2] = make4(TN_BF16, B, T, H, d, 1);
+    v[3] = make4(TN_BF16, B, T, H, d, 0);
+    v[4] = make1(TN_F32, 2 * (2 * d + 3 * n + (linear ? features * n : 0)), 0);
+    v[5] = make4(TN_BF16, B, T, 2 * H, d, 0);
+    v[6] = make4(TN_BF16, B, T, 2 * H, d, 0);
+    v[7] = make4(TN_BF16, B, T, H, d, 0);
+    v[8] = make4(TN_BF16, B, T, H, d, 1e-6);            /* small: gradients are added to, run after run */
+    f.kernel = linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION;
+    b.kernel = linear ? TN_KERNEL_ATTENTION_LINEAR_BACKWARD : TN_KERNEL_ATTENTION_BACKWARD;
+    for (int k = 0; k < 3; k++) { f.in[k] = b.in[k] = v[k]; b.out[k] = v[5 + k]; }
+    b.in[5] = v[8];
+    b.n_in = 6;
+    b.out[3] = v[4];
+    b.n_out = 4;
+    f.out[0] = v[3];
+    f.n_out = linear ? 4 : 3;
+    f.out[f.n_out - 1] = v[4];
+    c.call[0] = f;
+    c.call[1] = b;
+    measure(&r);
+    unmake(v, 9);
+}
+
+static void attention(void)
+{
+    for (int backward = 0; backward < 2; backward++)
+        for (int64_t d = 64; d <= 128; d *= 2)
+            for (int64_t T = 4096; T <= 8192; T *= 2) attend(false, backward, 1, tiny ? 1 : 16, tiny ? T / 64 : T, tiny ? d / 4 : d);
+}
+
+static void linear(void)
+{
+    for (int64_t T = 8192; T <= 131072; T *= 2) attend(true, true, 1, tiny ? 1 : 8, tiny ? T / 128 : T, tiny ? 16 : 64);
+}
+
+/* ---- training steps, by the public functions, as a graph where the backend can -------------------------------------------------------------------- */
+
+typedef struct step { tn_ctx *ctx; tn_params *params; tn_transformer model; tn_mlp mlp; tn_optim *optim; tn_tensor *x, *y; tn_graph *graph; bool mlp_only; } step;
+
+static bool once(step *s)
+{
+    tn_tensor *loss;
+    if (!s->ctx) return false;
+    tn_ctx_reset(s->ctx);
+    tn_record(s->ctx);
+    loss = s->mlp_only ? tn_cross_entropy(s->ctx, tn_mlp_forward(s->ctx, &s->mlp, s->x), s->y) : tn_transformer_loss(s->ctx, &s->model, s->x, s->y);
+    return tn_backward(s->ctx, loss) == TN_OK && tn_optim_step(s->optim) == TN_OK;
+}
+
+static bool run_step(void *arg, long runs)
+{
+    step *s = arg;
+    for (long i = 0; i < runs; i++) if (s->graph ? tn_graph_run(s->graph) != TN_OK : !once(s)) { printf("     %s\n", tn_ctx_error(s->ctx)); return false; }
+    if (tn_ctx_sync(s->ctx) == TN_OK) return true;
+    printf("     %s\n", tn_ctx_error(s->ctx));
+    return false;
+}
+
+static void step_ready(step *s)
+{
+    if (!once(s) || !once(s) || !tn_graph_supported(s->ctx)) return;
+    tn_ctx_reset(s->ctx);
+    if (tn_graph_begin(s->ctx) != TN_OK) { tn_ctx_clear_error(s->ctx); return; }
+    if (!once(s) || tn_graph_end(s->ctx, &s->graph) != TN_OK) {
+        printf("     no graph: %s\n", tn_ctx_error(s->ctx));
+        tn_ctx_clear_error(s->ctx);
+        s->graph = NULL;
+    }
+}
+
+static bool step_open(step *s, tn_gemm_precision precision, tn_dtype activations)
+{
+    tn_desc d = desc_of(precision, activations);
+    char    why[256] = "";
+    memset(s, 0, sizeof *s);
+    if (state) backend->close(state);
+    state = NULL;
+    if (tn_ctx_create(&s->ctx, &d, why) != TN_OK) { printf("SKIP steps: %s\n", why); return false; }
+    s->params = tn_params_create(s->ctx);
+    return true;
+}
+
+static void write_ids(tn_tensor *t, int64_t n, int64_t limit)
+{
+    int32_t *v = malloc(sizeof *v * (size_t)n);
+    if (!v) fail("no memory");
+    for (int64_t i = 0; i < n; i++) v[i] = (int32_t)((uint64_t)i * 2654435761u % (uint64_t)limit);
+    tn_write(t, TN_I32, v, n);
+    free(v);
+}
+
+static void lm(const char *name, const char *peer, int64_t layers, int64_t dim, int64_t heads, int64_t vocab, int64_t T, int64_t B, tn_dtype activations)
+{
+    tn_transformer_desc d = { .vocab = vocab, .layers = layers, .dim = dim, .heads = heads, .context = T, .attention = TN_ATTENTION_BILINEAR };
+    int64_t shape[2] = {B, T};
+    char    work[120], per[120];
+    step    s;
+    row     r = { .name = name, .peer = work, .run = run_step, .arg = &s };
+    if (!step_open(&s, activations == TN_BF16 ? TN_GEMM_BF16 : TN_GEMM_TF32, activations)) return;
+    if (tn_transformer_init(s.params, "", &s.model, &d) != TN_OK) { printf("SKIP %s: %s\n", name, tn_ctx_error(s.ctx)); return; }
+    s.optim = tn_optim_create(s.params, &(tn_optim_desc){ .weight_decay = 0.1, .clip_norm = 1 });
+    s.x = tn_tensor_create(s.ctx, TN_I32, 2, shape);
+    s.y = tn_tensor_create(s.ctx, TN_I32, 2, shape);
+    write_ids(s.x, B * T, vocab);
+    write_ids(s.y, B * T, vocab);
+    r.flops = tn_transformer_cost_of(&s.model.desc, T).training * (double)(B * T);
+    r.rate = activations == TN_BF16 ? 0 : tf32_rate;
+    snprintf(work, sizeof work, "%s %d %d %d %d %d %d %d", peer, (int)layers, (int)dim, (int)heads, (int)vocab, (int)T, (int)B, (int)s.model.desc.hidden);
+    step_ready(&s);
+    printf("%s: %.1f M parameters, %s\n", name, (double)tn_params_elements(s.params) * 1e-6, s.graph ? "a graph" : "step by step");
+    measure(&r);
+    snprintf(per, sizeof per, "%s, tokens/s", name);
+    if (r.ours < HUGE_VAL) value(per, (double)(B * T) / r.ours);
+    tn_ctx_destroy(s.ctx);
+}
+
+static void gpt(void)
+{
+    if (tiny) { lm("GPT tiny", "gpt", 2, 32, 2, 128, 32, 2, TN_BF16); return; }
+    lm("GPT 124M, bilinear, BF16", "gpt", 12, 768, 12, 50304, 1024, 16, TN_BF16);
+    lm("GPT 350M, bilinear, BF16", "gpt", 24, 1024, 16, 50304, 1024, 8, TN_BF16);
+}
+
+static void fashion(const char *name, const char *peer, int64_t batch)
+{
+    tn_mlp_desc d = { .in = 784, .hidden = 256, .out = 10 };
+    step   s;
+    char   work[64];
+    row    r = { .name = name, .peer = work, .run = run_step, .arg = &s, .rate = tf32_rate };
+    float *v = calloc((size_t)batch * 784, sizeof *v);
+    int64_t shape[2] = {batch, 784};
+    if (!v) fail("no memory");
+    for (int64_t i = 0; i < batch * 784; i++) v[i] = (float)(i * 37 % 101) / 101;
+    if (step_open(&s, TN_GEMM_TF32, TN_REAL) && tn_mlp_init(s.params, "mlp", &s.mlp, &d) == TN_OK) {
+        s.mlp_only = true;
+        s.optim = tn_optim_create(s.params, NULL);
+        s.x = tn_tensor_create(s.ctx, TN_F32, 2, shape);
+        s.y = tn_tensor_create(s.ctx, TN_I32, 1, shape);
+        tn_write(s.x, TN_F32, v, batch * 784);
+        write_ids(s.y, batch, 10);
+        r.flops = 6.0 * (double)batch * (784 * 512 + 2560) - 2.0 * (double)batch * 784 * 512;   /* no gradient of x */
+        snprintf(work, sizeof work, "%s %d", peer, (int)batch);
+        step_ready(&s);
+        measure(&r);
+    }
+    tn_ctx_destroy(s.ctx);
+    free(v);
+}
+
+static void small(void)
+{
+    fashion("fashion step, 128, against eager", "fashion_eager", 128);
+    fashion("fashion step, 128, against CUDA graph", "fashion_graph", 128);
+    if (tiny) return;
+    lm("story model step, against eager", "story_eager", 4, 256, 4, 2048, 256, 16, TN_BF16);
+    lm("story model step, against CUDA graph", "story_graph", 4, 256, 4, 2048, 256, 16, TN_BF16);
+}
+
+/* ---- rows that memory bounds: each number read once and written once ------------------------------------------------------------------------------- */
+
+static void memory_row(const char *name, const char *peer, double bytes, tn_call a, tn_call b, int count)
+{
+    calls c = { .call = { a, b }, .count = count };
+    row   r = { .name = name, .peer = peer, .run = run_calls, .arg = &c, .bytes = bytes };
+    measure(&r);
+}
+
+static void rows(void)
+{
+    const int64_t R = tiny ? 64 : 16384, C = tiny ? 32 : 2048, V = tiny ? 100 : 50304, L = tiny ? 16 : 8192, P = tiny ? 1000 : 124000000;
+    const double  rc = (double)R * (double)C, lv = (double)L * (double)V, lc = (double)L * (double)C;
+    char    work[4][64];
+    tn_view v[12];
+    tn_call a, b;
+    open_state(TN_GEMM_F32);
+    snprintf(work[0], 64, "rmsnorm %d %d", (int)R, (int)C);
+    snprintf(work[1], 64, "cross_entropy %d %d", (int)L, (int)V);
+    snprintf(work[2], 64, "adamw %d", (int)P);
+    snprintf(work[3], 64, "embedding %d %d %d", (int)V, (int)C, (int)L);
+
+    v[0] = make2(TN_BF16, R, C, 1); v[1] = make1(TN_F32, C, 1); v[2] = make2(TN_BF16, R, C, 0); v[3] = make1(TN_F32, R, 1);
+    v[4] = make2(TN_BF16, R, C, 1); v[5] = make2(TN_BF16, R, C, 0); v[6] = make1(TN_F32, C, 0);
+    a = (tn_call){ .kernel = TN_KERNEL_RMSNORM, .n_in = 2, .n_out = 2, .in = { v[0], v[1] }, .out = { v[2], v[3] }, .f = { 1e-5 } };
+    b = (tn_call){ .kernel = TN_KERNEL_RMSNORM_BACKWARD, .n_in = 4, .n_out = 2, .in = { v[0], v[1], v[3], v[4] }, .out = { v[5], v[6] } };
+    memory_row("RMSNorm fwd, BF16", NULL, 4 * rc, a, b, 1);
+    memory_row("RMSNorm fwd+bwd, BF16", work[0], 10 * rc, a, b, 2);
+    unmake(v, 7);
+
+    v[0] = make2(TN_BF16, L, V, 1); v[1] = make1(TN_I32, L, (double)V); v[2] = make(TN_F32, 0, NULL, 0); v[3] = make1(TN_F32, L, 0);
+    v[4] = make1(TN_I32, 4, 0); v[5] = make2(TN_BF16, L, V, 0);
+    a = (tn_call){ .kernel = TN_KERNEL_CROSS_ENTROPY, .n_in = 2, .n_out = 4, .in = { v[0], v[1] }, .out = { v[2], v[3], v[4], v[5] } };
+    memory_row("cross-entropy with gradient, BF16", work[1], 4 * lv, a, a, 1);
+    unmake(v, 6);
+
+    {
+        static const int64_t scalars = 16;
+        static const float   begin[16] = {1e-3f, 1, 0, 1, 0, 1, 0, 1};   /* lr, step, size so far, clip factor, skip, norm, momentum, taken */
+        v[0] = make1(TN_F32, scalars, 0); v[1] = make1(TN_F32, P, 1); v[2] = make1(TN_F32, P, 1e-3); v[3] = make1(TN_F32, P, 0); v[4] = make1(TN_F32, P, 0);
+        if (backend->upload(state, v[0].data, begin, sizeof begin) != TN_OK) fail("upload");
+        a = (tn_call){ .kernel = TN_KERNEL_ADAMW, .n_in = 1, .n_out = 4, .in = { v[0] }, .out = { v[1], v[2], v[3], v[4] },
+                       .f = { 0.9, 0.999, 1e-8, 0.1, 1, 0 } };
+        memory_row("AdamW, 124M", work[2], 32 * (double)P, a, a, 1);
+        unmake(v, 5);
+    }
+
+    v[0] = make2(TN_F32, V, C, 1); v[1] = make1(TN_I32, L, (double)V); v[2] = make2(TN_BF16, L, C, 0); v[3] = make1(TN_I32, 4, 0); v[4] = make2(TN_F32, V, C, 0);
+    a = (tn_call){ .kernel = TN_KERNEL_EMBED, .n_in = 2, .n_out = 2, .in = { v[0], v[1] }, .out = { v[2], v[3] } };
+    b = (tn_call){ .kernel = TN_KERNEL_EMBED_BACKWARD, .n_in = 2, .n_out = 1, .in = { v[1], v[2] }, .out = { v[4] }, .accumulate = true };
+    memory_row("embedding fwd", NULL, 6 * lc, a, a, 1);
+    memory_row("embedding bwd, adding", work[3], 10 * lc, b, b, 1);
+    unmake(v, 5);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *name; void (*run)(void); } section[] = {
+        {"ceilings", ceilings}, {"attention", attention}, {"linear", linear}, {"gpt", gpt}, {"small", small}, {"rows", rows},
+    };
+    const char *s = getenv("BENCH_TINY");
+    tiny = s && strcmp(s, "1") == 0;
+    backend = tn_cuda_backend();
+    open_state(TN_GEMM_F32);
+    peer_start();
+    ceilings();                                                        /* every floor needs them */
+    for (size_t k = 1; k < COUNT(section); k++) {
+        bool wanted = argc < 2;
+        for (int i = 1; i < argc; i++) wanted = wanted || strcmp(argv[i], section[k].name) == 0;
+        if (!wanted) continue;
+        printf("---- %s\n", section[k].name);
+        if (!state) open_state(TN_GEMM_F32);
+        section[k].run();
+    }
+    if (state) backend->close(state);
+    for (size_t k = 0; k < value_count; k++) printf("%s: %.6g\n", values[k].name, values[k].value);
+    return 0;
+}
