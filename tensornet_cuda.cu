@@ -36,6 +36,8 @@
 
 #ifdef TN_CUDA_HOST
 #include "cuda_host.h"
+#define TNC_UNROLL
+#define TNC_ROLLED
 
 static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
@@ -64,6 +66,8 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
 #define TNC_CONSTANT __constant__
+#define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
+#define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
 
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
@@ -157,8 +161,7 @@ typedef struct tnc_pending {
     const char *name;
     const void *scalars, *fault;
     double      f[4];                   /* adamw: beta1, beta2, eps, born; sgd: momentum, Nesterov */
-    int32_t     step;
-    int32_t     count;                  /* ... and how many there are */
+    int         count;                  /* ... and how many there are */
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
@@ -499,7 +502,7 @@ static tn_status tnc_capture_begin(void *state, char why[256])
     tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
     if (status != TN_OK) {
-        snprintf(why, 256, "capture: %s", s->why[0] ? s->why : tn_status_name(status));
+        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
         return status;
     }
     if (s->wait) {
@@ -520,7 +523,7 @@ static tn_status tnc_capture_end(void *state, void **out, char why[256])
     cudaError_t     e = cudaStreamEndCapture(s->stream, &graph);
     if (status != TN_OK) {
         if (graph) cudaGraphDestroy(graph);
-        snprintf(why, 256, "capture: %s", s->why[0] ? s->why : tn_status_name(status));
+        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
         return status;
     }
     if (e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
@@ -592,7 +595,7 @@ template <typename R> static __device__ __forceinline__ R tnc_warp_sum(R x)
 }
 
 /* The sum over a block of whole warps, in every thread. */
-template <typename R> static __device__ R tnc_block_sum(R x)
+template <typename R> static __device__ __forceinline__ R tnc_block_sum(R x)
 {
     TNC_SHARED(R, part, [32]);
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
@@ -753,11 +756,11 @@ static unsigned tnc_blocks(int64_t n, int64_t each)
    taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
 
 template <class Op, int V, typename Y, typename A, typename B>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, const bool add)
 {
     typedef typename tnc_real<Y>::type R;
-    enum { PIECES = V == 1 ? 4 : 2 };
+    enum { PIECES = 2 };
     const int64_t all = (int64_t)gridDim.x * (TNC_THREADS * PIECES);
     for (int64_t first = (int64_t)blockIdx.x * (TNC_THREADS * PIECES) + threadIdx.x; first < w.count; first += all) {
         int64_t at[PIECES][TNC_VIEWS];
@@ -795,7 +798,7 @@ tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, cons
 template <class Op, int V, typename Y, typename A, typename B>
 static void tnc_map_launch(tnc *s, const tnc_walk &w, const Op &op, Y *y, const A *a, const B *b, bool add)
 {
-    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * (V == 1 ? 4 : 2)), TNC_THREADS, 0, s->stream,
+    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * 2), TNC_THREADS, 0, s->stream,
                w, op, y, a, b, add);
 }
 
@@ -1286,7 +1289,7 @@ static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
 typedef struct tnc_cut { int64_t length, pieces, step, along; bool block; } tnc_cut;
 
 template <int V, typename Y, typename X>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
 tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
                      const typename tnc_real<Y>::type factor, const bool add)
 {
@@ -1333,7 +1336,7 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
 }
 
 template <int V, typename Y, typename X>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
 tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
                     const typename tnc_real<Y>::type factor, const bool add)
 {
@@ -1655,7 +1658,7 @@ static tn_status tnc_glu(tnc *s, const tn_call *c)
 
 /* w: of x and dx, and of dy; the other half of x is `half` further on. */
 template <int V, typename T>
-static __global__ void __launch_bounds__(TNC_THREADS)
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T *dx, const T *x, const T *dy, const bool add)
 {
     typedef typename tnc_real<T>::type R;
@@ -1806,9 +1809,9 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 
 /* ---- gemm, see >>op-gemm -------------------------------------------------------------------------------------------------------------
    By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a transposed
-   operand is only a flag there, and C^T = B^T A^T. BF16 among the three, or TN_GEMM_BF16: what is F32 of A and B is rounded to
-   BF16 in scratch (packed, so that any strides will do), sums are F32, and C is written as what it is. F32 alone: F32, or TF32
-   if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
+   operand is only a flag there, and C^T = B^T A^T. Where A or B is BF16, or by TN_GEMM_BF16, what is F32 of them is
+   rounded to BF16 in scratch (packed, so that any strides will do); where the product is thin, what is BF16 is widened instead.
+   Sums are F32. F32 alone: F32, or TF32 if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
    on one kind of device is the same every time. Floor: 2 m n k flops. */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
@@ -1926,6 +1929,9 @@ static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
     else tnc_gemm_launch<float, 64, 64, 16, 4, 4>(s, g);
 }
 
+/* Thin products gain little by tensor cores: there nothing is rounded for them. */
+static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < 64 || g.n < 64 || g.k < 64; }
+
 /* rows x columns for cuBLAS, whose matrices run down their columns: as it is, or as its transpose. */
 typedef struct tnc_operand { const void *data; cublasOperation_t op; int lead; cudaDataType type; int64_t batch_step; } tnc_operand;
 
@@ -1954,7 +1960,7 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0]) && z.op == CUBLAS_OP_N;
     const int64_t m = turned ? g.n : g.m, n = turned ? g.m : g.n;
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
-        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     if (!s->blas.handle || g.k == 0 || m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
     if (turned) {
         if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
@@ -1968,47 +1974,29 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
                         CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Where an F32 operand is to lie as BF16: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of a
-   batch that is one. Returns its bytes. */
-static size_t tnc_round_place(const tn_view *x, tn_view *y)
+/* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of
+   a batch that is one. Returns its bytes. */
+static size_t tnc_gemm_place(const tn_view *x, tn_dtype dtype, tn_view *y)
 {
     const bool    down = x->strides[1] == 1 && x->strides[2] != 1;
     const int64_t line = tnc_ceil(x->shape[down ? 1 : 2], 8) * 8;
     *y = *x;
-    y->dtype = TN_BF16;
+    y->dtype = dtype;
     y->strides[1] = down ? 1 : line;
     y->strides[2] = down ? line : 1;
-    y->strides[0] = line * x->shape[down ? 2 : 1];
-    if (x->strides[0] == 0) y->shape[0] = 1;
-    return (size_t)(y->shape[0] * y->strides[0]) * 2;
+    y->strides[0] = x->strides[0] == 0 ? 0 : line * x->shape[down ? 2 : 1];
+    return (size_t)(line * x->shape[down ? 2 : 1] * (x->strides[0] == 0 ? 1 : x->shape[0])) * (dtype == TN_BF16 ? 2 : 4);
 }
 
-/* F32 operands rounded to BF16 in scratch; false: no memory. */
-static bool tnc_gemm_round(tnc *s, tn_view x[2])
+static void tnc_gemm_convert(tnc *s, tn_view from, tn_view to)
 {
-    tn_view at[2];
-    size_t  bytes[2] = { 0, 0 };
-    char   *room;
-    int     i;
-    for (i = 0; i < 2; i++)
-        if (x[i].dtype == TN_F32) bytes[i] = tnc_round_place(&x[i], &at[i]);
-    if (!(room = (char *)tnc_scratch(s, bytes[0] + bytes[1]))) return false;
-    for (i = 0; i < 2; i++) {
-        const int64_t batch = x[i].shape[0];
-        if (x[i].dtype != TN_F32) continue;
-        at[i].data = room + (i == 1 ? bytes[0] : 0);
-        x[i].shape[0] = at[i].shape[0];
-        tnc_copy_views(s, &x[i], &at[i]);
-        at[i].shape[0] = batch;
-        if (x[i].strides[0] == 0) at[i].strides[0] = 0;
-        x[i] = at[i];
-    }
-    return true;
+    if (from.strides[0] == 0) from.shape[0] = to.shape[0] = 1;
+    tnc_copy_views(s, &from, &to);
 }
 
-static tnc_matrices tnc_matrices_of(const tn_call *c, const tn_view x[2])
+static tnc_matrices tnc_matrices_of(const tn_call *c)
 {
-    const tn_view *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
+    const tn_view *x = c->in, *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
     tnc_matrices   g;
     int            i;
     g.batch = y->shape[0];
@@ -2034,41 +2022,83 @@ static tnc_matrices tnc_matrices_of(const tn_call *c, const tn_view x[2])
     return g;
 }
 
-static tn_status tnc_gemm_bias(tnc *s, const tn_call *c)
+static tn_status tnc_gemm_bias(tnc *s, const tn_call *c, const tn_view *y)
 {
-    tn_view bias = c->out[0];
+    tn_view bias = *y;
     if (c->n_in < 3 || !c->in[2].data) return TN_OK;
     bias.data = c->in[2].data;
     bias.dtype = c->in[2].dtype;
     bias.strides[0] = bias.strides[1] = 0;
     bias.strides[2] = c->in[2].strides[0];
-    return tnc_add_one(s, &c->out[0], &bias, 1, true);
+    return tnc_add_one(s, y, &bias, 1, true);
 }
 
-/* BF16 by what is given or asked for; not for products so thin that rounding them costs as much as they do. */
-static bool tnc_gemm_in_bf16(const tnc *s, const tnc_matrices &g)
+/* A product of F32 that is kept as BF16 is made in scratch, with its bias, and rounded once. */
+static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
 {
-    if (g.a_dtype == TN_BF16 || g.b_dtype == TN_BF16 || g.c_dtype == TN_BF16) return true;
-    return g.c_dtype == TN_F32 && s->precision == TN_GEMM_BF16 && g.m >= 16 && g.n >= 16 && g.k >= 16;
+    tn_call add;
+    if (c->f[1] == 0) return tnc_add_one(s, &c->out[0], z, 1, false);
+    memset(&add, 0, sizeof add);
+    add.kernel = TN_KERNEL_ADD;
+    add.out[0] = c->out[0];
+    return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, &add, &c->out[0], z, c->f[1], 1);
+}
+
+/* The type that A and B are multiplied as. */
+static tn_dtype tnc_gemm_type(const tnc *s, const tnc_matrices &g)
+{
+    if (g.a_dtype == g.b_dtype && (g.a_dtype != TN_F32 || s->precision != TN_GEMM_BF16)) return (tn_dtype)g.a_dtype;
+    return tnc_gemm_thin(g) ? TN_F32 : TN_BF16;
 }
 
 static tn_status tnc_gemm(tnc *s, const tn_call *c)
 {
-    tn_view      x[2] = { c->in[0], c->in[1] };
-    tnc_matrices g = tnc_matrices_of(c, x);
-    const int    dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
-    int          i;
+    tn_call            made = *c;
+    tn_view           *z = &made.out[0];
+    const tnc_matrices g = tnc_matrices_of(c);
+    const int          dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
+    const tn_dtype     type = tnc_gemm_type(s, g);
+    const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
+    size_t             bytes[3] = { 0, 0, 0 };
+    char              *room;
+    tn_status          status;
+    int                i;
     for (i = 0; i < 4; i++) {
         if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
         if ((dtypes[i] == TN_F64) != (dtypes[0] == TN_F64)) return TN_ERR_DTYPE;
     }
     if (g.batch == 0 || g.m == 0 || g.n == 0) return TN_OK;
-    if (s->blas.handle && g.k > 0 && tnc_gemm_in_bf16(s, g)) {
-        if ((g.a_dtype == TN_F32 || g.b_dtype == TN_F32) && !tnc_gemm_round(s, x)) return TN_ERR_MEMORY;
-        if (tnc_gemm_blas(s, tnc_matrices_of(c, x))) return tnc_gemm_bias(s, c);
-    } else if (tnc_gemm_blas(s, g)) return tnc_gemm_bias(s, c);
-    tnc_gemm_own(s, g);
-    return TN_OK;
+    if (!s->blas.handle || g.k == 0 || (g.a_dtype != g.b_dtype && type == TN_F32 && g.k <= 256)) {
+        tnc_gemm_own(s, g);                             /* which converts what it reads, and has no other launches */
+        return TN_OK;
+    }
+    for (i = 0; i < 2; i++)
+        if (dtypes[i] != type) bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
+    if (keep) {
+        z->dtype = TN_F32;
+        z->strides[2] = 1;
+        z->strides[1] = z->shape[2];
+        z->strides[0] = z->shape[1] * z->shape[2];
+        bytes[2] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
+        made.f[1] = 0;
+    }
+    if (bytes[0] + bytes[1] + bytes[2] > 0) {
+        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2]);
+        if (!room) return TN_ERR_MEMORY;
+        for (i = 0; i < 2; i++) {
+            if (bytes[i] == 0) continue;
+            made.in[i].data = room;
+            room += bytes[i];
+            tnc_gemm_convert(s, c->in[i], made.in[i]);
+        }
+        if (keep) z->data = room;
+    }
+    if (!tnc_gemm_blas(s, tnc_matrices_of(&made))) {
+        tnc_gemm_own(s, g);
+        return TN_OK;
+    }
+    status = tnc_gemm_bias(s, c, z);
+    return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
 /* ---- rope, rope_backward, see >>op-rope -------------------------------------------------------------------------------------------------
@@ -2096,7 +2126,7 @@ static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_
     if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
 }
 
-/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. */
+/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. Without the norm the pull is 0. */
 template <typename R> static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
 template <typename T, bool BACK>
@@ -2124,10 +2154,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
             if (live) {
                 const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
-                if (norms || !BACK) {
-                    tnc_load<V>(x0, x);
-                    tnc_load<V>(x1, x + h);
-                }
+                tnc_load<V>(x0, x);
+                tnc_load<V>(x1, x + h);
                 if (BACK) {
                     const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
                     tnc_load<V>(d0, dy);
@@ -2163,8 +2191,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
 #pragma unroll
             for (int k = 0; k < V; k++) {
                 if (BACK) {
-                    d0[k] = norms ? tnc_rope_back(d0[k], x0[k], norm, pull) : d0[k];
-                    d1[k] = norms ? tnc_rope_back(d1[k], x1[k], norm, pull) : d1[k];
+                    d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
+                    d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
                 } else {
                     const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
                     d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
@@ -2224,11 +2252,11 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(cons
         for (int64_t k = lane; k < h + g.d % 2; k += 32) {
             T *to = y + (k < h ? k : g.d - 1);
             tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
-            first = norm * (g.dy && g.eps >= 0 ? first - pull * tnc_to(x[k < h ? k : g.d - 1]) : first);
+            first = g.dy ? tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull) : norm * first;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
             if (k >= h) continue;
             to = y + k + h;
-            second = norm * (g.dy && g.eps >= 0 ? second - pull * tnc_to(x[k + h]) : second);
+            second = g.dy ? tnc_rope_back(second, tnc_to(x[k + h]), norm, pull) : norm * second;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
         }
     }
@@ -2346,7 +2374,7 @@ struct tnc_rows { int lanes, threads; };
 static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
 {
     tnc_rows r = {tnc_lanes(pieces), 256};
-    if (pieces > 32 * held) r.lanes = r.threads = 32 * tnc_bound(tnc_ceil(pieces, 4 * 32), 2, most / 32);
+    if (pieces > 32 * held) r.lanes = r.threads = 32 * tnc_bound(tnc_ceil(pieces, held * 32), 2, most / 32);
     return r;
 }
 
@@ -2362,7 +2390,7 @@ template <typename R> static __device__ __forceinline__ R tnc_row_sum(R x, int l
     return x;
 }
 
-template <typename R> static __device__ R tnc_row_largest(R x, int lanes)
+template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, int lanes)
 {
     TNC_SHARED(R, part, [32]);
     const int warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
@@ -2758,15 +2786,16 @@ static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
    if it is centred; its mean square; then y.    floor: reads and writes R C numbers
    The largest and the smallest numbers have squares that no float has: such a row takes its sum in double. */
 template <typename T, int V, bool CENTRED>
-__global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w,
+__global__ void __launch_bounds__(256, 3) tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w,
                                                        const typename tnc_real<T>::type *b, T *y, typename tnc_real<T>::type *r,
-                                                       int64_t rows, int64_t C, double eps, int lanes)
+                                                       int64_t rows, int C, double eps, int lanes)
 {
     typedef typename tnc_real<T>::type R;
-    enum { HELD = 8 };
+    enum { HELD = 4 };
     const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1), each = (int)blockDim.x / lanes;
-    const int64_t n = C / V;
-    const R       part = R(1) / R(C);
+    const int     n = C / V;
+    const double  whole = 1.0 / C;
+    const R       part = (R)whole;
     int64_t       base;
     for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
@@ -2775,14 +2804,13 @@ __global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typenam
         R    mean = 0, rest = 0, sum = 0, scale;
         int  k;
         auto pieces = [&](auto use) {
-            int     j;
-            int64_t i;
+            int i, j;
 #pragma unroll
             for (j = 0; j < HELD; j++) {
                 R v[V];
                 if (lane + j * lanes >= n) break;
                 tnc_unpack<T, V>(v, held[j]);
-                use(v, (int64_t)(lane + j * lanes));
+                use(v, lane + j * lanes);
             }
             for (i = lane + HELD * lanes; i < n; i += lanes) {
                 R v[V];
@@ -2791,29 +2819,29 @@ __global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typenam
             }
         };
 #pragma unroll
-        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<T, V>(from + (int64_t)(lane + k * lanes) * V);
+        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
         if (CENTRED) {
-            pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) mean += v[i] * part; });
+            pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) mean += v[i] * part; });
             mean = tnc_row_sum(mean, lanes);
-            pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) rest += (v[i] - mean) * part; });
+            pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) rest += (v[i] - mean) * part; });
             rest = tnc_row_sum(rest, lanes);
         }
-        pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
+        pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
         sum = tnc_row_sum(sum, lanes);
-        scale = R(1) / tnc_sqrt(sum * part + R(eps));
+        scale = (R)rsqrt((double)sum * whole + eps);
         if constexpr (sizeof(R) == sizeof(float)) {
             const bool far = !(sum > 1e-30f && sum < 1e30f);
             if (__any_sync(0xffffffffu, far)) {
                 double wide = 0;
-                pieces([&](R (&v)[V], int64_t) { for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); } });
+                pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); } });
                 wide = tnc_row_sum(wide, lanes);
-                if (far) scale = (R)(1 / sqrt(wide / (double)C + eps));
+                if (far) scale = (R)rsqrt(wide * whole + eps);
             }
         }
         if (mine >= rows) continue;
         if (lane == 0) r[row] = scale;
-        pieces([&](R (&v)[V], int64_t i) {
-            R gain[V], bias[V];
+        pieces([&](R (&v)[V], int i) {
+            R gain[V] = {}, bias[V] = {};
             if (w) tnc_load(gain, w + i * V);
             if (b) tnc_load(bias, b + i * V);
 #pragma unroll
@@ -2831,10 +2859,10 @@ template <typename T, int V, bool CENTRED> static void tnc_norm_launch(tnc *s, c
 {
     typedef typename tnc_real<T>::type R;
     const int64_t  rows = c->out[0].shape[0], C = c->out[0].shape[1];
-    const tnc_rows at = tnc_rows_of(C / V, 8, 256);
+    const tnc_rows at = tnc_rows_of(C / V, 4, 256);
     TNC_LAUNCH((tnc_norm_kernel<T, V, CENTRED>), tnc_grid(s, rows, at.threads / at.lanes), at.threads, 0, s->stream,
                (const T *)c->in[0].data, (const R *)c->in[1].data, CENTRED ? (const R *)c->in[2].data : (const R *)NULL,
-               (T *)c->out[0].data, (R *)c->out[1].data, rows, C, c->f[0], at.lanes);
+               (T *)c->out[0].data, (R *)c->out[1].data, rows, (int)C, c->f[0], at.lanes);
 }
 
 template <typename T, bool CENTRED> static tn_status tnc_norm_of(tnc *s, const tn_call *c)
@@ -2843,6 +2871,7 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_of(tnc *s, const t
     int i;
     if (!tnc_has(&c->out[0], c->in[0].dtype) || !tnc_has(&c->out[1], real)) return TN_ERR_DTYPE;
     for (i = 1; i < c->n_in; i++) if (!tnc_has(&c->in[i], real)) return TN_ERR_DTYPE;
+    if (c->out[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (c->out[0].shape[0] == 0 || c->out[0].shape[1] == 0) return TN_OK;
     if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)
         && (!CENTRED || tnc_aligned(c->in[2].data))) tnc_norm_launch<T, V, CENTRED>(s, c);
@@ -2869,13 +2898,13 @@ static tn_status tnc_layernorm(tnc *s, const tn_call *c)
    db; a block adds its threads in their order and leaves part[2,blocks,C], and a second kernel adds the blocks. Where a thread
    would have too many columns, the first kernel leaves the rows' means instead and a third reads x and dy again.
    floor: reads 2 R C numbers (3 when dx is added to), writes R C */
-enum { TNC_NORM_HELD = 4 };
+template <int V, bool CENTRED> struct tnc_norm_held { enum { count = CENTRED && V == 8 ? 2 : 4 }; };     /* what registers hold */
 
 template <typename R> struct tnc_norm_more {
     R      *part;                       /* [2,blocks,C], or NULL          */
     R      *means;                      /* [2,rows]: mean, rest; or NULL  */
-    int64_t rows, C;
-    int     lanes;
+    int64_t rows;
+    int     C, lanes;
     bool    accumulate;
 };
 
@@ -2885,11 +2914,12 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                          tnc_norm_more<typename tnc_real<T>::type> more)
 {
     typedef typename tnc_real<T>::type R;
-    enum { HELD = TNC_NORM_HELD, MINE = SUMS ? HELD * V : 1 };
+    enum { HELD = tnc_norm_held<V, CENTRED>::count, MINE = SUMS ? HELD * V : 1 };
     const int     lanes = more.lanes, each = (int)blockDim.x / lanes;
     const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1);
-    const int64_t C = more.C, n = C / V;
-    const R       part = R(1) / R(C);
+    const int     C = more.C, n = C / V;
+    const double  whole = 1.0 / C;
+    const R       part = (R)whole;
     R             dw[MINE] = {}, db[MINE] = {};
     int64_t       base;
     for (base = (int64_t)blockIdx.x * each; base < more.rows; base += (int64_t)gridDim.x * each) {
@@ -2901,15 +2931,14 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         R    mean = 0, rest = 0, sum = 0, dot = 0;
         int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, which piece, how many of this thread came before) */
-            R       v[V], d[V];
-            int     j;
-            int64_t i;
+            R   v[V], d[V];
+            int i, j;
 #pragma unroll
             for (j = 0; j < HELD; j++) {
                 if (lane + j * lanes >= n) break;
                 tnc_unpack<T, V>(v, held[j]);
                 tnc_unpack<T, V>(d, held_dy[j]);
-                use(v, d, (int64_t)(lane + j * lanes), j);
+                use(v, d, lane + j * lanes, j);
             }
             for (i = lane + HELD * lanes; !SUMS && i < n; i += lanes) {
                 tnc_load(v, from + i * V);
@@ -2920,21 +2949,21 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
 #pragma unroll
         for (k = 0; k < HELD; k++) {
             if (lane + k * lanes >= n) break;
-            held[k] = tnc_fetch<T, V>(from + (int64_t)(lane + k * lanes) * V);
-            held_dy[k] = tnc_fetch<T, V>(from_dy + (int64_t)(lane + k * lanes) * V);
+            held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
+            held_dy[k] = tnc_fetch<T, V>(from_dy + (lane + k * lanes) * V);
         }
         if (CENTRED) {
-            pieces([&](R (&v)[V], R (&)[V], int64_t, int) { for (int q = 0; q < V; q++) mean += v[q] * part; });
+            pieces([&](R (&v)[V], R (&)[V], int, int) { for (int q = 0; q < V; q++) mean += v[q] * part; });
             mean = tnc_row_sum(mean, lanes);
-            pieces([&](R (&v)[V], R (&)[V], int64_t, int) { for (int q = 0; q < V; q++) rest += (v[q] - mean) * part; });
+            pieces([&](R (&v)[V], R (&)[V], int, int) { for (int q = 0; q < V; q++) rest += (v[q] - mean) * part; });
             rest = tnc_row_sum(rest, lanes);
             if (more.means && live && lane == 0) {
                 more.means[row] = mean;
                 more.means[more.rows + row] = rest;
             }
         }
-        pieces([&](R (&v)[V], R (&d)[V], int64_t i, int j) {
-            R gain[V];
+        pieces([&](R (&v)[V], R (&d)[V], int i, int j) {
+            R gain[V] = {};
             if (w) tnc_load(gain, w + i * V);
 #pragma unroll
             for (int q = 0; q < V; q++) {
@@ -2944,21 +2973,22 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                     if (CENTRED) db[j * V + q] += d[q];
                 }
                 if (CENTRED) sum += g;
-                dot = tnc_fma(g, z, dot);
+                dot = tnc_fma(g, CENTRED ? z : v[q], dot);
             }
         });
         if (!dx) continue;
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
-        dot = tnc_row_sum(dot, lanes) * part;
+        dot = tnc_row_sum(dot, lanes);                  /* what x is taken times: found in double, for it nearly cancels dy */
+        dot = (R)(CENTRED ? -(double)dot * whole : -(double)scale * scale * scale * dot * whole);
         if (!live) continue;
-        pieces([&](R (&v)[V], R (&d)[V], int64_t i, int) {
+        pieces([&](R (&v)[V], R (&d)[V], int i, int) {
             T *to = dx + row * C + i * V;
             R  gain[V];
             if (w) tnc_load(gain, w + i * V);
 #pragma unroll
             for (int q = 0; q < V; q++) {
-                const R z = (v[q] - mean - rest) * scale;
-                v[q] = scale * tnc_fma(-z, dot, (w ? d[q] * gain[q] : d[q]) - sum);
+                const R g = w ? d[q] * gain[q] : d[q];
+                v[q] = CENTRED ? scale * tnc_fma((v[q] - mean - rest) * scale, dot, g - sum) : tnc_fma(v[q], dot, g * scale);
             }
             if (more.accumulate) tnc_add_to<V>(to, v);
             else tnc_store(to, v);
@@ -2974,7 +3004,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             for (j = 0; j < HELD; j++) {
                 if (lane + j * lanes >= n) break;
                 for (int q = 0; q < V; q++) {
-                    R *one = at + (int64_t)(lane + j * lanes) * V + q;
+                    R *one = at + (lane + j * lanes) * V + q;
                     *one = first ? of[j * V + q] : *one + of[j * V + q];
                 }
             }
@@ -3032,20 +3062,22 @@ static void tnc_norm_backward_launch(tnc *s, const tn_call *c, tnc_rows at, unsi
 template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s, const tn_call *c)
 {
     typedef typename tnc_real<T>::type R;
-    enum { V = tnc_wide<T>::count, real = tnc_code<R>::dtype, CHUNKS = 64 };
+    enum { V = tnc_wide<T>::count, HELD = tnc_norm_held<V, CENTRED>::count, real = tnc_code<R>::dtype };
+    const int        chunks = 64;
     const int64_t    rows = c->in[0].shape[0], C = c->in[0].shape[1];
     R               *dw = c->n_out > 1 ? (R *)c->out[1].data : NULL, *db = CENTRED && c->n_out > 2 ? (R *)c->out[2].data : NULL;
     const bool       wide = C % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->in[3].data)
                          && tnc_aligned(c->out[0].data);
-    const tnc_rows   at = tnc_rows_of(wide ? C / V : C, TNC_NORM_HELD, 256);
-    const bool       wanted = dw || db, sums = wanted && wide && C / V <= (int64_t)at.lanes * TNC_NORM_HELD;
+    const tnc_rows   at = tnc_rows_of(wide ? C / V : C, HELD, 256);
+    const bool       wanted = dw || db, sums = wanted && wide && C / V <= (int64_t)at.lanes * HELD;
     const unsigned   blocks = sums ? (unsigned)tnc_bound(tnc_ceil(rows, at.threads / at.lanes), 1, s->sms * (512 / at.threads))
                                    : tnc_grid(s, rows, at.threads / at.lanes);
-    const int64_t    parts = sums ? (int64_t)blocks : CHUNKS;
-    tnc_norm_more<R> more = {NULL, NULL, rows, C, at.lanes, c->accumulate};
+    const int64_t    parts = sums ? (int64_t)blocks : chunks;
+    tnc_norm_more<R> more = {NULL, NULL, rows, (int)C, at.lanes, c->accumulate};
     if (!tnc_has(&c->in[1], real) || !tnc_has(&c->in[2], real) || !tnc_has(&c->in[3], c->in[0].dtype)
         || !tnc_has(&c->out[0], c->in[0].dtype) || (dw && !tnc_has(&c->out[1], real)) || (db && !tnc_has(&c->out[2], real)))
         return TN_ERR_DTYPE;
+    if (C > INT32_MAX) return TN_ERR_SHAPE;
     if (rows == 0 || C == 0) return TN_OK;
     if (wanted) {
         more.part = (R *)tnc_scratch(s, (size_t)(2 * parts * C + 2 * rows) * sizeof(R));
@@ -3056,8 +3088,8 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s
     else if (wide) tnc_norm_backward_launch<T, V, CENTRED, false>(s, c, at, blocks, more);
     else tnc_norm_backward_launch<T, 1, CENTRED, false>(s, c, at, blocks, more);
     if (wanted && !sums)
-        TNC_LAUNCH((tnc_norm_columns_kernel<T>), dim3((unsigned)tnc_ceil(C, 32), CHUNKS), 256, 0, s->stream,
-                   (const T *)c->in[0].data, (const R *)c->in[2].data, (const T *)c->in[3].data, tnc_ceil(rows, CHUNKS), more);
+        TNC_LAUNCH((tnc_norm_columns_kernel<T>), dim3((unsigned)tnc_ceil(C, 32), chunks), 256, 0, s->stream,
+                   (const T *)c->in[0].data, (const R *)c->in[2].data, (const T *)c->in[3].data, tnc_ceil(rows, chunks), more);
     if (dw) tnc_add_parts(s, more.part, parts, C, dw);
     if (db) tnc_add_parts(s, more.part + parts * C, parts, C, db);
     return TN_OK;
@@ -3090,8 +3122,8 @@ template <typename T> struct tnc_entropy {
     T             *dz;
     double        *part;
     int32_t       *fault;
-    int64_t        rows, C;
-    int            lanes, room;             /* pieces of a row that shared memory holds */
+    int64_t        rows;
+    int            C, lanes, room;          /* room: pieces of a row that shared memory holds */
 };
 
 /* One more number of a running m, sum. Equal to the reference where m stays infinite: the sum is NaN there in the end. */
@@ -3110,7 +3142,7 @@ template <typename R, int V> static __device__ __forceinline__ void tnc_entropy_
     for (k = 0; k < V; k++) *sum += tnc_exp(v[k] - from);
 }
 
-template <typename T, int V> __global__ void __launch_bounds__(512, 2) tnc_entropy_kernel(tnc_entropy<T> a)
+template <typename T, int V> __global__ void __launch_bounds__(512, sizeof(T) == 8 ? 1 : 2) tnc_entropy_kernel(tnc_entropy<T> a)
 {
     typedef typename tnc_real<T>::type R;
     typedef typename tnc_piece<T, V>::type P;
@@ -3123,14 +3155,13 @@ template <typename T, int V> __global__ void __launch_bounds__(512, 2) tnc_entro
     for (base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < a.rows ? mine : a.rows - 1;
         const T      *from = a.z + row * a.C;
-        const int64_t head = V == 1 ? 0 : min((int64_t)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
-        const int64_t n = (a.C - head) / V, ends = a.C - n * V;
+        const int     head = V == 1 ? 0 : min((int)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
+        const int     n = (a.C - head) / V, ends = a.C - n * V;
         const int32_t label = a.label[row];
         const bool    good = label >= 0 && label < a.C;
         const T      *body = from + head;
         R       most = -R(INFINITY), sum = 0, top, scale;
-        int64_t i;
-        int     k;
+        int     i, k;
         for (i = lane; i < ends; i += lanes) {
             const R v[1] = {tnc_to(from[i < head ? i : i + n * V])};
             tnc_entropy_add(v, &most, &sum);
@@ -3163,8 +3194,8 @@ template <typename T, int V> __global__ void __launch_bounds__(512, 2) tnc_entro
             T      *to = a.dz + row * a.C, *to_body = to + head;
             scale = share / sum;
             for (i = lane; i < ends; i += lanes) {
-                const int64_t at = i < head ? i : i + n * V;
-                const R       v = tnc_exp(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
+                const int at = i < head ? i : i + n * V;
+                const R   v = tnc_exp(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
                 to[at] = tnc_from<T>(good ? v : R(0));
             }
 #pragma unroll 2
@@ -3197,7 +3228,7 @@ template <typename N, typename R> __global__ void __launch_bounds__(256) tnc_mea
 template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_entropy<T> a)
 {
     typedef typename tnc_real<T>::type R;
-    const int64_t  pieces = a.C / V;
+    const int      pieces = a.C / V;
     const tnc_rows at = tnc_rows_of(pieces, 4, 512);
     const int64_t  whole = (int64_t)(s->shared_max - 4096) / 16, half = whole / 2;
     const unsigned blocks = tnc_grid(s, a.rows, at.threads / at.lanes);
@@ -3207,7 +3238,7 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
     a.lanes = at.lanes;
     a.room = 0;
     if (V > 1 && a.dz) {
-        a.room = (int)(pieces <= half || pieces > whole ? min(pieces, half) : pieces);
+        a.room = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
         shared = (size_t)a.room * 16 * (size_t)(at.threads / at.lanes);
         cudaFuncSetAttribute(tnc_entropy_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     }
@@ -3228,7 +3259,8 @@ template <typename T> static tn_status tnc_cross_entropy_of(tnc *s, const tn_cal
     a.fault = (int32_t *)c->out[2].data;
     a.dz = c->n_out > 3 ? (T *)c->out[3].data : NULL;
     a.rows = c->in[0].shape[0];
-    a.C = c->in[0].shape[1];
+    a.C = (int)c->in[0].shape[1];
+    if (c->in[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (!tnc_has(&c->out[0], tnc_code<R>::dtype) || !tnc_has(&c->out[1], tnc_code<R>::dtype)
         || (a.dz && !tnc_has(&c->out[3], c->in[0].dtype))) return TN_ERR_DTYPE;
     if (a.dz && ((uintptr_t)a.z - (uintptr_t)a.dz) % 16 != 0) return tnc_entropy_launch<T, 1>(s, a);
@@ -3401,31 +3433,33 @@ static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b,
     }
 }
 
-/* Divides x by what it returns, see above: squares is this thread's share of |x|^2. By the largest element first where squares
+/* Divides x by what it returns, see above: squares is this thread's share of |x|^2. By a power of two first where squares
    overflow or vanish; zeros stay zeros, an infinity makes NaN. */
-template <typename R> static __device__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
+template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
 {
     const R limit = sizeof(R) == 4 ? R(1e30) : R(1e300), near_one = R(4294967296.0);
-    R       total = tnc_block_sum(squares), most = 1;
-    int     i;
+    R       total = tnc_block_sum(squares), most = 1, unit;
+    int     i, power = 0;
     if (!must && total > 1 / near_one && total < near_one) return R(1);
     if (!(total > 1 / limit && total < limit)) {
         for (most = 0, i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) most = tnc_larger(tnc_abs(x[i]), most);
-        most = tnc_row_largest(most, (int)blockDim.x > 32 ? (int)blockDim.x : 32);
+        most = tnc_row_largest(most, (int)blockDim.x);
         if (most == 0 && total == 0) return R(0);
+        power = most == 0 || most == R(INFINITY) ? 0 : ilogb(most);
         for (squares = 0, i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) {
-            x[i] /= most;
+            x[i] = ldexp(x[i], -power);
             squares = tnc_fma(x[i], x[i], squares);
         }
         total = tnc_block_sum(squares);
+        if (most == R(INFINITY)) total = R(NAN);
     }
-    total = tnc_sqrt(total);
-    for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] /= total;
+    unit = rsqrt(total);
+    for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] *= unit;
     __syncthreads();
-    return most * total;
+    return ldexp(total * unit, power);
 }
 
-template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain_kernel(tnc_chains<R> a)
+template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_chain_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
@@ -3467,7 +3501,7 @@ template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain
     }
 }
 
-template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain_backward_kernel(tnc_chains<R> a)
+template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_chain_backward_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
@@ -3516,8 +3550,11 @@ template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain
                 squares = tnc_fma(x, x, squares);
             });
             norm = tnc_chain_norm(next, dd, squares, false);
-            if (norm != 0 && norm != 1) scale += log((double)norm);
-            if (a.v[j - 1] != 1) scale -= log((double)a.v[j - 1]);
+#pragma unroll 1
+            for (i = 0; i < 2; i++) {
+                const R by = i == 0 ? norm : a.v[j - 1];
+                if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
+            }
             if (scale != before && last_v != 0) factor = (R)exp(scale);
             swap = g; g = next; next = swap;
         }
@@ -3577,7 +3614,7 @@ static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain
    on. Waiting changes nothing that can be seen, since whoever touches device memory flushes first.
    floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum), muon_end reads 2, writes 1; sumsq reads 1 */
 enum { TNC_SHARE = 8192 };
-enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM };        /* the scalars of >>op-optim */
+enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };        /* the scalars of >>op-optim */
 
 #define TNC_FINITE 1.7976931348623157e308
 
@@ -3624,7 +3661,7 @@ template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
 {
     R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = (R *)part.x[2] + i, *v = (R *)part.x[3] + i;
-    R   p_[V], g_[V], m_[V], v_[V], zero[V] = {};
+    R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
     int k;
     tnc_load(g_, g);
     tnc_load(p_, p);
@@ -3659,7 +3696,7 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
     if (KERNEL != TN_KERNEL_MUON_END) tnc_store(g, zero);
 }
 
-template <typename R, int KERNEL> __global__ void __launch_bounds__(256) tnc_update_kernel(const __grid_constant__ tnc_pending a)
+template <typename R, int KERNEL> __global__ void __launch_bounds__(256, sizeof(R) == 8 ? 2 : 4) tnc_update_kernel(const __grid_constant__ tnc_pending a)
 {
     enum { V = tnc_wide<R>::count };
     TNC_SHARED(tnc_rule<R>, shared, [1]);
@@ -3735,7 +3772,7 @@ __global__ void __launch_bounds__(1024) tnc_squares_end_kernel(const __grid_cons
     if (threadIdx.x > 0) return;
     for (k = 0; k < a.count; k++) {
         s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
-        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, a.step);
+        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
     }
 }
 
@@ -3783,7 +3820,7 @@ static tn_status tnc_flush(tnc *s)
 
 /* One more call for the pending ones, which run first where it does not fit in. */
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n, const void *scalars,
-                          const void *fault, int step)
+                          const void *fault)
 {
     tnc_pending  *a = &s->pending, like;
     tnc_part     *part;
@@ -3798,7 +3835,6 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     like.name = name;
     like.scalars = scalars;
     like.fault = fault;
-    like.step = step;
     if (c->kernel == TN_KERNEL_ADAMW || c->kernel == TN_KERNEL_SGD) {
         memcpy(like.f, c->f, 3 * sizeof *c->f);
         like.f[3] = c->f[5];
@@ -3827,34 +3863,34 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
 static tn_status tnc_sumsq(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->in[0], NULL, NULL, NULL};
-    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data, (int)c->i[1]);
+    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
 }
 
 static tn_status tnc_adamw(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->out[1], &c->out[2], &c->out[3]};
-    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_sgd(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL};
-    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_muon_end(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = {&c->out[0], &c->in[1], NULL, NULL};
-    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL, 0);
+    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 /* ---- step_begin, tick: single numbers ------------------------------------------------------------------------------------------ */
-template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip, int32_t step)
+template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
 {
     const double norm = (double)s[TNC_SIZE];
     bool         skip;
     if (threadIdx.x > 0) return;
-    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, step);         /* each gradient is finite, their norm is not */
+    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);        /* each gradient is finite, their norm is not */
     skip = fault[0] != 0;
     s[TNC_NORM] = (R)norm;
     s[TNC_SKIP] = R(skip ? 1 : 0);
@@ -3867,9 +3903,9 @@ static tn_status tnc_step_begin(tnc *s, const tn_call *c)
 {
     int32_t *fault = (int32_t *)c->out[1].data;
     if (c->out[0].dtype == TN_F64)
-        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0], (int32_t)c->i[1]);
+        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0]);
     else if (c->out[0].dtype == TN_F32)
-        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0], (int32_t)c->i[1]);
+        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0]);
     else return TN_ERR_DTYPE;
     return TN_OK;
 }
@@ -3921,7 +3957,8 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_muon_begin_kern
     enum { V = tnc_wide<R>::count };
     const int64_t matrix = blockIdx.x / a.blocks, begin = blockIdx.x % a.blocks * (int64_t)TNC_SHARE, first = matrix * a.n;
     const int64_t end = begin + TNC_SHARE < a.n ? begin + TNC_SHARE : a.n, wide = a.wide ? end - (end - begin) % V : begin;
-    const R       keep = (R)a.momentum, take = (R)(1 - a.momentum), factor = a.scalars[TNC_FACTOR];
+    const double  momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
+    const R       keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
     double        sum = 0;
     int64_t       i;
     if (a.scalars[TNC_SKIP] != 0) {
@@ -3980,9 +4017,1086 @@ static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
     return c->in[0].dtype == TN_F64 ? tnc_muon_begin_of<double>(s, c) : TN_ERR_DTYPE;
 }
 
-/* A missing row runs on the host: slow, never wrong. */
-static constexpr tnc_row *tnc_attention = nullptr;
-static constexpr tnc_row *tnc_attention_backward = nullptr;
+/* ---- attention, quadratic ------------------------------------------------------------------------------------------------
+   What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
+
+   Two families of kernels, by fixed rules of dtype and shape:
+   tnc_attend_plain, tnc_attend_plain_back     any dtype, any head size; products in the dtype's own precision
+   tnc_attend_mma, tnc_attend_mma_back         BF16 operands, head sizes up to 128, on tensor cores with sums in F32
+   and tnc_attend_part for few queries of many keys (decoding), which splits the keys.
+
+   Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one whose
+   blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's statistic and
+   one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each time.
+
+   Flops for a pair (query, key), s = 2 sets of q and k or 1: forward 2 s d + 2 dv, backward 8 s d + 6 dv - 2 (s == 1 ? d : 0)...
+   see >>attend-counts below. Bytes: each operand once is the floor, far below the flops for more than some 100 keys. */
+
+/* An operand [B,T,n,d] whose last axis has stride 1: element 0 and the strides of the others. */
+typedef struct tnc_heads { void *data; int64_t b, t, h; } tnc_heads;
+
+typedef struct tnc_attend {
+    tnc_heads q, k, v, o, dout, dq, dk, dv;
+    void     *stat;                      /* [B,H,Tq]: l_i, or the row's eps + sum; NULL: nobody wants it */
+    void     *rows;                      /* backwards [B,H,Tq,4]: c_i, w_i, l_i, 0 */
+    int64_t   B, H, Tq, Tk, n_qk, n_v;   /* n_qk, n_v: numbers of a head */
+    int64_t   window, past;
+    int       kind, row;
+    bool      causal, sums;
+    bool      wide;                      /* tensor cores: outputs are F32, not BF16 */
+    double    scale, length, eps, unit;  /* unit: rows have l_i times this          */
+} tnc_attend;
+
+template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
+{
+    return (T *)x.data + b * x.b + t * x.t + h * x.h;
+}
+
+/* The keys [low,high) that query i sees. Both ends never fall as i grows. */
+typedef struct tnc_seen { int64_t low, high; } tnc_seen;
+
+static __device__ __forceinline__ tnc_seen tnc_attend_seen(const tnc_attend &p, int64_t i)
+{
+    const int64_t own = p.Tk - p.Tq + i;
+    tnc_seen      s = { 0, p.Tk };
+    if (p.window > 0 && own - p.window + 1 > 0) s.low = own - p.window + 1;
+    if (p.causal) s.high = own + 1;
+    else if (p.window > 0 && own + p.window < p.Tk) s.high = own + p.window;
+    if (s.high < s.low) s.high = s.low;
+    return s;
+}
+
+/* The queries [low,high) that see some key of [first,last], of which some may not: what the above says, solved for i. */
+static __device__ __forceinline__ tnc_seen tnc_attend_seeing(const tnc_attend &p, int64_t first, int64_t last)
+{
+    const int64_t ahead = p.Tk - p.Tq;
+    tnc_seen      s = { 0, p.Tq };
+    if (p.causal) s.low = first - ahead;
+    else if (p.window > 0) s.low = first - ahead - p.window + 1;
+    if (p.window > 0 && last - ahead + p.window < p.Tq) s.high = last - ahead + p.window;
+    if (s.low < 0) s.low = 0;
+    return s;
+}
+
+/* c_i, where it depends on the number of keys alone */
+template <typename R> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen s)
+{
+    const R n = R(s.high - s.low + p.past);
+    if (p.row == TN_ROW_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
+    if (p.row == TN_ROW_MEAN) return n > R(0) ? R(1) / n : R(0);
+    return R(1);
+}
+
+/* The larger; a NaN stays. */
+template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R b) { return b > a || b != b ? b : a; }
+
+/* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ------------------------- */
+
+template <typename T> __global__ void tnc_attend_rows(tnc_attend p)
+{
+    typedef typename tnc_real<T>::type R;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    int64_t       n, e;
+    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
+        const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+        const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+        const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
+        R             c = p.sums ? R(1) / stat : tnc_attend_scale<R>(p, tnc_attend_seen(p, i)), dot = R(0);
+        R            *row = (R *)p.rows + 4 * n;
+        if (softmax || p.sums) {
+            const T *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
+            for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
+        }
+        dot = tnc_warp_sum(dot);
+        if (lane > 0) continue;
+        row[0] = c;
+        row[1] = p.sums ? -dot * c : -dot;
+        row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit);     /* e^(s - l) is 0 where nothing is seen */
+        row[3] = R(0);
+    }
+}
+
+/* ---- attention: the plain kernels -------------------------------------------------------------------------------------
+   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has a cell
+   of 4 x 4 (in double 2 x 2) of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one row are broadcasts, reads across
+   rows of odd pitch fall into different banks. Outputs are made `side` columns at a time (a slab), each slab by its own block,
+   which makes the scores anew. */
+
+template <typename R> struct tnc_attend_room {
+    enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
+    R       a[side][slice + 1], b[side][slice + 1];     /* of two operands of a product, `slice` numbers of each row */
+    R       p[side][side + 1];                          /* P or ds: own rows, others                                 */
+    R       x[side][side + 1];                          /* what it is multiplied by: others, columns of the slab     */
+    R       row[side][4];                               /* of the queries: c, w, l                                   */
+    int64_t low[side], high[side];
+};
+
+/* out = a b^T of two tiles of rows of n numbers */
+template <typename T, typename R>
+static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *a, int64_t a_pitch, int64_t a_rows,
+                                          const T *b, int64_t b_pitch, int64_t b_rows, int64_t n)
+{
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice, side = tnc_attend_room<R>::side };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int64_t   k0;
+    int       r, c, k, t;
+    TNC_UNROLL
+    for (r = 0; r < cell; r++)
+        TNC_UNROLL
+        for (c = 0; c < cell; c++) out[r][c] = R(0);
+    for (k0 = 0; k0 < n; k0 += slice) {
+        for (t = (int)threadIdx.x; t < side * slice; t += lanes * lanes) {
+            const int row = t / slice, at = t % slice;
+            m.a[row][at] = row < a_rows && k0 + at < n ? R(tnc_to(a[row * a_pitch + k0 + at])) : R(0);
+            m.b[row][at] = row < b_rows && k0 + at < n ? R(tnc_to(b[row * b_pitch + k0 + at])) : R(0);
+        }
+        __syncthreads();
+        TNC_UNROLL
+        for (k = 0; k < slice; k++)
+            TNC_UNROLL
+            for (r = 0; r < cell; r++)
+                TNC_UNROLL
+                for (c = 0; c < cell; c++) out[r][c] = fma(m.a[cell * y + r][k], m.b[x + lanes * c][k], out[r][c]);
+        __syncthreads();
+    }
+}
+
+/* out += p x, x the rows of `from` at columns [first, first + side) of n. Pairs that do not see each other are left out, so
+   that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. */
+template <bool KEYS, typename T, typename R>
+static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *from, int64_t pitch, int64_t rows,
+                                         int64_t first, int64_t n, int64_t own, int64_t at, bool edge)
+{
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int       r, c, k, t;
+    for (t = (int)threadIdx.x; t < side * side; t += lanes * lanes) {
+        const int row = t / side, col = t % side;
+        m.x[row][col] = row < rows && first + col < n ? R(tnc_to(from[row * pitch + first + col])) : R(0);
+    }
+    __syncthreads();                                                            /* of p as well */
+    for (k = 0; k < rows; k++)
+        TNC_UNROLL
+        for (r = 0; r < cell; r++) {
+            const int     i = KEYS ? k : cell * y + r;
+            const int64_t j = KEYS ? own + cell * y + r : at + k;
+            if (edge && (j < m.low[i] || j >= m.high[i])) continue;
+            TNC_UNROLL
+            for (c = 0; c < cell; c++) out[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], out[r][c]);
+        }
+    __syncthreads();
+}
+
+/* What the tile's queries see, and of the backward pass their row of numbers. Queries that there are not see nothing. */
+template <typename R> static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &m, int64_t head, int64_t i0)
+{
+    enum { side = tnc_attend_room<R>::side, threads = tnc_attend_room<R>::threads };
+    int t, k;
+    for (t = (int)threadIdx.x; t < side; t += threads) {
+        const bool     there = i0 + t < p.Tq;
+        const tnc_seen s = tnc_attend_seen(p, i0 + t);
+        m.low[t] = there ? s.low : 0;
+        m.high[t] = there ? s.high : 0;
+        for (k = 0; k < 4 && p.rows; k++) m.row[t][k] = there ? ((const R *)p.rows)[4 * (head * p.Tq + i0 + t) + k] : R(0);
+    }
+    __syncthreads();
+}
+
+/* The sum, or the largest, of the lanes that have a row. */
+template <int lanes, typename R> static __device__ R tnc_attend_row_sum(R v)
+{
+    int k;
+    for (k = lanes / 2; k; k >>= 1) v += __shfl_xor_sync(0xffffffffu, v, k);
+    return v;
+}
+template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
+{
+    int k;
+    for (k = lanes / 2; k; k >>= 1) v = tnc_attend_max(v, __shfl_xor_sync(0xffffffffu, v, k));
+    return v;
+}
+
+/* Scores of both sets, the scale in them; with one set the second is the first. */
+template <typename T, typename R>
+static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m, R (&s)[2][tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const tnc_heads &a, int64_t a0,
+                                         int64_t a_rows, const tnc_heads &b, int64_t b0, int64_t b_rows, int64_t batch, int64_t h)
+{
+    enum { cell = tnc_attend_room<R>::cell };
+    const int sets = p.kind == TN_ATTEND_BILINEAR ? 2 : 1;
+    int       set, r, c;
+    TNC_UNROLL
+    for (set = 0; set < 2; set++) {
+        if (set < sets)
+            tnc_attend_product(m, s[set], tnc_head<const T>(a, batch, a0, h + set * p.H), a.t, a_rows,
+                               tnc_head<const T>(b, batch, b0, h + set * p.H), b.t, b_rows, p.n_qk);
+        TNC_UNROLL
+        for (r = 0; r < cell; r++)
+            TNC_UNROLL
+            for (c = 0; c < cell; c++) s[set][r][c] = set < sets ? s[set][r][c] * R(p.scale) : s[0][r][c];
+    }
+}
+
+template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    typedef tnc_attend_room<R> room;
+    enum { cell = room::cell, lanes = room::lanes, side = room::side };
+    TNC_SHARED(room, shared, [1]);
+    room         &m = shared[0];
+    const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+    const int     x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    const int64_t heads = p.B * p.H, tiles = (p.Tq + side - 1) / side;
+    int64_t       n;
+    int           r, c;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side;
+        const int64_t i0 = (tiles - 1 - n / slabs / heads) * side;                   /* those with most keys come first */
+        const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
+        const int64_t from = tnc_attend_seen(p, i0).low, full = tnc_attend_seen(p, i0).high;
+        const int64_t to = tnc_attend_seen(p, i0 + rows - 1).high, all = tnc_attend_seen(p, i0 + rows - 1).low;
+        R             out[cell][cell] = {}, most[cell], total[cell];
+        int64_t       j0;
+        tnc_attend_tile(p, m, head, i0);
+        TNC_UNROLL
+        for (r = 0; r < cell; r++) {
+            most[r] = -R(INFINITY);
+            total[r] = R(0);
+        }
+        for (j0 = from; j0 < to; j0 += side) {
+            const int64_t keys = p.Tk - j0 < side ? p.Tk - j0 : (int64_t)side;
+            const bool    edge = j0 < all || j0 + side > full;
+            R             s[2][cell][cell];
+            tnc_attend_scores<T>(p, m, s, p.q, i0, rows, p.k, j0, keys, b, h);
+            TNC_UNROLL
+            for (r = 0; r < cell; r++) {
+                const int64_t low = m.low[cell * y + r] - j0, high = m.high[cell * y + r] - j0;
+                R             largest = most[r], factor = R(1), sum = R(0);
+                if (softmax) {
+                    TNC_UNROLL
+                    for (c = 0; c < cell; c++)
+                        if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
+                    largest = tnc_attend_row_max<lanes>(largest);
+                    factor = most[r] == -R(INFINITY) ? R(0) : exp(most[r] - largest);
+                    most[r] = largest;
+                }
+                TNC_UNROLL
+                for (c = 0; c < cell; c++) {
+                    R pij = softmax ? exp(s[0][r][c] - largest) : s[0][r][c] * s[1][r][c];
+                    if (x + lanes * c < low || x + lanes * c >= high || (softmax && largest == -R(INFINITY))) pij = R(0);
+                    m.p[cell * y + r][x + lanes * c] = pij;
+                    sum += pij;
+                    out[r][c] *= factor;
+                }
+                total[r] = fma(total[r], factor, sum);
+            }
+            tnc_attend_gather<false>(m, out, tnc_head<const T>(p.v, b, j0, h), p.v.t, keys, first, p.n_v, i0, j0, edge);
+        }
+        TNC_UNROLL
+        for (r = 0; r < cell; r++) {
+            const int64_t  i = i0 + cell * y + r;
+            const tnc_seen seen = tnc_attend_seen(p, i);
+            R              sum = tnc_attend_row_sum<lanes>(total[r]), factor = tnc_attend_scale<R>(p, seen);
+            if (i >= p.Tq) continue;
+            if (p.sums) sum += R(p.eps);
+            if (softmax || p.sums) factor /= sum;
+            if (seen.high == seen.low || (softmax && most[r] == -R(INFINITY))) factor = R(0);
+            TNC_UNROLL
+            for (c = 0; c < cell; c++)
+                if (first + x + lanes * c < p.n_v)
+                    tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(factor * out[r][c]);
+            if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? most[r] + log(sum) : sum;
+        }
+        __syncthreads();
+    }
+}
+
+/* to += sum: the tile's rows at the slab's columns */
+template <typename T, typename R>
+static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first, int64_t n,
+                                      const R (&sum)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell])
+{
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes };
+    const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    int       r, c;
+    if (!to.data) return;
+    TNC_UNROLL
+    for (r = 0; r < cell; r++)
+        TNC_UNROLL
+        for (c = 0; c < cell; c++) {
+            T *at = tnc_head<T>(to, b, own + cell * y + r, h) + first + x + lanes * c;
+            if (cell * y + r < rows && first + x + lanes * c < n) *at = tnc_from<T>(R(tnc_to(*at)) + sum[r][c]);
+        }
+}
+
+/* KEYS: own rows are keys, to dk and dv. Else they are queries, to dq. */
+template <typename T, bool KEYS>
+__global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    typedef tnc_attend_room<R> room;
+    enum { cell = room::cell, lanes = room::lanes, side = room::side };
+    TNC_SHARED(room, shared, [1]);
+    room            &m = shared[0];
+    const bool       softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
+    const int        x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    const tnc_heads &own_x = KEYS ? p.k : p.q, &own_y = KEYS ? p.v : p.dout, &other_x = KEYS ? p.q : p.k;
+    const tnc_heads &other_y = KEYS ? p.dout : p.v, &to = KEYS ? p.dk : p.dq;
+    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + side - 1) / side;
+    int64_t          n;
+    int              r, c, set;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side, tile = n / slabs / heads;
+        const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
+        const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
+        R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
+        tnc_seen      range;
+        int64_t       at;
+        if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
+        else {
+            range.low = tnc_attend_seen(p, own).low;
+            range.high = tnc_attend_seen(p, own + rows - 1).high;
+            tnc_attend_tile(p, m, head, own);
+        }
+        for (at = range.low; at < range.high; at += side) {
+            const int64_t others = T_other - at < side ? T_other - at : (int64_t)side;
+            R             s[2][cell][cell], dp[cell][cell];
+            if (KEYS) tnc_attend_tile(p, m, head, at);
+            tnc_attend_scores<T>(p, m, s, own_x, own, rows, other_x, at, others, b, h);
+            tnc_attend_product(m, dp, tnc_head<const T>(own_y, b, own, h), own_y.t, rows, tnc_head<const T>(other_y, b, at, h),
+                               other_y.t, others, p.n_v);
+            TNC_UNROLL
+            for (r = 0; r < cell; r++)
+                TNC_UNROLL
+                for (c = 0; c < cell; c++) {
+                    const int i = KEYS ? x + lanes * c : cell * y + r;
+                    const R   pij = softmax ? exp(s[0][r][c] - m.row[i][2]) : s[0][r][c] * s[1][r][c];
+                    dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* u_i.v_j + w_i */
+                    if (softmax) s[1][r][c] = pij;                                                 /* ds is dp times this */
+                    else if (!two) s[1][r][c] = R(2) * s[0][r][c];
+                    m.p[cell * y + r][x + lanes * c] = pij * m.row[i][0];                             /* P_ij c_i, for do_i */
+                }
+            if (KEYS) tnc_attend_gather<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, others, first, p.n_v, own, at, true);
+            TNC_UNROLL
+            for (set = 0; set < 2; set++) {
+                if (set > two) break;
+                TNC_UNROLL
+                for (r = 0; r < cell; r++)
+                    TNC_UNROLL
+                    for (c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
+                tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others, first, p.n_qk,
+                                        own, at, true);
+            }
+        }
+        TNC_UNROLL
+        for (set = 0; set < 2; set++)
+            if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, own, rows, first, p.n_qk, dx[set]);
+        if (KEYS) tnc_attend_add<T>(p.dv, b, h, own, rows, first, p.n_v, dv);
+        __syncthreads();
+    }
+}
+
+/* ---- attention: tensor cores ---------------------------------------------------------------------------------------------
+   mma m16n8k16 multiplies a 16 x 16 piece of a left matrix by a 16 x 8 piece of a right one. A lane (g = lane / 4,
+   t = 2 (lane % 4)) holds of the result (g, t), (g, t+1), (g+8, t), (g+8, t+1), and of the left factor the pairs at (g, t),
+   (g+8, t), (g, t+8), (g+8, t+8). So two neighbouring results, 16 x 16 together, rounded to BF16 pairs, are just what the lane
+   must hold of a left factor: scores become P or ds and go on as the left factor of the next product, and never leave the
+   registers.
+
+   Tiles lie in shared memory row by row, D numbers in chunks of 8 (16 bytes, what ldmatrix reads at once). The 8 rows of an
+   8 x 8 matrix are read together and should fall into different banks: the 8 places of 16 bytes in a line of 128. So chunk c
+   of a row stands at c xor row where a row fills lines; where a line has several rows, at c xor line. */
+
+template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int chunk)
+{
+    enum { chunks = D / 8, lines = chunks < 8 ? 8 / chunks : 1, mask = (chunks < 8 ? chunks : 8) - 1 };
+    return row * D + ((chunk ^ (row / lines & mask)) << 3);
+}
+
+/* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A thread's
+   chunks are 8 rows or a multiple of it apart, where the order within a line is the same. */
+template <int D, int ROWS, int THREADS>
+static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
+{
+    enum { chunks = D / 8, step = THREADS / chunks };
+    int row = (int)threadIdx.x / chunks;
+    const int rows = there < ROWS ? (int)there : (int)ROWS;
+    from += row * pitch + (int)threadIdx.x % chunks * 8;
+    tile += tnc_tile_at<D>(row, (int)threadIdx.x % chunks);
+    TNC_ROLLED
+    for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
+        if (row < rows) tnc_cp_async16(tile, from);
+        else *reinterpret_cast<uint4 *>(tile) = make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* The left factor at rows row .. row + 15, columns 16 k .. 16 k + 15. ldmatrix takes four 8 x 8 matrices in the order that mma
+   wants them: above, below; then the same to the right. Lanes 0-7 point at the rows of the first, 8-15 of the second, ... */
+template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+{
+    const int lane = (int)threadIdx.x & 31;
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k + (lane >> 4)));
+}
+
+/* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2], f[3].
+   A right factor goes down its columns, which are this tile's rows: no transposition is needed. */
+template <int D> static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+{
+    const int lane = (int)threadIdx.x & 31;
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+}
+
+/* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
+template <int D> static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n)
+{
+    const int lane = (int)threadIdx.x & 31;
+    tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n + (lane >> 4)));
+}
+
+/* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
+template <int M, int N, int D>
+static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], const tnc_bf16 *a, int a_row, const tnc_bf16 *b,
+                                                    int b_row)
+{
+    int m, n, k, e;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (n = 0; n < N / 8; n++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) s[m][n][e] = 0.0f;
+    TNC_UNROLL
+    for (k = 0; k < D / 16; k++) {
+        unsigned left[M][4];
+        TNC_UNROLL
+        for (m = 0; m < M; m++) tnc_frag_left<D>(left[m], a, a_row + 16 * m, k);
+        TNC_UNROLL
+        for (n = 0; n < N / 16; n++) {
+            unsigned right[4];
+            tnc_frag_right<D>(right, b, b_row + 16 * n, k);
+            TNC_UNROLL
+            for (m = 0; m < M; m++) {
+                tnc_mma_bf16(s[m][2 * n], left[m], right);
+                tnc_mma_bf16(s[m][2 * n + 1], left[m], right + 2);
+            }
+        }
+    }
+}
+
+/* out += p x: p of 16 M rows and 16 columns in registers, x the tile's rows row .. row + 15 of C numbers. */
+template <int M, int C>
+static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x, int row)
+{
+    int m, n;
+    TNC_UNROLL
+    for (n = 0; n < C / 16; n++) {
+        unsigned right[4];
+        tnc_frag_down<C>(right, x, row, n);
+        TNC_UNROLL
+        for (m = 0; m < M; m++) {
+            tnc_mma_bf16(out[m][2 * n], p[m], right);
+            tnc_mma_bf16(out[m][2 * n + 1], p[m], right + 2);
+        }
+    }
+}
+
+static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    unsigned             bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+/* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
+static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int64_t q0, int64_t q1, int64_t k0, int64_t k1)
+{
+    const tnc_seen first = tnc_attend_seen(p, q0), last = tnc_attend_seen(p, q1);
+    if (q0 >= p.Tq || k1 < first.low || k0 >= last.high) return 0;
+    return last.low <= k0 && k1 < first.high ? 2 : 1;
+}
+
+/* Two neighbouring numbers of a row of `to`, stored or added. */
+static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t t, int64_t h,
+                                                      int64_t col, int64_t n, float x0, float x1, bool add)
+{
+    if (p.wide) {
+        float *at = tnc_head<float>(to, b, t, h) + col;
+        if (col < n) at[0] = (add ? at[0] : 0.0f) + x0;
+        if (col + 1 < n) at[1] = (add ? at[1] : 0.0f) + x1;
+        return;
+    }
+    tnc_bf16 *at = tnc_head<tnc_bf16>(to, b, t, h) + col;
+    if (col + 1 < n && ((size_t)at & 3) == 0) {
+        __nv_bfloat162 *two = reinterpret_cast<__nv_bfloat162 *>(at);
+        float2          old = add ? __bfloat1622float2(*two) : make_float2(0.0f, 0.0f);
+        *two = __floats2bfloat162_rn(old.x + x0, old.y + x1);
+        return;
+    }
+    if (col < n) at[0] = tnc_from<tnc_bf16>((add ? tnc_to(at[0]) : 0.0f) + x0);
+    if (col + 1 < n) at[1] = tnc_from<tnc_bf16>((add ? tnc_to(at[1]) : 0.0f) + x1);
+}
+
+/* The same for a warp's 16 M rows from `row` on, each times its factor. */
+template <int M, int C>
+static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t h, int64_t row,
+                                                           int64_t rows, int64_t n, const float (&x)[M][C / 8][4],
+                                                           const float (&factor)[M][2], bool add)
+{
+    const int lane = (int)threadIdx.x & 31;
+    int       m, half, c;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (half = 0; half < 2; half++) {
+            const int64_t t = row + 16 * m + 8 * half + lane / 4;
+            if (t >= rows) continue;
+            TNC_UNROLL
+            for (c = 0; c < C / 8; c++)
+                tnc_attend_put(p, to, b, t, h, 8 * c + 2 * (lane & 3), n, factor[m][half] * x[m][c][2 * half],
+                               factor[m][half] * x[m][c][2 * half + 1], add);
+        }
+}
+
+/* What registers and shared memory are used for. A thread may have 255 registers, and two blocks of 128 such threads then fill a
+   multiprocessor's 64 K; two times 112 KiB is about its shared memory. A thread has C / 2 sums of C columns of 16 rows.
+
+   Forward: 32 queries a warp, so that each right factor that is read serves two left ones; keys come in stages of 64, of 32 where
+   both scores of 64 and o would be too much. */
+template <int KIND, int D, int DV> struct tnc_attend_plan {
+    enum {
+        threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
+        queries = 128, keys = sets == 2 && DV > 64 ? 32 : 64,
+        stage = keys * (sets * D + DV),
+        bytes = 2 * (queries * sets * D + 2 * stage)
+    };
+};
+
+/* Backward: `sums` a thread has all the time (for 16 rows), scores get what is left of 200 as columns; 32 rows a warp if then at
+   least 16 columns remain. */
+template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
+    enum {
+        threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
+        sums = (sets * D + (KEYS ? DV : 0)) / 2,
+        M = (100 - sums) / (sets + 1) * 2 >= 16 ? 2 : 1,                /* tiles of 16 own rows, a warp    */
+        left = (200 / M - sums) / (sets + 1) * 2,
+        N = left >= 64 ? 64 : left >= 32 ? 32 : 16,                     /* columns of scores at a time     */
+        own = 64 * M, row = sets * D + DV,                              /* own rows of a block             */
+        wide = 2 * (own + 2 * 64) * row,
+        others = N < 64 && wide > 112 * 1024 ? 32 : 64,                 /* rows of a stage                 */
+        stage = others * (row + (KEYS ? 8 : 0)),                        /* with a float4 of each query     */
+        bytes = 2 * (own * row + 2 * stage)
+    };
+};
+
+/* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the next
+   arrives. Nothing but o (and the statistic) is written. */
+template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p, int64_t blocks)
+{
+    typedef tnc_attend_plan<KIND, D, DV> plan;
+    enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
+    const bool    softmax = KIND == TN_ATTEND_SOFTMAX;
+    const int     lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 32;
+    const int64_t heads = p.B * p.H, tiles = (p.Tq + queries - 1) / queries;
+    const float   scale = softmax ? (float)(p.scale * 1.4426950408889634) : (float)(p.scale * p.scale);
+    int64_t       block;
+    int           set, m, n, e, k;
+    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
+        const int64_t i0 = (tiles - 1 - block / heads) * queries;                    /* those with most keys come first */
+        const int64_t last = i0 + queries < p.Tq ? i0 + queries - 1 : p.Tq - 1;
+        const int64_t from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
+        float         o[2][DV / 8][4], most[2][2], total[2][2];
+        int64_t       j0;
+        int           turn = 0;
+        auto load = [&](int which, int64_t j) {
+            tnc_bf16 *at = stages + which * stage;
+            for (int x = 0; x < sets; x++)
+                tnc_tile_load<D, keys, threads>(at + x * keys * D, tnc_head<const tnc_bf16>(p.k, b, j, h + x * p.H), p.k.t, p.Tk - j);
+            tnc_tile_load<DV, keys, threads>(at + sets * keys * D, tnc_head<const tnc_bf16>(p.v, b, j, h), p.v.t, p.Tk - j);
+        };
+        for (set = 0; set < sets; set++)
+            tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, b, i0, h + set * p.H), p.q.t,
+                                               p.Tq - i0);
+        if (from < to) load(0, from);
+        tnc_cp_async_commit();
+        TNC_UNROLL
+        for (m = 0; m < 2; m++) {
+            TNC_UNROLL
+            for (n = 0; n < DV / 8; n++)
+                TNC_UNROLL
+                for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
+            most[m][0] = most[m][1] = -INFINITY;
+            total[m][0] = total[m][1] = 0.0f;
+        }
+        for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
+            const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
+            const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
+            float           s[sets][2][keys / 8][4];
+            tnc_cp_async_wait<0>();
+            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+            if (j0 + keys < to) load(turn ^ 1, j0 + keys);
+            tnc_cp_async_commit();
+            if (meet == 0) continue;
+            TNC_UNROLL
+            for (set = 0; set < sets; set++)
+                tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
+            /* P in place of the first scores */
+            TNC_UNROLL
+            for (m = 0; m < 2; m++)
+                TNC_UNROLL
+                for (n = 0; n < keys / 8; n++)
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? scale : s[sets - 1][m][n][e];
+            if (meet == 1) {
+                TNC_UNROLL
+                for (m = 0; m < 2; m++)
+                    TNC_UNROLL
+                    for (k = 0; k < 2; k++) {
+                        const tnc_seen seen = tnc_attend_seen(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
+                        const int64_t  at = j0 + 2 * (lane & 3);
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++)
+                            TNC_UNROLL
+                            for (e = 0; e < 2; e++)
+                                if (at + 8 * n + e < seen.low || at + 8 * n + e >= seen.high)
+                                    s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
+                    }
+            }
+            TNC_UNROLL
+            for (m = 0; m < 2; m++)
+                TNC_UNROLL
+                for (k = 0; k < 2; k++) {
+                    if (softmax) {
+                        float largest = most[m][k], factor;
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
+                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+                        factor = largest == -INFINITY ? 1.0f : exp2f(most[m][k] - largest);
+                        most[m][k] = largest;
+                        if (largest == -INFINITY) largest = 0.0f;                   /* nothing seen: e^-inf is 0 */
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++)
+                            TNC_UNROLL
+                            for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
+                        TNC_UNROLL
+                        for (n = 0; n < DV / 8; n++) {
+                            o[m][n][2 * k] *= factor;
+                            o[m][n][2 * k + 1] *= factor;
+                        }
+                        total[m][k] *= factor;
+                    }
+                    if (softmax || p.sums)
+                        TNC_UNROLL
+                        for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
+                }
+            TNC_UNROLL
+            for (k = 0; k < keys / 16; k++) {
+                unsigned left[2][4];
+                TNC_UNROLL
+                for (m = 0; m < 2; m++)
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
+                tnc_mma_step<2, DV>(o, left, vt, 16 * k);
+            }
+        }
+        TNC_UNROLL
+        for (m = 0; m < 2; m++)
+            TNC_UNROLL
+            for (k = 0; k < 2; k++) {
+                const int64_t  i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
+                const tnc_seen seen = tnc_attend_seen(p, i);
+                float          sum = total[m][k], factor = tnc_attend_scale<float>(p, seen);
+                sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+                sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+                if (p.sums) sum = fmaf(sum, scale, (float)p.eps);
+                if (softmax || p.sums) factor /= sum;
+                if (!softmax) factor *= scale;
+                if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
+                if (p.stat && (lane & 3) == 0 && i < p.Tq)
+                    ((float *)p.stat)[head * p.Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
+                total[m][k] = factor;
+            }
+        tnc_attend_put_rows<2, DV>(p, p.o, b, h, i0 + warp_row, p.Tq, p.n_v, o, total, false);
+        tnc_cp_async_wait<0>();
+        __syncthreads();
+    }
+}
+
+/* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores have
+   own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition anywhere. */
+template <int KIND, int D, int DV, bool KEYS>
+__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p, int64_t blocks)
+{
+    typedef tnc_attend_back_plan<KIND, D, DV, KEYS> plan;
+    enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
+           threads = plan::threads };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * DV;
+    const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
+    const int        lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 16 * M;
+    const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
+    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + own_rows - 1) / own_rows;
+    const float      log2e_scale = (float)(p.scale * 1.4426950408889634), square = (float)(p.scale * p.scale);
+    int64_t          block;
+    int              set, m, n, e, k;
+    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
+        const int64_t own = (KEYS ? block / heads : tiles - 1 - block / heads) * own_rows;       /* causal: the longest first */
+        const int64_t last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
+        const float4 *const rows = (const float4 *)p.rows + head * p.Tq;
+        float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
+        float4        query[M][2];
+        int64_t       at, from, to;
+        int           turn = 0, sub;
+        auto load = [&](int which, int64_t t) {
+            tnc_bf16 *x = stages + which * stage;
+            for (int y = 0; y < sets; y++)
+                tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, b, t, h + y * p.H), hx.t, T_other - t);
+            tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, b, t, h), hy.t, T_other - t);
+            if (KEYS && threadIdx.x < others) {
+                float4 *row = reinterpret_cast<float4 *>(x + others * (sets * D + DV)) + threadIdx.x;
+                if (t + threadIdx.x < T_other) tnc_cp_async16(row, rows + t + threadIdx.x);
+                else *row = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            }
+        };
+        if (KEYS) {
+            from = tnc_attend_seeing(p, own, last).low;
+            to = tnc_attend_seeing(p, own, last).high;
+        } else {
+            from = tnc_attend_seen(p, own).low;
+            to = tnc_attend_seen(p, last).high;
+        }
+        for (set = 0; set < sets; set++)
+            tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, b, own, h + set * p.H), gx.t,
+                                                T_own - own);
+        tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, b, own, h), gy.t, T_own - own);
+        if (from < to) load(0, from);
+        tnc_cp_async_commit();
+        TNC_UNROLL
+        for (m = 0; m < M; m++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) {
+                const int64_t i = mine + 16 * m + 8 * (e / 2) + lane / 4;
+                if (!KEYS) query[m][e / 2] = i < p.Tq ? rows[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                TNC_UNROLL
+                for (n = 0; n < DV / 8; n++) dv[m][n][e] = 0.0f;
+                TNC_UNROLL
+                for (set = 0; set < sets; set++)
+                    TNC_UNROLL
+                    for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
+            }
+        for (at = from; at < to; at += others, turn ^= 1) {
+            const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
+            const float4   *queries = reinterpret_cast<const float4 *>(yt + others * DV);
+            tnc_cp_async_wait<0>();
+            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+            if (at + others < to) load(turn ^ 1, at + others);
+            tnc_cp_async_commit();
+            for (sub = 0; sub < others; sub += N) {
+                const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
+                                      : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
+                float     s[sets][M][N / 8][4], dp[M][N / 8][4];
+                if (meet == 0) continue;
+                TNC_UNROLL
+                for (set = 0; set < sets; set++)
+                    tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
+                tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
+                if (meet == 1) {
+                    TNC_UNROLL
+                    for (m = 0; m < M; m++)
+                        TNC_UNROLL
+                        for (n = 0; n < N / 8; n++)
+                            TNC_UNROLL
+                            for (e = 0; e < 4; e++) {
+                                const int64_t  row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
+                                const tnc_seen seen = tnc_attend_seen(p, KEYS ? col : row);
+                                if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
+                                s[0][m][n][e] = softmax ? -INFINITY : 0.0f;
+                                if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
+                            }
+                }
+                TNC_UNROLL
+                for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
+                    unsigned left_p[M][4], left_s[sets][M][4];
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
+                        float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
+                        if (KEYS) {
+                            q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
+                            q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
+                        }
+                        TNC_UNROLL
+                        for (m = 0; m < M; m++) {
+                            const int   c = 2 * k + e / 2, r = e % 2 * 2;
+                            const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
+                            float       p0, p1, slope0, slope1;
+                            if (!KEYS) q0 = q1 = query[m][e % 2];
+                            slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
+                            slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
+                            p0 = softmax ? exp2f(fmaf(a0, log2e_scale, -q0.z)) : a0 * b0;
+                            p1 = softmax ? exp2f(fmaf(a1, log2e_scale, -q1.z)) : a1 * b1;
+                            left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                            left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                            if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
+                        }
+                    }
+                    if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
+                    TNC_UNROLL
+                    for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
+                }
+            }
+        }
+        TNC_UNROLL
+        for (m = 0; m < M; m++)
+            factor[m][0] = factor[m][1] = softmax ? (float)p.scale : sets == 2 ? square : 2.0f * square;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            if ((KEYS ? p.dk : p.dq).data)
+                tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, b, h + set * p.H, mine, T_own, p.n_qk, dx[set], factor, true);
+        TNC_UNROLL
+        for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : square;
+        if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, b, h, mine, T_own, p.n_v, dv, factor, true);
+        tnc_cp_async_wait<0>();
+        __syncthreads();
+    }
+}
+
+/* An operand for the kernels above: BF16 [B,T,n,D], zeros behind d. A thread has 8 numbers. */
+template <typename T> __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
+{
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t       at;
+    int           e;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < chunks; at += step) {
+        const int64_t col = at % (D / 8) * 8, row = at / (D / 8);
+        const T      *from = tnc_head<const T>(x, row / n / time, row / n % time, row % n) + col;
+        float         v[8];
+        TNC_UNROLL
+        for (e = 0; e < 8; e++) v[e] = col + e < d ? (float)tnc_to(from[e]) : 0.0f;
+        to[at] = make_uint4(tnc_pair(v[0], v[1]), tnc_pair(v[2], v[3]), tnc_pair(v[4], v[5]), tnc_pair(v[6], v[7]));
+    }
+}
+
+/* ---- attention: which kernels ------------------------------------------------------------------------------------------- */
+
+/* Head sizes of the tensor-core kernels, q's and k's, and v's: a call takes the first pair that holds its own, zeros behind. */
+#define TNC_ATTEND_SIZES(X) X(16, 16) X(32, 32) X(32, 64) X(64, 64) X(32, 128) X(64, 128) X(128, 128)
+
+static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
+
+/* The forward kernel of a kind and a pair of sizes, or the two of the backward pass. */
+template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
+{
+    typedef tnc_attend_plan<KIND, D, DV> plan;
+    typedef tnc_attend_back_plan<KIND, D, DV, false> by_query;
+    typedef tnc_attend_back_plan<KIND, D, DV, true> by_key;
+    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries) * heads, queries = tnc_ceil(p.Tq, by_query::own) * heads;
+    const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
+    if (!back) {
+        cudaFuncSetAttribute(tnc_attend_mma<KIND, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan::bytes);
+        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), tnc_blocks(tiles), plan::threads, plan::bytes, s->stream, p, tiles);
+        return;
+    }
+    if (p.dq.data) {
+        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_query::bytes);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), tnc_blocks(queries), by_query::threads, by_query::bytes, s->stream, p, queries);
+    }
+    if (p.dk.data || p.dv.data) {
+        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_key::bytes);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), tnc_blocks(keys), by_key::threads, by_key::bytes, s->stream, p, keys);
+    }
+}
+
+/* The shared memory of the one that needs most. */
+template <int KIND, int D, int DV> static constexpr int tnc_attend_shared(void)
+{
+    constexpr int a = tnc_attend_plan<KIND, D, DV>::bytes, b = tnc_attend_back_plan<KIND, D, DV, false>::bytes;
+    constexpr int c = tnc_attend_back_plan<KIND, D, DV, true>::bytes, d = a > b ? a : b;
+    return c > d ? c : d;
+}
+
+typedef struct tnc_attend_size {
+    int  d, dv;
+    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* by tn_attend_kind */
+} tnc_attend_size;
+
+/* The tensor-core kernels for this call, or NULL: BF16 operands, or F32 ones that may be rounded to it. */
+static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
+{
+#define TNC_Y(KIND, D, DV) { tnc_attend_shared<KIND, D, DV>(), tnc_attend_run_mma<KIND, D, DV> }
+#define TNC_X(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } },
+    static const tnc_attend_size sizes[] = { TNC_ATTEND_SIZES(TNC_X) };
+#undef TNC_X
+#undef TNC_Y
+    size_t i;
+    if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv)
+            return (size_t)sizes[i].kind[p.kind].shared <= s->shared_max ? &sizes[i] : NULL;
+    return NULL;
+}
+
+/* An operand [B,time,n,d] for those kernels: as it is, if it is BF16, of whole chunks, and aligned; else a copy. */
+typedef struct tnc_attend_operand { tnc_heads *x; int64_t time, n, d, D; size_t bytes; } tnc_attend_operand;
+
+static tnc_attend_operand tnc_attend_operand_of(const tnc_attend &p, tnc_heads *x, tn_dtype dtype, bool key, bool value, int D)
+{
+    tnc_attend_operand o = { x, key ? p.Tk : p.Tq, p.H * (!value && p.kind == TN_ATTEND_BILINEAR ? 2 : 1), value ? p.n_v : p.n_qk, D, 0 };
+    const bool whole = o.d == D && x->b % 8 == 0 && x->t % 8 == 0 && x->h % 8 == 0 && (size_t)x->data % 16 == 0;
+    if (dtype != TN_BF16 || !whole) o.bytes = (size_t)(p.B * o.time * o.n * D) * sizeof(tnc_bf16);
+    return o;
+}
+
+static char *tnc_attend_copy(tnc *s, tnc_attend_operand o, tn_dtype dtype, char *to)
+{
+    const int64_t chunks = (int64_t)(o.bytes / 16);
+    if (chunks == 0) return to;
+    if (dtype == TN_F32)
+        TNC_LAUNCH((tnc_attend_pack<float>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D, chunks, (uint4 *)to);
+    else
+        TNC_LAUNCH((tnc_attend_pack<tnc_bf16>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D, chunks, (uint4 *)to);
+    *o.x = tnc_heads{ to, o.time * o.n * o.D, o.n * o.D, o.D };
+    return to + o.bytes;
+}
+
+/* Operands as the tensor-core kernels want them, behind `taken` bytes of scratch that are the caller's. */
+static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken, bool back, void **scratch)
+{
+    const tnc_attend_operand all[] = { tnc_attend_operand_of(*p, &p->q, dtype, false, false, size->d),
+                                       tnc_attend_operand_of(*p, &p->k, dtype, true, false, size->d),
+                                       tnc_attend_operand_of(*p, &p->v, dtype, true, true, size->dv),
+                                       tnc_attend_operand_of(*p, &p->dout, dtype, false, true, size->dv) };
+    const int n = back ? 4 : 3;
+    size_t    bytes = taken;
+    char     *to;
+    int       i;
+    for (i = 0; i < n; i++) bytes += all[i].bytes;
+    if (bytes == 0) return TN_OK;
+    if (!(*scratch = tnc_scratch(s, bytes))) return TN_ERR_MEMORY;
+    for (i = 0, to = (char *)*scratch + taken; i < n; i++) to = tnc_attend_copy(s, all[i], dtype, to);
+    return TN_OK;
+}
+
+/* ---- attention: the rows ------------------------------------------------------------------------------------------------ */
+
+static tnc_heads tnc_heads_of(const tn_view *v)
+{
+    tnc_heads h = { v->data, 0, 0, 0 };
+    if (!v->data) return h;
+    h.b = v->strides[0];
+    h.t = v->strides[1];
+    h.h = v->strides[2];
+    return h;
+}
+
+static tnc_attend tnc_attend_of(const tn_call *c)
+{
+    tnc_attend p;
+    memset(&p, 0, sizeof p);
+    p.q = tnc_heads_of(&c->in[0]);
+    p.k = tnc_heads_of(&c->in[1]);
+    p.v = tnc_heads_of(&c->in[2]);
+    p.B = c->in[2].shape[0];
+    p.H = c->in[2].shape[2];
+    p.Tq = c->in[0].shape[1];
+    p.Tk = c->in[2].shape[1];
+    p.n_qk = c->in[0].shape[3];
+    p.n_v = c->in[2].shape[3];
+    p.kind = (int)c->i[0];
+    p.causal = c->i[1] != 0;
+    p.window = c->i[2];
+    p.past = c->i[3];
+    p.scale = c->f[0];
+    p.length = c->f[1];
+    p.row = (int)c->f[2];
+    p.sums = p.row == TN_ROW_SUM;
+    p.eps = c->f[3];
+    return p;
+}
+
+/* Do the operands that are there share one dtype, and has the statistic that of its real? */
+static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *stat)
+{
+    const tn_dtype t = v[0]->dtype;
+    int            i;
+    for (i = 1; i < n; i++)
+        if (v[i]->data && v[i]->dtype != t) return false;
+    return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
+}
+
+template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_room<typename tnc_real<T>::type> room;
+    const int64_t slabs = p.n_v > 0 ? tnc_ceil(p.n_v, room::side) : 1, blocks = tnc_ceil(p.Tq, room::side) * p.B * p.H * slabs;
+    TNC_LAUNCH((tnc_attend_plain<T>), tnc_blocks(blocks), room::threads, 0, s->stream, p, slabs, blocks);
+}
+
+static tn_status tnc_attention(tnc *s, const tn_call *c)
+{
+    const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
+    const tn_dtype dtype = c->in[0].dtype;
+    const tnc_attend_size *size;
+    tnc_attend     p = tnc_attend_of(c);
+    void          *scratch = NULL;
+    p.o = tnc_heads_of(&c->out[0]);
+    p.stat = c->out[1].data;
+    if (!tnc_attend_dtypes(all, 4, &c->out[1])) return TN_ERR_DTYPE;
+    if (p.B * p.H * p.Tq == 0) return TN_OK;
+    if ((size = tnc_attend_size_of(s, p, dtype)) != NULL) {
+        tnc_attend m = p;
+        m.wide = dtype == TN_F32;
+        if (tnc_attend_operands(s, &m, size, dtype, 0, false, &scratch) != TN_OK) return TN_ERR_MEMORY;
+        size->kind[p.kind].run(s, m, false);
+        return TN_OK;
+    }
+    TNC_TYPES(dtype, T, tnc_attend_run_plain<T>(s, p))
+    return TN_OK;
+}
+
+template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_room<typename tnc_real<T>::type> room;
+    const int64_t heads = p.B * p.H, slabs = tnc_ceil(p.n_qk, room::side), both = tnc_ceil(p.n_v, room::side);
+    const int64_t wide = slabs > both ? slabs : both;
+    const int64_t queries = tnc_ceil(p.Tq, room::side) * heads * slabs, keys = tnc_ceil(p.Tk, room::side) * heads * wide;
+    if (p.dq.data)
+        TNC_LAUNCH((tnc_attend_plain_back<T, false>), tnc_blocks(queries), room::threads, 0, s->stream, p, slabs, queries);
+    if (p.dk.data || p.dv.data)
+        TNC_LAUNCH((tnc_attend_plain_back<T, true>), tnc_blocks(keys), room::threads, 0, s->stream, p, wide, keys);
+}
+
+static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
+{
+    const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[3], &c->in[5], &c->out[0], &c->out[1], &c->out[2] };
+    tnc_attend     p = tnc_attend_of(c);
+    const tn_dtype dtype = c->in[0].dtype;
+    const int64_t  rows = p.B * p.H * p.Tq;
+    const size_t   bytes = 4 * (size_t)rows * (dtype == TN_F64 ? 8 : 4);
+    const tnc_attend_size *size = tnc_attend_size_of(s, p, dtype);
+    tnc_attend     m;
+    p.o = tnc_heads_of(&c->in[3]);
+    p.stat = c->in[4].data;
+    p.dout = tnc_heads_of(&c->in[5]);
+    p.dq = tnc_heads_of(&c->out[0]);
+    p.dk = tnc_heads_of(&c->out[1]);
+    p.dv = tnc_heads_of(&c->out[2]);
+    p.unit = size ? 1.4426950408889634 : 1;                     /* of those on tensor cores exponentials are of 2 */
+    p.wide = dtype == TN_F32;
+    if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
+    if (rows == 0 || p.Tk == 0) return TN_OK;
+    m = p;
+    if (size && tnc_attend_operands(s, &m, size, dtype, bytes, true, &m.rows) != TN_OK) return TN_ERR_MEMORY;
+    p.rows = m.rows = size ? m.rows : tnc_scratch(s, bytes);
+    if (!p.rows) return TN_ERR_MEMORY;
+    TNC_TYPES(dtype, T, TNC_LAUNCH((tnc_attend_rows<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
+              if (!size) tnc_attend_run_plain_back<T>(s, p))
+    if (size) size->kind[p.kind].run(s, m, true);
+    return TN_OK;
+}
 
 /* ---- attention in linear time ------------------------------------------------------------- >>attention_linear
    All of it is one trilinear sum over the pairs that see each other, L = sum_ij (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the

