@@ -10704,15 +10704,22 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 
 /* The form of TN_ATTEND_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
    a pair s d + dv (s sets), and the linear form costs each query something as well, causal some pairs more. The constants
-   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. */
-static bool tni_attend_is_linear(const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)
+   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. A device's are
+   counts: for a position 9 products with a state (three to make it, one each for the output and five gradients), for a pair, in the
+   quadratic form, 14/3 times what the output takes; and causal the pairs of half a chunk of 8 d, at 9/7 of their price. */
+typedef struct tni_attend_rule { double state, whole, causal, causal_d; } tni_attend_rule;
+
+static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)
 {
-    const tn_attend_kind kind = a->kind;
+    static const tni_attend_rule host = { 0.85, 100, 200, 0 }, device = { 0.96, 0, 0, 5 };
+    const tni_attend_rule *r = ctx->backend->host ? &host : &device;
+    const tn_attend_kind   kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SUM);
-    const double pairs = (double)Tq * ((double)Tk - (a->causal ? (double)tni_min(Tq, Tk) / 2 + 200 : 100));
+    const double own = a->causal ? (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d : r->whole;
+    const double pair = sets * (double)d + (double)dv;
     if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
-    return 0.85 * F * values * ((double)Tq + (double)Tk) < pairs * (sets * (double)d + (double)dv);
+    return r->state * F * values * ((double)Tq + (double)Tk) < (double)Tq * ((double)Tk - own) * pair;
 }
 
 /* The numbers of a desc: in range, and the defaults in place. */
@@ -10768,8 +10775,8 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
 {
     const int64_t d = q->shape[3], dv = v->shape[3];
     if (a->form == TN_ATTEND_AUTO)
-        a->form = a->state || tni_attend_is_linear(a, q->shape[1], k->shape[1], d, dv) ? TN_ATTEND_LINEAR
-                                                                                       : TN_ATTEND_QUADRATIC;
+        a->form = a->state || tni_attend_is_linear(ctx, a, q->shape[1], k->shape[1], d, dv) ? TN_ATTEND_LINEAR
+                                                                                            : TN_ATTEND_QUADRATIC;
     if (tni_attend_possible(ctx, a, d, dv) != TN_OK) return false;
     if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");

@@ -5107,20 +5107,20 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- attention in linear time ----------------------------------------------------------------- >>attention_linear
-   All of it is one trilinear sum over the pairs that see each other, L = sum_ij (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the output is
-   dL/du, its gradients are dL/dq1, dL/dq2, dL/dk1, dL/dk2 and dL/dv. So there is one formula. Rows x (queries, or keys) have
-   three vectors each, as have the rows y of the other side, and of {a,b,m} = {0,1,2}, a < b,
+/* ---- attention in linear time ------------------------------------------------------------- >>attention_linear
+   All of it is one trilinear sum over the pairs that see each other, L = sum_ij (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the
+   output is dL/du, its gradients are dL/dq1, dL/dq2, dL/dk1, dL/dk2 and dL/dv. So there is one formula. Rows x (queries,
+   or keys) have three vectors each, as have the rows y of the other side, and of {a,b,m} = {0,1,2}, a < b,
 
        out_r = sum_s (x_a.y_a)(x_b.y_b) y_m = sum_{i,k} x_a[i] x_b[k] S[..]      S[i0,i1,i2] = sum_s y_0[i0] y_1[i1] y_2[i2]
 
-   Positions go in chunks. What rows of a chunk see of other chunks is in the state S, an exclusive sum over the chunks (from the
-   first on for queries, from the last for keys); what they see of their own chunk goes by pairs. phi(x) = x_a (x) x_b is made
-   where it is used, from shared memory, and never stored. u_i = c_i do_i; with a row sum u and v have one number more, see
-   >>op-attention_linear of tensornet.h. Squared attention has x_0 = x_1 and y_0 = y_1, and one gradient for both.
+   Positions go in chunks. What rows of a chunk see of other chunks is in the state S, an exclusive sum over the chunks
+   (from the first on for queries, from the last for keys); what they see of their own chunk goes by pairs. phi(x) =
+   x_a (x) x_b is made where it is used, and never stored. u_i = c_i do_i; with a row sum u and v have one number more,
+   see >>op-attention_linear of tensornet.h. Squared attention has x_0 = x_1, y_0 = y_1, and one gradient for both.
 
-   A state has d d n numbers (n = dv, or dv + 1): 8 MiB at d = dv = 128. As many chunks of as many heads go at once as fit into
-   TNC_LINEAR_ROOM, the sums travel on between them; that changes no bit of the result.                                      */
+   A state has d d n numbers (n = dv, or dv + 1): 8 MiB at d = dv = 128. As many chunks of as many heads go at once as
+   fit into TNC_LINEAR_ROOM; the sums travel on between them.                                                        */
 
 enum { TNC_LINEAR_FEW = 8 };                            /* keys of a call that are put into a state one by one */
 static const size_t TNC_LINEAR_ROOM = (size_t)1 << 30;  /* bytes of scratch for states */
@@ -5144,7 +5144,13 @@ typedef struct tnc_linear {
 } tnc_linear;
 
 /* c_i of query i */
-typedef struct tnc_linear_scale { int kind; bool causal; int64_t Tk, ahead, past; double length; const void *stat; } tnc_linear_scale;
+typedef struct tnc_linear_scale {
+    int         kind;
+    bool        causal;
+    int64_t     Tk, ahead, past;
+    double      length;
+    const void *stat;
+} tnc_linear_scale;
 
 /* One gradient, or the output: out = or += factor c_i dL/d(set m of x). */
 typedef struct tnc_linear_pass {
@@ -5157,7 +5163,8 @@ typedef struct tnc_linear_pass {
     tnc_linear_scale scale;
 } tnc_linear_pass;
 
-template <typename R> static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale &c, int64_t head, int64_t T, int64_t i)
+template <typename R>
+static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale &c, int64_t head, int64_t T, int64_t i)
 {
     int64_t n = c.causal ? c.ahead + i + 1 : c.Tk;
     n = (n < 0 ? 0 : n) + c.past;
@@ -5169,7 +5176,8 @@ template <typename R> static __device__ __forceinline__ R tnc_linear_row_scale(c
     }
 }
 
-template <typename T> static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int64_t H, int64_t head, int64_t t)
+template <typename T>
+static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int64_t H, int64_t head, int64_t t)
 {
     const unsigned item = (unsigned)head / (unsigned)H;         /* fewer heads than 2^31: quick to divide */
     return (T *)s.p + item * s.batch + t * s.row + (head - item * H) * s.head;
@@ -5179,9 +5187,9 @@ template <typename T> static __device__ __forceinline__ T *tnc_linear_row(const 
    ONE: v' = [v 1]. SLOPE: u' = c [do, -do.o].   One warp a row; floor: the bytes read and written, once. */
 enum { TNC_LINEAR_COPY, TNC_LINEAR_ONE, TNC_LINEAR_SLOPE };
 
-template <typename T, typename P> __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale c,
-                                                                  int64_t H, int64_t heads, int64_t rows, int64_t width,
-                                                                  int64_t pitch, P *to)
+template <typename T, typename P>
+__global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale c, int64_t H, int64_t heads,
+                                int64_t rows, int64_t width, int64_t pitch, P *to)
 {
     typedef typename tnc_real<T>::type R;
     const int64_t lane = threadIdx.x & 31, step = (int64_t)gridDim.x * (blockDim.x >> 5);
@@ -5196,8 +5204,10 @@ template <typename T, typename P> __global__ void tnc_linear_pack(tnc_linear_set
             extra = tnc_warp_sum(extra);
         }
         if (mode == TNC_LINEAR_ONE) extra = R(1);
-        for (e = lane; e < pitch; e += 32)
-            to[at * pitch + e] = tnc_from<P>(typename tnc_real<P>::type(scale * (e < width ? tnc_to(x[e]) : e == width ? extra : R(0))));
+        for (e = lane; e < pitch; e += 32) {
+            const R value = e < width ? tnc_to(x[e]) : e == width ? extra : R(0);
+            to[at * pitch + e] = tnc_from<P>(typename tnc_real<P>::type(scale * value));
+        }
     }
 }
 
@@ -5205,8 +5215,9 @@ template <typename T, typename P> __global__ void tnc_linear_pack(tnc_linear_set
 
 enum { TNC_LINEAR_TILE = 64, TNC_LINEAR_DEPTH = 16 };
 
-template <typename R> static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4], const R (*B)[TNC_LINEAR_TILE + 4],
-                                                                                R sum[4][4])
+template <typename R>
+static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4], const R (*B)[TNC_LINEAR_TILE + 4],
+                                                          R sum[4][4])
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     int k, i, j;
@@ -5219,20 +5230,22 @@ template <typename R> static __device__ __forceinline__ void tnc_linear_product(
 }
 
 /* The rows of a side that stand in chunk c: [first,end) */
-static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, const tnc_linear_side &s, int64_t c, int64_t *first, int64_t *end)
+static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, const tnc_linear_side &s, int64_t c,
+                                                        int64_t *first, int64_t *end)
 {
     const int64_t low = c * t.chunk - s.shift, high = low + t.chunk;
     *first = low < 0 ? 0 : low;
     *end = high < s.T ? high : s.T;
 }
 
-/* S [heads,chunks,F,n] of this launch: what the y of each chunk give, sum_s phi(y)_f y_2[e]. Block: 64 features, 64 columns of
-   one chunk of one head. Floor: 2 C F n flops a chunk. */
-template <typename R> __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
+/* S [heads,chunks,F,n] of this launch: what the y of each chunk give, sum_s phi(y)_f y_2[e]. Block: 64 features, 64
+   columns of one chunk of one head. Floor: 2 C F n flops a chunk. */
+template <typename R>
+__global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
 {
     TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
     TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
-    const int64_t F = t.w[0] * t.w[1], n = t.w[2], tiles = (F + TNC_LINEAR_TILE - 1) / TNC_LINEAR_TILE, head = head0 + blockIdx.z;
+    const int64_t F = t.w[0] * t.w[1], n = t.w[2], tiles = tnc_ceil(F, TNC_LINEAR_TILE), head = head0 + blockIdx.z;
     const int64_t f0 = (int64_t)blockIdx.x % tiles * TNC_LINEAR_TILE, e0 = (int64_t)blockIdx.x / tiles * TNC_LINEAR_TILE;
     const int     column = (int)threadIdx.x % TNC_LINEAR_TILE, line = (int)threadIdx.x / TNC_LINEAR_TILE;
     const int64_t a = (f0 + column) / t.w[1], b = (f0 + column) % t.w[1];
@@ -5243,9 +5256,11 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_linear_states(t
     for (from = first; from < end; from += TNC_LINEAR_DEPTH) {
         for (k = line; k < TNC_LINEAR_DEPTH; k += 4) {
             const bool here = from + k < end;
-            A[k][column] = here && f0 + column < F ? tnc_linear_row<const R>(t.y.set[0], t.H, head, from + k)[a]
-                                                     * tnc_linear_row<const R>(t.y.set[1], t.H, head, from + k)[b] : R(0);
-            B[k][column] = here && e0 + column < n ? tnc_linear_row<const R>(t.y.set[2], t.H, head, from + k)[e0 + column] : R(0);
+            const R   *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, from + k);
+            const R   *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, from + k);
+            const R   *ym = tnc_linear_row<const R>(t.y.set[2], t.H, head, from + k);
+            A[k][column] = here && f0 + column < F ? ya[a] * yb[b] : R(0);
+            B[k][column] = here && e0 + column < n ? ym[e0 + column] : R(0);
         }
         __syncthreads();
         tnc_linear_product<R>(A, B, sum);
@@ -5261,9 +5276,10 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_linear_states(t
         }
 }
 
-/* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included, which
-   then has all. Floor: S read and written once. */
-template <typename R> __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
+/* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included,
+   which then has all. Floor: S read and written once. */
+template <typename R>
+__global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
 {
     int64_t at, c;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
@@ -5278,12 +5294,14 @@ template <typename R> __global__ void tnc_linear_prefix(R *S, R *carry, int64_t 
 }
 
 /* A state operand [F',n] to the carry [D,D,NE] of every head, or back; squared: F' = d(d+1)/2, a <= b. */
-template <typename R> __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
+template <typename R>
+__global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, d = t.w[0], n = t.w[2], features = t.squared ? d * (d + 1) / 2 : d * d;
     int64_t       at;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
-        const int64_t e = at % t.NE, b = at / t.NE % t.D, a = at / t.NE / t.D % t.D, low = a < b ? a : b, high = a < b ? b : a;
+        const int64_t e = at % t.NE, b = at / t.NE % t.D, a = at / t.NE / t.D % t.D;
+        const int64_t low = a < b ? a : b, high = a < b ? b : a;
         const bool    inside = a < d && b < d && e < n;
         const int64_t f = t.squared ? low * d - low * (low - 1) / 2 + high - low : a * d + b;
         R            *own = state + ((head0 + at / size) * features + f) * n + e;
@@ -5292,10 +5310,12 @@ template <typename R> __global__ void tnc_linear_carry(R *carry, R *state, tnc_l
     }
 }
 
-/* The output, or one gradient, of 64 rows x 64 columns; t: turned for it, {a,b,m} = {0,1,2}. S: as above, one state a chunk (each = 1), or one for all (each = 0);
-   NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and half a chunk's pairs. */
-template <typename R> __global__ void __launch_bounds__(256) tnc_linear_read(tnc_linear t, tnc_linear_pass p, int64_t head0, int64_t chunk0,
-                                                                             const R *S, int64_t each)
+/* The output, or one gradient, of 64 rows x 64 columns; t: turned for it, {a,b,m} = {0,1,2}. S: as above, one state a
+   chunk (each = 1), or one for all (each = 0); NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and
+   half a chunk's pairs. */
+template <typename R>
+__global__ void __launch_bounds__(256) tnc_linear_read(tnc_linear t, tnc_linear_pass p, int64_t head0, int64_t chunk0,
+                                                       const R *S, int64_t each)
 {
     TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
     TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
@@ -5312,12 +5332,14 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_linear_read(tnc
                 for (n = 0; n < 4; n++) {
                     const int     row = tid / 16 + 16 * n;
                     const int64_t r = r0 + row - t.x.shift;
+                    const R      *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r);
+                    const R      *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r) + k0;
+                    const R      *from = S + i * t.stride[0] + k0 * t.stride[1] + c0 * t.stride[2];
                     k = tid % 16;
-                    A[k][row] = r >= 0 && r < t.x.T && k0 + k < t.w[1] ? tnc_linear_row<const R>(t.x.set[0], t.H, head, r)[i]
-                                                                          * tnc_linear_row<const R>(t.x.set[1], t.H, head, r)[k0 + k] : R(0);
-                    if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }           /* in the order of memory */
-                    else          { k = tid % 16; m = tid / 16 + 16 * n; }
-                    B[k][m] = k0 + k < t.w[1] && c0 + m < t.w[2] ? S[i * t.stride[0] + (k0 + k) * t.stride[1] + (c0 + m) * t.stride[2]] : R(0);
+                    A[k][row] = r >= 0 && r < t.x.T && k0 + k < t.w[1] ? xa[i] * xb[k] : R(0);
+                    if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }   /* in the order of memory */
+                    else { k = tid % 16; m = tid / 16 + 16 * n; }
+                    B[k][m] = k0 + k < t.w[1] && c0 + m < t.w[2] ? from[k * t.stride[1] + m * t.stride[2]] : R(0);
                 }
                 __syncthreads();
                 tnc_linear_product<R>(A, B, sum);
@@ -5334,13 +5356,16 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_linear_read(tnc
             R             one = R(0), two = R(0);
             k = tid / 64 + 4 * n;
             if (s + k < end && r >= 0 && r < t.x.T && (t.back ? low + k >= r0 + row : low + k <= r0 + row)) {
-                const R *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r), *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, s + k);
-                const R *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r), *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, s + k);
+                const R *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r);
+                const R *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r);
+                const R *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, s + k);
+                const R *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, s + k);
                 for (i = 0; i < t.w[0]; i++) one = tnc_fma(xa[i], ya[i], one);
                 for (i = 0; i < t.w[1]; i++) two = tnc_fma(xb[i], yb[i], two);
             }
             A[k][row] = one * two;
-            B[k][row] = s + k < end && c0 + row < t.w[2] ? tnc_linear_row<const R>(t.y.set[2], t.H, head, s + k)[c0 + row] : R(0);
+            B[k][row] = R(0);
+            if (s + k < end && c0 + row < t.w[2]) B[k][row] = tnc_linear_row<const R>(t.y.set[2], t.H, head, s + k)[c0 + row];
         }
         __syncthreads();
         tnc_linear_product<R>(A, B, sum);
@@ -5360,8 +5385,9 @@ template <typename R> __global__ void __launch_bounds__(256) tnc_linear_read(tnc
 }
 
 /* raw [heads,T,n], scaled: what is in its last column divides the others. */
-template <typename T> __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n, double eps,
-                                                        tnc_linear_set out, typename tnc_real<T>::type *stat)
+template <typename T>
+__global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n,
+                                  double eps, tnc_linear_set out, typename tnc_real<T>::type *stat)
 {
     typedef typename tnc_real<T>::type R;
     int64_t at;
@@ -5403,13 +5429,13 @@ template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear
     const double     state = (double)t->D * t->D * t->NE * (double)sizeof(R);
     g.states = kept || t->chunks > 1 || !t->causal;
     g.segments = 1;
-    g.heads = g.states ? tnc_linear_clamp((double)room / 4 / state, t->heads < 65535 ? t->heads : 65535) : t->heads < 65535 ? t->heads : 65535;
+    g.heads = tnc_linear_clamp(g.states ? (double)room / 4 / state : 65535, t->heads < 65535 ? t->heads : 65535);
     g.chunks = tnc_linear_clamp((double)room / state / (double)g.heads - 1, t->chunks < most ? t->chunks : most);
     g.bytes = g.states ? (size_t)(state * (double)g.heads * (double)(g.chunks + 1)) : 0;
     return g;
 }
 
-/* All passes over the rows x. room: as the group says. state: the operand of the call or NULL, with what it holds after it. */
+/* All passes over the rows x. room: as the group says. state: the operand of the call, which then holds its keys too, or NULL. */
 template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes,
                                                    tnc_linear_group g, R *room, R *state)
 {
@@ -5421,10 +5447,11 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
         const unsigned wide = tnc_grid(s, heads * size, 256);
         R             *carry = room, *S = room + g.heads * size;
         auto read = [&](int64_t from, int64_t chunks, const R *states, int64_t each) {
-            for (i = 0; i < passes; i++)
-                TNC_LAUNCH((tnc_linear_read<R>),
-                           dim3((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile), (unsigned)heads), 256, 0,
-                           s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head, from, states, each);
+            for (i = 0; i < passes; i++) {
+                const dim3 grid((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile), (unsigned)heads);
+                TNC_LAUNCH((tnc_linear_read<R>), grid, 256, 0, s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head, from,
+                           states, each);
+            }
         };
         if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
         else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(R), s->stream);
@@ -5432,9 +5459,9 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
             const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
             chunk = t.back ? t.chunks - done - chunks : done;
             if (g.states) {
-                TNC_LAUNCH((tnc_linear_states<R>),
-                           dim3((unsigned)(tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile)), (unsigned)chunks, (unsigned)heads),
-                           256, 0, s->stream, t, head, chunk, S);
+                const int64_t tiles = tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile);
+                TNC_LAUNCH((tnc_linear_states<R>), dim3((unsigned)tiles, (unsigned)chunks, (unsigned)heads), 256, 0, s->stream, t,
+                           head, chunk, S);
                 TNC_LAUNCH((tnc_linear_prefix<R>), wide, 256, 0, s->stream, S, carry, heads, chunks, size, t.back);
             }
             if (t.causal) read(chunk, chunks, g.states ? S : (R *)NULL, 1);
@@ -5447,15 +5474,19 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
 
 /* ---- tensor cores: BF16 operands, d and n up to 128; two kernels, one that makes states and one that reads them.
 
-   Sums are F32, also those of states; a state is rounded to BF16 where it is an operand of a product, as are phi and the pairs.
-   Where the chunks of a head are walked through one after the other, the state never leaves the registers: what is written is
-   its BF16 copy at each chunk's begin, 2 bytes a number, that the rows of the chunk read. A state in memory is [D,D,NE]: d and n
-   padded to a power of 2 with zeros. Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's are kept; what is off the
-   diagonal counts twice, d(d+16)/2 features instead of d d.
+   Sums are F32, also those of states; a state is rounded to BF16 where it is an operand of a product, as are phi and the
+   pairs. Where the chunks of a head are walked through one after the other, the state never leaves the registers: what is
+   written is its BF16 copy at each chunk's begin, 2 bytes a number, that the rows of the chunk read. A state in memory is
+   [D,D,NE]: d and n padded to a power of 2 with zeros. Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's
+   are kept; what is off the diagonal counts twice, d(d+16)/2 features instead of d d.
 
-   Shared memory: a row of a tile is a row of 16-byte pieces, and piece p of row r stands at p ^ key(r), so that the eight rows an
-   ldmatrix reads at one p, and the eight rows that a warp reads four numbers of, lie in different banks. Rows of 128 bytes or
-   more: key = r % 8. Of 64 bytes two rows share the 32 banks, of 32 bytes four: key = r/2 % 4, and r/4 % 2. */
+   Flops, forwards and backwards, a position: 18 d d n (three states, six reads) where a fused pass that sums dphi by
+   lanes would have 14, and 36 d a pair of the own chunk, C/2 of them. Bytes: d = n = 64, C = 512: 14 a number of a state
+   (two written, five more reads), 7 KiB a position against 4.7 Mflop: 650 flops a byte, three times what an H200 needs.
+
+   Shared memory: a row of a tile is a row of 16-byte pieces, and piece p of row r stands at p ^ key(r), so that the eight
+   rows an ldmatrix reads at one p, and the eight rows that a warp reads four numbers of, lie in different banks. Rows of
+   128 bytes or more: key = r % 8. Of 64 bytes two rows share the 32 banks, of 32 bytes four: key = r/2 % 4, and r/4 % 2. */
 
 enum {
     TNC_LINEAR_ROWS   = 256,                            /* rows of a block that reads states: 32 a warp                  */
@@ -5495,9 +5526,9 @@ static __device__ __forceinline__ unsigned tnc_linear_two(float x, float y)
     return bits;
 }
 
-/* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where there is nothing. */
-static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s, int64_t H, int64_t head,
-                                                        int64_t t0, int64_t T, int e0, int wide)
+/* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where nothing is. */
+static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s, int64_t H,
+                                                        int64_t head, int64_t t0, int64_t T, int e0, int wide)
 {
     const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(s, H, head, 0);
     int             at;
@@ -5510,14 +5541,14 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
     }
 }
 
-/* What X a's, 16 b's and N columns of the state of one head sum up, over the chunks of a segment. Warp: 4 a's x 16 b's x N in
-   registers; phi^T [b,t] = x_b^T is loaded once and scaled by x_a[t] for each of the 4.
-   S: the state before each chunk is written there; else to totals, when the segment is done. The last segment leaves to carry.
-   16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix, 8 for
-   x_a); 4 warps a cycle of 4 x 32 mma: shared memory is busy half of the time that mma.sync takes at 600 TF/s.
-   Floor: 2 F n flops a row. */
-template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
-                                                                                 float *totals, tnc_bf16 *S)
+/* What X a's, 16 b's and N columns of the state of one head sum up, over the chunks of a segment. Warp: 4 a's x 16 b's x N
+   in registers; phi^T [b,t] = x_b^T is loaded once and scaled by x_a[t] for each of the 4. S: the state before each chunk
+   is written there; else to totals, when the segment is done. The last segment leaves the whole sum in `left`.
+   16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix,
+   8 for x_a), so that shared memory is busy half of the time that mma.sync takes at 600 TF/s. Floor: 2 F n flops a row. */
+template <int X, int N>
+__global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
+                                                            float *totals, tnc_bf16 *S)
 {
     TNC_SHARED_ALIGN(16, tnc_bf16, shared, [TNC_SCAN_STAGES][TNC_SCAN_STEP * (16 + X + N)]);
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
@@ -5528,7 +5559,7 @@ template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_s
     const int64_t count = first + p.each < p.chunks ? p.each : p.chunks - first;
     const bool    last = p.last && first + count == p.chunks;
     const int64_t steps = (last ? count - 1 : count) * per;
-    const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* of this lane; + x, half, tile */
+    const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* of this lane */
     float         sum[4][N / 8][4];
     int64_t       step, segment;
     int           x, j, i, half;
@@ -5558,7 +5589,8 @@ template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_s
         const int64_t row = (p.chunk0 + chunk_of(s)) * t.chunk + s % per * TNC_SCAN_STEP - t.y.shift;
         tnc_linear_fetch(to, TNC_SCAN_STEP, 2, t.y.set[1], t.H, head, row, t.y.T, y0, t.wide[1]);
         tnc_linear_fetch(to + TNC_SCAN_STEP * 16, TNC_SCAN_STEP, X / 8, t.y.set[0], t.H, head, row, t.y.T, x0, t.wide[0]);
-        tnc_linear_fetch(to + TNC_SCAN_STEP * (16 + X), TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, row, t.y.T, e0, t.wide[2]);
+        tnc_linear_fetch(to + TNC_SCAN_STEP * (16 + X), TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, row, t.y.T, e0,
+                         t.wide[2]);
     };
     auto keep = [&](int64_t chunk) {
         tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
@@ -5569,7 +5601,8 @@ template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_s
             for (int half = 0; half < 2; half++)
 #pragma unroll
                 for (int j = 0; j < N / 8; j++)
-                    *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) = tnc_linear_two(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+                    *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
+                        tnc_linear_two(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
     };
     for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
         if (i < steps) fetch(i);
@@ -5591,7 +5624,7 @@ template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_s
             tnc_ldmatrix_x4_trans(phi, b + tnc_linear_at(k + lane % 8 + lane / 16 * 8, lane / 8 % 2, 2));
 #pragma unroll
             for (j = 0; j < N / 16; j++) {
-                tnc_ldmatrix_x4_trans(r, y + tnc_linear_at(k + lane % 8 + lane / 8 % 2 * 8, 2 * j + lane / 16, N / 8));
+                tnc_ldmatrix_x4_trans(r, y + tnc_linear_at(k + lane % 16, 2 * j + lane / 16, N / 8));
                 v[2 * j][0] = r[0]; v[2 * j][1] = r[1]; v[2 * j + 1][0] = r[2]; v[2 * j + 1][1] = r[3];
             }
             /* x_a of this lane's t, t+1 and t+8, t+9, four a's side by side */
@@ -5616,19 +5649,21 @@ template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_s
     }
     tnc_cp_async_wait<0>();
     if (S && last) keep(chunk_of(steps));
-    if (S && !(left && (int64_t)blockIdx.y == (int64_t)gridDim.y - 1)) return;
+    if (S && !(left && blockIdx.y == gridDim.y - 1)) return;
+    left = S ? left + blockIdx.z * size : totals + ((int64_t)blockIdx.y * gridDim.z + blockIdx.z) * size;
 #pragma unroll
     for (x = 0; x < 4; x++)
 #pragma unroll
         for (half = 0; half < 2; half++)
 #pragma unroll
             for (j = 0; j < N / 8; j++)
-                *(float2 *)((S ? left + blockIdx.z * size : totals + (blockIdx.y * (int64_t)gridDim.z + blockIdx.z) * size)
-                            + corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) = make_float2(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+                *(float2 *)(left + corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
+                    make_float2(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
 }
 
 /* left = carry + totals of all segments [segments,numbers], in their order; S, if any, is that in BF16. */
-static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers, float *left, tnc_bf16 *S)
+static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers, float *left,
+                                        tnc_bf16 *S)
 {
     int64_t at, s;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
@@ -5661,20 +5696,23 @@ static __device__ __forceinline__ void tnc_linear_store(char *row, int column, c
     }
 }
 
-/* The output, or one gradient, of 256 rows x N columns; t is turned for it: sum_i x_a[i] (x_b [32,K] S_i [K,N]) of a warp's 32 rows,
-   x_b's fragments in registers for good, scaled by x_a[:,i] as often as i goes on; S_i is a tile that all warps read.
-   TURNED: k are rows of S_i in memory, else its columns are.
+/* The output, or one gradient, of 256 rows x N columns; t is turned for it: sum_i x_a[i] (x_b [32,K] S_i [K,N]) of a
+   warp's 32 rows, x_b's fragments in registers for good, scaled by x_a[:,i] as i goes on; S_i is a tile that all warps
+   read. TURNED: k are rows of S_i in memory, else its columns are.
    Of a warp, 16 k, N = 64: 16 mma, 8 products of 2 numbers, 16 cycles of shared memory: at 600 TF/s busy 60% of the time.
-   Then the pairs of the own chunk, 32 keys at a time: two score tiles, their product is the next product's operand as it stands. */
-template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass p, tnc_linear_tiles q,
-                                                                                           const tnc_bf16 *S)
+   Then the pairs of the own chunk, 32 keys at a time: two score tiles, whose product is the next product's operand as it
+   stands in the registers. */
+template <int K, int N, bool TURNED>
+__global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass p, tnc_linear_tiles q, const tnc_bf16 *S)
 {
-    enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TURNED ? K : N, PIECES = (TURNED ? N : K) / 8, SLAB = K * N, STAGE = GROUP * SLAB };
+    enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TURNED ? K : N, PIECES = (TURNED ? N : K) / 8 };
+    enum { SLAB = K * N, STAGE = GROUP * SLAB };
     TNC_DYN_SHARED(tnc_bf16, shared);
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
     const int     n0 = (int)blockIdx.x * N, D8 = t.D / 8, loops = t.wide[0];
-    const int64_t tiles = t.chunk / TNC_LINEAR_ROWS, c = blockIdx.y / tiles, chunk = q.chunk0 + c, head = q.head0 + blockIdx.z;
-    const int64_t p0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_ROWS, r0 = p0 - t.x.shift;         /* position, row */
+    const int64_t tiles = t.chunk / TNC_LINEAR_ROWS, c = blockIdx.y / tiles, chunk = q.chunk0 + c;
+    const int64_t head = q.head0 + blockIdx.z;
+    const int64_t p0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_ROWS, r0 = p0 - t.x.shift;     /* position, row */
     tnc_bf16     *xa = shared, *ring = shared + TNC_LINEAR_ROWS * t.D;
     float         sum[2][N / 8][4] = {};
     unsigned      xb[2][K / 16][4];
@@ -5704,13 +5742,15 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
             tnc_bf16 *to = ring + stage % TNC_LINEAR_STAGES * STAGE;
             int       at;
             for (at = (int)threadIdx.x; at < GROUP * ROWS * PIECES; at += 256) {
-                const int slab = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES, one = stage * GROUP + slab;
+                const int slab = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES;
+                const int one = stage * GROUP + slab, other = TURNED ? row : n0 + row;
                 int64_t   line;                                     /* of the state: (a,b) of its D x D */
-                if (TURNED) line = (int64_t)one * t.D + row;
-                else if (t.squared) line = (int64_t)(one < n0 + row ? one : n0 + row) * t.D + (one < n0 + row ? n0 + row : one);
-                else line = p.m == 0 ? (int64_t)(n0 + row) * t.D + one : (int64_t)one * t.D + n0 + row;
-                if (TURNED && t.squared && row / 16 < one / 16) continue;               /* not kept, not read */
-                tnc_cp_async16(to + slab * SLAB + tnc_linear_at(row, piece, PIECES), from + line * t.NE + (TURNED ? n0 : 0) + 8 * piece);
+                if (TURNED && t.squared && row / 16 < one / 16) continue;           /* not kept, not read */
+                if (TURNED) line = (int64_t)one * t.D + other;
+                else if (t.squared) line = one < other ? (int64_t)one * t.D + other : (int64_t)other * t.D + one;
+                else line = p.m == 0 ? (int64_t)other * t.D + one : (int64_t)one * t.D + other;
+                tnc_cp_async16(to + slab * SLAB + tnc_linear_at(row, piece, PIECES),
+                               from + line * t.NE + (TURNED ? n0 : 0) + 8 * piece);
             }
         };
         for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
@@ -5718,7 +5758,7 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
             tnc_cp_async_commit();
         }
         for (i = 0; i < loops; i += 4) {
-            uint2 scale[4];                                                             /* four i's of rows g, g + 8, g + 16, g + 24 */
+            uint2 scale[4];                                         /* four i's of rows g, g + 8, g + 16, g + 24 */
 #pragma unroll
             for (j = 0; j < 4; j++) {
                 if (j % GROUP == 0) {
@@ -5730,7 +5770,8 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
                 }
                 if (j == 0) {
 #pragma unroll
-                    for (h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + tnc_linear_at(32 * warp + 8 * h + g, i / 8, D8) + i % 8);
+                    for (h = 0; h < 4; h++)
+                        scale[h] = *(const uint2 *)(xa + tnc_linear_at(32 * warp + 8 * h + g, i / 8, D8) + i % 8);
                 }
                 const tnc_bf16 *slab = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * SLAB;
                 unsigned        once[4], factor[4];
@@ -5749,14 +5790,16 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
                     }
 #pragma unroll
                     for (n = 0; n < N / 16; n++) {
-                        if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_linear_at(16 * k + lane % 8 + lane / 8 % 2 * 8, 2 * n + lane / 16, PIECES));
-                        else tnc_ldmatrix_x4(r, slab + tnc_linear_at(16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, PIECES));
+                        const int down = lane % 16, right = lane % 8 + lane / 16 * 8;
+                        if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_linear_at(16 * k + down, 2 * n + lane / 16, PIECES));
+                        else tnc_ldmatrix_x4(r, slab + tnc_linear_at(16 * n + right, 2 * k + lane / 8 % 2, PIECES));
                         b[2 * n][0] = r[0]; b[2 * n][1] = r[1]; b[2 * n + 1][0] = r[2]; b[2 * n + 1][1] = r[3];
                     }
 #pragma unroll
                     for (m = 0; m < 2; m++) {
 #pragma unroll
-                        for (h = 0; h < 4; h++) a[h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);      /* rows g, g + 8, g, g + 8 */
+                        for (h = 0; h < 4; h++)                                     /* rows g, g + 8, g, g + 8 */
+                            a[h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);
 #pragma unroll
                         for (n = 0; n < N / 8; n++) tnc_mma_bf16(sum[m][n], a, b[n]);
                     }
@@ -5770,9 +5813,9 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
         enum { SIZE = TNC_LINEAR_KEYS };
         const int     stage = SIZE * (t.D + K + N);
         const int64_t begin = chunk * t.chunk, end = begin + t.chunk < t.length ? begin + t.chunk : t.length;
-        const int64_t low = t.back ? p0 : begin, high = t.back ? end : end < p0 + TNC_LINEAR_ROWS ? end : p0 + TNC_LINEAR_ROWS;
+        const int64_t low = t.back ? p0 : begin, own = p0 + TNC_LINEAR_ROWS, high = t.back || end < own ? end : own;
         const int     count = (int)((high - low + SIZE - 1) / SIZE);
-        const int64_t mine = p0 + 32 * warp;                                            /* position of the warp's first row */
+        const int64_t mine = p0 + 32 * warp;                                        /* position of the warp's first row */
         auto fetch = [&](int tile) {
             tnc_bf16     *to = ring + tile % 2 * stage;
             const int64_t row = low + tile * SIZE - t.y.shift;
@@ -5828,11 +5871,12 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
                     }
 #pragma unroll
                 for (n = 0; n < N / 16; n++) {
-                    tnc_ldmatrix_x4_trans(v, ym + tnc_linear_at(16 * h + lane % 8 + lane / 8 % 2 * 8, 2 * n + lane / 16, N / 8));
+                    tnc_ldmatrix_x4_trans(v, ym + tnc_linear_at(16 * h + lane % 16, 2 * n + lane / 16, N / 8));
 #pragma unroll
                     for (m = 0; m < 2; m++) {
 #pragma unroll
-                        for (j = 0; j < 4; j++) a[j] = tnc_linear_two(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
+                        for (j = 0; j < 4; j++)
+                            a[j] = tnc_linear_two(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
                         tnc_mma_bf16(sum[m][2 * n], a, v);
                         tnc_mma_bf16(sum[m][2 * n + 1], a, v + 2);
                     }
@@ -5848,8 +5892,10 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
         for (h = 0; h < 2; h++) {
             const int64_t r = r0 + 32 * warp + 16 * m + 8 * h + g;
             if (r >= 0 && r < t.x.T) {
-                const float factor = float(p.factor) * (p.scaled ? tnc_linear_row_scale<float>(p.scale, head, t.x.T, r) : 1.0f);
-                char       *to = (char *)p.out.p + (head / t.H * p.out.batch + r * p.out.row + head % t.H * p.out.head) * (p.f32 ? 4 : 2);
+                const float scale = p.scaled ? tnc_linear_row_scale<float>(p.scale, head, t.x.T, r) : 1.0f;
+                const float factor = float(p.factor) * scale;
+                char       *to = p.f32 ? (char *)tnc_linear_row<float>(p.out, t.H, head, r)
+                                       : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
 #pragma unroll
                 for (n = 0; n < N / 8; n++) 
                     tnc_linear_store(to, n0 + 8 * n + two, p, factor * sum[m][n][2 * h], factor * sum[m][n][2 * h + 1]);
@@ -5857,24 +5903,27 @@ template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) t
         }
 }
 
-/* Snapshots of 2 bytes a number; twice the carry, since its last segment is done while others still read it; totals of segments.
-   Where the heads' tiles do not fill a GPU, the chunks go in segments at once: each is summed up twice, first for those behind it.
-   264: twice an H200's processors; a constant, so that the bits do not depend on the device. */
+/* Copies of 2 bytes a number; twice the carry, since its last segment is done while others still read it; totals of
+   segments. Where the heads' tiles do not fill a GPU, chunks go in segments, at once: each is summed up twice, first for
+   those behind it. 264: twice an H200's processors; a constant, so that the bits do not depend on the device. */
 static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = t->D < 32 ? t->D : 32, N = t->NE < 64 ? t->NE : 64;
     const double     state = (double)t->D * t->D * t->NE;
+    double           each;
     int64_t          blocks;
     g.states = kept || t->chunks > 1 || !t->causal;
-    g.heads = g.states ? tnc_linear_clamp((double)room / 32 / state, t->heads < 65535 ? t->heads : 65535) : t->heads < 65535 ? t->heads : 65535;
+    g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
     blocks = g.heads * (t->D / 16) * (t->D / X) * (t->NE / N);
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
-    if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work by 2 or 3 at once: no gain */
+    if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
-    g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - 8 - 4 * (double)g.segments) / 2, t->chunks < most ? t->chunks : most);
-    if (!t->causal) g.chunks = t->chunks < most ? t->chunks : most;                 /* one state for all */
-    g.bytes = g.states ? (size_t)(state * (double)g.heads * (8 + 4 * (double)g.segments + 2 * (double)(t->causal ? g.chunks : 1))) : 0;
+    each = 8 + 4 * (double)g.segments;                                              /* bytes of a number, but for the copies */
+    g.chunks = t->chunks < most ? t->chunks : most;
+    if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
+    each += 2 * (double)(t->causal ? g.chunks : 1);                                 /* else one state for all */
+    g.bytes = g.states ? (size_t)(state * (double)g.heads * each) : 0;
     return g;
 }
 
@@ -5884,8 +5933,9 @@ static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
     return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
 }
 
-template <int K, int N, bool TURNED> static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass &p,
-                                                                       const tnc_linear_tiles &q, const tnc_bf16 *S)
+template <int K, int N, bool TURNED>
+static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass &p, const tnc_linear_tiles &q,
+                                  const tnc_bf16 *S)
 {
     const size_t bytes = tnc_linear_shared(t.D, K, N);
     cudaFuncSetAttribute(tnc_linear_mma<K, N, TURNED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
@@ -5893,13 +5943,14 @@ template <int K, int N, bool TURNED> static void tnc_linear_mma_launch(tnc *s, d
 }
 
 /* Rows of `chunks` chunks: one kernel for each depth of the products (d; or n for gradients of q and k), and each width. */
-static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linear_pass &p, const tnc_linear_tiles &q, int64_t chunks, int64_t heads,
-                                const tnc_bf16 *S)
+static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linear_pass &p, const tnc_linear_tiles &q,
+                                int64_t chunks, int64_t heads, const tnc_bf16 *S)
 {
     const tnc_linear t = tnc_linear_turned(&whole, p.m);
     const int        K = p.m == 2 ? t.D : t.NE, all = p.m == 2 ? t.NE : t.D, N = all < 64 ? all : 64;
     const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
-#define TNC_CASE(k, n, turned) if (K == k && N == n && (p.m == 2) == turned) tnc_linear_mma_launch<k, n, turned>(s, grid, t, p, q, S)
+#define TNC_CASE(k, n, turned) \
+    if (K == k && N == n && (p.m == 2) == turned) tnc_linear_mma_launch<k, n, turned>(s, grid, t, p, q, S)
     TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);   TNC_CASE(64, 32, true);   TNC_CASE(128, 32, true);
     TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
     TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
@@ -5908,8 +5959,8 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
 #undef TNC_CASE
 }
 
-static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads, const float *carry,
-                                 float *left, float *totals, tnc_bf16 *S)
+static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads,
+                                 const float *carry, float *left, float *totals, tnc_bf16 *S)
 {
     const int  X = t.D < 32 ? 16 : 32, N = t.NE < 64 ? 32 : 64;
     const dim3 grid((unsigned)(t.D / 16 * (t.D / X) * (t.NE / N)), (unsigned)segments, (unsigned)heads);
@@ -5920,7 +5971,8 @@ static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_t
 }
 
 /* The same for tensor cores; room: two carries, totals, snapshots. */
-static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes, tnc_linear_group g, tnc_bf16 *room, float *state)
+static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes, tnc_linear_group g,
+                             tnc_bf16 *room, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;
     int64_t       head, done;
@@ -5949,25 +6001,49 @@ static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass 
             if (g.states && (segments > 1 || !t.causal))
                 tnc_linear_scan_rows(s, t, q, t.causal ? segments - 1 : segments, heads, NULL, NULL, totals, NULL);
             if (g.states && t.causal) tnc_linear_scan_rows(s, t, q, segments, heads, carry, left, totals, S);
-            if (!t.causal) TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, carry, totals, segments, heads * size, left, S);
+            if (!t.causal)
+                TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, carry, totals, segments, heads * size, left, S);
             other = carry; carry = left; left = other;
             for (i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
         }
         for (q.chunk0 = 0; q.chunk0 < t.chunks && !t.causal; q.chunk0 += g.chunks)
-            for (i = 0; i < passes; i++)
-                tnc_linear_mma_rows(s, t, pass[i], q, t.chunks - q.chunk0 < g.chunks ? t.chunks - q.chunk0 : g.chunks, heads, S);
+            for (i = 0; i < passes; i++) {
+                const int64_t left_over = t.chunks - q.chunk0;
+                tnc_linear_mma_rows(s, t, pass[i], q, left_over < g.chunks ? left_over : g.chunks, heads, S);
+            }
         if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
     }
 }
 
 /* ---- a few tokens with a running state: the state is read and written once, nothing grows with the tokens before */
 
-typedef struct tnc_linear_new { tnc_linear_set q[2], k[2], v, out; int64_t H, Tq, Tk, d, dv, n; bool squared, causal; } tnc_linear_new;
+typedef struct tnc_linear_new {
+    tnc_linear_set q[2], k[2], v, out;
+    int64_t        H, Tq, Tk, d, dv, n;
+    bool           squared, causal;
+} tnc_linear_new;
+
+/* Number e of v' of key j */
+template <typename T>
+static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_value(const tnc_linear_new &t, int64_t head, int64_t j, int64_t e)
+{
+    typedef typename tnc_real<T>::type R;
+    return e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1);
+}
+
+/* phi_ab of row i of q or k */
+template <typename T>
+static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_phi(const tnc_linear_new &t, const tnc_linear_set x[2],
+                                                                            int64_t head, int64_t i, unsigned a, unsigned b)
+{
+    return tnc_to(tnc_linear_row<const T>(x[0], t.H, head, i)[a]) * tnc_to(tnc_linear_row<const T>(x[1], t.H, head, i)[b]);
+}
 
 /* part [parts,heads,Tq,n]: what the state gave to each query, of 64 features a block; then the state takes in the keys.
    Floor: 2 F n numbers. Thread: every 8th feature, every 32nd column. */
-template <typename T> __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
-                                                                             typename tnc_real<T>::type *part)
+template <typename T>
+__global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
+                                                       typename tnc_real<T>::type *part)
 {
     typedef typename tnc_real<T>::type R;
     TNC_SHARED(R, partial, [8][TNC_LINEAR_FEW][32]);
@@ -5990,15 +6066,13 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_linear_step(tnc
                 for (a = 0, b = f; b >= d - a; a++) b -= d - a;
             if (t.squared) b += a;
             for (j = 0; j < t.Tk; j++)
-                now = tnc_fma(tnc_to(tnc_linear_row<const T>(t.k[0], t.H, head, j)[a]) * tnc_to(tnc_linear_row<const T>(t.k[1], t.H, head, j)[b]),
-                          e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1), now);
+                now = tnc_fma(tnc_linear_phi<T>(t, t.k, head, j, a, b), tnc_linear_value<T>(t, head, j, e), now);
             state[f * t.n + e] = now;
             if (before > 0) S = now;
 #pragma unroll
             for (i = 0; i < TNC_LINEAR_FEW; i++)
                 if (i < t.Tq)
-                    sum[i] = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[0], t.H, head, i)[a]) * tnc_to(tnc_linear_row<const T>(t.q[1], t.H, head, i)[b])
-                                 * R(t.squared && a != b ? 2 : 1), S, sum[i]);
+                    sum[i] = tnc_fma(tnc_linear_phi<T>(t, t.q, head, i, a, b) * R(t.squared && a != b ? 2 : 1), S, sum[i]);
         }
 #pragma unroll
         for (i = 0; i < TNC_LINEAR_FEW; i++) partial[warp][i][lane] = sum[i];
@@ -6013,22 +6087,26 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_linear_step(tnc
 }
 
 /* raw [heads,Tq,n] = f0^2 c (the parts' sum, and causal the pairs of this call) */
-template <typename T> __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
-                                                          double factor, tnc_linear_scale scale, typename tnc_real<T>::type *raw)
+template <typename T>
+__global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
+                                    double factor, tnc_linear_scale scale, typename tnc_real<T>::type *raw)
 {
     typedef typename tnc_real<T>::type R;
-    int64_t at, i, j, p;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * t.Tq * t.n; at += (int64_t)gridDim.x * blockDim.x) {
+    const int64_t all = heads * t.Tq * t.n;
+    int64_t       at, i, j, p;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < all; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t head = at / (t.Tq * t.n), row = at / t.n % t.Tq, e = at % t.n;
         R             sum = R(0), value;
-        for (p = 0; p < parts; p++) sum += part[p * heads * t.Tq * t.n + at];
+        for (p = 0; p < parts; p++) sum += part[p * all + at];
         for (j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
-            R one = R(0), two = R(0);
+            const T *q1 = tnc_linear_row<const T>(t.q[0], t.H, head, row), *k1 = tnc_linear_row<const T>(t.k[0], t.H, head, j);
+            const T *q2 = tnc_linear_row<const T>(t.q[1], t.H, head, row), *k2 = tnc_linear_row<const T>(t.k[1], t.H, head, j);
+            R        one = R(0), two = R(0);
             for (i = 0; i < t.d; i++) {
-                one = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[0], t.H, head, row)[i]), tnc_to(tnc_linear_row<const T>(t.k[0], t.H, head, j)[i]), one);
-                two = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[1], t.H, head, row)[i]), tnc_to(tnc_linear_row<const T>(t.k[1], t.H, head, j)[i]), two);
+                one = tnc_fma(tnc_to(q1[i]), tnc_to(k1[i]), one);
+                two = tnc_fma(tnc_to(q2[i]), tnc_to(k2[i]), two);
             }
-            sum = tnc_fma(one * two, e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1), sum);
+            sum = tnc_fma(one * two, tnc_linear_value<T>(t, head, j, e), sum);
         }
         value = sum * R(factor) * (scale.kind == TN_ROW_SUM ? R(1) : tnc_linear_row_scale<R>(scale, head, t.Tq, row));
         if (raw) raw[at] = value;
@@ -6099,7 +6177,7 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
     if (tensor) {
         t.D = t.D <= 16 ? 16 : t.D <= 32 ? 32 : t.D <= 64 ? 64 : 128;
         t.NE = t.NE <= 32 ? 32 : t.NE <= 64 ? 64 : 128;
-        t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work, and less */
+        t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work */
     }
     t.chunks = tnc_ceil(t.length, t.chunk);
     if (back) { const tnc_linear_side x = t.x; t.x = t.y; t.y = x; }
@@ -6119,7 +6197,13 @@ static bool tnc_linear_types(const tn_call *c, tn_dtype activations, tn_dtype re
 }
 
 /* One of the six vectors of a call, as the kernels read it: in place, or packed. */
-typedef struct tnc_linear_item { tnc_linear_set set; int64_t T, width, pitch; int mode; bool pack; size_t offset; } tnc_linear_item;
+typedef struct tnc_linear_item {
+    tnc_linear_set set;
+    int64_t        T, width, pitch;
+    int            mode;
+    bool           pack;
+    size_t         offset;
+} tnc_linear_item;
 
 /* Scratch for `fixed` bytes and the states; where there is no room for TNC_LINEAR_ROOM of them, for fewer. */
 template <typename E> static char *tnc_linear_room(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
@@ -6178,8 +6262,8 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (item->pack) {
             E *to = (E *)(room + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
-                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of(c, backward), q.H, q.heads, item->T,
-                       item->width, item->pitch, to);
+                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of(c, backward), q.H, q.heads,
+                       item->T, item->width, item->pitch, to);
             item->set = tnc_linear_packed(to, q.H, item->T, item->pitch);
         }
         if (q.squared && i % 3 == 1) item->set = items[i - 1].set;
@@ -6211,11 +6295,12 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
             p->pairs = p->width % 2 == 0 && tnc_linear_aligned(p->out, p->f32 ? 8 : 4, p->f32 ? 4 : 2);
             n++;
         }
-        if (n > 0) tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(room + fixed), backward ? (R *)NULL : (R *)c->out[2].data);
+        if (n > 0)
+            tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(room + fixed), (R *)(backward ? NULL : c->out[2].data));
     }
     if (sums && !backward)
-        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room, q.H, q.heads, q.x.T,
-                   q.w[2], c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room, q.H,
+                   q.heads, q.x.T, q.w[2], c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
     return TN_OK;
 }
 
@@ -6225,8 +6310,10 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     const tnc_linear p = tnc_linear_of(c, false, false);
     tnc_linear_new   t;
     const bool       sums = (int)c->f[2] == TN_ROW_SUM;
-    const int64_t    parts = tnc_ceil(p.squared ? p.w[0] * (p.w[0] + 1) / 2 : p.w[0] * p.w[0], 64), numbers = p.heads * p.x.T * p.w[2];
+    const int64_t    parts = tnc_ceil(p.squared ? p.w[0] * (p.w[0] + 1) / 2 : p.w[0] * p.w[0], 64);
+    const int64_t    numbers = p.heads * p.x.T * p.w[2];
     R               *part = (R *)tnc_scratch(s, (size_t)(parts + 1) * (size_t)numbers * sizeof(R));
+    R               *raw = sums ? part + parts * numbers : NULL;
     int              i;
     if (!part) return TN_ERR_MEMORY;
     for (i = 0; i < 2; i++) {
@@ -6239,11 +6326,11 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     t.squared = p.squared;
     t.causal = p.causal;
     TNC_LAUNCH((tnc_linear_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t, (R *)c->out[2].data, part);
-    TNC_LAUNCH((tnc_linear_step_end<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts, p.heads, c->f[0] * c->f[0],
-               tnc_linear_scale_of(c, false), sums ? part + parts * numbers : (R *)NULL);
+    TNC_LAUNCH((tnc_linear_step_end<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts, p.heads,
+               c->f[0] * c->f[0], tnc_linear_scale_of(c, false), raw);
     if (sums)
-        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)(part + parts * numbers), t.H, p.heads, t.Tq, t.n, c->f[3],
-                   t.out, (R *)c->out[1].data);
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)raw, t.H, p.heads, t.Tq, t.n,
+                   c->f[3], t.out, (R *)c->out[1].data);
     return TN_OK;
 }
 
