@@ -589,6 +589,8 @@ static constexpr tnc_row *tnc_rope_backward = nullptr;
    Flops for a pair (query, key), s = 2 sets of q and k or 1: forward 2 s d + 2 dv, backward 8 s d + 6 dv - 2 (s == 1 ? d : 0)...
    see >>attend-counts below. Bytes: each operand once is the floor, far below the flops for more than some 100 keys. */
 
+#define TNC_LOG2E 1.4426950408889634
+
 /* An operand [B,T,n,d] whose last axis has stride 1: element 0 and the strides of the others. */
 typedef struct tnc_heads { void *data; int64_t b, t, h; } tnc_heads;
 
@@ -602,6 +604,7 @@ typedef struct tnc_attend {
     bool      causal, sums;
     bool      wide;                      /* tensor cores: outputs are F32, not BF16 */
     double    scale, length, eps, unit;  /* unit: rows have l_i times this          */
+    float     score, power, square;      /* scale; for exponentials of 2; squared   */
 } tnc_attend;
 
 template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
@@ -609,36 +612,36 @@ template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_he
     return (T *)x.data + b * x.b + t * x.t + h * x.h;
 }
 
-/* The keys [low,high) that query i sees. Both ends never fall as i grows. */
-typedef struct tnc_seen { int64_t low, high; } tnc_seen;
+/* The keys [low,high) that query i sees. Both ends never fall as i grows. I: int where registers are dear. */
+template <typename I> struct tnc_seen { I low, high; };
 
-static __device__ __forceinline__ tnc_seen tnc_attend_seen(const tnc_attend &p, int64_t i)
+template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_seen(const tnc_attend &p, I i)
 {
-    const int64_t own = p.Tk - p.Tq + i;
-    tnc_seen      s = { 0, p.Tk };
-    if (p.window > 0 && own - p.window + 1 > 0) s.low = own - p.window + 1;
+    const I     Tk = (I)p.Tk, own = Tk - (I)p.Tq + i, window = (I)p.window;
+    tnc_seen<I> s = { 0, Tk };
+    if (window > 0 && own - window + 1 > 0) s.low = own - window + 1;
     if (p.causal) s.high = own + 1;
-    else if (p.window > 0 && own + p.window < p.Tk) s.high = own + p.window;
+    else if (window > 0 && own + window < Tk) s.high = own + window;
     if (s.high < s.low) s.high = s.low;
     return s;
 }
 
 /* The queries [low,high) that see some key of [first,last], of which some may not: what the above says, solved for i. */
-static __device__ __forceinline__ tnc_seen tnc_attend_seeing(const tnc_attend &p, int64_t first, int64_t last)
+template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_seeing(const tnc_attend &p, I first, I last)
 {
-    const int64_t ahead = p.Tk - p.Tq;
-    tnc_seen      s = { 0, p.Tq };
+    const I     Tq = (I)p.Tq, ahead = (I)p.Tk - Tq, window = (I)p.window;
+    tnc_seen<I> s = { 0, Tq };
     if (p.causal) s.low = first - ahead;
-    else if (p.window > 0) s.low = first - ahead - p.window + 1;
-    if (p.window > 0 && last - ahead + p.window < p.Tq) s.high = last - ahead + p.window;
+    else if (window > 0) s.low = first - ahead - window + 1;
+    if (window > 0 && last - ahead + window < Tq) s.high = last - ahead + window;
     if (s.low < 0) s.low = 0;
     return s;
 }
 
 /* c_i, where it depends on the number of keys alone */
-template <typename R> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen s)
+template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen<I> s)
 {
-    const R n = R(s.high - s.low + p.past);
+    const R n = R((int64_t)(s.high - s.low) + p.past);
     if (p.row == TN_ROW_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
     if (p.row == TN_ROW_MEAN) return n > R(0) ? R(1) / n : R(0);
     return R(1);
@@ -752,7 +755,7 @@ template <typename R> static __device__ void tnc_attend_tile(const tnc_attend &p
     int t, k;
     for (t = (int)threadIdx.x; t < side; t += threads) {
         const bool     there = i0 + t < p.Tq;
-        const tnc_seen s = tnc_attend_seen(p, i0 + t);
+        const tnc_seen<int64_t> s = tnc_attend_seen(p, i0 + t);
         m.low[t] = there ? s.low : 0;
         m.high[t] = there ? s.high : 0;
         for (k = 0; k < 4 && p.rows; k++) m.row[t][k] = there ? ((const R *)p.rows)[4 * (head * p.Tq + i0 + t) + k] : R(0);
@@ -852,7 +855,7 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
             const int64_t  i = i0 + cell * y + r;
-            const tnc_seen seen = tnc_attend_seen(p, i);
+            const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
             R              sum = tnc_attend_row_sum<lanes>(total[r]), factor = tnc_attend_scale<R>(p, seen);
             if (i >= p.Tq) continue;
             if (p.sums) sum += R(p.eps);
@@ -907,7 +910,7 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
         const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
         const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
-        tnc_seen      range;
+        tnc_seen<int64_t>      range;
         int64_t       at;
         if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
         else {
@@ -964,10 +967,11 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
    8 x 8 matrix are read together and should fall into different banks: the 8 places of 16 bytes in a line of 128. So chunk c
    of a row stands at c xor row where a row fills lines; where a line has several rows, at c xor line. */
 
-template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int chunk)
+/* Chunk first + more of a row; first is even and known to the compiler, so that what more and row make of it is found once. */
+template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int first, int more)
 {
     enum { chunks = D / 8, lines = chunks < 8 ? 8 / chunks : 1, mask = (chunks < 8 ? chunks : 8) - 1 };
-    return row * D + ((chunk ^ (row / lines & mask)) << 3);
+    return row * D + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ (row / lines & mask))) << 3);
 }
 
 /* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A thread's
@@ -979,7 +983,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
     int row = (int)threadIdx.x / chunks;
     const int rows = there < ROWS ? (int)there : (int)ROWS;
     from += row * pitch + (int)threadIdx.x % chunks * 8;
-    tile += tnc_tile_at<D>(row, (int)threadIdx.x % chunks);
+    tile += tnc_tile_at<D>(row, 0, (int)threadIdx.x % chunks);
     TNC_ROLLED
     for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
         if (row < rows) tnc_cp_async16(tile, from);
@@ -992,7 +996,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
 template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k)
 {
     const int lane = (int)threadIdx.x & 31;
-    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k + (lane >> 4)));
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
 /* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2], f[3].
@@ -1000,14 +1004,14 @@ template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f
 template <int D> static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k)
 {
     const int lane = (int)threadIdx.x & 31;
-    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
 }
 
 /* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
 template <int D> static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n)
 {
     const int lane = (int)threadIdx.x & 31;
-    tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n + (lane >> 4)));
+    tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n, lane >> 4));
 }
 
 /* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
@@ -1066,16 +1070,16 @@ static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
 }
 
 /* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
-static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int64_t q0, int64_t q1, int64_t k0, int64_t k1)
+static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q0, int q1, int k0, int k1)
 {
-    const tnc_seen first = tnc_attend_seen(p, q0), last = tnc_attend_seen(p, q1);
+    const tnc_seen<int> first = tnc_attend_seen(p, q0), last = tnc_attend_seen(p, q1);
     if (q0 >= p.Tq || k1 < first.low || k0 >= last.high) return 0;
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
 /* Two neighbouring numbers of a row of `to`, stored or added. */
-static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t t, int64_t h,
-                                                      int64_t col, int64_t n, float x0, float x1, bool add)
+static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int b, int t, int h, int col, int n,
+                                                      float x0, float x1, bool add)
 {
     if (p.wide) {
         float *at = tnc_head<float>(to, b, t, h) + col;
@@ -1096,8 +1100,8 @@ static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const
 
 /* The same for a warp's 16 M rows from `row` on, each times its factor. */
 template <int M, int C>
-static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t h, int64_t row,
-                                                           int64_t rows, int64_t n, const float (&x)[M][C / 8][4],
+static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row, int rows,
+                                                           int n, const float (&x)[M][C / 8][4],
                                                            const float (&factor)[M][2], bool add)
 {
     const int lane = (int)threadIdx.x & 31;
@@ -1106,7 +1110,7 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
     for (m = 0; m < M; m++)
         TNC_UNROLL
         for (half = 0; half < 2; half++) {
-            const int64_t t = row + 16 * m + 8 * half + lane / 4;
+            const int t = row + 16 * m + 8 * half + lane / 4;
             if (t >= rows) continue;
             TNC_UNROLL
             for (c = 0; c < C / 8; c++)
@@ -1139,287 +1143,270 @@ template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
         left = (200 / M - sums) / (sets + 1) * 2,
         N = left >= 64 ? 64 : left >= 32 ? 32 : 16,                     /* columns of scores at a time     */
         own = 64 * M, row = sets * D + DV,                              /* own rows of a block             */
-        wide = 2 * (own + 2 * 64) * row,
+        wide = 2 * (own + 2 * 64) * (row + 8),
         others = N < 64 && wide > 112 * 1024 ? 32 : 64,                 /* rows of a stage                 */
         stage = others * (row + (KEYS ? 8 : 0)),                        /* with a float4 of each query     */
-        bytes = 2 * (own * row + 2 * stage)
+        bytes = 2 * (own * (row + (KEYS ? 0 : 8)) + 2 * stage)
     };
 };
 
 /* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the next
    arrives. Nothing but o (and the statistic) is written. */
-template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p, int64_t blocks)
+template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
-    const bool    softmax = KIND == TN_ATTEND_SOFTMAX;
+    const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
     const int     lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 32;
-    const int64_t heads = p.B * p.H, tiles = (p.Tq + queries - 1) / queries;
-    const float   scale = softmax ? (float)(p.scale * 1.4426950408889634) : (float)(p.scale * p.scale);
-    int64_t       block;
+    const int     H = (int)p.H, heads = (int)p.B * H, Tq = (int)p.Tq, Tk = (int)p.Tk, tiles = (Tq + queries - 1) / queries;
     int           set, m, n, e, k;
-    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
-        const int64_t i0 = (tiles - 1 - block / heads) * queries;                    /* those with most keys come first */
-        const int64_t last = i0 + queries < p.Tq ? i0 + queries - 1 : p.Tq - 1;
-        const int64_t from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
-        float         o[2][DV / 8][4], most[2][2], total[2][2];
-        int64_t       j0;
-        int           turn = 0;
-        auto load = [&](int which, int64_t j) {
-            tnc_bf16 *at = stages + which * stage;
-            for (int x = 0; x < sets; x++)
-                tnc_tile_load<D, keys, threads>(at + x * keys * D, tnc_head<const tnc_bf16>(p.k, b, j, h + x * p.H), p.k.t, p.Tk - j);
-            tnc_tile_load<DV, keys, threads>(at + sets * keys * D, tnc_head<const tnc_bf16>(p.v, b, j, h), p.v.t, p.Tk - j);
-        };
-        for (set = 0; set < sets; set++)
-            tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, b, i0, h + set * p.H), p.q.t,
-                                               p.Tq - i0);
-        if (from < to) load(0, from);
-        tnc_cp_async_commit();
+    const int head = (int)blockIdx.x % heads, b = head / H, h = head % H;
+    const int i0 = (tiles - 1 - (int)blockIdx.x / heads) * queries;                 /* those with most keys come first */
+    const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
+    const int from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
+    float         o[2][DV / 8][4], most[2][2], total[2][2];
+    int           j0, turn = 0;
+    auto load = [&](int which, int j) {
+        tnc_bf16 *at = stages + which * stage;
+        for (int x = 0; x < sets; x++)
+            tnc_tile_load<D, keys, threads>(at + x * keys * D, tnc_head<const tnc_bf16>(p.k, b, j, h + x * H), p.k.t, Tk - j);
+        tnc_tile_load<DV, keys, threads>(at + sets * keys * D, tnc_head<const tnc_bf16>(p.v, b, j, h), p.v.t, Tk - j);
+    };
+    for (set = 0; set < sets; set++)
+        tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, b, i0, h + set * H), p.q.t,
+                                           Tq - i0);
+    if (from < to) load(0, from);
+    tnc_cp_async_commit();
+    TNC_UNROLL
+    for (m = 0; m < 2; m++) {
         TNC_UNROLL
-        for (m = 0; m < 2; m++) {
+        for (n = 0; n < DV / 8; n++)
             TNC_UNROLL
-            for (n = 0; n < DV / 8; n++)
-                TNC_UNROLL
-                for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
-            most[m][0] = most[m][1] = -INFINITY;
-            total[m][0] = total[m][1] = 0.0f;
-        }
-        for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
-            const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
-            const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
-            float           s[sets][2][keys / 8][4];
-            tnc_cp_async_wait<0>();
-            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
-            if (j0 + keys < to) load(turn ^ 1, j0 + keys);
-            tnc_cp_async_commit();
-            if (meet == 0) continue;
+            for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
+        most[m][0] = most[m][1] = -INFINITY;
+        total[m][0] = total[m][1] = 0.0f;
+    }
+    for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
+        const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
+        const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
+        float           s[sets][2][keys / 8][4];
+        tnc_cp_async_wait<0>();
+        __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+        if (j0 + keys < to) load(turn ^ 1, j0 + keys);
+        tnc_cp_async_commit();
+        if (meet == 0) continue;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
+        /* P in place of the first scores */
+        TNC_UNROLL
+        for (m = 0; m < 2; m++)
             TNC_UNROLL
-            for (set = 0; set < sets; set++)
-                tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
-            /* P in place of the first scores */
-            TNC_UNROLL
-            for (m = 0; m < 2; m++)
+            for (n = 0; n < keys / 8; n++)
                 TNC_UNROLL
-                for (n = 0; n < keys / 8; n++)
-                    TNC_UNROLL
-                    for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? scale : s[sets - 1][m][n][e];
-            if (meet == 1) {
-                TNC_UNROLL
-                for (m = 0; m < 2; m++)
-                    TNC_UNROLL
-                    for (k = 0; k < 2; k++) {
-                        const tnc_seen seen = tnc_attend_seen(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
-                        const int64_t  at = j0 + 2 * (lane & 3);
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++)
-                            TNC_UNROLL
-                            for (e = 0; e < 2; e++)
-                                if (at + 8 * n + e < seen.low || at + 8 * n + e >= seen.high)
-                                    s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
-                    }
-            }
+                for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[sets - 1][m][n][e];
+        if (meet == 1) {
             TNC_UNROLL
             for (m = 0; m < 2; m++)
                 TNC_UNROLL
                 for (k = 0; k < 2; k++) {
-                    if (softmax) {
-                        float largest = most[m][k], factor;
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
-                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                        factor = largest == -INFINITY ? 1.0f : exp2f(most[m][k] - largest);
-                        most[m][k] = largest;
-                        if (largest == -INFINITY) largest = 0.0f;                   /* nothing seen: e^-inf is 0 */
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++)
-                            TNC_UNROLL
-                            for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
-                        TNC_UNROLL
-                        for (n = 0; n < DV / 8; n++) {
-                            o[m][n][2 * k] *= factor;
-                            o[m][n][2 * k + 1] *= factor;
-                        }
-                        total[m][k] *= factor;
-                    }
-                    if (softmax || p.sums)
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
-                }
-            TNC_UNROLL
-            for (k = 0; k < keys / 16; k++) {
-                unsigned left[2][4];
-                TNC_UNROLL
-                for (m = 0; m < 2; m++)
+                    const tnc_seen<int> seen = tnc_attend_seen(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
+                    const int           at = j0 + 2 * (lane & 3);
                     TNC_UNROLL
-                    for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
-                tnc_mma_step<2, DV>(o, left, vt, 16 * k);
-            }
+                    for (n = 0; n < keys / 8; n++)
+                        TNC_UNROLL
+                        for (e = 0; e < 2; e++)
+                            if (at + 8 * n + e < seen.low || at + 8 * n + e >= seen.high)
+                                s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
+                }
         }
         TNC_UNROLL
         for (m = 0; m < 2; m++)
             TNC_UNROLL
             for (k = 0; k < 2; k++) {
-                const int64_t  i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
-                const tnc_seen seen = tnc_attend_seen(p, i);
-                float          sum = total[m][k], factor = tnc_attend_scale<float>(p, seen);
-                sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-                sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-                if (p.sums) sum = fmaf(sum, scale, (float)p.eps);
-                if (softmax || p.sums) factor /= sum;
-                if (!softmax) factor *= scale;
-                if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
-                if (p.stat && (lane & 3) == 0 && i < p.Tq)
-                    ((float *)p.stat)[head * p.Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
-                total[m][k] = factor;
+                if (softmax) {
+                    float largest = most[m][k], factor;
+                    TNC_UNROLL
+                    for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
+                    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+                    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+                    factor = largest == -INFINITY ? 1.0f : exp2f(most[m][k] - largest);
+                    most[m][k] = largest;
+                    if (largest == -INFINITY) largest = 0.0f;                   /* nothing seen: e^-inf is 0 */
+                    TNC_UNROLL
+                    for (n = 0; n < keys / 8; n++)
+                        TNC_UNROLL
+                        for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
+                    TNC_UNROLL
+                    for (n = 0; n < DV / 8; n++) {
+                        o[m][n][2 * k] *= factor;
+                        o[m][n][2 * k + 1] *= factor;
+                    }
+                    total[m][k] *= factor;
+                }
+                if (softmax || sums)
+                    TNC_UNROLL
+                    for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
             }
-        tnc_attend_put_rows<2, DV>(p, p.o, b, h, i0 + warp_row, p.Tq, p.n_v, o, total, false);
-        tnc_cp_async_wait<0>();
-        __syncthreads();
+        TNC_UNROLL
+        for (k = 0; k < keys / 16; k++) {
+            unsigned left[2][4];
+            TNC_UNROLL
+            for (m = 0; m < 2; m++)
+                TNC_UNROLL
+                for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
+            tnc_mma_step<2, DV>(o, left, vt, 16 * k);
+        }
     }
+    TNC_UNROLL
+    for (m = 0; m < 2; m++)
+        TNC_UNROLL
+        for (k = 0; k < 2; k++) {
+            const int           i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
+            const tnc_seen<int> seen = tnc_attend_seen(p, i);
+            float          sum = total[m][k], factor = tnc_attend_scale<float>(p, seen);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (sums) sum = fmaf(sum, p.square, (float)p.eps);
+            if (softmax || sums) factor /= sum;
+            if (!softmax) factor *= p.square;
+            if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
+            if (p.stat && (lane & 3) == 0 && i < Tq)
+                ((float *)p.stat)[(int64_t)head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
+            total[m][k] = factor;
+        }
+    tnc_attend_put_rows<2, DV>(p, p.o, b, h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
+    tnc_cp_async_wait<0>();
 }
 
 /* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores have
    own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition anywhere. */
 template <int KIND, int D, int DV, bool KEYS>
-__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p, int64_t blocks)
+__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 {
     typedef tnc_attend_back_plan<KIND, D, DV, KEYS> plan;
     enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
            threads = plan::threads };
     TNC_DYN_SHARED(tnc_bf16, shared);
-    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * DV;
+    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * (DV + (KEYS ? 0 : 8));
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const int        lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 16 * M;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
-    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + own_rows - 1) / own_rows;
-    const float      log2e_scale = (float)(p.scale * 1.4426950408889634), square = (float)(p.scale * p.scale);
-    int64_t          block;
+    const int        H = (int)p.H, heads = (int)p.B * H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
+    const int        tiles = (T_own + own_rows - 1) / own_rows;
     int              set, m, n, e, k;
-    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
-        const int64_t own = (KEYS ? block / heads : tiles - 1 - block / heads) * own_rows;       /* causal: the longest first */
-        const int64_t last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
-        const float4 *const rows = (const float4 *)p.rows + head * p.Tq;
-        float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
-        float4        query[M][2];
-        int64_t       at, from, to;
-        int           turn = 0, sub;
-        auto load = [&](int which, int64_t t) {
-            tnc_bf16 *x = stages + which * stage;
-            for (int y = 0; y < sets; y++)
-                tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, b, t, h + y * p.H), hx.t, T_other - t);
-            tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, b, t, h), hy.t, T_other - t);
-            if (KEYS && threadIdx.x < others) {
-                float4 *row = reinterpret_cast<float4 *>(x + others * (sets * D + DV)) + threadIdx.x;
-                if (t + threadIdx.x < T_other) tnc_cp_async16(row, rows + t + threadIdx.x);
-                else *row = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            }
-        };
-        if (KEYS) {
-            from = tnc_attend_seeing(p, own, last).low;
-            to = tnc_attend_seeing(p, own, last).high;
-        } else {
-            from = tnc_attend_seen(p, own).low;
-            to = tnc_attend_seen(p, last).high;
-        }
-        for (set = 0; set < sets; set++)
-            tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, b, own, h + set * p.H), gx.t,
-                                                T_own - own);
-        tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, b, own, h), gy.t, T_own - own);
-        if (from < to) load(0, from);
-        tnc_cp_async_commit();
-        TNC_UNROLL
-        for (m = 0; m < M; m++)
-            TNC_UNROLL
-            for (e = 0; e < 4; e++) {
-                const int64_t i = mine + 16 * m + 8 * (e / 2) + lane / 4;
-                if (!KEYS) query[m][e / 2] = i < p.Tq ? rows[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                TNC_UNROLL
-                for (n = 0; n < DV / 8; n++) dv[m][n][e] = 0.0f;
-                TNC_UNROLL
-                for (set = 0; set < sets; set++)
-                    TNC_UNROLL
-                    for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
-            }
-        for (at = from; at < to; at += others, turn ^= 1) {
-            const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
-            const float4   *queries = reinterpret_cast<const float4 *>(yt + others * DV);
-            tnc_cp_async_wait<0>();
-            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
-            if (at + others < to) load(turn ^ 1, at + others);
-            tnc_cp_async_commit();
-            for (sub = 0; sub < others; sub += N) {
-                const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
-                                      : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
-                float     s[sets][M][N / 8][4], dp[M][N / 8][4];
-                if (meet == 0) continue;
-                TNC_UNROLL
-                for (set = 0; set < sets; set++)
-                    tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
-                tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
-                if (meet == 1) {
-                    TNC_UNROLL
-                    for (m = 0; m < M; m++)
-                        TNC_UNROLL
-                        for (n = 0; n < N / 8; n++)
-                            TNC_UNROLL
-                            for (e = 0; e < 4; e++) {
-                                const int64_t  row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
-                                const tnc_seen seen = tnc_attend_seen(p, KEYS ? col : row);
-                                if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
-                                s[0][m][n][e] = softmax ? -INFINITY : 0.0f;
-                                if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
-                            }
-                }
-                TNC_UNROLL
-                for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
-                    unsigned left_p[M][4], left_s[sets][M][4];
-                    TNC_UNROLL
-                    for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
-                        float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
-                        if (KEYS) {
-                            q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
-                            q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
-                        }
-                        TNC_UNROLL
-                        for (m = 0; m < M; m++) {
-                            const int   c = 2 * k + e / 2, r = e % 2 * 2;
-                            const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
-                            float       p0, p1, slope0, slope1;
-                            if (!KEYS) q0 = q1 = query[m][e % 2];
-                            slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
-                            slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
-                            p0 = softmax ? exp2f(fmaf(a0, log2e_scale, -q0.z)) : a0 * b0;
-                            p1 = softmax ? exp2f(fmaf(a1, log2e_scale, -q1.z)) : a1 * b1;
-                            left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
-                            left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
-                            if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
-                        }
-                    }
-                    if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
-                    TNC_UNROLL
-                    for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
-                }
-            }
-        }
-        TNC_UNROLL
-        for (m = 0; m < M; m++)
-            factor[m][0] = factor[m][1] = softmax ? (float)p.scale : sets == 2 ? square : 2.0f * square;
-        TNC_UNROLL
-        for (set = 0; set < sets; set++)
-            if ((KEYS ? p.dk : p.dq).data)
-                tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, b, h + set * p.H, mine, T_own, p.n_qk, dx[set], factor, true);
-        TNC_UNROLL
-        for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : square;
-        if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, b, h, mine, T_own, p.n_v, dv, factor, true);
-        tnc_cp_async_wait<0>();
-        __syncthreads();
+    const int head = (int)blockIdx.x % heads, b = head / H, h = head % H, tile = (int)blockIdx.x / heads;
+    const int own = (KEYS ? tile : tiles - 1 - tile) * own_rows;                             /* causal: the longest first */
+    const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
+    const tnc_bf16 *const rows = (const tnc_bf16 *)p.rows + head * p.Tq * 8;      /* 16 bytes a query, too */
+    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
+    int           at, from, to, turn = 0, sub;
+    auto load = [&](int which, int t) {
+        tnc_bf16 *x = stages + which * stage;
+        for (int y = 0; y < sets; y++)
+            tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, b, t, h + y * H), hx.t, T_other - t);
+        tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, b, t, h), hy.t, T_other - t);
+        if (KEYS) tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), rows + (int64_t)t * 8, 8, T_other - t);
+    };
+    if (KEYS) {
+        from = tnc_attend_seeing(p, own, last).low;
+        to = tnc_attend_seeing(p, own, last).high;
+    } else {
+        from = tnc_attend_seen(p, own).low;
+        to = tnc_attend_seen(p, last).high;
     }
+    for (set = 0; set < sets; set++)
+        tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, b, own, h + set * H), gx.t,
+                                            T_own - own);
+    tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, b, own, h), gy.t, T_own - own);
+    if (!KEYS) tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, rows + (int64_t)own * 8, 8, T_own - own);
+    if (from < to) load(0, from);
+    tnc_cp_async_commit();
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (e = 0; e < 4; e++) {
+            TNC_UNROLL
+            for (n = 0; n < DV / 8; n++) dv[m][n][e] = 0.0f;
+            TNC_UNROLL
+            for (set = 0; set < sets; set++)
+                TNC_UNROLL
+                for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
+        }
+    for (at = from; at < to; at += others, turn ^= 1) {
+        const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
+        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + others * DV : own_y + own_rows * DV);
+        tnc_cp_async_wait<0>();
+        __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+        if (at + others < to) load(turn ^ 1, at + others);
+        tnc_cp_async_commit();
+        for (sub = 0; sub < others; sub += N) {
+            const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
+                                  : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
+            float     s[sets][M][N / 8][4], dp[M][N / 8][4];
+            if (meet == 0) continue;
+            TNC_UNROLL
+            for (set = 0; set < sets; set++)
+                tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
+            if (meet == 1) {
+                TNC_UNROLL
+                for (m = 0; m < M; m++)
+                    TNC_UNROLL
+                    for (n = 0; n < N / 8; n++)
+                        TNC_UNROLL
+                        for (e = 0; e < 4; e++) {
+                            const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
+                            const tnc_seen<int> seen = tnc_attend_seen(p, KEYS ? col : row);
+                            if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
+                            s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
+                            if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
+                        }
+            }
+            tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
+            TNC_UNROLL
+            for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
+                unsigned left_p[M][4], left_s[sets][M][4];
+                TNC_UNROLL
+                for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
+                    float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
+                    if (KEYS) {
+                        q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
+                        q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
+                    }
+                    TNC_UNROLL
+                    for (m = 0; m < M; m++) {
+                        const int   c = 2 * k + e / 2, r = e % 2 * 2;
+                        const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
+                        float       p0, p1, slope0, slope1;
+                        if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
+                        slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
+                        slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
+                        p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                        p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                        left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                        left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                        if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
+                    }
+                }
+                if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
+                TNC_UNROLL
+                for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
+            }
+        }
+    }
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
+    TNC_UNROLL
+    for (set = 0; set < sets; set++)
+        if ((KEYS ? p.dk : p.dq).data)
+            tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, b, h + set * H, mine, T_own, (int)p.n_qk, dx[set], factor, true);
+    TNC_UNROLL
+    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
+    if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, b, h, mine, T_own, (int)p.n_v, dv, factor, true);
+    tnc_cp_async_wait<0>();
 }
 
 /* An operand for the kernels above: BF16 [B,T,n,D], zeros behind d. A thread has 8 numbers. */
@@ -1455,16 +1442,16 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
     const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
     if (!back) {
         cudaFuncSetAttribute(tnc_attend_mma<KIND, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan::bytes);
-        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), tnc_blocks(tiles), plan::threads, plan::bytes, s->stream, p, tiles);
+        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)tiles, plan::threads, plan::bytes, s->stream, p);
         return;
     }
     if (p.dq.data) {
         cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_query::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), tnc_blocks(queries), by_query::threads, by_query::bytes, s->stream, p, queries);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes, s->stream, p);
     }
     if (p.dk.data || p.dv.data) {
         cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_key::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), tnc_blocks(keys), by_key::threads, by_key::bytes, s->stream, p, keys);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream, p);
     }
 }
 
@@ -1491,6 +1478,7 @@ static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
 #undef TNC_Y
     size_t i;
     if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
+    if (p.Tk < 128 || p.Tq + p.Tk > INT32_MAX / 2 || p.B * p.H * ((p.Tq + p.Tk) / 64 + 1) > INT32_MAX) return NULL;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv)
             return (size_t)sizes[i].kind[p.kind].shared <= s->shared_max ? &sizes[i] : NULL;
@@ -1568,6 +1556,9 @@ static tnc_attend tnc_attend_of(const tn_call *c)
     p.window = c->i[2];
     p.past = c->i[3];
     p.scale = c->f[0];
+    p.score = (float)p.scale;
+    p.power = (float)(p.scale * TNC_LOG2E);
+    p.square = (float)(p.scale * p.scale);
     p.length = c->f[1];
     p.row = (int)c->f[2];
     p.sums = p.row == TN_ROW_SUM;
@@ -1641,7 +1632,7 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.dq = tnc_heads_of(&c->out[0]);
     p.dk = tnc_heads_of(&c->out[1]);
     p.dv = tnc_heads_of(&c->out[2]);
-    p.unit = size ? 1.4426950408889634 : 1;                     /* of those on tensor cores exponentials are of 2 */
+    p.unit = size ? TNC_LOG2E : 1;                     /* of those on tensor cores exponentials are of 2 */
     p.wide = dtype == TN_F32;
     if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
     if (rows == 0 || p.Tk == 0) return TN_OK;
