@@ -38,6 +38,7 @@
 #include "cuda_host.h"
 #define TNC_UNROLL
 #define TNC_ROLLED
+static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
 #else
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
@@ -53,6 +54,14 @@
 #define TNC_CONSTANT __constant__
 #define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
 #define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
+
+/* threadIdx.x, asked for each time: what is made of it does not stay in registers that a loop needs for its sums. */
+static __device__ __forceinline__ int tnc_thread_anew(void)
+{
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
+    return x;
+}
 
 /* 16 bytes from global to shared memory, behind the back of the registers. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
@@ -580,7 +589,7 @@ static constexpr tnc_row *tnc_rope_backward = nullptr;
    Two families of kernels, by fixed rules of dtype and shape:
    tnc_attend_plain, tnc_attend_plain_back     any dtype, any head size; products in the dtype's own precision
    tnc_attend_mma, tnc_attend_mma_back         BF16 operands, head sizes up to 128, on tensor cores with sums in F32
-   and tnc_attend_part for few queries of many keys (decoding), which splits the keys.
+   tnc_attend_part                             few queries (decoding), any dtype: the keys are split
 
    Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one whose
    blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's statistic and
@@ -645,6 +654,22 @@ template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc
     if (p.row == TN_ROW_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
     if (p.row == TN_ROW_MEAN) return n > R(0) ? R(1) / n : R(0);
     return R(1);
+}
+
+/* What o = factor sum_j P_ij v_j is multiplied by, and the sum of P as it is kept. `most` is the largest score, of softmax alone. */
+template <typename R> static __device__ R tnc_attend_end(const tnc_attend &p, tnc_seen<int64_t> seen, R most, R *sum)
+{
+    const bool softmax = p.kind == TN_ATTEND_SOFTMAX;
+    R          factor = tnc_attend_scale<R>(p, seen);
+    if (p.sums) *sum += R(p.eps);
+    if (softmax || p.sums) factor /= *sum;
+    return seen.high == seen.low || (softmax && most == -R(INFINITY)) ? R(0) : factor;
+}
+
+/* e^(from - to) of largest scores: what turns sums of the one into sums of the other. */
+template <typename R> static __device__ __forceinline__ R tnc_attend_shift(R from, R to)
+{
+    return from == -R(INFINITY) ? R(0) : exp(from - to);
 }
 
 /* The larger; a NaN stays. */
@@ -837,7 +862,7 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
                     for (c = 0; c < cell; c++)
                         if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
                     largest = tnc_attend_row_max<lanes>(largest);
-                    factor = most[r] == -R(INFINITY) ? R(0) : exp(most[r] - largest);
+                    factor = tnc_attend_shift(most[r], largest);
                     most[r] = largest;
                 }
                 TNC_UNROLL
@@ -855,12 +880,9 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
             const int64_t  i = i0 + cell * y + r;
-            const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
-            R              sum = tnc_attend_row_sum<lanes>(total[r]), factor = tnc_attend_scale<R>(p, seen);
+            R             sum = tnc_attend_row_sum<lanes>(total[r]), factor;
             if (i >= p.Tq) continue;
-            if (p.sums) sum += R(p.eps);
-            if (softmax || p.sums) factor /= sum;
-            if (seen.high == seen.low || (softmax && most[r] == -R(INFINITY))) factor = R(0);
+            factor = tnc_attend_end(p, tnc_attend_seen(p, i), most[r], &sum);
             TNC_UNROLL
             for (c = 0; c < cell; c++)
                 if (first + x + lanes * c < p.n_v)
@@ -956,6 +978,90 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
     }
 }
 
+/* ---- attention: few queries of many keys --------------------------------------------------------------------------------
+   Decoding: a tile of queries would be nearly empty, and one block a head too few. So a head's keys are split into parts, a block
+   each; what they found (the largest score, the sum of P, P v) is joined in the order of the parts. Floor: k and v once. */
+
+enum { TNC_ATTEND_FEW = 4, TNC_ATTEND_PART = 256 };         /* queries at most; keys of a part */
+
+template <typename T> __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int64_t parts, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_SHARED(R, pattern, [TNC_ATTEND_PART]);
+    TNC_SHARED(R, sums, [4][32]);
+    const bool softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
+    const int  lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    int64_t    n, e, a;
+    int        k;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t row = n / parts, i = row % p.Tq, h = row / p.Tq % p.H, b = row / p.Tq / p.H;
+        const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
+        const int64_t first = seen.low + n % parts * TNC_ATTEND_PART, rest = seen.high - first;
+        const int     count = rest < 0 ? 0 : rest < TNC_ATTEND_PART ? (int)rest : (int)TNC_ATTEND_PART;
+        R            *to = (R *)p.rows + n * (2 + p.n_v), largest = -R(INFINITY), total = R(0);
+        for (k = (int)threadIdx.x / 8; k < (count + 15) / 16 * 16; k += 16) {             /* scores: 8 lanes a key */
+            const int64_t j = first + (k < count ? k : 0);
+            R             s[2] = { R(0), R(0) };
+            int           set;
+            TNC_UNROLL
+            for (set = 0; set < 2; set++) {
+                if (set > 0 && !two) continue;
+                const T *q = tnc_head<const T>(p.q, b, i, h + set * p.H), *key = tnc_head<const T>(p.k, b, j, h + set * p.H);
+                for (a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
+                s[set] = R(p.scale) * tnc_attend_row_sum<8>(s[set]);
+            }
+            if (lane % 8 == 0 && k < count) pattern[k] = softmax ? s[0] : s[0] * s[two];
+        }
+        __syncthreads();
+        for (k = lane; k < count; k += 32) largest = tnc_attend_max(largest, pattern[k]);
+        largest = tnc_attend_row_max<32>(largest);
+        __syncthreads();
+        for (k = (int)threadIdx.x; k < count && softmax; k += 128)
+            pattern[k] = largest == -R(INFINITY) ? R(0) : exp(pattern[k] - largest);
+        __syncthreads();
+        for (k = lane; k < count; k += 32) total += pattern[k];
+        total = tnc_warp_sum(total);
+        for (e = lane; e < (p.n_v + 31) / 32 * 32; e += 32) {                             /* each warp has a quarter of the keys */
+            R sum = R(0);
+            for (k = warp; k < count && e < p.n_v; k += 4) sum = fma(pattern[k], R(tnc_to(tnc_head<const T>(p.v, b, first + k, h)[e])), sum);
+            sums[warp][lane] = sum;
+            __syncthreads();
+            if (warp == 0 && e < p.n_v) to[2 + e] = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) {
+            to[0] = largest;
+            to[1] = total;
+        }
+        __syncthreads();
+    }
+}
+
+/* A warp for each query. */
+template <typename T> __global__ void tnc_attend_join(tnc_attend p, int64_t parts)
+{
+    typedef typename tnc_real<T>::type R;
+    const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32, width = 2 + p.n_v;
+    int64_t       n, e, k;
+    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
+        const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+        const R      *from = (const R *)p.rows + n * parts * width;
+        R             largest = -R(INFINITY), total = R(0), factor;
+        for (k = 0; k < parts; k++) largest = tnc_attend_max(largest, from[k * width]);
+        for (k = 0; k < parts; k++) total = fma(from[k * width + 1], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), total);
+        factor = tnc_attend_end(p, tnc_attend_seen(p, i), largest, &total);
+        for (e = lane; e < p.n_v; e += 32) {
+            R sum = R(0);
+            for (k = 0; k < parts; k++)
+                sum = fma(from[k * width + 2 + e], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), sum);
+            tnc_head<T>(p.o, b, i, h)[e] = tnc_from<T>(factor * sum);
+        }
+        if (p.stat && lane == 0) ((R *)p.stat)[n] = softmax ? largest + log(total) : total;
+    }
+}
+
 /* ---- attention: tensor cores ---------------------------------------------------------------------------------------------
    mma m16n8k16 multiplies a 16 x 16 piece of a left matrix by a 16 x 8 piece of a right one. A lane (g = lane / 4,
    t = 2 (lane % 4)) holds of the result (g, t), (g, t+1), (g+8, t), (g+8, t+1), and of the left factor the pairs at (g, t),
@@ -980,10 +1086,10 @@ template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
 {
     enum { chunks = D / 8, step = THREADS / chunks };
-    int row = (int)threadIdx.x / chunks;
-    const int rows = there < ROWS ? (int)there : (int)ROWS;
-    from += row * pitch + (int)threadIdx.x % chunks * 8;
-    tile += tnc_tile_at<D>(row, 0, (int)threadIdx.x % chunks);
+    const int thread = tnc_thread_anew(), chunk = thread % chunks, rows = there < ROWS ? (int)there : (int)ROWS;
+    int       row = thread / chunks;
+    from += row * pitch + chunk * 8;
+    tile += tnc_tile_at<D>(row, 0, chunk);
     TNC_ROLLED
     for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
         if (row < rows) tnc_cp_async16(tile, from);
@@ -1583,6 +1689,20 @@ template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend 
     TNC_LAUNCH((tnc_attend_plain<T>), tnc_blocks(blocks), room::threads, 0, s->stream, p, slabs, blocks);
 }
 
+/* Parts of the keys for the query that sees most. */
+static int64_t tnc_attend_parts(const tnc_attend &p)
+{
+    const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : p.Tk, keys = most < p.Tk ? most : p.Tk;
+    return keys > 0 ? tnc_ceil(keys, TNC_ATTEND_PART) : 1;
+}
+
+template <typename T> static void tnc_attend_run_few(tnc *s, const tnc_attend &p)
+{
+    const int64_t rows = p.B * p.H * p.Tq, parts = tnc_attend_parts(p);
+    TNC_LAUNCH((tnc_attend_part<T>), tnc_blocks(rows * parts), 128, 0, s->stream, p, parts, rows * parts);
+    TNC_LAUNCH((tnc_attend_join<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, parts);
+}
+
 static tn_status tnc_attention(tnc *s, const tn_call *c)
 {
     const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
@@ -1594,6 +1714,12 @@ static tn_status tnc_attention(tnc *s, const tn_call *c)
     p.stat = c->out[1].data;
     if (!tnc_attend_dtypes(all, 4, &c->out[1])) return TN_ERR_DTYPE;
     if (p.B * p.H * p.Tq == 0) return TN_OK;
+    if (p.Tq <= TNC_ATTEND_FEW) {
+        p.rows = tnc_scratch(s, (size_t)(p.B * p.H * p.Tq * tnc_attend_parts(p) * (2 + p.n_v)) * (dtype == TN_F64 ? 8 : 4));
+        if (!p.rows) return TN_ERR_MEMORY;
+        TNC_TYPES(dtype, T, tnc_attend_run_few<T>(s, p))
+        return TN_OK;
+    }
     if ((size = tnc_attend_size_of(s, p, dtype)) != NULL) {
         tnc_attend m = p;
         m.wide = dtype == TN_F32;
