@@ -2,8 +2,10 @@
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make tn      the command build/tn: tokenizer, train, generate, info, clean
+# make tn-cuda  the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, lm, operator,
 #              attention: alone
+# make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
 # make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
@@ -14,7 +16,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples tn weights demo test check bench fuzz install uninstall clean
+.PHONY: all examples tn tn-cuda weights demo test check cuda bench fuzz install uninstall clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -49,13 +51,28 @@ build/examples/stb_image_write.o: $(STB)/stb_image_write.h
 
 TN_SOURCES = $(wildcard tools/tn/*.c)
 TN_OBJECTS = $(TN_SOURCES:tools/tn/%.c=build/tn.d/%.o)
-tn: build/tn
+tn: build/tn$(if $(CUDA),-cuda)
+tn-cuda: build/tn-cuda
 build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
 	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ -lm
 
 build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
+
+# With a GPU: one object knows of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
+# driver has to be there before a context opens.
+CUDA_HOME   = $(or $(patsubst %/bin/,%,$(dir $(shell command -v nvcc))),/usr/local/cuda)
+CUDA_OBJECT = build/cuda/tensornet_cuda.o
+build/tn-cuda: $(TN_OBJECTS:build/tn.d/run.o=build/tn.d/run-cuda.o) $(PNG_OBJECT) $(CUDA_OBJECT)
+	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
+
+build/tn.d/run-cuda.o: tools/tn/run.c $(wildcard tools/tn/*.h) tensornet.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_CUDA -I. $(PNG_FLAGS) -c $< -o $@
+
+$(CUDA_OBJECT): tensornet_cuda.cu tensornet.h
+	@sh tests/cuda_host/nvcc.sh $< $(@D)
 
 # Waiting threads sleep instead of spinning: on a busy machine that is several times faster, on an idle one hardly slower.
 demo: build/examples/fashion
@@ -72,6 +89,10 @@ test check:
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+
+# What a program links that runs on GPUs; NVCC can be given.
+cuda:
+	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu build/cuda
 
 fuzz:
 	@rm -f build/fuzz/*.log

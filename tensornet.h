@@ -520,6 +520,17 @@ TN_API tn_status  tn_backward(tn_ctx *ctx, tn_tensor *loss);
 /* Asks for the gradient of an arena tensor (an input, say): t->grad is there after tn_backward. */
 TN_API tn_status  tn_watch(tn_tensor *t);
 
+/* A part of the recording that keeps nothing but its inputs and its result (Chen et al. 2016): what fn makes is dropped when
+   it returns and made a second time, by calling fn again, when the backward pass gets there. The memory of one such part
+   instead of all, for one more forward pass. Numbers and gradients have the same bits: random calls are repeated, too.
+       fn returns one tensor, made from in[0..n), parameters and other owned tensors by ops alone. Arena tensors that want
+       a gradient must be among the inputs (an error names one that is not). It may be called at any time up to
+       tn_backward, with its own copy of the bytes at `with`, and must do the same each time.
+   0 <= n <= 3, an input may be NULL. While not recording, or inside of another one, it is fn(ctx, with, in) and no more. A
+   tensor that is watched inside has no gradient afterwards. Returns NULL where fn does; the context has the error. */
+typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);
+TN_API tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in);
+
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
    Computed on the host in double from a copy of the matrix, whatever its dtype and strides; the results
@@ -1451,6 +1462,9 @@ typedef struct tn_transformer_desc {
     double  embed_std;          /* of embedding and positions; 0: as above                                      */
     bool    zero_out;           /* matrices that write to the residual stream are 0                             */
     bool    zero_head;          /* U is 0                                                                       */
+    /* How it is trained; no file tells. true: a block keeps its input alone, the rest is computed a second time for its
+       gradient (tn_recompute). With value_residual the first block, whose values all others read, keeps everything. */
+    bool    recompute;
 } tn_transformer_desc;
 
 typedef struct tn_transformer_block {
@@ -2140,8 +2154,9 @@ struct tn_ctx {
     tn_status         status;
     char              error[512];
     tn_memory         memory;
-    tni_arena         heads[2], data;   /* tensor headers and tape; their bytes */
+    tni_arena         heads[2], data[2];    /* tensor headers and tape; their bytes, and those of what is recomputed */
     int               head;             /* which of the two is in use: TN_DEBUG keeps the last one readable */
+    int               aside;            /* 1: in what is dropped and recomputed, whose bytes are in data[1] */
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     tni_owned        *owned;
@@ -7213,18 +7228,41 @@ static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t byt
     return ctx->backend->download(ctx->state, dst, src, bytes);
 }
 
-/* A copy of one operand on the host, with the view moved onto it. */
-static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *bytes)
+/* The bytes of an operand and their copy on the host. Operands that overlap, as views of one tensor may, have one copy. */
+typedef struct tni_lent { char *low; size_t bytes; void *host; bool shared; } tni_lent;
+
+/* Makes spans that overlap equal. */
+static void tni_lent_join(tni_lent *l, int n)
 {
-    char *low;
-    *host = NULL;
-    *bytes = 0;
+    int  i, k;
+    bool again = true;
+    while (again)
+        for (again = false, i = 0; i < n; i++)
+            for (k = 0; k < i; k++) {
+                char *low = l[k].low < l[i].low ? l[k].low : l[i].low, *end = l[k].low + l[k].bytes, *other = l[i].low + l[i].bytes;
+                if (l[i].low >= end || l[k].low >= other || (l[i].low == l[k].low && end == other)) continue;
+                l[i].low = l[k].low = low;
+                l[i].bytes = l[k].bytes = (size_t)((end > other ? end : other) - low);
+                again = true;
+            }
+}
+
+/* Brings operand i down, unless one before it has; the view moves onto the copy. */
+static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
+{
+    int k;
     if (!v->data) return TN_OK;
-    tni_view_span(v, &low, bytes);
-    *host = tni_alloc(ctx, *bytes, "kernel on the host");
-    if (!*host) return TN_ERR_MEMORY;
-    if (tni_to_host(ctx, *host, low, *bytes) != TN_OK) return TN_ERR_BACKEND;
-    v->data = (char *)*host + ((char *)v->data - low);
+    for (k = 0; k < i && !l[i].shared; k++)
+        if (l[k].host && l[i].bytes > 0 && l[k].low == l[i].low && l[k].bytes == l[i].bytes) {
+            l[i].host = l[k].host;
+            l[i].shared = true;
+        }
+    if (!l[i].shared) {
+        l[i].host = tni_alloc(ctx, l[i].bytes, "kernel on the host");
+        if (!l[i].host) return TN_ERR_MEMORY;
+        if (tni_to_host(ctx, l[i].host, l[i].low, l[i].bytes) != TN_OK) return TN_ERR_BACKEND;
+    }
+    v->data = (char *)l[i].host + ((char *)v->data - l[i].low);
     return TN_OK;
 }
 
@@ -7232,9 +7270,8 @@ static tn_status tni_host_operand(tn_ctx *ctx, tn_view *v, void **host, size_t *
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
     tn_call   host = *call;
-    void     *p[TN_CALL_IN + TN_CALL_OUT];
-    size_t    bytes[TN_CALL_IN + TN_CALL_OUT];
-    int       i, n = 0;
+    tni_lent  l[TN_CALL_IN + TN_CALL_OUT];
+    int       i, k, n = call->n_in + call->n_out;
     tn_status s = TN_OK;
     if (ctx->capture)
         return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, for backend %s has no such kernel",
@@ -7243,17 +7280,20 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
         tni_log(ctx, TN_LOG_WARN, "%s: backend %s has no such kernel, it runs on the host", tn_kernel_name(call->kernel),
                 ctx->backend->name);
     ctx->fallback_said[call->kernel] = true;
-    for (i = 0; i < call->n_in && s == TN_OK; i++, n++) s = tni_host_operand(ctx, &host.in[i], &p[n], &bytes[n]);
-    for (i = 0; i < call->n_out && s == TN_OK; i++, n++) s = tni_host_operand(ctx, &host.out[i], &p[n], &bytes[n]);
-    if (s == TN_OK) s = tni_reference_run(NULL, &host);
-    for (i = 0; i < call->n_out && s == TN_OK; i++) {
-        char  *low;
-        size_t size;
-        if (!call->out[i].data) continue;
-        tni_view_span(&call->out[i], &low, &size);
-        s = tni_to_device(ctx, low, p[call->n_in + i], size);
+    memset(l, 0, sizeof l);
+    for (i = 0; i < n; i++) {
+        const tn_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
+        if (v->data) tni_view_span(v, &l[i].low, &l[i].bytes);
     }
-    while (n-- > 0) tni_free(ctx, p[n], bytes[n]);
+    tni_lent_join(l, n);
+    for (i = 0; i < n && s == TN_OK; i++)
+        s = tni_lent_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
+    if (s == TN_OK) s = tni_reference_run(NULL, &host);
+    for (i = call->n_in; i < n && s == TN_OK; i++) {
+        for (k = call->n_in; k < i && l[k].host != l[i].host; k++) {}
+        if (k == i && l[i].host) s = tni_to_device(ctx, l[i].low, l[i].host, l[i].bytes);
+    }
+    for (i = 0; i < n; i++) if (!l[i].shared) tni_free(ctx, l[i].host, l[i].bytes);
     return s;
 }
 
@@ -7349,7 +7389,7 @@ static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
     if (!tni_extents_fit(TN_F32, all.rank, all.shape, &bytes))
         return tni_fail(ctx, TN_ERR_MEMORY, "the F32 copy of a BF16 operand %s does not fit the address space",
                         tni_shape_of(all.rank, all.shape).s);
-    v->data = tni_arena_take(ctx, &ctx->data, bytes ? bytes : 1);
+    v->data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
     if (!v->data) return TN_ERR_MEMORY;
     tni_packed_strides(v);
     return read ? tni_run_cast(ctx, &from, v) : TN_OK;
@@ -7357,7 +7397,8 @@ static tn_status tni_widen(tn_ctx *ctx, tn_view *v, bool read)
 
 static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
 {
-    const size_t at = ctx->data.at, used = ctx->data.used;
+    tni_arena   *data = &ctx->data[ctx->aside];
+    const size_t at = data->at, used = data->used;
     tn_call      wide = *call;
     tn_status    s = TN_OK;
     int          i;
@@ -7366,8 +7407,8 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     if (s == TN_OK) s = tni_run_plainly(ctx, &wide);
     for (i = 0; i < call->n_out && s == TN_OK; i++)
         if (tni_is_bf16(&call->out[i])) s = tni_run_cast(ctx, &wide.out[i], &call->out[i]);
-    ctx->data.at = at;
-    ctx->data.used = used;
+    data->at = at;
+    data->used = used;
     return s;
 }
 
@@ -7376,6 +7417,7 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
+    char       why[256] = "";
     tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
@@ -7383,7 +7425,8 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     if (s == TN_OK) return s;
-    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name, tn_status_name(s));
+    if (s == TN_ERR_BACKEND && ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
+    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 
 /* ======================================================================
@@ -7488,7 +7531,7 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
     ctx->pool.threads = d.threads;
     ctx->pool.fn = d.parallel_for;
     ctx->pool.user = d.parallel_user;
-    ctx->data.device = true;
+    ctx->data[0].device = ctx->data[1].device = true;
     if ((s = tni_open_backend(ctx, why)) != TN_OK) {
         d.allocator.release(ctx, sizeof *ctx, d.allocator.user);
         return s;
@@ -7514,7 +7557,8 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_graph_abandon(ctx);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
-    tni_arena_free(ctx, &ctx->data);
+    tni_arena_free(ctx, &ctx->data[0]);
+    tni_arena_free(ctx, &ctx->data[1]);
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
     ctx->backend->close(ctx->state);
@@ -7658,7 +7702,7 @@ tn_tensor *tn_tensor_new(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *s
     size_t     bytes;
     void      *data;
     if (!ctx || !tni_dtype_known(ctx, &dtype) || !tni_shape_bytes(ctx, dtype, rank, shape, &bytes)) return NULL;
-    data = tni_arena_take(ctx, &ctx->data, bytes ? bytes : 1);
+    data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
     t = data ? tni_header(ctx, dtype, rank, shape) : NULL;
     if (!t) return NULL;
     t->data = data;
@@ -7804,7 +7848,7 @@ void tn_ctx_reset(tn_ctx *ctx)
     ctx->head ^= 1;
 #endif
     ctx->heads[ctx->head].at = ctx->heads[ctx->head].used = 0;
-    ctx->data.at = ctx->data.used = 0;
+    ctx->data[0].at = ctx->data[0].used = ctx->data[1].at = ctx->data[1].used = 0;
     if (ctx->calls > 0) {                /* the clock ticks: next step's random calls count from zero again */
         tn_call c = tni_call(TN_KERNEL_TICK, 0, NULL, 1, &ctx->clock);
         c.i[0] = 1;
@@ -7821,6 +7865,9 @@ void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
     tni_fill(ctx->clock, 0);
 }
 
+/* A mark is good until the next reset, and on its side of a tn_recompute. */
+static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint64_t)ctx->aside; }
+
 tn_mark tn_arena_mark(tn_ctx *ctx)
 {
     tn_mark m;
@@ -7828,10 +7875,30 @@ tn_mark tn_arena_mark(tn_ctx *ctx)
     if (!ctx) return m;
     m.head_block = ctx->heads[ctx->head].at;
     m.head_used = ctx->heads[ctx->head].used;
-    m.data_block = ctx->data.at;
-    m.data_used = ctx->data.used;
-    m.resets = ctx->resets;
+    m.data_block = ctx->data[ctx->aside].at;
+    m.data_used = ctx->data[ctx->aside].used;
+    m.resets = tni_mark_age(ctx);
     return m;
+}
+
+/* What was made after the mark goes; `newest` is the last header before it. A gradient younger than its tensor goes too:
+   returns the last such tensor, or NULL. */
+static tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
+{
+    tni_arena *heads = &ctx->heads[ctx->head], *data = &ctx->data[ctx->aside];
+    tn_tensor *t, *bereft = NULL;
+    tni_bury(ctx, newest);
+    for (t = newest; t; t = t->prev)
+        if (t->grad && !tni_alive(t->grad)) {
+            t->grad = NULL;
+            t->flags &= ~(uint32_t)TNI_GRAD_USED;
+            bereft = t;
+        }
+    heads->at = m.head_block;
+    heads->used = m.head_used;
+    data->at = m.data_block;
+    data->used = m.data_used;
+    return bereft;
 }
 
 tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
@@ -7841,7 +7908,8 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
     if (!ctx) return TN_ERR_ARG;
     heads = &ctx->heads[ctx->head];
     if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena release: the tape still needs what would go");
-    if (m.resets != ctx->resets || m.head_block > heads->at || (m.head_block == heads->at && m.head_used > heads->used))
+    if (m.resets != tni_mark_age(ctx) || m.head_block > heads->at
+        || (m.head_block == heads->at && m.head_used > heads->used))
         return tni_fail(ctx, TN_ERR_ARG, "arena release: the mark is newer than the arena's last reset");
     for (t = ctx->arena_tensors; t; t = t->prev) {          /* the newest header that the mark keeps */
         size_t b = m.head_block;
@@ -7851,16 +7919,7 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
             kept = (char *)t >= heads->block[b].p && (char *)t < heads->block[b].p + heads->block[b].bytes;
         if (kept) break;
     }
-    tni_bury(ctx, t);
-    for (; t; t = t->prev)                                  /* a gradient younger than the mark goes too */
-        if (t->grad && !tni_alive(t->grad)) {
-            t->grad = NULL;
-            t->flags &= ~(uint32_t)TNI_GRAD_USED;
-        }
-    heads->at = m.head_block;
-    heads->used = m.head_used;
-    ctx->data.at = m.data_block;
-    ctx->data.used = m.data_used;
+    tni_arena_back(ctx, m, t);
     ctx->idle = NULL;
     return TN_OK;
 }
@@ -8247,6 +8306,7 @@ struct tni_node {
     tn_tensor      *out, *in[3], *saved[2];
     int64_t         i[4];
     double          f[4];
+    const void     *with;               /* of a tn_recompute: its tni_again */
 };
 
 /* Would the backward pass notice if t changed? */
@@ -8258,6 +8318,7 @@ static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
         if (tni_root(n->out) == tni_root(t)) return true;
         for (i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
         for (i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
+        if (n->with && (tni_root(t)->flags & TNI_OWNED)) return true;       /* fn may read any of them */
     }
     return false;
 }
@@ -8273,12 +8334,10 @@ static void tni_tape_clear(tn_ctx *ctx)
     ctx->recording = false;
 }
 
-/* Notes an op while recording, if one of its inputs wants a gradient; the caller adds what backward needs. */
-static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
+                              tn_tensor *c)
 {
-    tni_node *n;
-    if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
-    n = (tni_node *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *n);
+    tni_node *n = (tni_node *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *n);
     if (!n) return NULL;
     memset(n, 0, sizeof *n);
     n->before = ctx->tape;
@@ -8288,6 +8347,13 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
     out->flags |= TNI_WANTS_GRAD;
     ctx->tape = n;
     return n;
+}
+
+/* Notes an op while recording, if one of its inputs wants a gradient; the caller adds what backward needs. */
+static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+{
+    if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
+    return tni_note_all(ctx, backward, out, a, b, c);
 }
 
 /* Memory of an intermediate gradient: one that has done its work, or new. */
@@ -8406,23 +8472,173 @@ static void tni_add_number(tn_tensor *t, double value)
     tni_run(ctx, &c);
 }
 
-tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
+/* From the newest node to the first, as long as nothing fails. */
+static void tni_tape_back(tn_ctx *ctx)
 {
     const tni_node *n;
-    tn_tensor      *g;
-    bool            add;
-    if (!ctx) return TN_ERR_ARG;
-    ctx->recording = false;
-    g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
-    if (g && add) tni_add_number(g, 1);                     /* a parameter, to which an earlier pass has added */
-    else if (g && tni_fill(g, 1) == TN_OK && !(loss->flags & TNI_PARAM)) loss->flags |= TNI_SEED;
     for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
         if (!n->out->grad) continue;
         n->backward(ctx, n);
         tni_grad_done(ctx, n->out);
     }
+}
+
+tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
+{
+    tn_tensor *g;
+    bool       add;
+    if (!ctx) return TN_ERR_ARG;
+    ctx->recording = false;
+    g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
+    if (g && add) tni_add_number(g, 1);                     /* a parameter, to which an earlier pass has added */
+    else if (g && tni_fill(g, 1) == TN_OK && !(loss->flags & TNI_PARAM)) loss->flags |= TNI_SEED;
+    tni_tape_back(ctx);
     tni_tape_clear(ctx);
     return ctx->status;
+}
+
+/* ---- recompute ---------------------------------------------------------------
+   What fn makes lies aside: bytes in an arena of their own, headers behind a mark, nodes on a tape of their own. The first
+   time all of that goes when fn returns, but for a copy of its result. The second time that tape is gone back over;
+   gradients of the inputs go on from where they are, in the memory that they have, so that their sums have the same order.
+   */
+
+typedef struct tni_again { tn_recompute_fn fn; const void *with; int64_t first, calls; } tni_again;
+
+static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b);
+
+/* What waits meanwhile. */
+typedef struct tni_aside { tni_node *tape; tn_tensor *idle, *newest; tn_mark mark; } tni_aside;
+
+static tni_aside tni_step_aside(tn_ctx *ctx)
+{
+    tni_aside a;
+    a.tape = ctx->tape;
+    a.idle = ctx->idle;
+    a.newest = ctx->arena_tensors;
+    ctx->tape = NULL;
+    ctx->idle = NULL;
+    ctx->aside = 1;
+    ctx->recording = true;                                  /* dropout acts, both times */
+    a.mark = tn_arena_mark(ctx);
+    return a;
+}
+
+/* An arena tensor of before that got a gradient which cannot stay, or NULL. */
+static tn_tensor *tni_step_back(tn_ctx *ctx, const tni_aside *a, bool recording)
+{
+    tn_tensor *bereft = tni_arena_back(ctx, a->mark, a->newest);
+    ctx->tape = a->tape;
+    ctx->idle = a->idle;
+    ctx->aside = 0;
+    ctx->recording = recording;
+    return bereft;
+}
+
+/* The gradient of an input is made before, so that it does not lie aside. true: it was not there. */
+static bool tni_grad_early(tn_tensor *in)
+{
+    tn_tensor *t = in && in->base ? in->base : in;
+    if (!tni_wants_grad(t) || t->grad) return false;
+    t->grad = tni_grad_new(t);
+    return t->grad != NULL;
+}
+
+static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
+{
+    const tni_again *again = (const tni_again *)n->with;
+    const int64_t    calls = ctx->calls;
+    bool             early[3];
+    tni_aside        a;
+    tn_tensor       *y, *bereft;
+    int              i;
+    for (i = 0; i < 3; i++) early[i] = tni_grad_early(n->in[i]);
+    a = tni_step_aside(ctx);
+    ctx->calls = again->first;
+    y = again->fn(ctx, again->with, n->in);
+    ctx->recording = false;
+    if (y && (!tni_same_shape(y, n->out) || ctx->calls - again->first != again->calls))
+        tni_fail(ctx, TN_ERR_ARG, "recompute: fn gave %s and %lld random calls, and now %s and %lld", TNI_SHAPE(n->out),
+                 (long long)again->calls, TNI_SHAPE(y), (long long)(ctx->calls - again->first));
+    else if (y) {
+        tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
+        c.f[0] = 1;
+        tni_run_grad(ctx, &c, y);
+        tni_tape_back(ctx);
+    } else if (ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "recompute: fn gave %s, and now nothing", TNI_SHAPE(n->out));
+    ctx->calls = calls;
+    bereft = tni_step_back(ctx, &a, false);
+    for (i = 0; i < 3; i++) {
+        tn_tensor *t = n->in[i] && n->in[i]->base ? n->in[i]->base : n->in[i];
+        if (!early[i] || (t->flags & (TNI_GRAD_USED | TNI_PARAM))) continue;
+        tni_grad_done(ctx, t);                              /* nothing came of it */
+        t->grad = NULL;
+    }
+    if (bereft && ctx->status == TN_OK)
+        tni_fail(ctx, TN_ERR_ARG, "recompute: fn reads %s, which wants a gradient and is not among its inputs",
+                 TNI_SHAPE(bereft));
+}
+
+static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
+{
+    int i;
+    if (!ctx) return false;
+    if (!fn || n < 0 || n > 3 || (n > 0 && !in) || (bytes > 0 && !with)) {
+        tni_fail(ctx, TN_ERR_ARG, "recompute: fn, its bytes or its inputs are NULL, or %d inputs are not 0 to 3", n);
+        return false;
+    }
+    for (i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
+    return true;
+}
+
+/* A contiguous copy of what lies aside, in the arena of all others; it wants a gradient if that does. */
+static tn_tensor *tni_recompute_keep(tn_ctx *ctx, const tni_aside *a, const tn_tensor *result)
+{
+    tn_tensor kept, *y = NULL;
+    size_t    bytes = 0;
+    bool      there = result && tni_usable(ctx, result, "recompute", "what fn returned")
+                   && tni_shape_bytes(ctx, result->dtype, result->rank, result->shape, &bytes);
+    if (there) {
+        tni_fill_header(&kept, ctx, result->dtype, result->rank, result->shape);
+        kept.data = tni_arena_take(ctx, &ctx->data[0], bytes ? bytes : 1);
+        if (tni_wants_grad(result)) kept.flags |= TNI_WANTS_GRAD;
+        there = kept.data && tni_copy(&kept, result) == TN_OK;
+    }
+    tni_step_back(ctx, a, true);
+    if (there) y = tni_header(ctx, kept.dtype, kept.rank, kept.shape);
+    if (!y) return NULL;
+    y->data = kept.data;
+    y->bytes = bytes;
+    y->flags = kept.flags;
+    return y;
+}
+
+tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
+{
+    tn_tensor *all[3] = {NULL, NULL, NULL}, *y;
+    tni_again *again;
+    tni_aside  a;
+    void      *copy = NULL;
+    int        i;
+    if (!tni_recompute_given(ctx, fn, with, bytes, n, in)) return NULL;
+    for (i = 0; i < n; i++) all[i] = in[i];
+    if (!ctx->recording || ctx->aside) return fn(ctx, with, all);
+    again = (tni_again *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *again);
+    if (again && bytes > 0) copy = tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
+    if (!again || (bytes > 0 && !copy)) return NULL;
+    if (bytes > 0) memcpy(copy, with, bytes);
+    again->fn = fn;
+    again->with = copy;
+    again->first = ctx->calls;
+    a = tni_step_aside(ctx);
+    y = tni_recompute_keep(ctx, &a, fn(ctx, copy, all));
+    again->calls = ctx->calls - again->first;
+    if (y && tni_wants_grad(y)) {
+        tni_node *node = tni_note_all(ctx, tni_recompute_backward, y, all[0], all[1], all[2]);
+        if (!node) return NULL;
+        node->with = again;
+    }
+    return y;
 }
 
 /* ---- helpers of the ops ----------------------------------------------------- */
@@ -20525,6 +20741,29 @@ static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, 
     return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
 }
 
+/* A block as tn_recompute wants it: in is x, x0 and the first block's values. */
+typedef struct tni_block_again { const tn_transformer *model; const tn_transformer_block *block; } tni_block_again;
+
+static tn_tensor *tni_model_block_again(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    const tni_block_again *b = (const tni_block_again *)with;
+    tn_tensor          *values = in[2];
+    return tni_model_forward_block(ctx, b->model, b->block, in[0], in[1], values ? &values : NULL, NULL);
+}
+
+static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *block, tn_tensor *x,
+                                       tn_tensor *x0, tn_tensor *values)
+{
+    tni_block_again b;
+    tn_tensor   *in[3];
+    b.model = m;
+    b.block = block;
+    in[0] = x;
+    in[1] = block->lambdas ? x0 : NULL;
+    in[2] = values;
+    return tn_recompute(ctx, tni_model_block_again, &b, sizeof b, 3, in);
+}
+
 struct tn_transformer_cache {
     tni_owned            owned;         /* first: the context destroys it by this */
     int64_t              layers, batch, length, past;
@@ -20546,9 +20785,13 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
     x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     x0 = x = m->desc.embed_norm ? tni_model_normed(ctx, m, &m->embed_norm, x) : x;
-    for (l = 0; l < m->desc.layers && x; l++)
-        x = tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
-                                    cache ? cache->attn[l] : NULL);
+    for (l = 0; l < m->desc.layers && x; l++) {
+        const bool first = m->desc.value_residual && !values;      /* it hands its values on: two results */
+        x = m->desc.recompute && !cache && !first
+            ? tni_model_recomputed(ctx, m, &m->blocks[l], x, x0, values)
+            : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
+                                      cache ? cache->attn[l] : NULL);
+    }
     return m->desc.place == TN_NORM_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
 }
 

@@ -39,6 +39,21 @@
 #define TNC_UNROLL
 #define TNC_ROLLED
 static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
+
+static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
+{
+    const float low = __uint_as_float(a << 16) * __uint_as_float(b << 16);
+    const float high = __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
+    return (unsigned)__bfloat16_as_ushort(__float2bfloat16(low)) | (unsigned)__bfloat16_as_ushort(__float2bfloat16(high)) << 16;
+}
+
+/* sin and cos of pi x; x mod 2 is exact */
+static inline void tnc_sincospi(double x, double *sine, double *cosine)
+{
+    const double angle = 3.141592653589793 * fmod(x, 2.0);
+    *sine = sin(angle);
+    *cosine = cos(angle);
+}
 #else
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
@@ -62,6 +77,7 @@ static __device__ __forceinline__ int tnc_thread_anew(void)
     asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
     return x;
 }
+static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
 /* 16 bytes from global to shared memory, behind the back of the registers. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
@@ -103,6 +119,17 @@ static __device__ __forceinline__ void tnc_mma_bf16(float d[4], const unsigned a
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+/* Two products of BF16 numbers at once, each rounded. */
+static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
+{
+    __nv_bfloat162 x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = __hmul2(x, y);
+    memcpy(&a, &x, sizeof a);
+    return a;
+}
 #endif
 
 typedef __nv_bfloat16 tnc_bf16;
@@ -124,6 +151,28 @@ typedef struct tnc_blas {
                            void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
 } tnc_blas;
 
+/* Calls of one kind, each on a parameter of its own, that run together: see tnc_flush. It travels as a kernel's parameter,
+   of which there are 4 KiB. */
+enum { TNC_PENDING = 48 };
+
+typedef struct tnc_part {
+    void   *x[4];                       /* adamw, sgd: value, gradient, moments; muon_end: value, move; sumsq: gradient */
+    int64_t n, first;                   /* elements, its first block */
+    double  scale, decay, rate;
+    int32_t index;                      /* of the parameter */
+    bool    wide;                       /* all of x at multiples of 16 bytes */
+} tnc_part;
+
+typedef struct tnc_pending {
+    tn_kernel   kernel;                 /* what they have in common ... */
+    tn_dtype    dtype;
+    const char *name;
+    const void *scalars, *fault;
+    double      f[4];                   /* adamw: beta1, beta2, eps, born; sgd: momentum, Nesterov */
+    int         count;                  /* ... and how many there are */
+    tnc_part    part[TNC_PENDING];
+} tnc_pending;
+
 enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_ROOM = 32 << 20 };
 
 typedef struct tnc_kept { struct tnc_kept *next; void *p; } tnc_kept;
@@ -141,6 +190,7 @@ typedef struct tnc {
     int               next_stage;
     char             *scratch;
     size_t            scratch_bytes;
+    tnc_pending       pending;
     tnc_kept         *kept;                         /* scratch of before, for graphs that have it in mind     */
     int               graphs;                       /* that are alive                                         */
     bool              wait;                         /* TN_SYNC=1                                              */
@@ -149,6 +199,9 @@ typedef struct tnc {
 } tnc;
 
 typedef tn_status tnc_row(tnc *s, const tn_call *call);
+
+/* Runs what is pending. Whatever touches device memory, or the stream, from outside calls it first. */
+static tn_status tnc_flush(tnc *s);
 
 /* Keeps the first error. One that outlives the call - a fault of a kernel - ends the context: CUDA then answers every call with it. */
 static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
@@ -187,7 +240,9 @@ template <tnc_row *row> static tn_status tnc_run(void *state, const tn_call *cal
     tn_status   status;
     if (s->lost) return TN_ERR_BACKEND;
     if (cudaSetDevice(s->device) != cudaSuccess) return tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
+    if (s->pending.count > 0 && s->pending.kernel != call->kernel && (status = tnc_flush(s)) != TN_OK) return status;
     status = row(s, call);
+    if (s->wait && status == TN_OK) status = tnc_flush(s);
     e = cudaGetLastError();
     if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
     if (e == cudaSuccess) return status;
@@ -369,6 +424,7 @@ static void *tnc_alloc(void *state, size_t bytes)
 static void tnc_release(void *state, void *p, size_t bytes)
 {
     (void)bytes;
+    (void)tnc_flush((tnc *)state);
     if (cudaSetDevice(((tnc *)state)->device) == cudaSuccess) cudaFree(p);      /* waits for what still uses it */
     (void)cudaGetLastError();
 }
@@ -377,7 +433,9 @@ static void tnc_release(void *state, void *p, size_t bytes)
 static tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
+    tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (status != TN_OK) return status;
     while (bytes > 0 && e == cudaSuccess) {
         size_t n = bytes < TNC_STAGE ? bytes : (size_t)TNC_STAGE;
         int    i = s->next_stage;
@@ -396,7 +454,9 @@ static tn_status tnc_upload(void *state, void *to, const void *from, size_t byte
 static tn_status tnc_download(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
+    tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (status != TN_OK) return status;
     if (e == cudaSuccess && bytes > 0) e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->stream);
     if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
     return tnc_fail(s, e, "download");
@@ -405,10 +465,10 @@ static tn_status tnc_download(void *state, void *to, const void *from, size_t by
 static tn_status tnc_sync(void *state, char why[256])
 {
     tnc        *s = (tnc *)state;
+    tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
-    tn_status   status;
     if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
-    status = tnc_fail(s, e, "a kernel since the last sync (TN_SYNC=1 names it)");
+    if (status == TN_OK) status = tnc_fail(s, e, "a kernel since the last sync (TN_SYNC=1 names it)");
     if (status == TN_OK) return TN_OK;
     memcpy(why, s->why, sizeof s->why);
     if (!s->lost) s->why[0] = 0;
@@ -447,7 +507,12 @@ static void *tnc_scratch(tnc *s, size_t bytes)
 static tn_status tnc_capture_begin(void *state, char why[256])
 {
     tnc        *s = (tnc *)state;
+    tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (status != TN_OK) {
+        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
+        return status;
+    }
     if (s->wait) {
         snprintf(why, 256, "TN_SYNC=1 waits after every kernel, which no capture can");
         return TN_ERR_BACKEND;
@@ -462,7 +527,13 @@ static tn_status tnc_capture_end(void *state, void **out, char why[256])
     tnc            *s = (tnc *)state;
     cudaGraph_t     graph = NULL;
     cudaGraphExec_t run = NULL;
+    tn_status       status = tnc_flush(s);
     cudaError_t     e = cudaStreamEndCapture(s->stream, &graph);
+    if (status != TN_OK) {
+        if (graph) cudaGraphDestroy(graph);
+        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
+        return status;
+    }
     if (e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     if (e != cudaSuccess) {
@@ -477,7 +548,9 @@ static tn_status tnc_capture_end(void *state, void **out, char why[256])
 static tn_status tnc_replay(void *state, void *graph)
 {
     tnc        *s = (tnc *)state;
+    tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (status != TN_OK) return status;
     if (e == cudaSuccess) e = cudaGraphLaunch((cudaGraphExec_t)graph, s->stream);
     return tnc_fail(s, e, "replay");
 }
@@ -530,7 +603,7 @@ template <typename R> static __device__ __forceinline__ R tnc_warp_sum(R x)
 }
 
 /* The sum over a block of whole warps, in every thread. */
-template <typename R> static __device__ R tnc_block_sum(R x)
+template <typename R> static __device__ __forceinline__ R tnc_block_sum(R x)
 {
     TNC_SHARED(R, part, [32]);
     const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
@@ -542,7 +615,7 @@ template <typename R> static __device__ R tnc_block_sum(R x)
     return x;
 }
 
-static inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Blocks for n pieces of work of a kernel that loops over the rest. */
 static inline unsigned tnc_grid(const tnc *s, int64_t n, int64_t each)
@@ -551,37 +624,3405 @@ static inline unsigned tnc_grid(const tnc *s, int64_t n, int64_t each)
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
+/* The bits of a number, for what is only moved. */
+static __device__ __forceinline__ uint16_t tnc_to(uint16_t x) { return x; }
+static __device__ __forceinline__ uint32_t tnc_to(uint32_t x) { return x; }
+static __device__ __forceinline__ uint64_t tnc_to(uint64_t x) { return x; }
+
+static __device__ __forceinline__ float  tnc_fma(float a, float b, float c) { return fmaf(a, b, c); }
+static __device__ __forceinline__ double tnc_fma(double a, double b, double c) { return fma(a, b, c); }
+
+enum { TNC_THREADS = 256 };              /* of most blocks */
+
+/* V numbers that travel together, 16 bytes at a time where there are as many. */
+template <typename T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) tnc_pack { T x[V]; };
+
+template <int V, typename T> static __device__ __forceinline__ void tnc_load(typename tnc_real<T>::type (&to)[V], const T *from)
+{
+    const tnc_pack<T, V> p = *reinterpret_cast<const tnc_pack<T, V> *>(from);
+#pragma unroll
+    for (int k = 0; k < V; k++) to[k] = tnc_to(p.x[k]);
+}
+
+template <int V, typename T> static __device__ __forceinline__ void tnc_store(T *to, const typename tnc_real<T>::type (&from)[V])
+{
+    tnc_pack<T, V> p;
+#pragma unroll
+    for (int k = 0; k < V; k++) p.x[k] = tnc_from<T>(from[k]);
+    *reinterpret_cast<tnc_pack<T, V> *>(to) = p;
+}
+
+/* ---- views that are walked in step ------------------------------------------------------------------------------------
+   What a kernel gets instead of views: the axes that are left once those that follow each other in every view have become
+   one, those with the smallest steps of view 0 first. A thread finds its element's place in each view by division, which
+   multiplies where numbers are below 2^31: q = (high(n m) + n) >> shift with m = 2^32 (2^shift - d) / d + 1 (Granlund &
+   Montgomery 1994). A walk in pieces of V elements has them along the first axis, which each view steps along by 1, or by 0
+   where it is one number for all. */
+
+enum { TNC_VIEWS = 3 };
+
+typedef struct tnc_divisor { int64_t by; uint32_t factor; int32_t shift; } tnc_divisor;
+
+typedef struct tnc_axis { tnc_divisor extent; int64_t step[TNC_VIEWS]; } tnc_axis;
+
+typedef struct tnc_walk {
+    int64_t  count;                      /* elements, or pieces */
+    int      rank;                       /* 1 at least          */
+    bool     wide;                       /* beyond 2^31         */
+    tnc_axis axis[TN_MAX_RANK];
+} tnc_walk;
+
+static tnc_divisor tnc_divisor_of(int64_t by)
+{
+    tnc_divisor d = { by, 1, 0 };
+    if (by < 1 || by > INT32_MAX) return d;
+    while (d.shift < 31 && ((int64_t)1 << d.shift) < by) d.shift++;
+    d.factor = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << d.shift) - (uint64_t)by)) / (uint64_t)by + 1);
+    return d;
+}
+
+static __device__ __forceinline__ int64_t tnc_divide(int64_t n, const tnc_divisor &d, bool wide)
+{
+    if (wide) return n / d.by;
+    return (int64_t)((uint32_t)((uint64_t)(uint32_t)n * d.factor >> 32) + (uint32_t)n) >> d.shift;
+}
+
+template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_walk &w, int64_t i, int64_t (&at)[TNC_VIEWS])
+{
+    int k, v;
+    for (v = 0; v < VIEWS; v++) at[v] = 0;
+    for (k = 0; k + 1 < w.rank; k++) {
+        const int64_t q = tnc_divide(i, w.axis[k].extent, w.wide), r = i - q * w.axis[k].extent.by;
+        for (v = 0; v < VIEWS; v++) at[v] += r * w.axis[k].step[v];
+        i = q;
+    }
+    for (v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
+}
+
+static int64_t tnc_abs(int64_t x) { return x < 0 ? -x : x; }
+
+/* Views of one shape, that of the first; fewer than three end with NULL. */
+static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
+{
+    const tn_view *view[TNC_VIEWS] = { a, b, c };
+    tnc_walk w;
+    int      i, k, v;
+    memset(&w, 0, sizeof w);
+    w.count = 1;
+    for (i = a->rank - 1; i >= 0; i--) {
+        tnc_axis axis = { tnc_divisor_of(a->shape[i]), { 0, 0, 0 } };
+        w.count *= a->shape[i];
+        if (a->shape[i] == 1) continue;
+        for (v = 0; v < TNC_VIEWS; v++) axis.step[v] = view[v] ? view[v]->strides[i] : 0;
+        for (k = w.rank++; k > 0 && tnc_abs(w.axis[k - 1].step[0]) > tnc_abs(axis.step[0]); k--) w.axis[k] = w.axis[k - 1];
+        w.axis[k] = axis;
+    }
+    w.wide = w.count > INT32_MAX;
+    for (i = 1, k = 0; i < w.rank; i++) {
+        bool follows = true;
+        for (v = 0; v < TNC_VIEWS; v++)
+            follows = follows && w.axis[i].step[v] == w.axis[k].step[v] * w.axis[k].extent.by;
+        if (follows) w.axis[k].extent = tnc_divisor_of(w.axis[k].extent.by * w.axis[i].extent.by);
+        else w.axis[++k] = w.axis[i];
+    }
+    if (w.rank > 0) w.rank = k + 1;
+    else {
+        w.rank = 1;
+        w.axis[0].extent = tnc_divisor_of(1);
+    }
+    return w;
+}
+
+/* In pieces of V elements, if they lie so in every view that has a size, and each of their first bytes is at a multiple of 16. */
+static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
+{
+    int k, v;
+    if (w->axis[0].extent.by % V != 0) return false;
+    for (v = 0; v < TNC_VIEWS; v++) {
+        if (size[v] == 0 || (v > 0 && w->axis[0].step[v] == 0)) continue;
+        if (w->axis[0].step[v] != 1 || (uintptr_t)p[v] % 16 != 0) return false;
+        for (k = 1; k < w->rank; k++)
+            if (w->axis[k].step[v] * (int64_t)size[v] % 16 != 0) return false;
+    }
+    w->axis[0].extent = tnc_divisor_of(w->axis[0].extent.by / V);
+    for (v = 0; v < TNC_VIEWS; v++) w->axis[0].step[v] *= V;
+    w->count /= V;
+    w->wide = w->count > INT32_MAX;
+    return true;
+}
+
+/* A block for each part of the work: a kernel that only streams is fastest so. Beyond 2^30 blocks they loop. */
+static unsigned tnc_blocks(int64_t n, int64_t each)
+{
+    int64_t blocks = tnc_ceil(n, each);
+    return (unsigned)(blocks < 1 ? 1 : blocks < (1 << 30) ? blocks : 1 << 30);
+}
+
+/* ---- passes over elements ---------------------------------------------------------------------------------------------
+   y = op(a, b), or y += it, in one pass: each byte is read once and written once, 16 at a time; a thread has two pieces under
+   way, which keeps 32 KiB and more of a multiprocessor's loads in flight. An op takes arrays, so that a switch in it is
+   taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
+
+template <class Op, int V, typename Y, typename A, typename B>
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
+tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, const bool add)
+{
+    typedef typename tnc_real<Y>::type R;
+    enum { PIECES = 2 };
+    const int64_t all = (int64_t)gridDim.x * (TNC_THREADS * PIECES);
+    for (int64_t first = (int64_t)blockIdx.x * (TNC_THREADS * PIECES) + threadIdx.x; first < w.count; first += all) {
+        int64_t at[PIECES][TNC_VIEWS];
+        R va[PIECES][V], vb[PIECES][V], vy[PIECES][V];
+#pragma unroll
+        for (int u = 0; u < PIECES; u++) {
+            if (first + u * TNC_THREADS >= w.count) break;
+            tnc_at<1 + Op::inputs>(w, first + u * TNC_THREADS, at[u]);
+            if constexpr (Op::inputs > 0) {
+                if (V == 1 || w.axis[0].step[1] != 0) tnc_load<V>(va[u], a + at[u][1]);
+                else for (int k = 0; k < V; k++) va[u][k] = tnc_to(a[at[u][1]]);
+            }
+            if constexpr (Op::inputs > 1) {
+                if (V == 1 || w.axis[0].step[2] != 0) tnc_load<V>(vb[u], b + at[u][2]);
+                else for (int k = 0; k < V; k++) vb[u][k] = tnc_to(b[at[u][2]]);
+            }
+            if constexpr (Op::adds) {
+                if (add) tnc_load<V>(vy[u], y + at[u][0]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < PIECES; u++) {
+            R v[V];
+            if (first + u * TNC_THREADS >= w.count) break;
+            op(v, va[u], vb[u]);
+            if constexpr (Op::adds) {
+#pragma unroll
+                for (int k = 0; k < V; k++) if (add) v[k] += vy[u][k];
+            }
+            tnc_store<V>(y + at[u][0], v);
+        }
+    }
+}
+
+template <class Op, int V, typename Y, typename A, typename B>
+static void tnc_map_launch(tnc *s, const tnc_walk &w, const Op &op, Y *y, const A *a, const B *b, bool add)
+{
+    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * 2), TNC_THREADS, 0, s->stream,
+               w, op, y, a, b, add);
+}
+
+/* w: of y, a, b. Pieces of 16 bytes of the smallest type; a flat walk that does not end with one has its last few apart. */
+template <class Op, typename Y, typename A, typename B>
+static void tnc_map(tnc *s, tnc_walk w, const Op &op, Y *y, const A *a, const B *b, bool add)
+{
+    constexpr size_t least = sizeof(Y) < sizeof(A) ? sizeof(Y) < sizeof(B) ? sizeof(Y) : sizeof(B)
+                                                   : sizeof(A) < sizeof(B) ? sizeof(A) : sizeof(B);
+    constexpr int    V = (int)(16 / least);
+    const void      *p[TNC_VIEWS] = { y, a, b };
+    const size_t     size[TNC_VIEWS] = { sizeof(Y), Op::inputs > 0 ? sizeof(A) : 0, Op::inputs > 1 ? sizeof(B) : 0 };
+    tnc_walk         whole = w;
+    int64_t          rest = w.rank == 1 ? w.count % V : 0;
+    if (w.count == 0) return;
+    if (rest > 0 && w.count > V) {
+        whole.count -= rest;
+        whole.axis[0].extent = tnc_divisor_of(whole.count);
+    } else rest = 0;
+    if (!tnc_walk_widen(&whole, V, p, size)) {
+        tnc_map_launch<Op, 1>(s, w, op, y, a, b, add);
+        return;
+    }
+    tnc_map_launch<Op, V>(s, whole, op, y, a, b, add);
+    if (rest > 0) {
+        const int64_t done = w.count - rest;
+        w.count = rest;
+        tnc_map_launch<Op, 1>(s, w, op, y + done * w.axis[0].step[0], Op::inputs > 0 ? a + done * w.axis[0].step[1] : a,
+                              Op::inputs > 1 ? b + done * w.axis[0].step[2] : b, add);
+    }
+}
+
 /* ======================================================================
    >>rows     the kernel table, row by row
    ====================================================================== */
 
-/* A missing row runs on the host: slow, never wrong. */
-static constexpr tnc_row *tnc_copy = nullptr;
-static constexpr tnc_row *tnc_fill = nullptr;
-static constexpr tnc_row *tnc_uniform = nullptr;
-static constexpr tnc_row *tnc_normal = nullptr;
-static constexpr tnc_row *tnc_add = nullptr;
-static constexpr tnc_row *tnc_mul = nullptr;
-static constexpr tnc_row *tnc_sum = nullptr;
-static constexpr tnc_row *tnc_act = nullptr;
-static constexpr tnc_row *tnc_act_backward = nullptr;
-static constexpr tnc_row *tnc_glu = nullptr;
-static constexpr tnc_row *tnc_glu_backward = nullptr;
-static constexpr tnc_row *tnc_prod = nullptr;
-static constexpr tnc_row *tnc_prod_backward = nullptr;
-static constexpr tnc_row *tnc_gemm = nullptr;
-static constexpr tnc_row *tnc_embed = nullptr;
-static constexpr tnc_row *tnc_embed_backward = nullptr;
-static constexpr tnc_row *tnc_rmsnorm = nullptr;
-static constexpr tnc_row *tnc_rmsnorm_backward = nullptr;
-static constexpr tnc_row *tnc_layernorm = nullptr;
-static constexpr tnc_row *tnc_layernorm_backward = nullptr;
-static constexpr tnc_row *tnc_dropout = nullptr;
-static constexpr tnc_row *tnc_cross_entropy = nullptr;
-static constexpr tnc_row *tnc_chain = nullptr;
-static constexpr tnc_row *tnc_chain_backward = nullptr;
-static constexpr tnc_row *tnc_rope = nullptr;
-static constexpr tnc_row *tnc_rope_backward = nullptr;
+/* ---- copy, fill, see >>op-copy ------------------------------------------------------------------------------------------
+   Numbers of one type are moved as bits. Floor: the bytes read and written. */
+
+template <typename T> struct tnc_same {
+    enum { inputs = 1, adds = 0 };
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = a[k];
+    }
+};
+
+template <typename T> struct tnc_value {
+    enum { inputs = 0, adds = 0 };
+    T value;
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&)[V], const R (&)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = value;
+    }
+};
+
+/* Between any two types, by way of double, rounded once. To BF16: what only looks like a tie once it is a float is nudged off it. */
+static __device__ __forceinline__ double tnc_read(const void *p, int dtype, int64_t i)
+{
+    switch (dtype) {
+    case TN_F64:  return ((const double *)p)[i];
+    case TN_I32:  return ((const int32_t *)p)[i];
+    case TN_BF16: return tnc_to(((const tnc_bf16 *)p)[i]);
+    default:      return ((const float *)p)[i];
+    }
+}
+
+static __host__ __device__ inline uint16_t tnc_bits_of_bf16(double v)
+{
+    const float f = (float)v;
+    uint32_t    bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v) bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static __device__ __forceinline__ void tnc_write(void *p, int dtype, int64_t i, double v)
+{
+    switch (dtype) {
+    case TN_F64:  ((double *)p)[i] = v; break;
+    case TN_I32:  ((int32_t *)p)[i] = v != v ? 0 : v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v; break;
+    case TN_BF16: ((uint16_t *)p)[i] = tnc_bits_of_bf16(v); break;
+    default:      ((float *)p)[i] = (float)v; break;
+    }
+}
+
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_cast_kernel(const tnc_walk w, void *y, int y_dtype, const void *x, int x_dtype)
+{
+    int64_t at[TNC_VIEWS];
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        tnc_at<2>(w, i, at);
+        tnc_write(y, y_dtype, at[0], tnc_read(x, x_dtype, at[1]));
+    }
+}
+
+/* Where x lies along axis 1 of the walk and y along axis 0: squares go through shared memory, read along the one and
+   written along the other. The odd width keeps a column's numbers in different banks. */
+enum { TNC_SQUARE = 64 };
+
+template <typename Y, typename X>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_turn_kernel(const tnc_walk w, Y *y, const X *x)
+{
+    TNC_SHARED(X, square, [TNC_SQUARE][TNC_SQUARE + (sizeof(X) == 2 ? 2 : 1)]);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    const int64_t rows = w.axis[0].extent.by, columns = w.axis[1].extent.by;
+    const int64_t down = tnc_ceil(rows, TNC_SQUARE), across = tnc_ceil(columns, TNC_SQUARE);
+    const int64_t squares = w.count / (rows * columns) * down * across;
+    for (int64_t i = blockIdx.x; i < squares; i += gridDim.x) {
+        const int64_t r0 = i % down * TNC_SQUARE, c0 = i / down % across * TNC_SQUARE;
+        int64_t rest = i / down / across, to = 0, from = 0;
+        for (int k = 2; k < w.rank; k++) {
+            const int64_t q = rest / w.axis[k].extent.by, r = rest - q * w.axis[k].extent.by;
+            to += r * w.axis[k].step[0];
+            from += r * w.axis[k].step[1];
+            rest = q;
+        }
+        for (int r = warp; r < TNC_SQUARE && r0 + r < rows; r += TNC_THREADS / 32)
+            for (int c = lane; c < TNC_SQUARE && c0 + c < columns; c += 32)
+                square[r][c] = x[from + (r0 + r) * w.axis[0].step[1] + c0 + c];
+        __syncthreads();
+        for (int c = warp; c < TNC_SQUARE && c0 + c < columns; c += TNC_THREADS / 32)
+            for (int r = lane; r < TNC_SQUARE && r0 + r < rows; r += 32)
+                y[to + (c0 + c) * w.axis[1].step[0] + r0 + r] = tnc_from<Y>(tnc_to(square[r][c]));
+        __syncthreads();
+    }
+}
+
+template <typename Y, typename X> static void tnc_copy_as(tnc *s, const tn_view *from, const tn_view *to)
+{
+    tnc_walk w = tnc_walk_of(to, from, NULL);
+    int      k;
+    if (w.count == 0) return;
+    for (k = 1; k < w.rank; k++)
+        if (w.axis[k].step[1] == 1 && w.axis[k].extent.by >= 8) break;
+    if (k < w.rank && w.axis[0].step[0] == 1 && w.axis[0].extent.by >= 8) {
+        const tnc_axis along = w.axis[k];
+        for (; k > 1; k--) w.axis[k] = w.axis[k - 1];
+        w.axis[1] = along;
+        TNC_LAUNCH((tnc_turn_kernel<Y, X>), tnc_blocks(w.count, TNC_SQUARE * TNC_SQUARE), TNC_THREADS, 0, s->stream, w,
+                   (Y *)to->data, (const X *)from->data);
+    } else tnc_map(s, w, tnc_same<Y>(), (Y *)to->data, (const X *)from->data, (const X *)NULL, false);
+}
+
+static void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
+{
+    if (x->dtype == TN_F32 && y->dtype == TN_BF16) tnc_copy_as<tnc_bf16, float>(s, x, y);
+    else if (x->dtype == TN_BF16 && y->dtype == TN_F32) tnc_copy_as<float, tnc_bf16>(s, x, y);
+    else if (x->dtype != y->dtype) {
+        tnc_walk w = tnc_walk_of(y, x, NULL);
+        if (w.count > 0)
+            TNC_LAUNCH(tnc_cast_kernel, tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, y->data, (int)y->dtype,
+                       (const void *)x->data, (int)x->dtype);
+    } else if (x->dtype == TN_F64) tnc_copy_as<uint64_t, uint64_t>(s, x, y);
+    else if (x->dtype == TN_BF16) tnc_copy_as<uint16_t, uint16_t>(s, x, y);
+    else tnc_copy_as<uint32_t, uint32_t>(s, x, y);
+}
+
+static tn_status tnc_copy(tnc *s, const tn_call *c)
+{
+    tnc_copy_views(s, &c->in[0], &c->out[0]);
+    return TN_OK;
+}
+
+template <typename T> static void tnc_fill_as(tnc *s, const tn_view *y, T value)
+{
+    const tnc_value<T> op = { value };
+    tnc_map(s, tnc_walk_of(y, NULL, NULL), op, (T *)y->data, (const T *)NULL, (const T *)NULL, false);
+}
+
+static tn_status tnc_fill(tnc *s, const tn_call *c)
+{
+    const tn_view *y = &c->out[0];
+    const double   v = c->f[0];
+    if (y->dtype == TN_F64) tnc_fill_as<double>(s, y, v);
+    else if (y->dtype == TN_F32) tnc_fill_as<float>(s, y, (float)v);
+    else if (y->dtype == TN_BF16) tnc_fill_as<uint16_t>(s, y, tnc_bits_of_bf16(v));
+    else tnc_fill_as<uint32_t>(s, y, (uint32_t)(v != v ? 0 : v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN
+                                                                                              : (int32_t)v));
+    return TN_OK;
+}
+
+/* ---- uniform, normal, dropout, see >>rng, >>op-random, >>op-dropout ---------------------------------------------------------
+   A thread has the four numbers of a Philox block. Uniform numbers and masks are the CPU's to the bit; normal ones in F32
+   come from its polynomials. Floor: the bytes written, 20 instructions of Philox a number. */
+
+typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* mean, deviation; p */
+
+static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32_t clock, uint64_t block, uint32_t (&c)[4])
+{
+    uint32_t key0 = (uint32_t)g.key, key1 = (uint32_t)(g.key >> 32);
+    c[0] = (uint32_t)block;
+    c[1] = (uint32_t)(block >> 32);
+    c[2] = g.call;
+    c[3] = clock;
+#pragma unroll
+    for (int round = 0; round < 10; round++, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+        const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ key0;
+        c[1] = (uint32_t)b;
+        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ key1;
+        c[3] = (uint32_t)a;
+    }
+}
+
+/* 23 bits in the middle of their interval, exact in float. */
+static __device__ __forceinline__ float tnc_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+
+/* Elements 4 block .. 4 block + 3 of n. */
+template <typename T>
+static __device__ __forceinline__ void tnc_store_four(T *y, int64_t block, int64_t n, bool aligned,
+                                                      const typename tnc_real<T>::type (&v)[4])
+{
+    if (aligned && 4 * block + 4 <= n) {
+        tnc_store<4>(y + 4 * block, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (4 * block + k < n) y[4 * block + k] = tnc_from<T>(v[k]);
+}
+
+template <typename T>
+static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type (&v)[4], const T *x, int64_t block, int64_t n, bool aligned)
+{
+    if (aligned && 4 * block + 4 <= n) {
+        tnc_load<4>(v, x + 4 * block);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) v[k] = 4 * block + k < n ? tnc_to(x[4 * block + k]) : typename tnc_real<T>::type(0);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_uniform_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, bool aligned)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t blocks = (n + 3) / 4;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+        uint32_t word[4];
+        R        v[4];
+        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < 4; k++)                          /* rounded after the product and after the sum: the same everywhere */
+            v[k] = (R)__dadd_rn(g.low, __dmul_rn(g.width, (double)tnc_unit(word[k])));
+        tnc_store_four(y, i, n, aligned, v);
+    }
+}
+
+/* ln x for normal x > 0: x = 2^n (1+f), sqrt(1/2) <= 1+f < sqrt(2) */
+static __device__ __forceinline__ double tnc_exact_log(float x)
+{
+    const uint32_t u = __float_as_uint(x) - 0x3f3504f3u;
+    const float    f = __uint_as_float((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f, square = f * f;
+    float p = fmaf(-0.0763748139f, f, 0.127667218f);
+    p = fmaf(p, f, -0.131613255f);
+    p = fmaf(p, f, 0.142010972f);
+    p = fmaf(p, f, -0.166231945f);
+    p = fmaf(p, f, 0.200012535f);
+    p = fmaf(p, f, -0.250008255f);
+    p = fmaf(p, f, 0.333333313f);
+    p = fmaf(p * f, square, -0.5f * square);
+    return (double)((int32_t)u >> 23) * 0.6931471805599453 + ((double)f + (double)p);
+}
+
+/* sin and cos of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact. A sine is 2 pi r + tail, a cosine 1 + tail. */
+static __device__ __forceinline__ void tnc_circle(float u, double *cosine, double *sine)
+{
+    const uint32_t q = __float_as_uint(fmaf(u, 4.0f, 12582912.0f));                   /* 1.5 2^23: rounds */
+    const float    r = fmaf((float)(int32_t)(q - 0x4b400000u), -0.25f, u), z = r * r;
+    float  s = fmaf(-75.434494f, z, 81.5935135f), c = fmaf(58.7673836f, z, -85.4282761f);
+    double across, along;
+    s = fmaf(s, z, -41.341671f);
+    s = fmaf(s * z, r, -1.74845560e-7f * r);                                           /* 2 pi in two parts */
+    c = fmaf(c, z, 64.9391708f);
+    c = fmaf(c, z, -19.7392082f) * z;
+    along = 1.0 + (double)c;
+    across = (double)6.28318548f * (double)r + (double)s;
+    *sine = q & 1 ? along : across;
+    *cosine = q & 1 ? across : along;
+    if (q & 2) *sine = -*sine;
+    if ((q + 1) & 2) *cosine = -*cosine;
+}
+
+/* Box & Muller */
+static __device__ __forceinline__ void tnc_gauss(float u, float v, double *first, double *second, float)
+{
+    const double radius = sqrt(-2 * tnc_exact_log(u));
+    tnc_circle(v, first, second);
+    *first *= radius;
+    *second *= radius;
+}
+
+static __device__ __forceinline__ void tnc_gauss(float u, float v, double *first, double *second, double)
+{
+    const double radius = sqrt(-2 * log((double)u));
+    tnc_sincospi(2 * (double)v, second, first);
+    *first *= radius;
+    *second *= radius;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_normal_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, bool aligned)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t blocks = (n + 3) / 4;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+        uint32_t word[4];
+        R        v[4];
+        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+            double a, b;
+            tnc_gauss(tnc_unit(word[k]), tnc_unit(word[k + 1]), &a, &b, R(0));
+            v[k] = (R)(g.low + g.width * a);
+            v[k + 1] = (R)(g.low + g.width * b);
+        }
+        tnc_store_four(y, i, n, aligned, v);
+    }
+}
+
+/* Kept numbers are multiplied by 1/(1-p), in F64 divided by 1-p as the reference does; p as a float lies between two
+   neighbours of the 2^23 numbers that it is compared with just as p in double does. */
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_dropout_kernel(const tnc_stream_of g, const int32_t *clock, T *y, const T *x, int64_t n, bool aligned, bool add, float p)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t blocks = (n + 3) / 4;
+    const R       scale = (R)(1 / g.width);
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+        uint32_t word[4];
+        R        v[4], old[4];
+        tnc_load_four(v, x, i, n, aligned);
+        if (add) tnc_load_four(old, (const T *)y, i, n, aligned);
+        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            v[k] = tnc_unit(word[k]) < p ? R(0) : sizeof(R) == 8 ? v[k] / (R)g.width : v[k] * scale;
+            if (add) v[k] += old[k];
+        }
+        tnc_store_four(y, i, n, aligned, v);
+    }
+}
+
+static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
+{
+    tnc_stream_of g = { (uint64_t)c->i[0], (uint32_t)c->i[1], low, width };
+    return g;
+}
+
+template <typename T> static bool tnc_four(const void *p) { return (uintptr_t)p % alignof(tnc_pack<T, 4>) == 0; }
+
+static tn_status tnc_uniform(tnc *s, const tn_call *c)
+{
+    const tn_view *y = &c->out[0];
+    const int64_t  n = y->shape[0];
+    if (n > 0)
+        TNC_TYPES(y->dtype, T,
+            TNC_LAUNCH((tnc_uniform_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
+                       tnc_stream_from(c, c->f[0], c->f[1] - c->f[0]), (const int32_t *)c->in[0].data, (T *)y->data, n,
+                       tnc_four<T>(y->data)))
+    return TN_OK;
+}
+
+static tn_status tnc_normal(tnc *s, const tn_call *c)
+{
+    const tn_view *y = &c->out[0];
+    const int64_t  n = y->shape[0];
+    if (n > 0)
+        TNC_TYPES(y->dtype, T,
+            TNC_LAUNCH((tnc_normal_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
+                       tnc_stream_from(c, c->f[0], c->f[1]), (const int32_t *)c->in[0].data, (T *)y->data, n,
+                       tnc_four<T>(y->data)))
+    return TN_OK;
+}
+
+static tn_status tnc_dropout(tnc *s, const tn_call *c)
+{
+    const tn_view *x = &c->in[0], *y = &c->out[0];
+    const int64_t  n = y->shape[0];
+    const float    p = ((float)ceil(c->f[0] * 8388608.0 - 0.5) + 0.5f) * (1.0f / 8388608.0f);
+    if (x->dtype != y->dtype) return TN_ERR_DTYPE;
+    if (n > 0)
+        TNC_TYPES(y->dtype, T,
+            TNC_LAUNCH((tnc_dropout_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
+                       tnc_stream_from(c, 0, 1 - c->f[0]), (const int32_t *)c->in[1].data, (T *)y->data, (const T *)x->data, n,
+                       tnc_four<T>(y->data) && tnc_four<T>(x->data), c->accumulate, p))
+    return TN_OK;
+}
+
+/* ---- add, mul, see >>op-add -------------------------------------------------------------------------------------------------
+   F32 and BF16 may meet, as where a parameter is added to activations. Floor: the bytes read and written. */
+
+template <typename R> struct tnc_scaled {               /* f0 a */
+    enum { inputs = 1, adds = 1 };
+    R f0;
+    template <int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = f0 * a[k];
+    }
+};
+
+template <typename R> struct tnc_pairs {                /* f0 a + f1 b, or f0 a b */
+    enum { inputs = 2, adds = 1 };
+    R    f0, f1;
+    bool product;
+    template <int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < V; k++) v[k] = product ? f0 * a[k] * b[k] : tnc_fma(f0, a[k], f1 * b[k]);
+    }
+};
+
+template <typename Y, typename A>
+static tn_status tnc_scaled_run(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
+{
+    typedef typename tnc_real<Y>::type R;
+    const tnc_scaled<R> op = { (R)f0 };
+    tnc_map(s, tnc_walk_of(y, a, NULL), op, (Y *)y->data, (const A *)a->data, (const A *)NULL, add);
+    return TN_OK;
+}
+
+template <typename Y, typename A, typename B>
+static tn_status tnc_pairs_run(tnc *s, const tn_call *c, const tn_view *a, const tn_view *b, double f0, double f1)
+{
+    typedef typename tnc_real<Y>::type R;
+    const tnc_pairs<R> op = { (R)f0, (R)f1, c->kernel == TN_KERNEL_MUL };
+    tnc_map(s, tnc_walk_of(&c->out[0], a, b), op, (Y *)c->out[0].data, (const A *)a->data, (const B *)b->data, c->accumulate);
+    return TN_OK;
+}
+
+#define TNC_MIX(y, a, b) ((int)(y) << 8 | (int)(a) << 4 | (int)(b))
+
+static tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
+{
+    switch (TNC_MIX(0, y->dtype, a->dtype)) {
+    case TNC_MIX(0, TN_F32, TN_F32):   return tnc_scaled_run<float, float>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_F64, TN_F64):   return tnc_scaled_run<double, double>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_BF16, TN_BF16): return tnc_scaled_run<tnc_bf16, tnc_bf16>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_BF16, TN_F32):  return tnc_scaled_run<tnc_bf16, float>(s, y, a, f0, add);
+    case TNC_MIX(0, TN_F32, TN_BF16):  return tnc_scaled_run<float, tnc_bf16>(s, y, a, f0, add);
+    default:                           return TN_ERR_DTYPE;
+    }
+}
+
+static tn_status tnc_add(tnc *s, const tn_call *c)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+    double         f0 = c->f[0], f1 = c->f[1];
+    if (c->n_in < 2) return tnc_add_one(s, y, a, f0, c->accumulate);
+    if (a->dtype == TN_F32 && b->dtype == TN_BF16) {    /* the sum's order is its reader's */
+        const tn_view *t = a;
+        a = b;
+        b = t;
+        f0 = c->f[1];
+        f1 = c->f[0];
+        if (c->kernel == TN_KERNEL_MUL) f0 = c->f[0];
+    }
+    switch (TNC_MIX(y->dtype, a->dtype, b->dtype)) {
+    case TNC_MIX(TN_F32, TN_F32, TN_F32):    return tnc_pairs_run<float, float, float>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_F64, TN_F64, TN_F64):    return tnc_pairs_run<double, double, double>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_BF16, TN_BF16, TN_BF16): return tnc_pairs_run<tnc_bf16, tnc_bf16, tnc_bf16>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_BF16, TN_BF16, TN_F32):  return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_BF16, TN_F32, TN_F32):   return tnc_pairs_run<tnc_bf16, float, float>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_F32, TN_BF16, TN_BF16):  return tnc_pairs_run<float, tnc_bf16, tnc_bf16>(s, c, a, b, f0, f1);
+    case TNC_MIX(TN_F32, TN_BF16, TN_F32):   return tnc_pairs_run<float, tnc_bf16, float>(s, c, a, b, f0, f1);
+    default:                                 return TN_ERR_DTYPE;
+    }
+}
+
+static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
+
+/* ---- sum, see >>op-sum --------------------------------------------------------------------------------------------------------
+   For each element of y a part of x: its place is found by one walk, `kept`, what is summed by another, `gone`. Where what is
+   summed lies in memory, a warp or a block has one element, and its lanes take turns along the part. Where elements lie side by
+   side, a thread has one or a piece of them, and the block's eight warps take turns down the part. Parts are cut where there
+   are few elements: pieces' sums go to scratch and are summed in the same way. Cuts and order follow from the shape.
+   Floor: the bytes of x. */
+
+/* Pieces of a part: how long, how many, how far apart their sums are in y; how far apart elements are there. */
+typedef struct tnc_cut { int64_t length, pieces, step, along; bool block; } tnc_cut;
+
+template <int V, typename Y, typename X>
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
+tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
+                     const typename tnc_real<Y>::type factor, const bool add)
+{
+    typedef typename tnc_real<X>::type R;
+    enum { STEPS = 4 };
+    const int     team = cut.block ? TNC_THREADS : 32, lane = (int)threadIdx.x & (team - 1);
+    const int64_t tasks = kept.count * cut.pieces, teams = TNC_THREADS / team;
+    for (int64_t base = (int64_t)blockIdx.x * teams; base < tasks; base += (int64_t)gridDim.x * teams) {
+        const int64_t task = base + (int)threadIdx.x / team, piece = task % cut.pieces;
+        const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
+        int64_t place[TNC_VIEWS];
+        R       sums[STEPS][V], sum = 0;
+#pragma unroll
+        for (int u = 0; u < STEPS; u++)
+#pragma unroll
+            for (int k = 0; k < V; k++) sums[u][k] = 0;
+        if (task < tasks) {
+            tnc_at<2>(kept, task / cut.pieces, place);
+            for (int64_t i = begin + lane; i < end; i += STEPS * team) {
+                R v[STEPS][V];
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    int64_t at[TNC_VIEWS];
+                    if (i + u * team >= end) break;
+                    tnc_at<1>(gone, i + u * team, at);
+                    tnc_load<V>(v[u], x + place[0] + at[0]);
+                }
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    if (i + u * team >= end) break;
+#pragma unroll
+                    for (int k = 0; k < V; k++) sums[u][k] += v[u][k];
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) sum += (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+        sum = cut.block ? tnc_block_sum(sum) : tnc_warp_sum(sum);
+        if (task < tasks && lane == 0) {
+            Y *to = y + place[1] + piece * cut.step;
+            *to = tnc_from<Y>(factor * sum + (add ? tnc_to(*to) : 0));
+        }
+    }
+}
+
+template <int V, typename Y, typename X>
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
+tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut, Y *y, const X *x,
+                    const typename tnc_real<Y>::type factor, const bool add)
+{
+    typedef typename tnc_real<X>::type R;
+    enum { STEPS = 4, WARPS = TNC_THREADS / 32 };
+    TNC_SHARED(R, part, [WARPS][V][32]);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    const int64_t across = (kept.count + 31) / 32, tasks = across * cut.pieces;
+    for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+        const int64_t piece = task / across, element = task % across * 32 + lane;
+        const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
+        int64_t place[TNC_VIEWS];
+        R       sums[STEPS][V];
+#pragma unroll
+        for (int u = 0; u < STEPS; u++)
+#pragma unroll
+            for (int k = 0; k < V; k++) sums[u][k] = 0;
+        if (element < kept.count) {
+            tnc_at<2>(kept, element, place);
+            for (int64_t i = begin + warp; i < end; i += STEPS * WARPS) {
+                R v[STEPS][V];
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    int64_t at[TNC_VIEWS];
+                    if (i + u * WARPS >= end) break;
+                    tnc_at<1>(gone, i + u * WARPS, at);
+                    tnc_load<V>(v[u], x + place[0] + at[0]);
+                }
+#pragma unroll
+                for (int u = 0; u < STEPS; u++) {
+                    if (i + u * WARPS >= end) break;
+#pragma unroll
+                    for (int k = 0; k < V; k++) sums[u][k] += v[u][k];
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) part[warp][k][lane] = (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+        __syncthreads();
+        for (int k = warp; k < V; k += WARPS) {
+            R sum = part[0][k][lane];
+#pragma unroll
+            for (int j = 1; j < WARPS; j++) sum += part[j][k][lane];
+            if (element < kept.count) {
+                Y *to = y + place[1] + k * cut.along + piece * cut.step;
+                *to = tnc_from<Y>(factor * sum + (add ? tnc_to(*to) : 0));
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/* What is summed into what: x and y of the elements that stay, x of what goes. */
+typedef struct tnc_sums { tn_view kept_x, kept_y, gone; bool down; } tnc_sums;
+
+/* A thousand blocks, if there is that much. */
+static tnc_cut tnc_sum_cut(const tnc_sums *j, int64_t kept, int64_t gone)
+{
+    tnc_cut cut = { gone, 1, 0, 0, !j->down && gone >= 1024 };
+    int64_t pieces = 1024 / (j->down ? tnc_ceil(kept, 32) : kept);
+    if (pieces > gone / (j->down ? 64 : 2048)) pieces = gone / (j->down ? 64 : 2048);
+    if (pieces < 2) return cut;
+    cut.length = tnc_ceil(tnc_ceil(gone, pieces), 64) * 64;                     /* whole pieces of 16 bytes */
+    cut.pieces = tnc_ceil(gone, cut.length);
+    return cut;
+}
+
+static bool tnc_steps_divide(const tnc_walk *w, int V)
+{
+    int k;
+    for (k = 0; k < w->rank; k++)
+        if (w->axis[k].step[0] % V != 0) return false;
+    return true;
+}
+
+template <int V, typename Y, typename X>
+static void tnc_sum_launch(tnc *s, const tnc_walk &kept, const tnc_walk &gone, const tnc_sums *j, const tnc_cut &cut, double factor, bool add)
+{
+    typedef typename tnc_real<Y>::type R;
+    const int64_t tasks = j->down ? tnc_ceil(kept.count, 32) : tnc_ceil(kept.count, cut.block ? 1 : TNC_THREADS / 32);
+    const unsigned blocks = tnc_blocks(tasks * cut.pieces, 1);
+    if (j->down)
+        TNC_LAUNCH((tnc_sum_down_kernel<V, Y, X>), blocks, TNC_THREADS, 0, s->stream, kept, gone, cut, (Y *)j->kept_y.data,
+                   (const X *)j->kept_x.data, (R)factor, add);
+    else
+        TNC_LAUNCH((tnc_sum_along_kernel<V, Y, X>), blocks, TNC_THREADS, 0, s->stream, kept, gone, cut, (Y *)j->kept_y.data,
+                   (const X *)j->kept_x.data, (R)factor, add);
+}
+
+/* In pieces of 16 bytes where they lie so: of elements side by side, or of a part. */
+template <typename Y, typename X>
+static void tnc_sum_pass(tnc *s, const tnc_sums *j, tnc_cut cut, double factor, bool add)
+{
+    enum { V = (int)(16 / sizeof(X)) };
+    const void  *p[TNC_VIEWS] = { j->kept_x.data, NULL, NULL };
+    const size_t size[TNC_VIEWS] = { sizeof(X), 0, 0 };
+    tnc_walk     kept = tnc_walk_of(&j->kept_x, &j->kept_y, NULL), gone = tnc_walk_of(&j->gone, NULL, NULL);
+    cut.along = kept.axis[0].step[1];
+    if (j->down ? tnc_steps_divide(&gone, V) && tnc_walk_widen(&kept, V, p, size)
+                : tnc_steps_divide(&kept, V) && tnc_walk_widen(&gone, V, p, size)) {
+        if (!j->down) cut.length = tnc_ceil(cut.length, V);
+        tnc_sum_launch<V, Y, X>(s, kept, gone, j, cut, factor, add);
+    } else tnc_sum_launch<1, Y, X>(s, kept, gone, j, cut, factor, add);
+}
+
+template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums *j, double factor, bool add)
+{
+    typedef typename tnc_real<X>::type R;
+    const tnc_walk kept = tnc_walk_of(&j->kept_x, NULL, NULL), gone = tnc_walk_of(&j->gone, NULL, NULL);
+    tnc_sums       first = *j, second = *j;
+    tnc_cut        cut;
+    int            i;
+    int64_t        step;
+    if (kept.count == 0) return TN_OK;
+    first.down = second.down = kept.count > 1 && (tnc_abs(kept.axis[0].step[0]) < tnc_abs(gone.axis[0].step[0]) || gone.count < 16);
+    cut = tnc_sum_cut(&first, kept.count, gone.count);
+    if (cut.pieces == 1) {
+        tnc_sum_pass<Y, X>(s, &first, cut, factor, add);
+        return TN_OK;
+    }
+    first.kept_y.data = tnc_scratch(s, (size_t)(kept.count * cut.pieces) * sizeof(R));
+    if (!first.kept_y.data) return TN_ERR_MEMORY;
+    step = first.down ? 1 : cut.pieces;
+    for (i = first.kept_y.rank - 1; i >= 0; step *= first.kept_y.shape[i--]) first.kept_y.strides[i] = step;
+    cut.step = first.down ? kept.count : 1;
+    second.kept_x = first.kept_y;
+    second.gone.rank = 1;
+    second.gone.shape[0] = cut.pieces;
+    second.gone.strides[0] = cut.step;
+    tnc_sum_pass<R, X>(s, &first, cut, 1, false);
+    cut.length = cut.pieces;
+    cut.pieces = 1;
+    cut.block = !second.down && cut.length >= 256;
+    tnc_sum_pass<Y, R>(s, &second, cut, factor, add);
+    return TN_OK;
+}
+
+static tn_status tnc_sum(tnc *s, const tn_call *c)
+{
+    const tn_view *x = &c->in[0], *y = &c->out[0];
+    tnc_sums       j = { *x, *y, *x, false };
+    int            k;
+    for (k = 0; k < x->rank; k++)
+        if (y->shape[k] == 1 && x->shape[k] != 1) j.kept_x.shape[k] = 1;
+        else j.gone.shape[k] = 1;
+    switch (TNC_MIX(0, y->dtype, x->dtype)) {
+    case TNC_MIX(0, TN_F32, TN_F32):   return tnc_sum_run<float, float>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_F64, TN_F64):   return tnc_sum_run<double, double>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_F32, TN_BF16):  return tnc_sum_run<float, tnc_bf16>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_BF16, TN_BF16): return tnc_sum_run<tnc_bf16, tnc_bf16>(s, &j, c->f[0], c->accumulate);
+    case TNC_MIX(0, TN_BF16, TN_F32):  return tnc_sum_run<tnc_bf16, float>(s, &j, c->f[0], c->accumulate);
+    default:                           return TN_ERR_DTYPE;
+    }
+}
+
+/* ---- act, act_backward, glu, glu_backward, see >>op-act, >>op-glu -----------------------------------------------------------------
+   One pass each. glu's halves are two views of x: its kernel is that of a pair of operands. F32 takes the CPU's polynomials for
+   Phi and what CUDA has for the others; BF16, which keeps 8 bits, the fast exponential and quotient. Floor: bytes. */
+
+template <bool FAST> static __device__ __forceinline__ float tnc_exp(float x) { return FAST ? __expf(x) : expf(x); }
+template <bool FAST> static __device__ __forceinline__ double tnc_exp(double x) { return exp(x); }
+template <bool FAST> static __device__ __forceinline__ float tnc_quotient(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }
+template <bool FAST> static __device__ __forceinline__ double tnc_quotient(double a, double b) { return a / b; }
+static __device__ __forceinline__ float  tnc_tanh(float x) { return tanhf(x); }
+static __device__ __forceinline__ double tnc_tanh(double x) { return tanh(x); }
+static __device__ __forceinline__ float  tnc_rint(float x) { return rintf(x); }
+static __device__ __forceinline__ double tnc_rint(double x) { return rint(x); }
+
+/* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
+template <bool FAST> static __device__ __forceinline__ float tnc_normal_cdf(float x, float *density)
+{
+    const float t = fminf(15.0f, fabsf(x)), square = t * t, lost = fmaf(t, t, -square), z = tnc_quotient<FAST>(1.0f, fmaf(0.3f, t, 1.0f));
+    float e = tnc_exp<FAST>(-0.5f * square), g;
+    e = fmaf(e, -0.5f * lost, e);                                       /* what rounding took from the square */
+    g = fmaf(-0.0206242893f, z, 0.112440139f);
+    g = fmaf(g, z, -0.228224412f);
+    g = fmaf(g, z, 0.191799164f);
+    g = fmaf(g, z, -0.0794358179f);
+    g = fmaf(g, z, 0.0961635262f);
+    g = fmaf(g, z, 0.0783873126f);
+    g = fmaf(g, z, 0.110235929f);
+    g = fmaf(g, z, 0.119571753f);
+    g = fmaf(g, z, 0.119686693f) * z * e;
+    *density = 0.398942280f * e;
+    return x > 0.0f ? 1.0f - g : g;
+}
+
+template <bool FAST> static __device__ __forceinline__ double tnc_normal_cdf(double x, double *density)
+{
+    *density = 0.3989422804014327 * exp(-0.5 * x * x);
+    return 0.5 * erfc(-0.7071067811865476 * x);
+}
+
+/* act(x) and act'(x) of V numbers: the switch is taken once. What is not used of them is not computed. */
+template <bool FAST, int V, typename R>
+static __device__ __forceinline__ void tnc_activate(int kind, const R (&x)[V], R (&value)[V], R (&slope)[V])
+{
+#define TNC_EACH _Pragma("unroll") for (int k = 0; k < V; k++)
+    switch (kind) {
+    case TN_ACT_RELU:
+        TNC_EACH {
+            value[k] = x[k] > 0 || x[k] != x[k] ? x[k] : R(0);
+            slope[k] = x[k] > 0 ? R(1) : value[k];
+        }
+        break;
+    case TN_ACT_RELU2:
+        TNC_EACH {
+            const R v = x[k] > 0 || x[k] != x[k] ? x[k] : R(0);
+            value[k] = v * v;
+            slope[k] = v + v;
+        }
+        break;
+    case TN_ACT_GELU:
+        TNC_EACH {
+            R density, cdf = tnc_normal_cdf<FAST>(x[k], &density);
+            value[k] = x[k] * cdf;
+            slope[k] = tnc_fma(x[k], density, cdf);
+        }
+        break;
+    case TN_ACT_SWISH:
+        TNC_EACH {
+            const R s = tnc_quotient<FAST>(R(1), R(1) + tnc_exp<FAST>(-x[k]));
+            value[k] = x[k] * s;
+            slope[k] = tnc_fma(x[k] * s, R(1) - s, s);
+        }
+        break;
+    case TN_ACT_SIGMOID:
+        TNC_EACH {
+            value[k] = tnc_quotient<FAST>(R(1), R(1) + tnc_exp<FAST>(-x[k]));
+            slope[k] = value[k] * (R(1) - value[k]);
+        }
+        break;
+    case TN_ACT_ABS:
+        TNC_EACH {
+            value[k] = x[k] < 0 ? -x[k] : x[k] > 0 ? x[k] : x[k] + R(0);      /* -0 becomes 0 */
+            slope[k] = x[k] > 0 ? R(1) : x[k] < 0 ? R(-1) : x[k];
+        }
+        break;
+    case TN_ACT_ROUND:
+        TNC_EACH {
+            value[k] = tnc_rint(x[k]);
+            slope[k] = 1;
+        }
+        break;
+    case TN_ACT_EXP:
+        TNC_EACH value[k] = slope[k] = tnc_exp<FAST>(x[k]);
+        break;
+    case TN_ACT_TANH:
+        TNC_EACH {
+            value[k] = tnc_tanh(x[k]);
+            slope[k] = (R(1) - value[k]) * (R(1) + value[k]);
+        }
+        break;
+    default:
+        TNC_EACH {
+            value[k] = x[k];
+            slope[k] = 1;
+        }
+    }
+}
+
+template <typename T> struct tnc_act_of {               /* act(a) */
+    enum { inputs = 1, adds = 0 };
+    int kind;
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    {
+        R slope[V];
+        tnc_activate<sizeof(T) == 2>(kind, a, v, slope);
+    }
+};
+
+template <typename T> struct tnc_gate_of {              /* act(a) b, or its slope times b */
+    enum { inputs = 2, adds = 1 };
+    int  kind;
+    bool slope;
+    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
+    {
+        R value[V], slopes[V];
+        tnc_activate<sizeof(T) == 2>(kind, a, value, slopes);
+        TNC_EACH v[k] = (slope ? slopes[k] : value[k]) * b[k];
+    }
+};
+
+static tn_status tnc_act(tnc *s, const tn_call *c)
+{
+    const tn_view *x = &c->in[0], *y = &c->out[0];
+    if (x->dtype != y->dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(y->dtype, T,
+        const tnc_act_of<T> op = { (int)c->i[0] };
+        tnc_map(s, tnc_walk_of(y, x, NULL), op, (T *)y->data, (const T *)x->data, (const T *)NULL, false))
+    return TN_OK;
+}
+
+static tn_status tnc_gate(tnc *s, const tn_call *c, const tn_view *a, const tn_view *b, bool slope)
+{
+    const tn_view *y = &c->out[0];
+    if (a->dtype != y->dtype || b->dtype != y->dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(y->dtype, T,
+        const tnc_gate_of<T> op = { (int)c->i[0], slope };
+        tnc_map(s, tnc_walk_of(y, a, b), op, (T *)y->data, (const T *)a->data, (const T *)b->data, c->accumulate))
+    return TN_OK;
+}
+
+static tn_status tnc_act_backward(tnc *s, const tn_call *c) { return tnc_gate(s, c, &c->in[0], &c->in[1], true); }
+
+/* Columns [part h, (part + 1) h) of rows of `parts` times h. */
+static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
+{
+    x.shape[1] /= parts;
+    x.data = (char *)x.data + part * x.shape[1] * x.strides[1] * (int64_t)(x.dtype == TN_F64 ? 8 : x.dtype == TN_F32 ? 4 : 2);
+    return x;
+}
+
+static tn_status tnc_glu(tnc *s, const tn_call *c)
+{
+    const tn_view a = tnc_part_view(c->in[0], 2, 0), b = tnc_part_view(c->in[0], 2, 1);
+    return tnc_gate(s, c, &a, &b, false);
+}
+
+/* w: of x and dx, and of dy; the other half of x is `half` further on. */
+template <int V, typename T>
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
+tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T *dx, const T *x, const T *dy, const bool add)
+{
+    typedef typename tnc_real<T>::type R;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        int64_t at[TNC_VIEWS];
+        R       a[V], b[V], d[V], old_a[V], old_b[V], value[V], slope[V];
+        tnc_at<2>(w, i, at);
+        tnc_load<V>(a, x + at[0]);
+        tnc_load<V>(b, x + at[0] + half);
+        tnc_load<V>(d, dy + at[1]);
+        if (add) {
+            tnc_load<V>(old_a, dx + at[0]);
+            tnc_load<V>(old_b, dx + at[0] + half);
+        }
+        tnc_activate<sizeof(T) == 2>(kind, a, value, slope);
+        TNC_EACH {
+            a[k] = d[k] * b[k] * slope[k];
+            b[k] = d[k] * value[k];
+            if (add) {
+                a[k] += old_a[k];
+                b[k] += old_b[k];
+            }
+        }
+        tnc_store<V>(dx + at[0], a);
+        tnc_store<V>(dx + at[0] + half, b);
+    }
+}
+
+/* Of parts of x, of dx, of dy: in pieces, if the other parts lie as well as the first. */
+static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
+{
+    const void  *p[TNC_VIEWS] = { x, dy, NULL };
+    const size_t sizes[TNC_VIEWS] = { size, size, 0 };
+    return h % V == 0 && (uintptr_t)dx % 16 == 0 && tnc_walk_widen(w, V, p, sizes);
+}
+
+template <typename T> static void tnc_glu_backward_run(tnc *s, const tn_call *c)
+{
+    enum { V = (int)(16 / sizeof(T)) };
+    const tn_view a = tnc_part_view(c->in[0], 2, 0);
+    tnc_walk      w = tnc_walk_of(&a, &c->in[1], NULL);
+    T            *dx = (T *)c->out[0].data;
+    const T      *x = (const T *)c->in[0].data, *dy = (const T *)c->in[1].data;
+    if (w.count == 0) return;
+    if (tnc_parts_widen(&w, V, sizeof(T), a.shape[1], x, dx, dy))
+        TNC_LAUNCH((tnc_glu_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, a.shape[1],
+                   (int)c->i[0], dx, x, dy, c->accumulate);
+    else
+        TNC_LAUNCH((tnc_glu_backward_kernel<1, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, a.shape[1],
+                   (int)c->i[0], dx, x, dy, c->accumulate);
+}
+
+static tn_status tnc_glu_backward(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype || c->in[1].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_glu_backward_run<T>(s, c))
+    return TN_OK;
+}
+
+/* ---- prod, prod_backward, see >>op-prod --------------------------------------------------------------------------------------------
+   A thread has a piece of the product; going back, it meets each factor once for every other, the first time in memory. */
+
+template <int V, typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_prod_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *y, const T *x)
+{
+    typedef typename tnc_real<T>::type R;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        int64_t at[TNC_VIEWS];
+        R       v[V], f[V];
+        tnc_at<2>(w, i, at);
+        tnc_load<V>(v, x + at[0]);
+        for (int64_t e = 1; e < factors; e++) {
+            tnc_load<V>(f, x + at[0] + e * half);
+            TNC_EACH v[k] *= f[k];
+        }
+        tnc_store<V>(y + at[1], v);
+    }
+}
+
+template <int V, typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_prod_backward_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *dx, const T *x, const T *dy, const bool add)
+{
+    typedef typename tnc_real<T>::type R;
+    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+        int64_t at[TNC_VIEWS];
+        R       d[V], v[V], f[V];
+        tnc_at<2>(w, i, at);
+        tnc_load<V>(d, dy + at[1]);
+        for (int64_t e = 0; e < factors; e++) {
+            TNC_EACH v[k] = d[k];
+            for (int64_t o = 0; o < factors; o++) {
+                if (o == e) continue;
+                tnc_load<V>(f, x + at[0] + o * half);
+                TNC_EACH v[k] *= f[k];
+            }
+            if (add) {
+                tnc_load<V>(f, dx + at[0] + e * half);
+                TNC_EACH v[k] += f[k];
+            }
+            tnc_store<V>(dx + at[0] + e * half, v);
+        }
+    }
+}
+#undef TNC_EACH
+
+/* y is NULL on the way back. */
+template <int V, typename T>
+static void tnc_prod_launch(tnc *s, const tn_call *c, const tnc_walk &w, int64_t h, T *y, T *dx, const T *x, const T *dy)
+{
+    if (y)
+        TNC_LAUNCH((tnc_prod_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, h, c->i[0], y, x);
+    else
+        TNC_LAUNCH((tnc_prod_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, h, c->i[0],
+                   dx, x, dy, c->accumulate);
+}
+
+template <typename T> static void tnc_prod_run(tnc *s, const tn_call *c, bool back)
+{
+    enum { V = (int)(16 / sizeof(T)) };
+    const tn_view  part = tnc_part_view(c->in[0], c->i[0], 0);
+    const tn_view *y = back ? &c->in[1] : &c->out[0];
+    tnc_walk       w = tnc_walk_of(&part, y, NULL);
+    const int64_t  h = part.shape[1];
+    T             *to = (T *)c->out[0].data;
+    const T       *x = (const T *)c->in[0].data, *dy = back ? (const T *)c->in[1].data : NULL;
+    if (w.count == 0) return;
+    if (tnc_parts_widen(&w, V, sizeof(T), h, x, back ? (const void *)to : (const void *)x, y->data))
+        tnc_prod_launch<V, T>(s, c, w, h, back ? NULL : to, to, x, dy);
+    else
+        tnc_prod_launch<1, T>(s, c, w, h, back ? NULL : to, to, x, dy);
+}
+
+static tn_status tnc_prod(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, false))
+    return TN_OK;
+}
+
+static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype || c->in[1].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, true))
+    return TN_OK;
+}
+
+/* ---- gemm, see >>op-gemm -------------------------------------------------------------------------------------------------------------
+   By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a transposed
+   operand is only a flag there, and C^T = B^T A^T. Where A or B is BF16, or by TN_GEMM_BF16, what is F32 of them is
+   rounded to BF16 in scratch (packed, so that any strides will do); where the product is thin, what is BF16 is widened instead.
+   Sums are F32. F32 alone: F32, or TF32 if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
+   on one kind of device is the same every time. Floor: 2 m n k flops. */
+
+typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
+    int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
+    int     a_dtype, b_dtype, c_dtype, bias_dtype;
+    const void *a, *b, *bias;            /* bias: NULL for none */
+    void   *c;
+    double  alpha, beta;
+} tnc_matrices;
+
+static __device__ __forceinline__ double tnc_number(const void *p, int, int64_t i, double) { return ((const double *)p)[i]; }
+static __device__ __forceinline__ float  tnc_number(const void *p, int dtype, int64_t i, float)
+{
+    return dtype == TN_BF16 ? tnc_to(((const tnc_bf16 *)p)[i]) : ((const float *)p)[i];
+}
+
+static __device__ __forceinline__ void tnc_number_put(void *p, int, int64_t i, double v) { ((double *)p)[i] = v; }
+static __device__ __forceinline__ void tnc_number_put(void *p, int dtype, int64_t i, float v)
+{
+    if (dtype == TN_BF16) ((tnc_bf16 *)p)[i] = tnc_from<tnc_bf16>(v);
+    else ((float *)p)[i] = v;
+}
+
+/* A block of 256 threads makes BM x BN of C, a thread TM x TN of it: in squares of four, BN / (TN / 4) columns apart, so that a
+   warp reads shared memory without two lanes in one bank. Slices of A and B, BK deep, are loaded while the ones before are
+   multiplied: along k or across it, whichever lies in memory. */
+template <typename R, int BM, int BN, int BK, int TM, int TN>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_gemm_kernel(const tnc_matrices g, const bool a_along, const bool b_along)
+{
+    enum { ACROSS = BN / TN, FAR_M = BM / (TM / 4), FAR_N = BN / (TN / 4), LA = BM * BK / TNC_THREADS, LB = BN * BK / TNC_THREADS };
+    static_assert((BM / TM) * (BN / TN) == TNC_THREADS, "a thread for each part");
+    TNC_SHARED_ALIGN(16, R, left, [2][BK][BM + 4]);
+    TNC_SHARED_ALIGN(16, R, right, [2][BK][BN + 4]);
+    const int     tid = (int)threadIdx.x, row = tid / ACROSS * 4, column = tid % ACROSS * 4;
+    const int64_t down = (g.m + BM - 1) / BM, across = (g.n + BN - 1) / BN, tiles = g.batch * down * across;
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int64_t r0 = tile / across % down * BM, c0 = tile % across * BN, batch = tile / across / down;
+        const int64_t a0 = batch * g.a_step[0], b0 = batch * g.b_step[0];
+        R sum[TM][TN], next_a[LA], next_b[LB];
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j++) sum[i][j] = 0;
+        for (int64_t k0 = -BK; k0 < g.k; k0 += BK) {
+            const int now = (int)(k0 / BK & 1);
+            if (k0 + BK < g.k) {
+#pragma unroll
+                for (int e = 0; e < LA; e++) {
+                    const int     at = tid + e * TNC_THREADS;
+                    const int64_t k = k0 + BK + (a_along ? at % BK : at / BM), r = r0 + (a_along ? at / BK : at % BM);
+                    next_a[e] = k < g.k && r < g.m ? tnc_number(g.a, g.a_dtype, a0 + r * g.a_step[1] + k * g.a_step[2], R(0)) : R(0);
+                }
+#pragma unroll
+                for (int e = 0; e < LB; e++) {
+                    const int     at = tid + e * TNC_THREADS;
+                    const int64_t k = k0 + BK + (b_along ? at % BK : at / BN), c = c0 + (b_along ? at / BK : at % BN);
+                    next_b[e] = k < g.k && c < g.n ? tnc_number(g.b, g.b_dtype, b0 + k * g.b_step[1] + c * g.b_step[2], R(0)) : R(0);
+                }
+            }
+            if (k0 >= 0) {
+#pragma unroll
+                for (int k = 0; k < BK; k++) {
+                    R x[TM], y[TN];
+#pragma unroll
+                    for (int i = 0; i < TM; i++) x[i] = left[now][k][i / 4 * FAR_M + row + i % 4];
+#pragma unroll
+                    for (int j = 0; j < TN; j++) y[j] = right[now][k][j / 4 * FAR_N + column + j % 4];
+#pragma unroll
+                    for (int i = 0; i < TM; i++)
+#pragma unroll
+                        for (int j = 0; j < TN; j++) sum[i][j] = tnc_fma(x[i], y[j], sum[i][j]);
+                }
+            }
+            if (k0 + BK < g.k) {
+#pragma unroll
+                for (int e = 0; e < LA; e++) {
+                    const int at = tid + e * TNC_THREADS;
+                    left[1 - now][a_along ? at % BK : at / BM][a_along ? at / BK : at % BM] = next_a[e];
+                }
+#pragma unroll
+                for (int e = 0; e < LB; e++) {
+                    const int at = tid + e * TNC_THREADS;
+                    right[1 - now][b_along ? at % BK : at / BN][b_along ? at / BK : at % BN] = next_b[e];
+                }
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j++) {
+                const int64_t r = r0 + i / 4 * FAR_M + row + i % 4, c = c0 + j / 4 * FAR_N + column + j % 4;
+                const int64_t to = batch * g.c_step[0] + r * g.c_step[1] + c * g.c_step[2];
+                R v = (R)g.alpha * sum[i][j];
+                if (r >= g.m || c >= g.n) continue;
+                if (g.beta != 0) v = tnc_fma((R)g.beta, tnc_number(g.c, g.c_dtype, to, R(0)), v);
+                if (g.bias) v += tnc_number(g.bias, g.bias_dtype, c * g.bias_step, R(0));
+                tnc_number_put(g.c, g.c_dtype, to, v);
+            }
+    }
+}
+
+template <typename R, int BM, int BN, int BK, int TM, int TN> static void tnc_gemm_launch(tnc *s, const tnc_matrices &g)
+{
+    const int64_t tiles = g.batch * tnc_ceil(g.m, BM) * tnc_ceil(g.n, BN);
+    TNC_LAUNCH((tnc_gemm_kernel<R, BM, BN, BK, TM, TN>), tnc_blocks(tiles, 1), TNC_THREADS, 0, s->stream, g,
+               tnc_abs(g.a_step[2]) < tnc_abs(g.a_step[1]), tnc_abs(g.b_step[1]) < tnc_abs(g.b_step[2]));
+}
+
+/* Large tiles where they fill the device. */
+static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
+{
+    if (g.c_dtype == TN_F64) tnc_gemm_launch<double, 64, 64, 8, 4, 4>(s, g);
+    else if (g.batch * tnc_ceil(g.m, 128) * tnc_ceil(g.n, 128) >= s->sms) tnc_gemm_launch<float, 128, 128, 8, 8, 8>(s, g);
+    else tnc_gemm_launch<float, 64, 64, 16, 4, 4>(s, g);
+}
+
+/* Thin products gain little by tensor cores: there nothing is rounded for them. */
+static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < 64 || g.n < 64 || g.k < 64; }
+
+/* rows x columns for cuBLAS, whose matrices run down their columns: as it is, or as its transpose. */
+typedef struct tnc_operand { const void *data; cublasOperation_t op; int lead; cudaDataType type; int64_t batch_step; } tnc_operand;
+
+static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t rows, int64_t columns, int64_t row_step,
+                           int64_t column_step, int64_t batch_step)
+{
+    int64_t lead = columns == 1 ? rows : column_step;
+    o->data = data;
+    o->type = dtype == TN_F64 ? CUDA_R_64F : dtype == TN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    o->batch_step = batch_step;
+    o->op = CUBLAS_OP_N;
+    o->lead = (int)lead;
+    if ((rows == 1 || row_step == 1) && lead >= rows && lead <= INT32_MAX) return batch_step >= 0;
+    lead = rows == 1 ? columns : row_step;
+    o->op = CUBLAS_OP_T;
+    o->lead = (int)lead;
+    return (columns == 1 || column_step == 1) && lead >= columns && lead <= INT32_MAX && batch_step >= 0;
+}
+
+/* C down its columns is C; along its rows it is C^T, made of B^T and A^T. False: cuBLAS does not take it. */
+static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
+{
+    tnc_operand  x, y, z;
+    const float  alpha = (float)g.alpha, beta = (float)g.beta;
+    const bool   wide = g.c_dtype == TN_F64;
+    const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0]) && z.op == CUBLAS_OP_N;
+    const int64_t m = turned ? g.n : g.m, n = turned ? g.m : g.n;
+    const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
+        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    if (!s->blas.handle || g.k == 0 || m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
+    if (turned) {
+        if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
+            || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return false;
+    } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
+               || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
+               || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return false;
+    return s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, wide ? (const void *)&g.alpha : (const void *)&alpha,
+                        x.data, x.type, x.lead, x.batch_step, y.data, y.type, y.lead, y.batch_step,
+                        wide ? (const void *)&g.beta : (const void *)&beta, g.c, z.type, z.lead, z.batch_step, (int)g.batch, compute,
+                        CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of
+   a batch that is one. Returns its bytes. */
+static size_t tnc_gemm_place(const tn_view *x, tn_dtype dtype, tn_view *y)
+{
+    const bool    down = x->strides[1] == 1 && x->strides[2] != 1;
+    const int64_t line = tnc_ceil(x->shape[down ? 1 : 2], 8) * 8;
+    *y = *x;
+    y->dtype = dtype;
+    y->strides[1] = down ? 1 : line;
+    y->strides[2] = down ? line : 1;
+    y->strides[0] = x->strides[0] == 0 ? 0 : line * x->shape[down ? 2 : 1];
+    return (size_t)(line * x->shape[down ? 2 : 1] * (x->strides[0] == 0 ? 1 : x->shape[0])) * (dtype == TN_BF16 ? 2 : 4);
+}
+
+static void tnc_gemm_convert(tnc *s, tn_view from, tn_view to)
+{
+    if (from.strides[0] == 0) from.shape[0] = to.shape[0] = 1;
+    tnc_copy_views(s, &from, &to);
+}
+
+static tnc_matrices tnc_matrices_of(const tn_call *c)
+{
+    const tn_view *x = c->in, *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
+    tnc_matrices   g;
+    int            i;
+    g.batch = y->shape[0];
+    g.m = y->shape[1];
+    g.n = y->shape[2];
+    g.k = x[0].shape[2];
+    for (i = 0; i < 3; i++) {
+        g.a_step[i] = x[0].strides[i];
+        g.b_step[i] = x[1].strides[i];
+        g.c_step[i] = y->strides[i];
+    }
+    g.a = x[0].data;
+    g.b = x[1].data;
+    g.c = y->data;
+    g.bias = bias ? bias->data : NULL;
+    g.a_dtype = x[0].dtype;
+    g.b_dtype = x[1].dtype;
+    g.c_dtype = y->dtype;
+    g.bias_dtype = bias ? bias->dtype : y->dtype;
+    g.bias_step = bias ? bias->strides[0] : 0;
+    g.alpha = c->f[0];
+    g.beta = c->f[1];
+    return g;
+}
+
+static tn_status tnc_gemm_bias(tnc *s, const tn_call *c, const tn_view *y)
+{
+    tn_view bias = *y;
+    if (c->n_in < 3 || !c->in[2].data) return TN_OK;
+    bias.data = c->in[2].data;
+    bias.dtype = c->in[2].dtype;
+    bias.strides[0] = bias.strides[1] = 0;
+    bias.strides[2] = c->in[2].strides[0];
+    return tnc_add_one(s, y, &bias, 1, true);
+}
+
+/* A product of F32 that is kept as BF16 is made in scratch, with its bias, and rounded once. */
+static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
+{
+    tn_call add;
+    if (c->f[1] == 0) return tnc_add_one(s, &c->out[0], z, 1, false);
+    memset(&add, 0, sizeof add);
+    add.kernel = TN_KERNEL_ADD;
+    add.out[0] = c->out[0];
+    return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, &add, &c->out[0], z, c->f[1], 1);
+}
+
+/* The type that A and B are multiplied as. */
+static tn_dtype tnc_gemm_type(const tnc *s, const tnc_matrices &g)
+{
+    if (g.a_dtype == g.b_dtype && (g.a_dtype != TN_F32 || s->precision != TN_GEMM_BF16)) return (tn_dtype)g.a_dtype;
+    return tnc_gemm_thin(g) ? TN_F32 : TN_BF16;
+}
+
+static tn_status tnc_gemm(tnc *s, const tn_call *c)
+{
+    tn_call            made = *c;
+    tn_view           *z = &made.out[0];
+    const tnc_matrices g = tnc_matrices_of(c);
+    const int          dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
+    const tn_dtype     type = tnc_gemm_type(s, g);
+    const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
+    size_t             bytes[3] = { 0, 0, 0 };
+    char              *room;
+    tn_status          status;
+    int                i;
+    for (i = 0; i < 4; i++) {
+        if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
+        if ((dtypes[i] == TN_F64) != (dtypes[0] == TN_F64)) return TN_ERR_DTYPE;
+    }
+    if (g.batch == 0 || g.m == 0 || g.n == 0) return TN_OK;
+    if (!s->blas.handle || g.k == 0 || (g.a_dtype != g.b_dtype && type == TN_F32 && g.k <= 256)) {
+        tnc_gemm_own(s, g);                             /* which converts what it reads, and has no other launches */
+        return TN_OK;
+    }
+    for (i = 0; i < 2; i++)
+        if (dtypes[i] != type) bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
+    if (keep) {
+        z->dtype = TN_F32;
+        z->strides[2] = 1;
+        z->strides[1] = z->shape[2];
+        z->strides[0] = z->shape[1] * z->shape[2];
+        bytes[2] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
+        made.f[1] = 0;
+    }
+    if (bytes[0] + bytes[1] + bytes[2] > 0) {
+        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2]);
+        if (!room) return TN_ERR_MEMORY;
+        for (i = 0; i < 2; i++) {
+            if (bytes[i] == 0) continue;
+            made.in[i].data = room;
+            room += bytes[i];
+            tnc_gemm_convert(s, c->in[i], made.in[i]);
+        }
+        if (keep) z->data = room;
+    }
+    if (!tnc_gemm_blas(s, tnc_matrices_of(&made))) {
+        tnc_gemm_own(s, g);
+        return TN_OK;
+    }
+    status = tnc_gemm_bias(s, c, z);
+    return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
+}
+
+/* ---- rope, rope_backward, see >>op-rope -------------------------------------------------------------------------------------------------
+   A block has a position t and some of the rows [b,t,n] there: the cosines and sines of t are made once, in double, since t runs
+   to a hundred thousand, and kept in shared memory; a team of lanes has a row, a lane a piece of its first half and of its second.
+   A row is read once, also for its norm. What lies otherwise, or is longer than a warp's pieces, goes through a plain kernel: a
+   warp a row. Floor: the bytes of x and y, back those of x, dy and dx. */
+
+typedef struct tnc_turns {
+    const void *x, *dy;                  /* dy: NULL on the way there */
+    void   *y;                           /* or dx                     */
+    int64_t x_step[3], dy_step[3], y_step[3];
+    int64_t batch, length, heads, d, first;
+    int64_t pieces, rows;                /* of a position, and how many rows each has */
+    double  octaves;                     /* pair k turns by t 2^(-k octaves) */
+    double  eps;                         /* below zero: no norm              */
+    int     team;
+    bool    still, add;
+} tnc_turns;
+
+static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_t t, int64_t k, double *cosine, double *sine)
+{
+    *cosine = 1;
+    *sine = 0;
+    if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
+}
+
+/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. */
+template <typename R> static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
+
+template <typename T, bool BACK>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_turns g)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { V = (int)(16 / sizeof(T)) };
+    TNC_DYN_SHARED(R, turn);
+    const int     h = (int)(g.d / 2), lane = (int)threadIdx.x & (g.team - 1), teams = TNC_THREADS / g.team, mine = (int)threadIdx.x / g.team;
+    const bool    norms = g.eps >= 0;
+    for (int64_t task = blockIdx.x; task < g.length * g.pieces; task += gridDim.x) {
+        const int64_t t = task / g.pieces, begin = task % g.pieces * g.rows;
+        const int64_t all = g.batch * g.heads, end = begin + g.rows < all ? begin + g.rows : all;
+        for (int k = (int)threadIdx.x; k < h; k += TNC_THREADS) {
+            double cosine, sine;
+            tnc_rope_angle(g, t, k, &cosine, &sine);
+            turn[k] = (R)cosine;
+            turn[h + k] = (R)sine;
+        }
+        __syncthreads();
+        for (int64_t base = begin; base < end; base += teams) {
+            const int64_t row = base + mine, b = row / g.heads, n = row - b * g.heads;
+            const bool    live = row < end && lane * V < h;
+            T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2] + lane * V;
+            R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
+            if (live) {
+                const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
+                if (norms || !BACK) {
+                    tnc_load<V>(x0, x);
+                    tnc_load<V>(x1, x + h);
+                }
+                if (BACK) {
+                    const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
+                    tnc_load<V>(d0, dy);
+                    tnc_load<V>(d1, dy + h);
+                }
+                if (g.add) {
+                    tnc_load<V>(old0, y);
+                    tnc_load<V>(old1, y + h);
+                }
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
+                    if (BACK) {
+                        const R back = tnc_fma(d0[k], cosine, d1[k] * sine);
+                        d1[k] = tnc_fma(d1[k], cosine, -d0[k] * sine);
+                        d0[k] = back;
+                    }
+                    if (norms) {
+                        squares = tnc_fma(x0[k], x0[k], tnc_fma(x1[k], x1[k], squares));
+                        if (BACK) dot = tnc_fma(x0[k], d0[k], tnc_fma(x1[k], d1[k], dot));
+                    }
+                }
+            }
+            if (norms) {
+                for (int k = g.team / 2; k; k >>= 1) {
+                    squares += __shfl_xor_sync(0xffffffffu, squares, k);
+                    if (BACK) dot += __shfl_xor_sync(0xffffffffu, dot, k);
+                }
+                norm = R(1) / (R)sqrt(squares / (R)g.d + (R)g.eps);
+                pull = norm * norm * dot / (R)g.d;
+            }
+            if (!live) continue;
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                if (BACK) {
+                    d0[k] = norms ? tnc_rope_back(d0[k], x0[k], norm, pull) : d0[k];
+                    d1[k] = norms ? tnc_rope_back(d1[k], x1[k], norm, pull) : d1[k];
+                } else {
+                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
+                    d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
+                    d1[k] = norm * tnc_fma(x1[k], cosine, x0[k] * sine);
+                }
+                if (g.add) {
+                    d0[k] += old0[k];
+                    d1[k] += old1[k];
+                }
+            }
+            tnc_store<V>(y, d0);
+            tnc_store<V>(y + h, d1);
+        }
+        __syncthreads();
+    }
+}
+
+/* R_t^T dy of pair k, or of the last of an odd row. */
+template <typename R, typename T>
+static __device__ __forceinline__ void tnc_rope_pair(const tnc_turns &g, const T *x, int64_t t, int64_t k, R *first, R *second)
+{
+    const int64_t h = g.d / 2;
+    double        cosine, sine;
+    const R       a = tnc_to(x[k < h ? k : g.d - 1]), b = k < h ? tnc_to(x[k + h]) : R(0);
+    tnc_rope_angle(g, t, k, &cosine, &sine);
+    if (k >= h) {
+        *first = a;
+        *second = 0;
+        return;
+    }
+    if (g.dy) sine = -sine;
+    *first = tnc_fma(a, (R)cosine, -b * (R)sine);
+    *second = tnc_fma(b, (R)cosine, a * (R)sine);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(const tnc_turns g)
+{
+    typedef typename tnc_real<T>::type R;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t rows = g.batch * g.length * g.heads, all = (int64_t)gridDim.x * (TNC_THREADS / 32), h = g.d / 2;
+    for (int64_t row = (int64_t)blockIdx.x * (TNC_THREADS / 32) + (threadIdx.x >> 5); row < rows; row += all) {
+        const int64_t n = row % g.heads, t = row / g.heads % g.length, b = row / g.heads / g.length;
+        const T      *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2];
+        const T      *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2];
+        T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2];
+        R             squares = 0, dot = 0, norm = 1, pull = 0, first, second;
+        if (g.eps >= 0) {
+            for (int64_t k = lane; k < g.d; k += 32) squares = tnc_fma(tnc_to(x[k]), tnc_to(x[k]), squares);
+            for (int64_t k = lane; g.dy && k < h + g.d % 2; k += 32) {
+                tnc_rope_pair<R>(g, dy, t, k, &first, &second);
+                dot += first * tnc_to(x[k < h ? k : g.d - 1]) + (k < h ? second * tnc_to(x[k + h]) : R(0));
+            }
+            norm = R(1) / (R)sqrt(tnc_warp_sum(squares) / (R)g.d + (R)g.eps);
+            pull = norm * norm * tnc_warp_sum(dot) / (R)g.d;
+        }
+        for (int64_t k = lane; k < h + g.d % 2; k += 32) {
+            T *to = y + (k < h ? k : g.d - 1);
+            tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
+            first = norm * (g.dy && g.eps >= 0 ? first - pull * tnc_to(x[k < h ? k : g.d - 1]) : first);
+            *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
+            if (k >= h) continue;
+            to = y + k + h;
+            second = norm * (g.dy && g.eps >= 0 ? second - pull * tnc_to(x[k + h]) : second);
+            *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
+        }
+    }
+}
+
+static bool tnc_heads_aligned(const tn_view *v, int64_t bytes)
+{
+    int i;
+    for (i = 0; i < 3; i++)
+        if (v->shape[i] > 1 && v->strides[i] * bytes % 16 != 0) return false;
+    return (uintptr_t)v->data % 16 == 0;
+}
+
+template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    const tn_view *x = &c->in[0], *dy = c->n_in > 1 ? &c->in[1] : NULL, *y = &c->out[0];
+    const int64_t  d = x->shape[3], rows = x->shape[0] * x->shape[2], lanes = d / 2 * (int64_t)sizeof(T) / 16;
+    tnc_turns      g;
+    int            i;
+    memset(&g, 0, sizeof g);
+    g.x = x->data;
+    g.dy = dy ? dy->data : NULL;
+    g.y = y->data;
+    for (i = 0; i < 3; i++) {
+        g.x_step[i] = x->strides[i];
+        g.dy_step[i] = dy ? dy->strides[i] : 0;
+        g.y_step[i] = y->strides[i];
+    }
+    g.batch = x->shape[0];
+    g.length = x->shape[1];
+    g.heads = x->shape[2];
+    g.d = d;
+    g.first = c->i[0];
+    g.octaves = 2 * log2(c->f[0]) / (double)(d > 0 ? d : 1);
+    g.eps = c->f[1];
+    g.still = c->i[1] != 0;
+    g.add = c->accumulate;
+    if (rows * g.length * d == 0) return;
+    if (d * (int64_t)sizeof(T) % 32 == 0 && lanes <= 32 && tnc_heads_aligned(x, sizeof(T)) && tnc_heads_aligned(y, sizeof(T))
+        && (!dy || tnc_heads_aligned(dy, sizeof(T)))) {
+        const size_t shared = (size_t)d * sizeof(R);
+        for (g.team = 1; g.team < lanes; g.team *= 2) {}
+        g.pieces = tnc_ceil(2048, g.length);                    /* enough blocks, and no fewer than four rows for a team */
+        if (g.pieces > rows * g.team / (4 * TNC_THREADS)) g.pieces = rows * g.team / (4 * TNC_THREADS);
+        if (g.pieces < 1) g.pieces = 1;
+        g.rows = tnc_ceil(rows, g.pieces);
+        g.pieces = tnc_ceil(rows, g.rows);
+        if (dy) TNC_LAUNCH((tnc_rope_kernel<T, true>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream, g);
+        else TNC_LAUNCH((tnc_rope_kernel<T, false>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream, g);
+    } else TNC_LAUNCH((tnc_rope_plain_kernel<T>), tnc_blocks(rows * g.length, TNC_THREADS / 32), TNC_THREADS, 0, s->stream, g);
+}
+
+static tn_status tnc_rope(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype != c->out[0].dtype || (c->n_in > 1 && c->in[1].dtype != c->out[0].dtype)) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_rope_run<T>(s, c))
+    return TN_OK;
+}
+
+static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
+
+/* ---- rows of numbers: what norms, softmax, embeddings and the optimisers share ----------------------------------------
+   A piece is what travels at once: 16 bytes where rows begin at multiples of 16, else one element. A row belongs to `lanes`
+   threads: a power of two up to a warp - then a block of 256 has several rows - or the whole block. Which, is a rule of the
+   shape alone. */
+
+template <typename T, int V> struct tnc_piece { typedef uint4 type; };
+template <typename T> struct tnc_piece<T, 1> { typedef T type; };
+
+template <typename T> struct tnc_wide { enum { count = 16 / sizeof(T) }; };      /* elements of a piece */
+
+template <typename T, int V> static __device__ __forceinline__ typename tnc_piece<T, V>::type tnc_fetch(const T *from)
+{
+    return *reinterpret_cast<const typename tnc_piece<T, V>::type *>(from);
+}
+
+template <typename T, int V, typename R>
+static __device__ __forceinline__ void tnc_unpack(R (&to)[V], const typename tnc_piece<T, V>::type &piece)
+{
+    T   part[V];
+    int k;
+    memcpy(part, &piece, sizeof part);
+#pragma unroll
+    for (k = 0; k < V; k++) to[k] = tnc_to(part[k]);
+}
+
+static inline bool tnc_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
+
+/* An operand that is absent fits every type. */
+static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (int)v->dtype == dtype; }
+
+static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
+
+static __device__ __forceinline__ float  tnc_sqrt(float x) { return sqrtf(x); }
+static __device__ __forceinline__ double tnc_sqrt(double x) { return sqrt(x); }
+static __device__ __forceinline__ float  tnc_abs(float x) { return fabsf(x); }
+static __device__ __forceinline__ double tnc_abs(double x) { return fabs(x); }
+static __device__ __forceinline__ float  tnc_exp(float x) { return __expf(x); }          /* to 2e-6 of what softmax has */
+static __device__ __forceinline__ double tnc_exp(double x) { return exp(x); }
+static __device__ __forceinline__ float  tnc_log(float x) { return logf(x); }
+static __device__ __forceinline__ double tnc_log(double x) { return log(x); }
+
+/* Lanes of a warp that a row of so many pieces keeps busy. */
+static inline int tnc_lanes(int64_t pieces)
+{
+    int lanes = 1;
+    while (lanes < 32 && lanes < pieces) lanes *= 2;
+    return lanes;
+}
+
+struct tnc_rows { int lanes, threads; };
+
+/* held: how many pieces a thread can keep; most: threads of the largest block. */
+static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
+{
+    tnc_rows r = {tnc_lanes(pieces), 256};
+    if (pieces > 32 * held) r.lanes = r.threads = 32 * tnc_bound(tnc_ceil(pieces, held * 32), 2, most / 32);
+    return r;
+}
+
+/* The largest number of a row; a NaN is passed over. */
+template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) { return a > b || b != b ? a : b; }
+
+/* Sums and largest numbers over the lanes of a row, in each of them. Every thread of the block comes here. */
+template <typename R> static __device__ __forceinline__ R tnc_row_sum(R x, int lanes)
+{
+    int k;
+    if (lanes > 32) return tnc_block_sum(x);
+    for (k = lanes >> 1; k; k >>= 1) x += __shfl_xor_sync(0xffffffffu, x, k);
+    return x;
+}
+
+template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, int lanes)
+{
+    TNC_SHARED(R, part, [32]);
+    const int warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
+    int k;
+    for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) x = tnc_larger(x, __shfl_xor_sync(0xffffffffu, x, k));
+    if (lanes <= 32) return x;
+    if ((threadIdx.x & 31) == 0) part[warp] = x;
+    __syncthreads();
+    for (k = 0; k < warps; k++) x = tnc_larger(x, part[k]);
+    __syncthreads();
+    return x;
+}
+
+/* A bad id or label at `row`: the first of a call is the one that is kept, so who has it looks whether there is one before. */
+static __device__ void tnc_blame(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
+{
+    int64_t i;
+    for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
+    if (!fault || fault[0] != 0) return;
+    fault[0] = 1;
+    fault[1] = (int32_t)row;
+    fault[2] = ids[row];
+    fault[3] = 0;
+}
+
+/* to[C] += the sum over `parts` rows of part[parts,C]: eight threads a column, in a fixed order. */
+template <typename R> __global__ void __launch_bounds__(256) tnc_add_parts_kernel(const R *part, int64_t parts, int64_t C, R *to)
+{
+    TNC_SHARED(R, sums, [8][33]);
+    const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
+    const int64_t c = (int64_t)blockIdx.x * 32 + column;
+    int64_t i;
+    R       sum = 0;
+    int     k;
+#pragma unroll 4
+    for (i = lane; c < C && i < parts; i += 8) sum += part[i * C + c];
+    sums[lane][column] = sum;
+    __syncthreads();
+    if (lane > 0 || c >= C) return;
+    for (sum = 0, k = 0; k < 8; k++) sum += sums[k][column];
+    to[c] += sum;
+}
+
+template <typename R> static void tnc_add_parts(tnc *s, const R *part, int64_t parts, int64_t C, R *to)
+{
+    TNC_LAUNCH((tnc_add_parts_kernel<R>), (unsigned)tnc_ceil(C, 32), 256, 0, s->stream, part, parts, C, to);
+}
+
+/* ---- embed -------------------------------------------------------------------------------------------------------------
+   y[r] = table[ids[r]], one row of the table after the other in pieces.    floor: reads and writes R d numbers */
+template <typename T, int V>
+__global__ void __launch_bounds__(256) tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T *y, int32_t *fault,
+                                                        int64_t rows, int64_t d, int64_t words, int lanes)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t n = d / V, step = (int64_t)gridDim.x * (256 / lanes);
+    const int     lane = (int)threadIdx.x & (lanes - 1);
+    int64_t row, i;
+    for (row = (int64_t)blockIdx.x * (256 / lanes) + (int)threadIdx.x / lanes; row < rows; row += step) {
+        const int32_t id = ids[row];
+        const bool    good = id >= 0 && id < words;
+        const R      *from = table + (good ? id : 0) * d;
+        T            *to = y + row * d;
+#pragma unroll 4
+        for (i = lane; i < n; i += lanes) {
+            R v[V] = {};
+            if (good) tnc_load(v, from + i * V);
+            tnc_store(to + i * V, v);
+        }
+        if (!good && lane == 0) tnc_blame(fault, ids, row, words);
+    }
+}
+
+template <typename T, int V> static void tnc_embed_launch(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t rows = c->out[0].shape[0], d = c->out[0].shape[1];
+    const int     lanes = tnc_lanes(d / V);
+    TNC_LAUNCH((tnc_embed_kernel<T, V>), tnc_grid(s, rows, 256 / lanes), 256, 0, s->stream,
+               (const R *)c->in[0].data, (const int32_t *)c->in[1].data, (T *)c->out[0].data, (int32_t *)c->out[1].data, rows, d,
+               c->in[0].shape[0], lanes);
+}
+
+template <typename T> static tn_status tnc_embed_of(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { V = tnc_wide<T>::count };
+    if (!tnc_has(&c->in[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    if (c->out[0].shape[0] == 0) return TN_OK;
+    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->out[0].data)) tnc_embed_launch<T, V>(s, c);
+    else tnc_embed_launch<T, 1>(s, c);
+    return TN_OK;
+}
+
+static tn_status tnc_embed(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->out[0].dtype, T, status = tnc_embed_of<T>(s, c));
+    return status;
+}
+
+/* ---- embed_backward -----------------------------------------------------------------------------------------------------
+   dtable[id] += the sum of dy[r] over ids[r] = id, in an order that is the same on every run: positions are sorted by id, equal
+   ids by position (a stable radix sort of 8 bits a pass, whose counters are integers), then cut into tiles of as many each. A
+   tile sums its runs of equal ids; a run that crosses tiles leaves a share in each, and they are added from the left.
+   floor: reads R d numbers, reads and writes the rows of dtable that occur */
+enum { TNC_SORT_THREADS = 512, TNC_SORT_BLOCKS = 128, TNC_SORT_COUNTERS = 256 * TNC_SORT_BLOCKS };
+
+typedef struct tnc_sort {
+    const int32_t  *ids;                    /* of the first pass                                     */
+    const uint32_t *key, *row;              /* of later ones                                         */
+    uint32_t       *to_key, *to_row;
+    uint32_t       *count, *next_count;     /* [blocks,256]: how often each digit is in each chunk   */
+    int64_t         n, chunk, words;
+    int             shift, blocks;
+} tnc_sort;
+
+/* Ids outside the table come last, where nobody looks. */
+static __device__ __forceinline__ uint32_t tnc_sort_key(const tnc_sort &s, int64_t i)
+{
+    if (!s.ids) return s.key[i];
+    return s.ids[i] >= 0 && s.ids[i] < s.words ? (uint32_t)s.ids[i] : (uint32_t)s.words;
+}
+
+__global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel(tnc_sort s)
+{
+    TNC_SHARED(uint32_t, count, [256]);
+    const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
+    const int     me = (int)threadIdx.x;
+    int64_t i;
+    if (me < 256) count[me] = 0;
+    __syncthreads();
+    for (i = begin + me; i < end; i += TNC_SORT_THREADS) atomicAdd(&count[tnc_sort_key(s, i) >> s.shift & 255], 1u);
+    __syncthreads();
+    if (me < 256) {
+        s.count[blockIdx.x * 256 + me] = count[me];
+        s.next_count[blockIdx.x * 256 + me] = 0;
+    }
+}
+
+/* Where each digit of this block's chunk begins in the sorted order, into start[256]. */
+static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32_t *sums)
+{
+    const int me = (int)threadIdx.x;
+    uint32_t  before = 0, total = 0;
+    int       k;
+    if (me < 256) {
+#pragma unroll 8
+        for (k = 0; k < s.blocks; k++) {
+            const uint32_t x = s.count[k * 256 + me];
+            if (k < (int)blockIdx.x) before += x;
+            total += x;
+        }
+        sums[me] = total;
+    }
+    __syncthreads();
+    for (k = 1; k < 256; k *= 2) {
+        const uint32_t left = me < 256 && me >= k ? sums[me - k] : 0;
+        __syncthreads();
+        if (me < 256) sums[me] += left;
+        __syncthreads();
+    }
+    if (me < 256) start[me] = sums[me] - total + before;
+    __syncthreads();
+}
+
+/* A warp ranks its 32 digits among each other by ballots, the block ranks its warps. Counts the digits of the next pass on the
+   way, for the chunks that will hold them. */
+__global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_sort s)
+{
+    enum { WARPS = TNC_SORT_THREADS / 32 };
+    TNC_SHARED(uint32_t, start, [256]);
+    TNC_SHARED(uint32_t, count, [WARPS][256]);
+    const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
+    const int     me = (int)threadIdx.x, lane = me & 31, warp = me >> 5;
+    int64_t i;
+    int     k;
+    tnc_sort_begin(s, start, &count[0][0]);
+    for (i = begin; i < end; i += TNC_SORT_THREADS) {
+        const bool     live = i + me < end;
+        const uint32_t key = live ? tnc_sort_key(s, i + me) : 0, digit = key >> s.shift & 255;
+        unsigned       peers = __ballot_sync(0xffffffffu, live);
+        int            rank;
+        for (k = me; k < WARPS * 256; k += TNC_SORT_THREADS) (&count[0][0])[k] = 0;
+#pragma unroll
+        for (k = 0; k < 8; k++) {
+            const unsigned have = __ballot_sync(0xffffffffu, digit >> k & 1);
+            peers &= digit >> k & 1 ? have : ~have;
+        }
+        rank = __popc(peers & ((1u << lane) - 1));
+        __syncthreads();
+        if (live && rank == 0) count[warp][digit] = (uint32_t)__popc(peers);
+        __syncthreads();
+        if (me < 256) {
+            uint32_t at = start[me];
+            for (k = 0; k < WARPS; k++) {
+                const uint32_t x = count[k][me];
+                count[k][me] = at;
+                at += x;
+            }
+            start[me] = at;
+        }
+        __syncthreads();
+        if (live) {
+            const uint32_t to = count[warp][digit] + (uint32_t)rank;
+            s.to_key[to] = key;
+            s.to_row[to] = s.ids ? (uint32_t)(i + me) : s.row[i + me];
+            if (s.next_count) atomicAdd(&s.next_count[to / s.chunk * 256 + (key >> s.shift >> 8 & 255)], 1u);
+        }
+        __syncthreads();
+    }
+}
+
+typedef struct tnc_runs {
+    const uint32_t *key, *row;              /* sorted                                                */
+    int64_t         n, d, words, tile, tiles;
+    int             lanes;                  /* threads of a tile                                     */
+} tnc_runs;
+
+/* Does the run at position i go on at i + 1? */
+static __device__ __forceinline__ bool tnc_run_on(const tnc_runs &r, int64_t i) { return i + 1 < r.n && r.key[i] == r.key[i + 1]; }
+
+/* What a thread of both kernels stands for: a tile, and a piece of the columns. */
+template <int V> static __device__ __forceinline__ bool tnc_runs_place(const tnc_runs &r, int64_t *tile, int64_t *column)
+{
+    *tile = (int64_t)blockIdx.x * ((int)blockDim.x / r.lanes) + (int)threadIdx.x / r.lanes;
+    *column = ((int64_t)blockIdx.y * r.lanes + (int)threadIdx.x % r.lanes) * V;
+    return *tile < r.tiles && *column < r.d;
+}
+
+template <int V, typename T, typename R> static __device__ __forceinline__ void tnc_add_to(T *to, const R (&x)[V])
+{
+    R   old[V];
+    int k;
+    tnc_load(old, to);
+#pragma unroll
+    for (k = 0; k < V; k++) old[k] += x[k];
+    tnc_store(to, old);
+}
+
+/* share[tiles,2,d]: what a tile has of the run that comes in from the left; of the one that goes out and began here. */
+template <typename T, int V>
+__global__ void __launch_bounds__(128) tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table,
+                                                       typename tnc_real<T>::type *share)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { AHEAD = 8 };
+    int64_t tile, column, i, begin, end;
+    R       sum[V] = {};
+    bool    from_left;
+    int     j, k;
+    if (!tnc_runs_place<V>(r, &tile, &column)) return;
+    begin = tile * r.tile;
+    end = begin + r.tile < r.n ? begin + r.tile : r.n;
+    from_left = begin > 0 && tnc_run_on(r, begin - 1);
+    for (i = begin; i < end; i += AHEAD) {
+        typename tnc_piece<T, V>::type piece[AHEAD];
+#pragma unroll
+        for (j = 0; j < AHEAD; j++) {
+            const int64_t at = i + j < end ? i + j : end - 1;
+            piece[j] = tnc_fetch<T, V>(dy + (int64_t)r.row[at] * r.d + column);
+        }
+#pragma unroll
+        for (j = 0; j < AHEAD; j++) {
+            R v[V];
+            if (i + j >= end || r.key[i + j] >= r.words) break;
+            tnc_unpack<T, V>(v, piece[j]);
+#pragma unroll
+            for (k = 0; k < V; k++) sum[k] += v[k];
+            if (i + j + 1 < end && tnc_run_on(r, i + j)) continue;
+            if (from_left) tnc_store(share + 2 * tile * r.d + column, sum);
+            else if (tnc_run_on(r, i + j)) tnc_store(share + (2 * tile + 1) * r.d + column, sum);
+            else tnc_add_to<V>(table + (int64_t)r.key[i + j] * r.d + column, sum);
+            from_left = false;
+#pragma unroll
+            for (k = 0; k < V; k++) sum[k] = 0;
+        }
+    }
+}
+
+/* A tile from which a run goes out that began in it adds up the shares. */
+template <typename R, int V> __global__ void __launch_bounds__(128) tnc_runs_join_kernel(tnc_runs r, R *table, const R *share)
+{
+    int64_t  tile, column, last, step, i;
+    uint32_t key;
+    R        sum[V];
+    int      k;
+    if (!tnc_runs_place<V>(r, &tile, &column) || tile + 1 >= r.tiles) return;
+    last = (tile + 1) * r.tile - 1;
+    key = r.key[last];
+    if (key >= r.words || !tnc_run_on(r, last)) return;
+    if (tile > 0 && r.key[tile * r.tile - 1] == key) return;                    /* began further left */
+    for (last = tile + 1, step = 1; last + step < r.tiles && r.key[(last + step) * r.tile] == key; step *= 2) last += step;
+    for (; step; step /= 2) if (last + step < r.tiles && r.key[(last + step) * r.tile] == key) last += step;
+    tnc_load(sum, share + (2 * tile + 1) * r.d + column);
+#pragma unroll 4
+    for (i = tile + 1; i <= last; i++) {
+        R v[V];
+        tnc_load(v, share + 2 * i * r.d + column);
+#pragma unroll
+        for (k = 0; k < V; k++) sum[k] += v[k];
+    }
+    tnc_add_to<V>(table + (int64_t)key * r.d + column, sum);
+}
+
+template <typename T, int V> static void tnc_runs_launch(tnc *s, const tn_call *c, tnc_runs r, void *share)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t pieces = r.d / V;
+    dim3          grid;
+    for (r.lanes = 1; r.lanes < 128 && r.lanes < pieces; r.lanes *= 2) {}
+    if (pieces > 32 && pieces < 128) r.lanes = 32 * (int)tnc_ceil(pieces, 32);
+    grid = dim3((unsigned)tnc_ceil(r.tiles, r.lanes > 64 ? 1 : 128 / r.lanes), (unsigned)tnc_ceil(pieces, r.lanes));
+    TNC_LAUNCH((tnc_runs_kernel<T, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (const T *)c->in[1].data,
+               (R *)c->out[0].data, (R *)share);
+    if (r.tiles > 1)
+        TNC_LAUNCH((tnc_runs_join_kernel<R, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (R *)c->out[0].data,
+                   (const R *)share);
+}
+
+/* The sorted positions, in the scratch memory after which `rest` bytes stay free. */
+static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t words, size_t rest, tnc_runs *r, void **after)
+{
+    const size_t each = ((size_t)n * 4 + 15) / 16 * 16;
+    tnc_sort     sort;
+    uint32_t    *key[2], *row[2], *count[2];
+    int          pass, passes = 1;
+    char        *room = (char *)tnc_scratch(s, 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t) + rest);
+    if (!room) return TN_ERR_MEMORY;
+    for (pass = 0; pass < 2; pass++) {
+        key[pass] = (uint32_t *)(void *)(room + 2 * (size_t)pass * each);
+        row[pass] = (uint32_t *)(void *)(room + (2 * (size_t)pass + 1) * each);
+        count[pass] = (uint32_t *)(void *)(room + 4 * each) + pass * TNC_SORT_COUNTERS;
+    }
+    *after = room + 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t);
+    while (passes < 4 && words >> 8 * passes) passes++;
+    memset(&sort, 0, sizeof sort);
+    sort.n = n;
+    sort.words = words;
+    sort.chunk = tnc_ceil(tnc_ceil(n, TNC_SORT_BLOCKS), 4 * TNC_SORT_THREADS) * 4 * TNC_SORT_THREADS;
+    sort.blocks = (int)tnc_ceil(n, sort.chunk);
+    sort.ids = ids;
+    for (pass = 0; pass < passes; pass++) {
+        sort.shift = 8 * pass;
+        sort.count = count[pass % 2];
+        sort.next_count = count[1 - pass % 2];
+        sort.to_key = key[pass % 2];
+        sort.to_row = row[pass % 2];
+        if (pass != 1) TNC_LAUNCH(tnc_sort_count_kernel, (unsigned)sort.blocks, TNC_SORT_THREADS, 0, s->stream, sort);
+        if (pass + 1 >= passes || pass > 0) sort.next_count = NULL;
+        TNC_LAUNCH(tnc_sort_kernel, (unsigned)sort.blocks, TNC_SORT_THREADS, 0, s->stream, sort);
+        sort.ids = NULL;
+        sort.key = sort.to_key;
+        sort.row = sort.to_row;
+    }
+    r->key = sort.key;
+    r->row = sort.row;
+    return TN_OK;
+}
+
+template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { V = tnc_wide<T>::count };
+    tnc_runs  r;
+    void     *share;
+    tn_status status;
+    if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    memset(&r, 0, sizeof r);
+    r.n = c->in[1].shape[0];
+    r.d = c->in[1].shape[1];
+    r.words = c->out[0].shape[0];
+    if (r.n == 0 || r.d == 0 || r.words == 0) return TN_OK;
+    if (r.n > (int64_t)UINT32_MAX || r.words > (int64_t)INT32_MAX) return TN_ERR_SHAPE;
+    for (r.tile = 16; r.tile * 1024 < r.n; r.tile *= 2) {}
+    r.tiles = tnc_ceil(r.n, r.tile);
+    status = tnc_sort_ids(s, (const int32_t *)c->in[0].data, r.n, r.words, (size_t)(2 * r.tiles * r.d) * sizeof(R), &r, &share);
+    if (status != TN_OK) return status;
+    if (r.d % V == 0 && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)) tnc_runs_launch<T, V>(s, c, r, share);
+    else tnc_runs_launch<T, 1>(s, c, r, share);
+    return TN_OK;
+}
+
+static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->in[1].dtype, T, status = tnc_embed_backward_of<T>(s, c));
+    return status;
+}
+
+/* ---- rmsnorm, layernorm ---------------------------------------------------------------------------------------------------
+   A row is read once and waits in registers (what does not fit there is read again): its mean, and the mean that rounding left,
+   if it is centred; its mean square; then y.    floor: reads and writes R C numbers
+   The largest and the smallest numbers have squares that no float has: such a row takes its sum in double. */
+template <typename T, int V, bool CENTRED>
+__global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w,
+                                                       const typename tnc_real<T>::type *b, T *y, typename tnc_real<T>::type *r,
+                                                       int64_t rows, int C, double eps, int lanes)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { HELD = 4 };
+    const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1), each = (int)blockDim.x / lanes;
+    const int     n = C / V;
+    const double  whole = 1.0 / C;
+    const R       part = (R)whole;
+    int64_t       base;
+    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
+        const T      *from = x + row * C;
+        typename tnc_piece<T, V>::type held[HELD];
+        R    mean = 0, rest = 0, sum = 0, scale;
+        int  k;
+        auto pieces = [&](auto use) {
+            int i, j;
+#pragma unroll
+            for (j = 0; j < HELD; j++) {
+                R v[V];
+                if (lane + j * lanes >= n) break;
+                tnc_unpack<T, V>(v, held[j]);
+                use(v, lane + j * lanes);
+            }
+            for (i = lane + HELD * lanes; i < n; i += lanes) {
+                R v[V];
+                tnc_load(v, from + i * V);
+                use(v, i);
+            }
+        };
+#pragma unroll
+        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
+        if (CENTRED) {
+            pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) mean += v[i] * part; });
+            mean = tnc_row_sum(mean, lanes);
+            pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) rest += (v[i] - mean) * part; });
+            rest = tnc_row_sum(rest, lanes);
+        }
+        pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
+        sum = tnc_row_sum(sum, lanes);
+        scale = (R)rsqrt((double)sum * whole + eps);
+        if constexpr (sizeof(R) == sizeof(float)) {
+            const bool far = !(sum > 1e-30f && sum < 1e30f);
+            if (__any_sync(0xffffffffu, far)) {
+                double wide = 0;
+                pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); } });
+                wide = tnc_row_sum(wide, lanes);
+                if (far) scale = (R)rsqrt(wide * whole + eps);
+            }
+        }
+        if (mine >= rows) continue;
+        if (lane == 0) r[row] = scale;
+        pieces([&](R (&v)[V], int i) {
+            R gain[V] = {}, bias[V] = {};
+            if (w) tnc_load(gain, w + i * V);
+            if (b) tnc_load(bias, b + i * V);
+#pragma unroll
+            for (int q = 0; q < V; q++) {
+                R z = (v[q] - mean - rest) * scale;
+                if (w) z *= gain[q];
+                v[q] = b ? z + bias[q] : z;
+            }
+            tnc_store(y + row * C + i * V, v);
+        });
+    }
+}
+
+template <typename T, int V, bool CENTRED> static void tnc_norm_launch(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t  rows = c->out[0].shape[0], C = c->out[0].shape[1];
+    const tnc_rows at = tnc_rows_of(C / V, 4, 256);
+    TNC_LAUNCH((tnc_norm_kernel<T, V, CENTRED>), tnc_grid(s, rows, at.threads / at.lanes), at.threads, 0, s->stream,
+               (const T *)c->in[0].data, (const R *)c->in[1].data, CENTRED ? (const R *)c->in[2].data : (const R *)NULL,
+               (T *)c->out[0].data, (R *)c->out[1].data, rows, (int)C, c->f[0], at.lanes);
+}
+
+template <typename T, bool CENTRED> static tn_status tnc_norm_of(tnc *s, const tn_call *c)
+{
+    enum { V = tnc_wide<T>::count, real = tnc_code<typename tnc_real<T>::type>::dtype };
+    int i;
+    if (!tnc_has(&c->out[0], c->in[0].dtype) || !tnc_has(&c->out[1], real)) return TN_ERR_DTYPE;
+    for (i = 1; i < c->n_in; i++) if (!tnc_has(&c->in[i], real)) return TN_ERR_DTYPE;
+    if (c->out[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
+    if (c->out[0].shape[0] == 0 || c->out[0].shape[1] == 0) return TN_OK;
+    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)
+        && (!CENTRED || tnc_aligned(c->in[2].data))) tnc_norm_launch<T, V, CENTRED>(s, c);
+    else tnc_norm_launch<T, 1, CENTRED>(s, c);
+    return TN_OK;
+}
+
+static tn_status tnc_rmsnorm(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_of<T, false>(s, c));
+    return status;
+}
+
+static tn_status tnc_layernorm(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_of<T, true>(s, c));
+    return status;
+}
+
+/* ---- rmsnorm_backward, layernorm_backward -----------------------------------------------------------------------------------
+   dx row by row, with x and dy in registers. SUMS: a thread always has the same columns, so it adds up what its rows give dw and
+   db; a block adds its threads in their order and leaves part[2,blocks,C], and a second kernel adds the blocks. Where a thread
+   would have too many columns, the first kernel leaves the rows' means instead and a third reads x and dy again.
+   floor: reads 2 R C numbers (3 when dx is added to), writes R C */
+template <int V, bool CENTRED> struct tnc_norm_held { enum { count = CENTRED && V == 8 ? 2 : 4 }; };     /* what registers hold */
+
+template <typename R> struct tnc_norm_more {
+    R      *part;                       /* [2,blocks,C], or NULL          */
+    R      *means;                      /* [2,rows]: mean, rest; or NULL  */
+    int64_t rows;
+    int     C, lanes;
+    bool    accumulate;
+};
+
+template <typename T, int V, bool CENTRED, bool SUMS>
+__global__ void __launch_bounds__(256, 2)
+tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const typename tnc_real<T>::type *r, const T *dy, T *dx,
+                         tnc_norm_more<typename tnc_real<T>::type> more)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { HELD = tnc_norm_held<V, CENTRED>::count, MINE = SUMS ? HELD * V : 1 };
+    const int     lanes = more.lanes, each = (int)blockDim.x / lanes;
+    const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1);
+    const int     C = more.C, n = C / V;
+    const R       part = R(1) / R(C);
+    R             dw[MINE] = {}, db[MINE] = {};
+    int64_t       base;
+    for (base = (int64_t)blockIdx.x * each; base < more.rows; base += (int64_t)gridDim.x * each) {
+        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < more.rows ? mine : more.rows - 1;
+        const bool    live = mine < more.rows;
+        const T      *from = x + row * C, *from_dy = dy + row * C;
+        const R       scale = r[row];
+        typename tnc_piece<T, V>::type held[HELD], held_dy[HELD];
+        R    mean = 0, rest = 0, sum = 0, dot = 0;
+        int  k;
+        auto pieces = [&](auto use) {               /* use(x, dy, which piece, how many of this thread came before) */
+            R   v[V], d[V];
+            int i, j;
+#pragma unroll
+            for (j = 0; j < HELD; j++) {
+                if (lane + j * lanes >= n) break;
+                tnc_unpack<T, V>(v, held[j]);
+                tnc_unpack<T, V>(d, held_dy[j]);
+                use(v, d, lane + j * lanes, j);
+            }
+            for (i = lane + HELD * lanes; !SUMS && i < n; i += lanes) {
+                tnc_load(v, from + i * V);
+                tnc_load(d, from_dy + i * V);
+                use(v, d, i, 0);
+            }
+        };
+#pragma unroll
+        for (k = 0; k < HELD; k++) {
+            if (lane + k * lanes >= n) break;
+            held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
+            held_dy[k] = tnc_fetch<T, V>(from_dy + (lane + k * lanes) * V);
+        }
+        if (CENTRED) {
+            pieces([&](R (&v)[V], R (&)[V], int, int) { for (int q = 0; q < V; q++) mean += v[q] * part; });
+            mean = tnc_row_sum(mean, lanes);
+            pieces([&](R (&v)[V], R (&)[V], int, int) { for (int q = 0; q < V; q++) rest += (v[q] - mean) * part; });
+            rest = tnc_row_sum(rest, lanes);
+            if (more.means && live && lane == 0) {
+                more.means[row] = mean;
+                more.means[more.rows + row] = rest;
+            }
+        }
+        pieces([&](R (&v)[V], R (&d)[V], int i, int j) {
+            R gain[V] = {};
+            if (w) tnc_load(gain, w + i * V);
+#pragma unroll
+            for (int q = 0; q < V; q++) {
+                const R z = (v[q] - mean - rest) * scale, g = w ? d[q] * gain[q] : d[q];
+                if (SUMS && live) {
+                    dw[j * V + q] = tnc_fma(d[q], z, dw[j * V + q]);
+                    if (CENTRED) db[j * V + q] += d[q];
+                }
+                if (CENTRED) sum += g;
+                dot = tnc_fma(g, z, dot);
+            }
+        });
+        if (!dx) continue;
+        if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
+        dot = tnc_row_sum(dot, lanes) * part;
+        if (!live) continue;
+        pieces([&](R (&v)[V], R (&d)[V], int i, int) {
+            T *to = dx + row * C + i * V;
+            R  gain[V];
+            if (w) tnc_load(gain, w + i * V);
+#pragma unroll
+            for (int q = 0; q < V; q++) {
+                const R z = (v[q] - mean - rest) * scale;
+                v[q] = scale * tnc_fma(-z, dot, (w ? d[q] * gain[q] : d[q]) - sum);
+            }
+            if (more.accumulate) tnc_add_to<V>(to, v);
+            else tnc_store(to, v);
+        });
+    }
+    if constexpr (SUMS) {
+        TNC_SHARED(R, total, [2][32 * HELD * V]);
+        const int group = (int)threadIdx.x / lanes;
+        R        *to = more.part + (int64_t)blockIdx.x * C, *to_b = to + (int64_t)gridDim.x * C;
+        int       g, j;
+        auto leave = [&](R *at, const R *of, bool first) {
+#pragma unroll
+            for (j = 0; j < HELD; j++) {
+                if (lane + j * lanes >= n) break;
+                for (int q = 0; q < V; q++) {
+                    R *one = at + (lane + j * lanes) * V + q;
+                    *one = first ? of[j * V + q] : *one + of[j * V + q];
+                }
+            }
+        };
+        for (g = 0; g < each; g++) {
+            if (g == group) {
+                leave(each > 1 ? total[0] : to, dw, g == 0);
+                if (CENTRED) leave(each > 1 ? total[1] : to_b, db, g == 0);
+            }
+            __syncthreads();
+        }
+        for (j = (int)threadIdx.x; each > 1 && j < C; j += (int)blockDim.x) {
+            to[j] = total[0][j];
+            if (CENTRED) to_b[j] = total[1][j];
+        }
+    }
+}
+
+/* part[2,chunks,C] of what chunks of rows give dw and db: 32 columns a block, 8 rows at a time. */
+template <typename T>
+__global__ void __launch_bounds__(256) tnc_norm_columns_kernel(const T *x, const typename tnc_real<T>::type *r, const T *dy, int64_t chunk,
+                                                               tnc_norm_more<typename tnc_real<T>::type> more)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_SHARED(R, sums, [2][8][33]);
+    const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
+    const int64_t c = (int64_t)blockIdx.x * 32 + column, begin = (int64_t)blockIdx.y * chunk;
+    const int64_t end = begin + chunk < more.rows ? begin + chunk : more.rows;
+    int64_t i;
+    R       dw = 0, db = 0;
+    int     k;
+#pragma unroll 4
+    for (i = begin + lane; c < more.C && i < end; i += 8) {
+        const R mean = more.means ? more.means[i] : R(0), rest = more.means ? more.means[more.rows + i] : R(0);
+        const R d = tnc_to(dy[i * more.C + c]);
+        dw = tnc_fma(d, (tnc_to(x[i * more.C + c]) - mean - rest) * r[i], dw);
+        db += d;
+    }
+    sums[0][lane][column] = dw;
+    sums[1][lane][column] = db;
+    __syncthreads();
+    if (lane > 1 || c >= more.C) return;
+    for (dw = 0, k = 0; k < 8; k++) dw += sums[lane][k][column];
+    more.part[((int64_t)lane * gridDim.y + blockIdx.y) * more.C + c] = dw;
+}
+
+template <typename T, int V, bool CENTRED, bool SUMS>
+static void tnc_norm_backward_launch(tnc *s, const tn_call *c, tnc_rows at, unsigned blocks, tnc_norm_more<typename tnc_real<T>::type> more)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_LAUNCH((tnc_norm_backward_kernel<T, V, CENTRED, SUMS>), blocks, at.threads, 0, s->stream, (const T *)c->in[0].data,
+               (const R *)c->in[1].data, (const R *)c->in[2].data, (const T *)c->in[3].data, (T *)c->out[0].data, more);
+}
+
+template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { V = tnc_wide<T>::count, HELD = tnc_norm_held<V, CENTRED>::count, real = tnc_code<R>::dtype };
+    const int        chunks = 64;
+    const int64_t    rows = c->in[0].shape[0], C = c->in[0].shape[1];
+    R               *dw = c->n_out > 1 ? (R *)c->out[1].data : NULL, *db = CENTRED && c->n_out > 2 ? (R *)c->out[2].data : NULL;
+    const bool       wide = C % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->in[3].data)
+                         && tnc_aligned(c->out[0].data);
+    const tnc_rows   at = tnc_rows_of(wide ? C / V : C, HELD, 256);
+    const bool       wanted = dw || db, sums = wanted && wide && C / V <= (int64_t)at.lanes * HELD;
+    const unsigned   blocks = sums ? (unsigned)tnc_bound(tnc_ceil(rows, at.threads / at.lanes), 1, s->sms * (512 / at.threads))
+                                   : tnc_grid(s, rows, at.threads / at.lanes);
+    const int64_t    parts = sums ? (int64_t)blocks : chunks;
+    tnc_norm_more<R> more = {NULL, NULL, rows, (int)C, at.lanes, c->accumulate};
+    if (!tnc_has(&c->in[1], real) || !tnc_has(&c->in[2], real) || !tnc_has(&c->in[3], c->in[0].dtype)
+        || !tnc_has(&c->out[0], c->in[0].dtype) || (dw && !tnc_has(&c->out[1], real)) || (db && !tnc_has(&c->out[2], real)))
+        return TN_ERR_DTYPE;
+    if (C > INT32_MAX) return TN_ERR_SHAPE;
+    if (rows == 0 || C == 0) return TN_OK;
+    if (wanted) {
+        more.part = (R *)tnc_scratch(s, (size_t)(2 * parts * C + 2 * rows) * sizeof(R));
+        if (!more.part) return TN_ERR_MEMORY;
+        if (CENTRED && !sums) more.means = more.part + 2 * parts * C;
+    }
+    if (sums) tnc_norm_backward_launch<T, V, CENTRED, true>(s, c, at, blocks, more);
+    else if (wide) tnc_norm_backward_launch<T, V, CENTRED, false>(s, c, at, blocks, more);
+    else tnc_norm_backward_launch<T, 1, CENTRED, false>(s, c, at, blocks, more);
+    if (wanted && !sums)
+        TNC_LAUNCH((tnc_norm_columns_kernel<T>), dim3((unsigned)tnc_ceil(C, 32), chunks), 256, 0, s->stream,
+                   (const T *)c->in[0].data, (const R *)c->in[2].data, (const T *)c->in[3].data, tnc_ceil(rows, chunks), more);
+    if (dw) tnc_add_parts(s, more.part, parts, C, dw);
+    if (db) tnc_add_parts(s, more.part + parts * C, parts, C, db);
+    return TN_OK;
+}
+
+static tn_status tnc_rmsnorm_backward(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_backward_of<T, false>(s, c));
+    return status;
+}
+
+static tn_status tnc_layernorm_backward(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_backward_of<T, true>(s, c));
+    return status;
+}
+
+/* ---- cross_entropy ----------------------------------------------------------------------------------------------------------
+   A row's largest logit m and sum of e^(z - m) grow together, thread by thread, the sum scaled when m does; pieces that fit stay
+   in shared memory for the second pass, which writes the gradient. Rows need not begin at multiples of 16: V > 1 takes single
+   elements at both ends. Each block adds the losses of its rows, a second kernel the blocks.
+   floor: reads R C numbers, and writes as many if the gradient is wanted */
+template <typename T> struct tnc_entropy {
+    typedef typename tnc_real<T>::type R;
+    const T       *z;
+    const int32_t *label;
+    R             *loss, *lse;
+    T             *dz;
+    double        *part;
+    int32_t       *fault;
+    int64_t        rows;
+    int            C, lanes, room;          /* room: pieces of a row that shared memory holds */
+};
+
+/* One more number of a running m, sum. Equal to the reference where m stays infinite: the sum is NaN there in the end. */
+template <typename R, int V> static __device__ __forceinline__ void tnc_entropy_add(const R (&v)[V], R *most, R *sum)
+{
+    R   top = v[0], from;
+    int k;
+#pragma unroll
+    for (k = 1; k < V; k++) top = tnc_larger(v[k], top);
+    if (top > *most) {
+        *sum *= tnc_exp(*most - top);
+        *most = top;
+    }
+    from = *most > -R(INFINITY) ? *most : R(0);
+#pragma unroll
+    for (k = 0; k < V; k++) *sum += tnc_exp(v[k] - from);
+}
+
+template <typename T, int V> __global__ void __launch_bounds__(512, sizeof(T) == 8 ? 1 : 2) tnc_entropy_kernel(tnc_entropy<T> a)
+{
+    typedef typename tnc_real<T>::type R;
+    typedef typename tnc_piece<T, V>::type P;
+    enum { AHEAD = 4 };
+    TNC_DYN_SHARED(P, shared);
+    const int lanes = a.lanes, each = (int)blockDim.x / lanes, lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1);
+    P        *held = shared + (int)threadIdx.x / lanes * a.room;
+    double    loss = 0;
+    int64_t   base;
+    for (base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
+        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < a.rows ? mine : a.rows - 1;
+        const T      *from = a.z + row * a.C;
+        const int     head = V == 1 ? 0 : min((int)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
+        const int     n = (a.C - head) / V, ends = a.C - n * V;
+        const int32_t label = a.label[row];
+        const bool    good = label >= 0 && label < a.C;
+        const T      *body = from + head;
+        R       most = -R(INFINITY), sum = 0, top, scale;
+        int     i, k;
+        for (i = lane; i < ends; i += lanes) {
+            const R v[1] = {tnc_to(from[i < head ? i : i + n * V])};
+            tnc_entropy_add(v, &most, &sum);
+        }
+        for (i = lane; i < n; i += AHEAD * lanes) {
+            P piece[AHEAD];
+#pragma unroll
+            for (k = 0; k < AHEAD; k++) if (i + k * lanes < n) piece[k] = tnc_fetch<T, V>(body + (i + k * lanes) * V);
+#pragma unroll
+            for (k = 0; k < AHEAD; k++) {
+                R v[V];
+                if (i + k * lanes >= n) break;
+                if (i + k * lanes < a.room) held[i + k * lanes] = piece[k];
+                tnc_unpack<T, V>(v, piece[k]);
+                tnc_entropy_add(v, &most, &sum);
+            }
+        }
+        top = tnc_row_largest(most, lanes);
+        sum = tnc_row_sum(sum * tnc_exp(most - (top > -R(INFINITY) ? top : R(0))), lanes);
+        if (top == -R(INFINITY)) sum = R(NAN);                  /* all of them: nothing to compare with */
+        if (mine >= a.rows) continue;
+        if (lane == 0) {
+            a.lse[row] = top + tnc_log(sum);
+            if (good) loss += (double)(top - tnc_to(from[label]) + tnc_log(sum));
+            else tnc_blame(a.fault, a.label, row, a.C);
+        }
+        if (!a.dz) continue;
+        {
+            const R share = R(1) / R(a.rows);
+            T      *to = a.dz + row * a.C, *to_body = to + head;
+            scale = share / sum;
+            for (i = lane; i < ends; i += lanes) {
+                const int at = i < head ? i : i + n * V;
+                const R   v = tnc_exp(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
+                to[at] = tnc_from<T>(good ? v : R(0));
+            }
+#pragma unroll 2
+            for (i = lane; i < n; i += lanes) {
+                R v[V];
+                tnc_unpack<T, V>(v, i < a.room ? held[i] : tnc_fetch<T, V>(body + i * V));
+#pragma unroll
+                for (k = 0; k < V; k++) {
+                    v[k] = tnc_exp(v[k] - top) * scale - (head + i * V + k == label ? share : R(0));
+                    if (!good) v[k] = 0;
+                }
+                tnc_store(to_body + i * V, v);
+            }
+        }
+    }
+    loss = tnc_block_sum(loss);
+    if (threadIdx.x == 0) a.part[blockIdx.x] = loss;
+}
+
+/* to = sum of part[parts] / count */
+template <typename N, typename R> __global__ void __launch_bounds__(256) tnc_mean_kernel(const N *part, int64_t parts, double count, R *to)
+{
+    N       sum = 0;
+    int64_t i;
+    for (i = threadIdx.x; i < parts; i += 256) sum += part[i];
+    sum = tnc_block_sum(sum);
+    if (threadIdx.x == 0) *to = (R)((double)sum / count);
+}
+
+template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_entropy<T> a)
+{
+    typedef typename tnc_real<T>::type R;
+    const int      pieces = a.C / V;
+    const tnc_rows at = tnc_rows_of(pieces, 4, 512);
+    const int64_t  whole = (int64_t)(s->shared_max - 4096) / 16, half = whole / 2;
+    const unsigned blocks = tnc_grid(s, a.rows, at.threads / at.lanes);
+    size_t         shared = 0;
+    a.part = (double *)tnc_scratch(s, blocks * sizeof(double));
+    if (!a.part) return TN_ERR_MEMORY;
+    a.lanes = at.lanes;
+    a.room = 0;
+    if (V > 1 && a.dz) {
+        a.room = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
+        shared = (size_t)a.room * 16 * (size_t)(at.threads / at.lanes);
+        cudaFuncSetAttribute(tnc_entropy_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    }
+    TNC_LAUNCH((tnc_entropy_kernel<T, V>), blocks, at.threads, shared, s->stream, a);
+    TNC_LAUNCH((tnc_mean_kernel<double, R>), 1, 256, 0, s->stream, (const double *)a.part, (int64_t)blocks, (double)a.rows, a.loss);
+    return TN_OK;
+}
+
+template <typename T> static tn_status tnc_cross_entropy_of(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    tnc_entropy<T> a;
+    memset(&a, 0, sizeof a);
+    a.z = (const T *)c->in[0].data;
+    a.label = (const int32_t *)c->in[1].data;
+    a.loss = (R *)c->out[0].data;
+    a.lse = (R *)c->out[1].data;
+    a.fault = (int32_t *)c->out[2].data;
+    a.dz = c->n_out > 3 ? (T *)c->out[3].data : NULL;
+    a.rows = c->in[0].shape[0];
+    a.C = (int)c->in[0].shape[1];
+    if (c->in[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
+    if (!tnc_has(&c->out[0], tnc_code<R>::dtype) || !tnc_has(&c->out[1], tnc_code<R>::dtype)
+        || (a.dz && !tnc_has(&c->out[3], c->in[0].dtype))) return TN_ERR_DTYPE;
+    if (a.dz && ((uintptr_t)a.z - (uintptr_t)a.dz) % 16 != 0) return tnc_entropy_launch<T, 1>(s, a);
+    return tnc_entropy_launch<T, tnc_wide<T>::count>(s, a);
+}
+
+static tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->in[0].dtype, T, status = tnc_cross_entropy_of<T>(s, c));
+    return status;
+}
+
+/* ---- argmax, accuracy --------------------------------------------------------------------------------------------------------
+   The first of the largest, a NaN being largest: of two numbers the better is decided alone by what and where they are, so any
+   tree finds the same one. Accuracy counts rows in whole numbers.    floor: reads R C numbers */
+template <typename R> static __device__ __forceinline__ bool tnc_better(R x, int64_t i, R y, int64_t j)
+{
+    if ((x != x) != (y != y)) return x != x;
+    if (x == x && x != y) return x > y;
+    return i < j;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(256) tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, int64_t C, int lanes)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_SHARED(R, value, [8]);
+    TNC_SHARED(int64_t, place, [8]);
+    const int each = 256 / lanes, lane = (int)threadIdx.x & (lanes - 1), warp = (int)threadIdx.x >> 5;
+    int       right = 0;
+    int64_t   base;
+    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
+        const T      *from = x + row * C;
+        int64_t best = 0, i;
+        R       most = tnc_to(from[0]);
+        int     k;
+#pragma unroll 4
+        for (i = lane; i < C; i += lanes) {
+            const R v = tnc_to(from[i]);
+            if (tnc_better(v, i, most, best)) { most = v; best = i; }
+        }
+        for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) {
+            const R       v = __shfl_xor_sync(0xffffffffu, most, k);
+            const int64_t j = __shfl_xor_sync(0xffffffffu, best, k);
+            if (tnc_better(v, j, most, best)) { most = v; best = j; }
+        }
+        if (lanes > 32) {
+            if ((threadIdx.x & 31) == 0) { value[warp] = most; place[warp] = best; }
+            __syncthreads();
+            for (k = 0; k < 8; k++) if (tnc_better(value[k], place[k], most, best)) { most = value[k]; best = place[k]; }
+            __syncthreads();
+        }
+        if (lane > 0 || mine >= rows) continue;
+        if (label) right += best == label[row];
+        else to[row] = (int32_t)best;
+    }
+    if (!label) return;
+    right = tnc_block_sum(right);
+    if (threadIdx.x == 0) to[blockIdx.x] = right;
+}
+
+/* With labels: how often the rows of each block are right. */
+template <typename T> static unsigned tnc_argmax_launch(tnc *s, const tn_view *x, const int32_t *label, int32_t *to)
+{
+    const int      lanes = x->shape[1] > 1024 ? 256 : tnc_lanes(x->shape[1]);
+    const unsigned blocks = tnc_grid(s, x->shape[0], 256 / lanes);
+    TNC_LAUNCH((tnc_argmax_kernel<T>), blocks, 256, 0, s->stream, (const T *)x->data, label, to, x->shape[0], x->shape[1], lanes);
+    return blocks;
+}
+
+static tn_status tnc_argmax(tnc *s, const tn_call *c)
+{
+    if (c->in[0].shape[0] == 0) return TN_OK;
+    TNC_TYPES(c->in[0].dtype, T, tnc_argmax_launch<T>(s, &c->in[0], NULL, (int32_t *)c->out[0].data));
+    return TN_OK;
+}
+
+template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    int32_t *right = (int32_t *)tnc_scratch(s, (size_t)s->sms * 16 * sizeof(int32_t));
+    unsigned blocks;
+    if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    if (!right) return TN_ERR_MEMORY;
+    blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
+    TNC_LAUNCH((tnc_mean_kernel<int32_t, R>), 1, 256, 0, s->stream, (const int32_t *)right, (int64_t)blocks,
+               (double)c->in[0].shape[0], (R *)c->out[0].data);
+    return TN_OK;
+}
+
+static tn_status tnc_accuracy(tnc *s, const tn_call *c)
+{
+    tn_status status;
+    TNC_TYPES(c->in[0].dtype, T, status = tnc_accuracy_of<T>(s, c));
+    return status;
+}
+
+/* ---- chain, chain_backward ---------------------------------------------------------------------------------------------------
+   A block per chain, whose products follow each other: the running product in shared memory, the next matrix on its way in
+   registers while the present one is multiplied. A product is left as it is while its norm is within 2^+-16, the last is divided
+   by it. Matrices too large for shared memory stay in the workspace. TILE: a thread computes TILE x TILE elements.
+   floor: 2 n d^3 flops a chain, forward; twice that backward; the chains side by side */
+template <typename R> struct tnc_chains {
+    R *m, *p, *v;                           /* [b,n,d,d], [b,n,d,d] or NULL, [b,n] or NULL */
+    R *y;                                   /* [b,d*d+1]: the output, or its gradient      */
+    R *dm, *work;                           /* [b,n,d,d]; [b,2 or 4,d,d]                   */
+    int64_t batch, n;
+    int     d;
+    bool    shared, accumulate;
+};
+
+enum { TNC_CHAIN_AHEAD = 4 };
+
+/* The next matrix: asked for by fetch, there after put. What is too large to wait in registers is read by put. */
+template <typename R> static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
+{
+    int k;
+#pragma unroll
+    for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
+        const int i = (int)threadIdx.x + k * (int)blockDim.x;
+        if (i < dd) next[k] = from[i];
+    }
+}
+
+template <typename R> static __device__ __forceinline__ void tnc_chain_put(R *to, const R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
+{
+    int i, k;
+#pragma unroll
+    for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
+        i = (int)threadIdx.x + k * (int)blockDim.x;
+        if (i < dd) to[i] = next[k];
+    }
+    for (i = (int)threadIdx.x + TNC_CHAIN_AHEAD * (int)blockDim.x; i < dd; i += (int)blockDim.x) to[i] = from[i];
+}
+
+/* a b, or a^T b, or a b^T, element by element into keep(index, value). */
+template <int TILE, bool TA, bool TB, typename R, typename K>
+static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b, int d, K keep)
+{
+    const int side = (d + TILE - 1) / TILE;
+    int       t, i, j, k;
+    for (t = (int)threadIdx.x; t < side * side; t += (int)blockDim.x) {
+        const int row = t / side, column = t % side;            /* and every side-th after them */
+        R         sum[TILE][TILE] = {};
+        int       at_row[TILE], at_column[TILE];
+#pragma unroll
+        for (i = 0; i < TILE; i++) {
+            at_row[i] = (row + i * side < d ? row + i * side : d - 1) * (TA ? 1 : d);
+            at_column[i] = (column + i * side < d ? column + i * side : d - 1) * (TB ? d : 1);
+        }
+        for (k = 0; k < d; k++) {
+            R left[TILE], right[TILE];
+#pragma unroll
+            for (i = 0; i < TILE; i++) {
+                left[i] = a[at_row[i] + (TA ? k * d : k)];
+                right[i] = b[at_column[i] + (TB ? k : k * d)];
+            }
+#pragma unroll
+            for (i = 0; i < TILE; i++)
+#pragma unroll
+                for (j = 0; j < TILE; j++) sum[i][j] = tnc_fma(left[i], right[j], sum[i][j]);
+        }
+#pragma unroll
+        for (i = 0; i < TILE; i++)
+#pragma unroll
+            for (j = 0; j < TILE; j++)
+                if (row + i * side < d && column + j * side < d) keep((row + i * side) * d + column + j * side, sum[i][j]);
+    }
+}
+
+/* Divides x by what it returns, see above: squares is this thread's share of |x|^2. By the largest element first where squares
+   overflow or vanish; zeros stay zeros, an infinity makes NaN. */
+template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
+{
+    const R limit = sizeof(R) == 4 ? R(1e30) : R(1e300), near_one = R(4294967296.0);
+    R       total = tnc_block_sum(squares), most = 1;
+    int     i;
+    if (!must && total > 1 / near_one && total < near_one) return R(1);
+    if (!(total > 1 / limit && total < limit)) {
+        for (most = 0, i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) most = tnc_larger(tnc_abs(x[i]), most);
+        most = tnc_row_largest(most, (int)blockDim.x > 32 ? (int)blockDim.x : 32);
+        if (most == 0 && total == 0) return R(0);
+        for (squares = 0, i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) {
+            x[i] /= most;
+            squares = tnc_fma(x[i], x[i], squares);
+        }
+        total = tnc_block_sum(squares);
+    }
+    total = tnc_sqrt(total);
+    squares = 1 / total;
+    for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] *= squares;
+    __syncthreads();
+    return most * total;
+}
+
+template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain_kernel(tnc_chains<R> a)
+{
+    TNC_DYN_SHARED(R, shared);
+    const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
+    int64_t   b, j;
+    int       i;
+    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        R       *to = a.shared ? shared : a.work + b * 2 * dd, *from = to + dd, *keep = a.shared ? shared + 2 * dd : NULL, *swap;
+        const R *m = a.m + b * a.n * dd;
+        R        next[TNC_CHAIN_AHEAD], *y = a.y + b * (dd + 1);
+        double   log_norm = 0;
+        if (a.shared && a.n > 1) tnc_chain_fetch(next, m + dd, dd);
+        for (j = 0; j < a.n; j++, m += dd) {
+            R squares = 0, norm;
+            swap = from; from = to; to = swap;
+            if (j == 0) {
+                for (i = me; i < dd; i += threads) {
+                    to[i] = m[i];
+                    squares = tnc_fma(to[i], to[i], squares);
+                }
+            } else {
+                if (keep) {
+                    tnc_chain_put(keep, next, m, dd);
+                    if (j + 1 < a.n) tnc_chain_fetch(next, m + dd, dd);
+                    __syncthreads();
+                }
+                tnc_chain_product<TILE, false, false>((const R *)from, keep ? (const R *)keep : m, d, [&](int at, R x) {
+                    to[at] = x;
+                    squares = tnc_fma(x, x, squares);
+                });
+            }
+            norm = tnc_chain_norm(to, dd, squares, j == a.n - 1);
+            if (norm != 1) log_norm += log((double)norm);
+            if (me == 0 && a.v) a.v[b * a.n + j] = norm;
+            for (i = me; a.p && i < dd; i += threads) a.p[(b * a.n + j) * dd + i] = to[i];
+        }
+        for (i = me; i < dd; i += threads) y[i] = to[i];
+        if (me == 0) y[dd] = (R)log_norm;
+        __syncthreads();
+    }
+}
+
+template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain_backward_kernel(tnc_chains<R> a)
+{
+    TNC_DYN_SHARED(R, shared);
+    const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
+    int64_t   b, j;
+    int       i;
+    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        const int64_t last = (b + 1) * a.n - 1;
+        R       *g = a.shared ? shared : a.work + b * 4 * dd, *next = g + dd, *keep = a.shared ? shared + 2 * dd : NULL, *swap;
+        const R *y = a.p + last * dd, *dy = a.y + b * (dd + 1);
+        R        ahead[2][TNC_CHAIN_AHEAD];
+        const R  last_v = a.v[last];
+        double   scale = -log((double)last_v);
+        R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale);
+        for (i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
+        dot = dy[dd] - tnc_block_sum(dot);
+        for (i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
+        if (keep && a.n > 1) {
+            tnc_chain_fetch(ahead[0], a.p + (last - 1) * dd, dd);
+            tnc_chain_fetch(ahead[1], a.m + last * dd, dd);
+        }
+        __syncthreads();
+        for (j = last; ; j--) {
+            const R *p = a.p + (j - 1) * dd, *m = a.m + j * dd;
+            R       *to = a.dm + j * dd, squares = 0, norm;
+            double   before = scale;
+            auto     give = [&](int at, R x) {
+                x = factor == 0 ? R(0) : factor * x;
+                to[at] = a.accumulate ? to[at] + x : x;
+            };
+            if (j == b * a.n) {
+                for (i = me; i < dd; i += threads) give(i, g[i]);
+                break;
+            }
+            if (keep) {
+                tnc_chain_put(keep, ahead[0], p, dd);
+                tnc_chain_put(keep + dd, ahead[1], m, dd);
+                if (j - 1 > b * a.n) {
+                    tnc_chain_fetch(ahead[0], p - dd, dd);
+                    tnc_chain_fetch(ahead[1], m - dd, dd);
+                }
+                __syncthreads();
+            }
+            tnc_chain_product<TILE, true, false>(keep ? (const R *)keep : p, (const R *)g, d, give);
+            tnc_chain_product<TILE, false, true>((const R *)g, keep ? (const R *)keep + dd : m, d, [&](int at, R x) {
+                next[at] = x;
+                squares = tnc_fma(x, x, squares);
+            });
+            norm = tnc_chain_norm(next, dd, squares, false);
+#pragma unroll 1
+            for (i = 0; i < 2; i++) {
+                const R by = i == 0 ? norm : a.v[j - 1];
+                if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
+            }
+            if (scale != before && last_v != 0) factor = (R)exp(scale);
+            swap = g; g = next; next = swap;
+        }
+        __syncthreads();
+    }
+}
+
+template <typename R> static tn_status tnc_chain_launch(tnc *s, tnc_chains<R> a, bool backward)
+{
+    const int    tile = a.d > 16 ? 4 : 1, side = (a.d + tile - 1) / tile;
+    const int    threads = 32 * tnc_bound(tnc_ceil((int64_t)side * side, 32), 1, 8);
+    const size_t room = (size_t)(backward ? 4 : 3) * (size_t)a.d * (size_t)a.d * sizeof(R);
+    const unsigned blocks = (unsigned)tnc_bound(a.batch, 1, 1 << 30);
+    void (*kernel)(tnc_chains<R>) = backward ? tile > 1 ? tnc_chain_backward_kernel<R, 4> : tnc_chain_backward_kernel<R, 1>
+                                            : tile > 1 ? tnc_chain_kernel<R, 4> : tnc_chain_kernel<R, 1>;
+    a.shared = room + 2048 <= s->shared_max;
+    if (a.shared) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)room);
+    TNC_LAUNCH(kernel, blocks, threads, a.shared ? room : 0, s->stream, a);
+    return TN_OK;
+}
+
+template <typename R> static tn_status tnc_chain_of(tnc *s, const tn_call *c, bool backward)
+{
+    tnc_chains<R> a;
+    int          i;
+    memset(&a, 0, sizeof a);
+    for (i = 0; i < c->n_in; i++) if (!tnc_has(&c->in[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    for (i = 0; i < c->n_out; i++) if (!tnc_has(&c->out[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    a.batch = c->in[0].shape[0];
+    a.n = c->in[0].shape[1];
+    a.accumulate = c->accumulate;
+    if (a.batch == 0 || a.n == 0) return TN_OK;
+    if (c->in[0].shape[2] > 16384) return TN_ERR_SHAPE;         /* d^2 is an int */
+    a.d = (int)c->in[0].shape[2];
+    a.m = (R *)c->in[0].data;
+    a.p = (R *)(backward ? c->in[1].data : c->out[1].data);
+    a.v = (R *)(backward ? c->in[2].data : c->out[2].data);
+    a.y = (R *)(backward ? c->in[3].data : c->out[0].data);
+    a.dm = backward ? (R *)c->out[0].data : NULL;
+    a.work = (R *)(backward ? c->out[1].data : c->out[3].data);
+    return tnc_chain_launch(s, a, backward);
+}
+
+/* Its results are divided by each other's norms: BF16 would lose them, the dispatcher makes F32 of it. */
+static tn_status tnc_chain_call(tnc *s, const tn_call *c, bool backward)
+{
+    if (c->in[0].dtype == TN_F32) return tnc_chain_of<float>(s, c, backward);
+    return c->in[0].dtype == TN_F64 ? tnc_chain_of<double>(s, c, backward) : TN_ERR_DTYPE;
+}
+
+static tn_status tnc_chain(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, false); }
+static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, true); }
+
+/* ---- the optimisers: sumsq, adamw, sgd, muon_end ------------------------------------------------------------------------------
+   The header calls once per parameter. Calls of one kind that follow each other wait in s->pending until another kind of call
+   comes, or somebody looks (tnc_flush), and then run together: a block takes TNC_SHARE elements of whatever parameter it falls
+   on. Waiting changes nothing that can be seen, since whoever touches device memory flushes first.
+   floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum), muon_end reads 2, writes 1; sumsq reads 1 */
+enum { TNC_SHARE = 8192 };
+enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };        /* the scalars of >>op-optim */
+
+#define TNC_FINITE 1.7976931348623157e308
+
+/* Which parameter does the block work on? */
+static __device__ __forceinline__ int tnc_part_of(const tnc_pending &a, int64_t block)
+{
+    int low = 0, high = a.count - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (a.part[middle].first <= block) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+/* What a rule needs of the scalars and of its call; one thread finds it for its block. */
+template <typename R> struct tnc_rule {
+    R    keep1, take1, keep2, take2, unbias1, unbias2, eps, decay, down, factor, scale;
+    bool skip, nesterov;
+};
+
+template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const tnc_pending &a, const tnc_part &part)
+{
+    const R     *s = (const R *)a.scalars;
+    const double t = (double)s[TNC_STEP] - a.f[3];
+    r->skip = s[TNC_SKIP] != 0;
+    r->keep1 = (R)a.f[0];
+    r->take1 = (R)(1 - a.f[0]);
+    r->keep2 = (R)a.f[1];
+    r->take2 = (R)(1 - a.f[1]);
+    r->nesterov = a.f[1] != 0;
+    r->scale = (R)part.scale;
+    r->eps = (R)a.f[2];
+    r->decay = (R)part.decay;
+    r->down = (R)(-(double)s[TNC_LR] * part.rate);
+    r->factor = s[TNC_FACTOR];
+    if (a.kernel != TN_KERNEL_ADAMW) return;
+    r->unbias1 = (R)(1 / (1 - pow(a.f[0], t)));
+    r->unbias2 = (R)(1 / (1 - pow(a.f[1], t)));
+}
+
+/* One element of each array, V of them. */
+template <typename R, int V, int KERNEL>
+static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
+{
+    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = (R *)part.x[2] + i, *v = (R *)part.x[3] + i;
+    R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
+    int k;
+    tnc_load(g_, g);
+    tnc_load(p_, p);
+    if (KERNEL == TN_KERNEL_ADAMW) {
+        tnc_load(m_, m);
+        tnc_load(v_, v);
+#pragma unroll
+        for (k = 0; k < V; k++) {
+            const R d = g_[k] * r.factor;
+            m_[k] = tnc_fma(r.take1, d, r.keep1 * m_[k]);
+            v_[k] = tnc_fma(r.take2 * d, d, r.keep2 * v_[k]);
+            p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], m_[k] * r.unbias1 / (tnc_sqrt(v_[k] * r.unbias2) + r.eps)), p_[k]);
+        }
+        tnc_store(m, m_);
+        tnc_store(v, v_);
+    } else if (KERNEL == TN_KERNEL_SGD) {
+        if (part.x[2]) tnc_load(m_, m);
+#pragma unroll
+        for (k = 0; k < V; k++) {
+            const R d = g_[k] * r.factor;
+            R       to = d;
+            if (part.x[2]) to = m_[k] = tnc_fma(r.keep1, m_[k], d);
+            if (r.nesterov) to = tnc_fma(r.keep1, to, d);
+            p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], to), p_[k]);
+        }
+        if (part.x[2]) tnc_store(m, m_);
+    } else {
+#pragma unroll
+        for (k = 0; k < V; k++) p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], r.scale * g_[k]), p_[k]);
+    }
+    tnc_store(p, p_);
+    if (KERNEL != TN_KERNEL_MUON_END) tnc_store(g, zero);
+}
+
+template <typename R, int KERNEL> __global__ void __launch_bounds__(256) tnc_update_kernel(const __grid_constant__ tnc_pending a)
+{
+    enum { V = tnc_wide<R>::count };
+    TNC_SHARED(tnc_rule<R>, shared, [1]);
+    const int       which = tnc_part_of(a, blockIdx.x);
+    const tnc_part &part = a.part[which];
+    const int64_t   begin = (blockIdx.x - part.first) * (int64_t)TNC_SHARE;
+    const int64_t   end = begin + TNC_SHARE < part.n ? begin + TNC_SHARE : part.n, wide = part.wide ? end - (end - begin) % V : begin;
+    const R         zero[V] = {};
+    tnc_rule<R>     r;
+    int64_t         i;
+    if (threadIdx.x == 0) tnc_rule_of(&shared[0], a, part);
+    __syncthreads();
+    r = shared[0];
+    if (r.skip) {
+        R *g = (R *)part.x[1];
+        for (i = begin + (int)threadIdx.x * V; KERNEL != TN_KERNEL_MUON_END && i < wide; i += 256 * V) tnc_store(g + i, zero);
+        for (i = wide + (int)threadIdx.x; KERNEL != TN_KERNEL_MUON_END && i < end; i += 256) g[i] = 0;
+        return;
+    }
+#pragma unroll 2
+    for (i = begin + (int)threadIdx.x * V; i < wide; i += 256 * V) tnc_update<R, V, KERNEL>(r, part, i);
+    for (i = wide + (int)threadIdx.x; i < end; i += 256) tnc_update<R, 1, KERNEL>(r, part, i);
+}
+
+/* The sum of squares of each block's elements. In double, as few GPUs are too slow for: a square may have no float. */
+template <typename R> __global__ void __launch_bounds__(256) tnc_squares_kernel(const __grid_constant__ tnc_pending a, double *sums)
+{
+    enum { V = tnc_wide<R>::count };
+    const tnc_part &part = a.part[tnc_part_of(a, blockIdx.x)];
+    const R        *g = (const R *)part.x[0];
+    const int64_t   begin = (blockIdx.x - part.first) * (int64_t)TNC_SHARE;
+    const int64_t   end = begin + TNC_SHARE < part.n ? begin + TNC_SHARE : part.n, wide = part.wide ? end - (end - begin) % V : begin;
+    double          sum = 0;
+    int64_t         i;
+#pragma unroll 4
+    for (i = begin + (int)threadIdx.x * V; i < wide; i += 256 * V) {
+        R v[V];
+        tnc_load(v, g + i);
+#pragma unroll
+        for (int k = 0; k < V; k++) sum = fma((double)v[k], (double)v[k], sum);
+    }
+    for (i = wide + (int)threadIdx.x; i < end; i += 256) sum = fma((double)g[i], (double)g[i], sum);
+    sum = tnc_block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+static __device__ void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
+{
+    if (!fault || fault[0] != 0) return;
+    fault[0] = 2;
+    fault[1] = which;
+    fault[2] = 0;
+    fault[3] = step;
+}
+
+/* One block: a warp sums what the blocks of a parameter left, then one thread goes through the parameters in their order. */
+template <typename R>
+__global__ void __launch_bounds__(1024) tnc_squares_end_kernel(const __grid_constant__ tnc_pending a, const double *sums, int64_t blocks)
+{
+    TNC_SHARED(double, total, [TNC_PENDING]);
+    R      *s = (R *)a.scalars;
+    int64_t i;
+    int     k;
+    for (k = (int)threadIdx.x >> 5; k < a.count; k += 32) {
+        const int64_t end = k + 1 < a.count ? a.part[k + 1].first : blocks;
+        double        sum = 0;
+#pragma unroll 4
+        for (i = a.part[k].first + (threadIdx.x & 31); i < end; i += 32) sum += sums[i];
+        sum = tnc_warp_sum(sum);
+        if ((threadIdx.x & 31) == 0) total[k] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (k = 0; k < a.count; k++) {
+        s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
+        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
+    }
+}
+
+template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a)
+{
+    const tnc_part *last = &a.part[a.count - 1];
+    const int64_t   blocks = last->first + tnc_ceil(last->n, TNC_SHARE);
+    double         *sums;
+    if (a.kernel == TN_KERNEL_SUMSQ) {
+        sums = (double *)tnc_scratch(s, (size_t)blocks * sizeof *sums);
+        if (!sums) return TN_ERR_MEMORY;
+        if (blocks > 0) TNC_LAUNCH((tnc_squares_kernel<R>), (unsigned)blocks, 256, 0, s->stream, a, sums);
+        TNC_LAUNCH((tnc_squares_end_kernel<R>), 1, 1024, 0, s->stream, a, (const double *)sums, blocks);
+        return TN_OK;
+    }
+    if (blocks == 0) return TN_OK;
+    switch ((int)a.kernel) {
+    case TN_KERNEL_ADAMW: TNC_LAUNCH((tnc_update_kernel<R, TN_KERNEL_ADAMW>), (unsigned)blocks, 256, 0, s->stream, a); break;
+    case TN_KERNEL_SGD:   TNC_LAUNCH((tnc_update_kernel<R, TN_KERNEL_SGD>), (unsigned)blocks, 256, 0, s->stream, a); break;
+    default:              TNC_LAUNCH((tnc_update_kernel<R, TN_KERNEL_MUON_END>), (unsigned)blocks, 256, 0, s->stream, a); break;
+    }
+    return TN_OK;
+}
+
+static tn_status tnc_flush(tnc *s)
+{
+    tnc_pending *a = &s->pending;
+    tn_status    status;
+    cudaError_t  e;
+    char         what[96];
+    int          count = a->count;
+    if (count == 0) return TN_OK;
+    if (s->lost || cudaSetDevice(s->device) != cudaSuccess) {
+        a->count = 0;
+        return s->lost ? TN_ERR_BACKEND : tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
+    }
+    status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
+    a->count = 0;
+    e = cudaGetLastError();
+    if (e == cudaSuccess && s->wait) e = cudaStreamSynchronize(s->stream);
+    if (e == cudaSuccess) return status;
+    snprintf(what, sizeof what, "%s of %d parameters", a->name, count);
+    return tnc_fail(s, e, what);
+}
+
+/* One more call for the pending ones, which run first where it does not fit in. */
+static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n, const void *scalars,
+                          const void *fault)
+{
+    tnc_pending  *a = &s->pending, like;
+    tnc_part     *part;
+    const tn_dtype dtype = x[0]->dtype;
+    tn_status     status;
+    int           k;
+    if (dtype != TN_F32 && dtype != TN_F64) return TN_ERR_DTYPE;
+    for (k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
+    memset(&like, 0, sizeof like);
+    like.kernel = c->kernel;
+    like.dtype = dtype;
+    like.name = name;
+    like.scalars = scalars;
+    like.fault = fault;
+    if (c->kernel == TN_KERNEL_ADAMW || c->kernel == TN_KERNEL_SGD) {
+        memcpy(like.f, c->f, 3 * sizeof *c->f);
+        like.f[3] = c->f[5];
+    }
+    if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, &like, offsetof(tnc_pending, count)) != 0))
+        if ((status = tnc_flush(s)) != TN_OK) return status;
+    if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
+    part = &a->part[a->count];
+    memset(part, 0, sizeof *part);
+    part->wide = true;
+    for (k = 0; k < 4; k++) {
+        part->x[k] = x[k] ? x[k]->data : NULL;
+        part->wide = part->wide && tnc_aligned(part->x[k]);
+    }
+    part->n = n;
+    part->first = a->count ? part[-1].first + tnc_ceil(part[-1].n, TNC_SHARE) : 0;
+    part->index = (int32_t)c->i[0];
+    part->scale = c->f[0];
+    part->decay = c->f[3];
+    part->rate = c->f[4];
+    if (part->first + tnc_ceil(n, TNC_SHARE) > INT32_MAX) return TN_ERR_SHAPE;
+    a->count++;
+    return TN_OK;
+}
+
+static tn_status tnc_sumsq(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = {&c->in[0], NULL, NULL, NULL};
+    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
+}
+
+static tn_status tnc_adamw(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = {&c->out[0], &c->out[1], &c->out[2], &c->out[3]};
+    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL);
+}
+
+static tn_status tnc_sgd(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = {&c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL};
+    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL);
+}
+
+static tn_status tnc_muon_end(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = {&c->out[0], &c->in[1], NULL, NULL};
+    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL);
+}
+
+/* ---- step_begin, tick: single numbers ------------------------------------------------------------------------------------------ */
+template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
+{
+    const double norm = (double)s[TNC_SIZE];
+    bool         skip;
+    if (threadIdx.x > 0) return;
+    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);        /* each gradient is finite, their norm is not */
+    skip = fault[0] != 0;
+    s[TNC_NORM] = (R)norm;
+    s[TNC_SKIP] = R(skip ? 1 : 0);
+    s[TNC_FACTOR] = (R)(clip > 0 && norm > clip ? clip / norm : 1);
+    s[TNC_STEP] = (R)((double)s[TNC_STEP] + (skip ? 0 : 1));
+    s[TNC_SIZE] = 0;
+}
+
+static tn_status tnc_step_begin(tnc *s, const tn_call *c)
+{
+    int32_t *fault = (int32_t *)c->out[1].data;
+    if (c->out[0].dtype == TN_F64)
+        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0]);
+    else if (c->out[0].dtype == TN_F32)
+        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0]);
+    else return TN_ERR_DTYPE;
+    return TN_OK;
+}
+
+__global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }
+
+static tn_status tnc_tick(tnc *s, const tn_call *c)
+{
+    TNC_LAUNCH(tnc_tick_kernel, 1, 32, 0, s->stream, (uint32_t *)c->out[0].data, (uint32_t)c->i[0]);
+    return TN_OK;
+}
+
+/* ---- muon_begin --------------------------------------------------------------------------------------------------------------
+   The momentum and the unscaled x in a first pass, with the sum of squares of each block; the second divides x by its matrix's
+   norm, which every block adds up for itself, in one order.    floor: reads 3 arrays, writes 4 */
+template <typename R> struct tnc_muon {
+    const R *scalars;
+    R       *x, *g, *m;                     /* [batch,n] */
+    double  *sums;                          /* [batch,blocks] */
+    int64_t  n;
+    unsigned blocks;                        /* of a matrix */
+    double   momentum;
+    bool     nesterov, wide;
+};
+
+template <typename R, int V> static __device__ __forceinline__ double tnc_muon_move(const tnc_muon<R> &a, int64_t at, R keep, R take, R factor)
+{
+    R      g[V], m[V], x[V], zero[V] = {};
+    double squares = 0;
+    int    k;
+    tnc_load(g, a.g + at);
+    tnc_load(m, a.m + at);
+#pragma unroll
+    for (k = 0; k < V; k++) {
+        const R d = take * (g[k] * factor);
+        m[k] = tnc_fma(keep, m[k], d);
+        x[k] = a.nesterov ? tnc_fma(keep, m[k], d) : m[k];
+        squares = fma((double)x[k], (double)x[k], squares);
+    }
+    tnc_store(a.m + at, m);
+    tnc_store(a.x + at, x);
+    tnc_store(a.g + at, zero);
+    return squares;
+}
+
+/* A step that is skipped leaves the momentum and makes x zero: what comes next multiplies matrices and is not asked. */
+template <typename R> __global__ void __launch_bounds__(256) tnc_muon_begin_kernel(tnc_muon<R> a)
+{
+    enum { V = tnc_wide<R>::count };
+    const int64_t matrix = blockIdx.x / a.blocks, begin = blockIdx.x % a.blocks * (int64_t)TNC_SHARE, first = matrix * a.n;
+    const int64_t end = begin + TNC_SHARE < a.n ? begin + TNC_SHARE : a.n, wide = a.wide ? end - (end - begin) % V : begin;
+    const double  momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
+    const R       keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
+    double        sum = 0;
+    int64_t       i;
+    if (a.scalars[TNC_SKIP] != 0) {
+        for (i = begin + (int)threadIdx.x; i < end; i += 256) a.x[first + i] = a.g[first + i] = 0;
+    } else {
+#pragma unroll 2
+        for (i = begin + (int)threadIdx.x * V; i < wide; i += 256 * V) sum += tnc_muon_move<R, V>(a, first + i, keep, take, factor);
+        for (i = wide + (int)threadIdx.x; i < end; i += 256) sum += tnc_muon_move<R, 1>(a, first + i, keep, take, factor);
+    }
+    sum = tnc_block_sum(sum);
+    if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
+}
+
+template <typename R> __global__ void __launch_bounds__(256) tnc_muon_unit_kernel(tnc_muon<R> a)
+{
+    const int64_t matrix = blockIdx.x / a.blocks, begin = blockIdx.x % a.blocks * (int64_t)TNC_SHARE;
+    const int64_t end = begin + TNC_SHARE < a.n ? begin + TNC_SHARE : a.n;
+    R            *x = a.x + matrix * a.n;
+    double        sum = 0;
+    R             unit;
+    int64_t       i;
+    for (i = threadIdx.x; i < a.blocks; i += 256) sum += a.sums[matrix * a.blocks + i];
+    sum = tnc_block_sum(sum);
+    unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);             /* below 1e-30 there may be no such float */
+    for (i = begin + (int)threadIdx.x; i < end; i += 256) x[i] *= unit;
+}
+
+template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *c)
+{
+    const int64_t batch = c->out[0].shape[0];
+    tnc_muon<R>   a;
+    int           k;
+    for (k = 0; k < 3; k++) if (!tnc_has(&c->out[k], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    memset(&a, 0, sizeof a);
+    a.scalars = (const R *)c->in[0].data;
+    a.x = (R *)c->out[0].data;
+    a.g = (R *)c->out[1].data;
+    a.m = (R *)c->out[2].data;
+    a.n = c->out[0].shape[1];
+    if (batch == 0 || a.n == 0) return TN_OK;
+    a.wide = tnc_aligned(a.x) && tnc_aligned(a.g) && tnc_aligned(a.m) && a.n % tnc_wide<R>::count == 0;
+    a.momentum = c->f[0];
+    a.nesterov = c->f[1] != 0;
+    a.blocks = (unsigned)tnc_ceil(a.n, TNC_SHARE);
+    if (batch > INT32_MAX / a.blocks) return TN_ERR_SHAPE;
+    a.sums = (double *)tnc_scratch(s, (size_t)(batch * a.blocks) * sizeof *a.sums);
+    if (!a.sums) return TN_ERR_MEMORY;
+    TNC_LAUNCH((tnc_muon_begin_kernel<R>), (unsigned)(batch * a.blocks), 256, 0, s->stream, a);
+    TNC_LAUNCH((tnc_muon_unit_kernel<R>), (unsigned)(batch * a.blocks), 256, 0, s->stream, a);
+    return TN_OK;
+}
+
+static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
+{
+    if (c->in[0].dtype == TN_F32) return tnc_muon_begin_of<float>(s, c);
+    return c->in[0].dtype == TN_F64 ? tnc_muon_begin_of<double>(s, c) : TN_ERR_DTYPE;
+}
 
 /* ---- attention, quadratic ------------------------------------------------------------------------------------------------
    What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
@@ -1772,17 +5213,1165 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static constexpr tnc_row *tnc_attention_linear = nullptr;
-static constexpr tnc_row *tnc_attention_linear_backward = nullptr;
-static constexpr tnc_row *tnc_argmax = nullptr;
-static constexpr tnc_row *tnc_accuracy = nullptr;
-static constexpr tnc_row *tnc_sumsq = nullptr;
-static constexpr tnc_row *tnc_step_begin = nullptr;
-static constexpr tnc_row *tnc_adamw = nullptr;
-static constexpr tnc_row *tnc_sgd = nullptr;
-static constexpr tnc_row *tnc_muon_begin = nullptr;
-static constexpr tnc_row *tnc_muon_end = nullptr;
-static constexpr tnc_row *tnc_tick = nullptr;
+/* ---- attention in linear time ----------------------------------------------------------------- >>attention_linear
+   All of it is one trilinear sum over the pairs that see each other, L = sum_ij (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the output is
+   dL/du, its gradients are dL/dq1, dL/dq2, dL/dk1, dL/dk2 and dL/dv. So there is one formula. Rows x (queries, or keys) have
+   three vectors each, as have the rows y of the other side, and of {a,b,m} = {0,1,2}, a < b,
+
+       out_r = sum_s (x_a.y_a)(x_b.y_b) y_m = sum_{i,k} x_a[i] x_b[k] S[..]      S[i0,i1,i2] = sum_s y_0[i0] y_1[i1] y_2[i2]
+
+   Positions go in chunks. What rows of a chunk see of other chunks is in the state S, an exclusive sum over the chunks (from the
+   first on for queries, from the last for keys); what they see of their own chunk goes by pairs. phi(x) = x_a (x) x_b is made
+   where it is used, from shared memory, and never stored. u_i = c_i do_i; with a row sum u and v have one number more, see
+   >>op-attention_linear of tensornet.h. Squared attention has x_0 = x_1 and y_0 = y_1, and one gradient for both.
+
+   A state has d d n numbers (n = dv, or dv + 1): 8 MiB at d = dv = 128. As many chunks of as many heads go at once as fit into
+   TNC_LINEAR_ROOM, the sums travel on between them; that changes no bit of the result.                                      */
+
+enum { TNC_LINEAR_FEW = 8 };                            /* keys of a call that are put into a state one by one */
+static const size_t TNC_LINEAR_ROOM = (size_t)1 << 30;  /* bytes of scratch for states */
+
+/* Row t of head h, item b of the batch: p + b batch + t row + h head, its numbers side by side. */
+typedef struct tnc_linear_set { void *p; int64_t batch, row, head; } tnc_linear_set;
+
+/* Row t stands at position t + shift. */
+typedef struct tnc_linear_side { tnc_linear_set set[3]; int64_t T, shift; } tnc_linear_side;
+
+typedef struct tnc_linear {
+    tnc_linear_side x, y;                               /* the rows that get, the rows that give               */
+    int64_t         w[3];                               /* extents of the three vectors: d, d, n               */
+    int             wide[3];                            /* tensor cores: numbers that can be read, whole pieces of 8 */
+    int             D, NE;                              /* extents of a state [D,D,NE]: d and n, or padded     */
+    int64_t         stride[3];                          /* of the state: what one step along each means        */
+    int64_t         H, heads;                           /* of one item of the batch, of all                    */
+    int64_t         length, chunk, chunks;              /* positions; of a chunk; how many chunks              */
+    bool            causal, back;                       /* back: a row sees positions >= its own, else <=      */
+    bool            squared;
+} tnc_linear;
+
+/* c_i of query i */
+typedef struct tnc_linear_scale { int kind; bool causal; int64_t Tk, ahead, past; double length; const void *stat; } tnc_linear_scale;
+
+/* One gradient, or the output: out = or += factor c_i dL/d(set m of x). */
+typedef struct tnc_linear_pass {
+    tnc_linear_set   out;
+    int              m;
+    int64_t          width;                             /* columns that are wanted */
+    bool             add, scaled;
+    bool             f32, pairs;                        /* tensor cores: out is F32, not BF16; can be written by twos */
+    double           factor;
+    tnc_linear_scale scale;
+} tnc_linear_pass;
+
+template <typename R> static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale &c, int64_t head, int64_t T, int64_t i)
+{
+    int64_t n = c.causal ? c.ahead + i + 1 : c.Tk;
+    n = (n < 0 ? 0 : n) + c.past;
+    switch (c.kind) {
+    case TN_ROW_SUM:    return R(1) / ((const R *)c.stat)[head * T + i];
+    case TN_ROW_LENGTH: return R(n) > R(c.length) ? sqrt(R(c.length) / R(n)) : R(1);
+    case TN_ROW_MEAN:   return n > 0 ? R(1) / R(n) : R(0);
+    default:            return R(1);
+    }
+}
+
+template <typename T> static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int64_t H, int64_t head, int64_t t)
+{
+    const unsigned item = (unsigned)head / (unsigned)H;         /* fewer heads than 2^31: quick to divide */
+    return (T *)s.p + item * s.batch + t * s.row + (head - item * H) * s.head;
+}
+
+/* A vector per row, side by side for the kernels: [heads,T,pitch] of P, what is behind `width` and what it gets are zeros.
+   ONE: v' = [v 1]. SLOPE: u' = c [do, -do.o].   One warp a row; floor: the bytes read and written, once. */
+enum { TNC_LINEAR_COPY, TNC_LINEAR_ONE, TNC_LINEAR_SLOPE };
+
+template <typename T, typename P> __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale c,
+                                                                  int64_t H, int64_t heads, int64_t rows, int64_t width,
+                                                                  int64_t pitch, P *to)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t lane = threadIdx.x & 31, step = (int64_t)gridDim.x * (blockDim.x >> 5);
+    int64_t       at, e;
+    for (at = (int64_t)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); at < heads * rows; at += step) {
+        const int64_t head = at / rows, t = at % rows;
+        const T *x = tnc_linear_row<const T>(from, H, head, t);
+        R        scale = mode == TNC_LINEAR_SLOPE ? tnc_linear_row_scale<R>(c, head, rows, t) : R(1), extra = R(0);
+        if (mode == TNC_LINEAR_SLOPE && c.kind == TN_ROW_SUM) {
+            const T *y = tnc_linear_row<const T>(o, H, head, t);
+            for (e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
+            extra = tnc_warp_sum(extra);
+        }
+        if (mode == TNC_LINEAR_ONE) extra = R(1);
+        for (e = lane; e < pitch; e += 32)
+            to[at * pitch + e] = tnc_from<P>(typename tnc_real<P>::type(scale * (e < width ? tnc_to(x[e]) : e == width ? extra : R(0))));
+    }
+}
+
+/* ---- any extents, F32 and F64: tiles of 64 x 64, 256 threads with 4 x 4 sums each */
+
+enum { TNC_LINEAR_TILE = 64, TNC_LINEAR_DEPTH = 16 };
+
+template <typename R> static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4], const R (*B)[TNC_LINEAR_TILE + 4],
+                                                                                R sum[4][4])
+{
+    const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
+    int k, i, j;
+#pragma unroll
+    for (k = 0; k < TNC_LINEAR_DEPTH; k++)
+#pragma unroll
+        for (i = 0; i < 4; i++)
+#pragma unroll
+            for (j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
+}
+
+/* The rows of a side that stand in chunk c: [first,end) */
+static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, const tnc_linear_side &s, int64_t c, int64_t *first, int64_t *end)
+{
+    const int64_t low = c * t.chunk - s.shift, high = low + t.chunk;
+    *first = low < 0 ? 0 : low;
+    *end = high < s.T ? high : s.T;
+}
+
+/* S [heads,chunks,F,n] of this launch: what the y of each chunk give, sum_s phi(y)_f y_2[e]. Block: 64 features, 64 columns of
+   one chunk of one head. Floor: 2 C F n flops a chunk. */
+template <typename R> __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
+{
+    TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    const int64_t F = t.w[0] * t.w[1], n = t.w[2], tiles = (F + TNC_LINEAR_TILE - 1) / TNC_LINEAR_TILE, head = head0 + blockIdx.z;
+    const int64_t f0 = (int64_t)blockIdx.x % tiles * TNC_LINEAR_TILE, e0 = (int64_t)blockIdx.x / tiles * TNC_LINEAR_TILE;
+    const int     column = (int)threadIdx.x % TNC_LINEAR_TILE, line = (int)threadIdx.x / TNC_LINEAR_TILE;
+    const int64_t a = (f0 + column) / t.w[1], b = (f0 + column) % t.w[1];
+    R             sum[4][4] = {};
+    int64_t       first, end, from;
+    int           i, j, k;
+    tnc_linear_range(t, t.y, chunk0 + blockIdx.y, &first, &end);
+    for (from = first; from < end; from += TNC_LINEAR_DEPTH) {
+        for (k = line; k < TNC_LINEAR_DEPTH; k += 4) {
+            const bool here = from + k < end;
+            A[k][column] = here && f0 + column < F ? tnc_linear_row<const R>(t.y.set[0], t.H, head, from + k)[a]
+                                                     * tnc_linear_row<const R>(t.y.set[1], t.H, head, from + k)[b] : R(0);
+            B[k][column] = here && e0 + column < n ? tnc_linear_row<const R>(t.y.set[2], t.H, head, from + k)[e0 + column] : R(0);
+        }
+        __syncthreads();
+        tnc_linear_product<R>(A, B, sum);
+        __syncthreads();
+    }
+    S += ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * F * n;
+#pragma unroll
+    for (i = 0; i < 4; i++)
+#pragma unroll
+        for (j = 0; j < 4; j++) {
+            const int64_t f = f0 + threadIdx.x / 16 * 4 + i, e = e0 + threadIdx.x % 16 * 4 + j;
+            if (f < F && e < n) S[f * n + e] = sum[i][j];
+        }
+}
+
+/* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included, which
+   then has all. Floor: S read and written once. */
+template <typename R> __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
+{
+    int64_t at, c;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+        R *p = S + at / size * chunks * size + at % size, sum = carry[at];
+        for (c = 0; c < chunks; c++) {
+            R *here = p + (back ? chunks - 1 - c : c) * size, own = *here;
+            *here = sum;
+            sum += own;
+        }
+        carry[at] = sum;
+    }
+}
+
+/* A state operand [F',n] to the carry [D,D,NE] of every head, or back; squared: F' = d(d+1)/2, a <= b. */
+template <typename R> __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
+{
+    const int64_t size = (int64_t)t.D * t.D * t.NE, d = t.w[0], n = t.w[2], features = t.squared ? d * (d + 1) / 2 : d * d;
+    int64_t       at;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t e = at % t.NE, b = at / t.NE % t.D, a = at / t.NE / t.D % t.D, low = a < b ? a : b, high = a < b ? b : a;
+        const bool    inside = a < d && b < d && e < n;
+        const int64_t f = t.squared ? low * d - low * (low - 1) / 2 + high - low : a * d + b;
+        R            *own = state + ((head0 + at / size) * features + f) * n + e;
+        if (!back) carry[at] = inside ? *own : R(0);
+        else if (inside && (!t.squared || a <= b)) *own = carry[at];
+    }
+}
+
+/* The output, or one gradient, of 64 rows x 64 columns; t: turned for it, {a,b,m} = {0,1,2}. S: as above, one state a chunk (each = 1), or one for all (each = 0);
+   NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and half a chunk's pairs. */
+template <typename R> __global__ void __launch_bounds__(256) tnc_linear_read(tnc_linear t, tnc_linear_pass p, int64_t head0, int64_t chunk0,
+                                                                             const R *S, int64_t each)
+{
+    TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
+    const int     tid = (int)threadIdx.x;
+    const int64_t tiles = t.chunk / TNC_LINEAR_TILE, c = blockIdx.y / tiles, chunk = chunk0 + c, head = head0 + blockIdx.z;
+    const int64_t r0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_TILE, c0 = (int64_t)blockIdx.x * TNC_LINEAR_TILE;
+    R             sum[4][4] = {};
+    int64_t       i, k0, s, first, end;
+    int           k, n, m;
+    if (S) {
+        S += (blockIdx.z * (each ? gridDim.y / tiles : 1) + c * each) * t.w[0] * t.w[1] * t.w[2];
+        for (i = 0; i < t.w[0]; i++)
+            for (k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
+                for (n = 0; n < 4; n++) {
+                    const int     row = tid / 16 + 16 * n;
+                    const int64_t r = r0 + row - t.x.shift;
+                    k = tid % 16;
+                    A[k][row] = r >= 0 && r < t.x.T && k0 + k < t.w[1] ? tnc_linear_row<const R>(t.x.set[0], t.H, head, r)[i]
+                                                                          * tnc_linear_row<const R>(t.x.set[1], t.H, head, r)[k0 + k] : R(0);
+                    if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }           /* in the order of memory */
+                    else          { k = tid % 16; m = tid / 16 + 16 * n; }
+                    B[k][m] = k0 + k < t.w[1] && c0 + m < t.w[2] ? S[i * t.stride[0] + (k0 + k) * t.stride[1] + (c0 + m) * t.stride[2]] : R(0);
+                }
+                __syncthreads();
+                tnc_linear_product<R>(A, B, sum);
+                __syncthreads();
+            }
+    }
+    tnc_linear_range(t, t.y, chunk, &first, &end);
+    if (!t.causal) end = first;                                                     /* all is in the state */
+    for (s = first; s < end; s += TNC_LINEAR_DEPTH) {
+        const int64_t low = s + t.y.shift, high = low + TNC_LINEAR_DEPTH;           /* positions */
+        if (t.back ? high <= r0 : low >= r0 + TNC_LINEAR_TILE) continue;
+        for (n = 0; n < 4; n++) {
+            const int64_t row = tid % 64, r = r0 + row - t.x.shift;
+            R             one = R(0), two = R(0);
+            k = tid / 64 + 4 * n;
+            if (s + k < end && r >= 0 && r < t.x.T && (t.back ? low + k >= r0 + row : low + k <= r0 + row)) {
+                const R *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r), *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, s + k);
+                const R *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r), *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, s + k);
+                for (i = 0; i < t.w[0]; i++) one = tnc_fma(xa[i], ya[i], one);
+                for (i = 0; i < t.w[1]; i++) two = tnc_fma(xb[i], yb[i], two);
+            }
+            A[k][row] = one * two;
+            B[k][row] = s + k < end && c0 + row < t.w[2] ? tnc_linear_row<const R>(t.y.set[2], t.H, head, s + k)[c0 + row] : R(0);
+        }
+        __syncthreads();
+        tnc_linear_product<R>(A, B, sum);
+        __syncthreads();
+    }
+#pragma unroll
+    for (n = 0; n < 4; n++)
+#pragma unroll
+        for (m = 0; m < 4; m++) {
+            const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4 + m;
+            if (r >= 0 && r < t.x.T && column < p.width) {
+                R *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
+                R  value = sum[n][m] * R(p.factor) * (p.scaled ? tnc_linear_row_scale<R>(p.scale, head, t.x.T, r) : R(1));
+                *to = p.add ? *to + value : value;
+            }
+        }
+}
+
+/* raw [heads,T,n], scaled: what is in its last column divides the others. */
+template <typename T> __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n, double eps,
+                                                        tnc_linear_set out, typename tnc_real<T>::type *stat)
+{
+    typedef typename tnc_real<T>::type R;
+    int64_t at;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * rows * n; at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t row = at / n, e = at % n;
+        const R       total = raw[row * n + n - 1] + R(eps);
+        if (e < n - 1) tnc_linear_row<T>(out, H, row / rows, row % rows)[e] = tnc_from<T>(raw[at] / total);
+        else stat[row] = total;
+    }
+}
+
+/* How much goes at once: states of `chunks` chunks of `heads` heads, in `bytes`. */
+typedef struct tnc_linear_group { int64_t heads, chunks, segments; size_t bytes; bool states; } tnc_linear_group;
+
+static int64_t tnc_linear_clamp(double x, int64_t most) { return x < 1 ? 1 : x < (double)most ? (int64_t)x : most; }
+
+/* t with its vectors in the order a, b, m, and the strides of its state. */
+static tnc_linear tnc_linear_turned(const tnc_linear *t, int m)
+{
+    const int64_t stride[3] = { (int64_t)t->D * t->NE, t->NE, 1 };
+    const int     order[3] = { m == 0 ? 1 : 0, m == 2 ? 1 : 2, m };
+    tnc_linear    r = *t;
+    int           i;
+    for (i = 0; i < 3; i++) {
+        r.x.set[i] = t->x.set[order[i]];
+        r.y.set[i] = t->y.set[order[i]];
+        r.w[i] = t->w[order[i]];
+        r.wide[i] = t->wide[order[i]];
+        r.stride[i] = stride[order[i]];
+    }
+    return r;
+}
+
+/* One state a head of F32 (F64) numbers, and one a chunk. */
+template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, R)
+{
+    tnc_linear_group g;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_TILE);                   /* of a grid's second extent */
+    const double     state = (double)t->D * t->D * t->NE * (double)sizeof(R);
+    g.states = kept || t->chunks > 1 || !t->causal;
+    g.segments = 1;
+    g.heads = g.states ? tnc_linear_clamp((double)room / 4 / state, t->heads < 65535 ? t->heads : 65535) : t->heads < 65535 ? t->heads : 65535;
+    g.chunks = tnc_linear_clamp((double)room / state / (double)g.heads - 1, t->chunks < most ? t->chunks : most);
+    g.bytes = g.states ? (size_t)(state * (double)g.heads * (double)(g.chunks + 1)) : 0;
+    return g;
+}
+
+/* All passes over the rows x. room: as the group says. state: the operand of the call or NULL, with what it holds after it. */
+template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes,
+                                                   tnc_linear_group g, R *room, R *state)
+{
+    const int64_t size = (int64_t)t.D * t.D * t.NE, tile = TNC_LINEAR_TILE;
+    int64_t       head, done, chunk;
+    int           i;
+    for (head = 0; head < t.heads; head += g.heads) {
+        const int64_t  heads = t.heads - head < g.heads ? t.heads - head : g.heads;
+        const unsigned wide = tnc_grid(s, heads * size, 256);
+        R             *carry = room, *S = room + g.heads * size;
+        auto read = [&](int64_t from, int64_t chunks, const R *states, int64_t each) {
+            for (i = 0; i < passes; i++)
+                TNC_LAUNCH((tnc_linear_read<R>),
+                           dim3((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile), (unsigned)heads), 256, 0,
+                           s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head, from, states, each);
+        };
+        if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
+        else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(R), s->stream);
+        for (done = 0; done < t.chunks; done += g.chunks) {
+            const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
+            chunk = t.back ? t.chunks - done - chunks : done;
+            if (g.states) {
+                TNC_LAUNCH((tnc_linear_states<R>),
+                           dim3((unsigned)(tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile)), (unsigned)chunks, (unsigned)heads),
+                           256, 0, s->stream, t, head, chunk, S);
+                TNC_LAUNCH((tnc_linear_prefix<R>), wide, 256, 0, s->stream, S, carry, heads, chunks, size, t.back);
+            }
+            if (t.causal) read(chunk, chunks, g.states ? S : (R *)NULL, 1);
+        }
+        for (chunk = 0; chunk < t.chunks && !t.causal; chunk += g.chunks)
+            read(chunk, t.chunks - chunk < g.chunks ? t.chunks - chunk : g.chunks, carry, 0);
+        if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
+    }
+}
+
+/* ---- tensor cores: BF16 operands, d and n up to 128; two kernels, one that makes states and one that reads them.
+
+   Sums are F32, also those of states; a state is rounded to BF16 where it is an operand of a product, as are phi and the pairs.
+   Where the chunks of a head are walked through one after the other, the state never leaves the registers: what is written is
+   its BF16 copy at each chunk's begin, 2 bytes a number, that the rows of the chunk read. A state in memory is [D,D,NE]: d and n
+   padded to a power of 2 with zeros. Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's are kept; what is off the
+   diagonal counts twice, d(d+16)/2 features instead of d d.
+
+   Shared memory: a row of a tile is a row of 16-byte pieces, and piece p of row r stands at p ^ key(r), so that the eight rows an
+   ldmatrix reads at one p, and the eight rows that a warp reads four numbers of, lie in different banks. Rows of 128 bytes or
+   more: key = r % 8. Of 64 bytes two rows share the 32 banks, of 32 bytes four: key = r/2 % 4, and r/4 % 2. */
+
+enum {
+    TNC_LINEAR_ROWS   = 256,                            /* rows of a block that reads states: 32 a warp                  */
+    TNC_LINEAR_KEYS   = 32,                             /* of a tile of pairs                                            */
+    TNC_LINEAR_STAGES = 4,                              /* tiles of states on their way or in use                        */
+    TNC_SCAN_STEP     = 64,                             /* rows that a state takes in between two barriers               */
+    TNC_SCAN_STAGES   = 3
+};
+
+typedef struct tnc_linear_tiles {
+    int64_t  head0, chunk0, chunks, each;               /* this launch: heads from, chunks from, how many; of a segment  */
+    int      start;                                     /* this chunk sees no state; -1: all do                          */
+    int      step;                                      /* 1: a state a chunk; 0: one for all                            */
+    bool     states;
+    bool     last;                                      /* nobody sees what the last of these chunks would add           */
+} tnc_linear_tiles;
+
+static __device__ __forceinline__ int tnc_linear_key(int row, int pieces)
+{
+    return pieces >= 8 ? row & 7 : pieces == 4 ? row >> 1 & 3 : row >> 2 & 1;
+}
+
+/* Where piece p of row r stands, in numbers of 2 bytes. */
+static __device__ __forceinline__ int tnc_linear_at(int row, int piece, int pieces)
+{
+    return (row * pieces + (piece ^ tnc_linear_key(row, pieces))) * 8;
+}
+
+static __device__ __forceinline__ unsigned tnc_linear_lows(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
+static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
+
+static __device__ __forceinline__ unsigned tnc_linear_two(float x, float y)
+{
+    const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
+    unsigned             bits;
+    memcpy(&bits, &two, sizeof bits);
+    return bits;
+}
+
+/* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where there is nothing. */
+static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s, int64_t H, int64_t head,
+                                                        int64_t t0, int64_t T, int e0, int wide)
+{
+    const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(s, H, head, 0);
+    int             at;
+    for (at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
+        const int     row = at / pieces, piece = at % pieces, e = e0 + piece * 8;
+        const int64_t t = t0 + row;
+        tnc_bf16     *here = to + tnc_linear_at(row, piece, pieces);
+        if (t >= 0 && t < T && e < wide) tnc_cp_async16(here, from + t * s.row + e);
+        else *(uint4 *)here = make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* What X a's, 16 b's and N columns of the state of one head sum up, over the chunks of a segment. Warp: 4 a's x 16 b's x N in
+   registers; phi^T [b,t] = x_b^T is loaded once and scaled by x_a[t] for each of the 4.
+   S: the state before each chunk is written there; else to totals, when the segment is done. The last segment leaves to carry.
+   16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix, 8 for
+   x_a); 4 warps a cycle of 4 x 32 mma: shared memory is busy half of the time that mma.sync takes at 600 TF/s.
+   Floor: 2 F n flops a row. */
+template <int X, int N> __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
+                                                                                 float *totals, tnc_bf16 *S)
+{
+    TNC_SHARED_ALIGN(16, tnc_bf16, shared, [TNC_SCAN_STAGES][TNC_SCAN_STEP * (16 + X + N)]);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
+    const int     slices = t.NE / N, e0 = (int)blockIdx.x % slices * N, xs = t.D / X;
+    const int     x0 = (int)blockIdx.x / slices % xs * X, y0 = (int)blockIdx.x / slices / xs * 16;
+    const int     per = (int)(t.chunk / TNC_SCAN_STEP);
+    const int64_t head = p.head0 + blockIdx.z, size = (int64_t)t.D * t.D * t.NE, first = (int64_t)blockIdx.y * p.each;
+    const int64_t count = first + p.each < p.chunks ? p.each : p.chunks - first;
+    const bool    last = p.last && first + count == p.chunks;
+    const int64_t steps = (last ? count - 1 : count) * per;
+    const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* of this lane; + x, half, tile */
+    float         sum[4][N / 8][4];
+    int64_t       step, segment;
+    int           x, j, i, half;
+    if (t.squared && x0 > y0) return;                                       /* X >= 16: no block of it is kept */
+
+#pragma unroll
+    for (x = 0; x < 4; x++)
+#pragma unroll
+        for (half = 0; half < 2; half++)
+#pragma unroll
+            for (j = 0; j < N / 8; j++) {
+                const int64_t at = corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
+                float2        value = carry && S ? *(const float2 *)(carry + blockIdx.z * size + at) : make_float2(0, 0);
+                for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
+                    const float2 more = *(const float2 *)(totals + (segment * gridDim.z + blockIdx.z) * size + at);
+                    value.x += more.x;
+                    value.y += more.y;
+                }
+                sum[x][j][2 * half] = value.x;
+                sum[x][j][2 * half + 1] = value.y;
+            }
+
+    /* step s of the segment: 64 rows of chunk s / per, in the order of the walk */
+    auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
+    auto fetch = [&](int64_t s) {
+        tnc_bf16     *to = shared[s % TNC_SCAN_STAGES];
+        const int64_t row = (p.chunk0 + chunk_of(s)) * t.chunk + s % per * TNC_SCAN_STEP - t.y.shift;
+        tnc_linear_fetch(to, TNC_SCAN_STEP, 2, t.y.set[1], t.H, head, row, t.y.T, y0, t.wide[1]);
+        tnc_linear_fetch(to + TNC_SCAN_STEP * 16, TNC_SCAN_STEP, X / 8, t.y.set[0], t.H, head, row, t.y.T, x0, t.wide[0]);
+        tnc_linear_fetch(to + TNC_SCAN_STEP * (16 + X), TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, row, t.y.T, e0, t.wide[2]);
+    };
+    auto keep = [&](int64_t chunk) {
+        tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
+        if (p.chunk0 + chunk == p.start) return;
+#pragma unroll
+        for (int x = 0; x < 4; x++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int j = 0; j < N / 8; j++)
+                    *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) = tnc_linear_two(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+    };
+    for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
+        if (i < steps) fetch(i);
+        tnc_cp_async_commit();
+    }
+    for (step = 0; step < steps; step++) {
+        const tnc_bf16 *b = shared[step % TNC_SCAN_STAGES], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
+        int             k;
+        tnc_cp_async_wait<TNC_SCAN_STAGES - 2>();
+        __syncthreads();
+        if (step + TNC_SCAN_STAGES - 1 < steps) fetch(step + TNC_SCAN_STAGES - 1);
+        tnc_cp_async_commit();
+        if (S && step % per == 0) keep(chunk_of(step));
+#pragma unroll
+        for (k = 0; k < TNC_SCAN_STEP; k += 16) {
+            unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
+            /* rows t of x_b and y are rows of k: both operands are turned. a: matrix 1 is 8 b's on, 2 is 8 t's on; b: 1 is
+               8 t's on, 2 the next 8 columns. */
+            tnc_ldmatrix_x4_trans(phi, b + tnc_linear_at(k + lane % 8 + lane / 16 * 8, lane / 8 % 2, 2));
+#pragma unroll
+            for (j = 0; j < N / 16; j++) {
+                tnc_ldmatrix_x4_trans(r, y + tnc_linear_at(k + lane % 8 + lane / 8 % 2 * 8, 2 * j + lane / 16, N / 8));
+                v[2 * j][0] = r[0]; v[2 * j][1] = r[1]; v[2 * j + 1][0] = r[2]; v[2 * j + 1][1] = r[3];
+            }
+            /* x_a of this lane's t, t+1 and t+8, t+9, four a's side by side */
+#pragma unroll
+            for (half = 0; half < 2; half++) {
+                const int   at = k + 8 * half + two, piece = warp / 2, rest = warp % 2 * 4;
+                const uint2 even = *(const uint2 *)(a + tnc_linear_at(at, piece, X / 8) + rest);
+                const uint2 odd = *(const uint2 *)(a + tnc_linear_at(at + 1, piece, X / 8) + rest);
+                pair[0][half] = tnc_linear_lows(even.x, odd.x);
+                pair[1][half] = tnc_linear_highs(even.x, odd.x);
+                pair[2][half] = tnc_linear_lows(even.y, odd.y);
+                pair[3][half] = tnc_linear_highs(even.y, odd.y);
+            }
+#pragma unroll
+            for (x = 0; x < 4; x++) {
+#pragma unroll
+                for (i = 0; i < 4; i++) scaled[i] = tnc_mul_bf16x2(phi[i], pair[x][i / 2]);
+#pragma unroll
+                for (j = 0; j < N / 8; j++) tnc_mma_bf16(sum[x][j], scaled, v[j]);
+            }
+        }
+    }
+    tnc_cp_async_wait<0>();
+    if (S && last) keep(chunk_of(steps));
+    if (S && !(left && (int64_t)blockIdx.y == (int64_t)gridDim.y - 1)) return;
+#pragma unroll
+    for (x = 0; x < 4; x++)
+#pragma unroll
+        for (half = 0; half < 2; half++)
+#pragma unroll
+            for (j = 0; j < N / 8; j++)
+                *(float2 *)((S ? left + blockIdx.z * size : totals + (blockIdx.y * (int64_t)gridDim.z + blockIdx.z) * size)
+                            + corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) = make_float2(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+}
+
+/* left = carry + totals of all segments [segments,numbers], in their order; S, if any, is that in BF16. */
+static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers, float *left, tnc_bf16 *S)
+{
+    int64_t at, s;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
+        float sum = carry[at];
+        for (s = 0; s < segments; s++) sum += totals[s * numbers + at];
+        left[at] = sum;
+        S[at] = __float2bfloat16(sum);
+    }
+}
+
+/* Two numbers of a row of the output, from `column` on. */
+static __device__ __forceinline__ void tnc_linear_store(char *row, int column, const tnc_linear_pass &p, float x, float y)
+{
+    if (column >= p.width) return;
+    if (p.f32 && p.pairs) {
+        float2 *to = (float2 *)row + column / 2, old = p.add ? *to : make_float2(0, 0);
+        *to = make_float2(old.x + x, old.y + y);
+    } else if (p.pairs) {
+        unsigned *to = (unsigned *)row + column / 2, old = p.add ? *to : 0u;
+        *to = tnc_linear_two(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
+    } else {
+        float    *to = (float *)row + column;
+        tnc_bf16 *small = (tnc_bf16 *)row + column;
+        int       i;
+        for (i = 0; i < 2 && column + i < p.width; i++) {
+            const float value = i ? y : x;
+            if (p.f32) to[i] = p.add ? to[i] + value : value;
+            else small[i] = __float2bfloat16(p.add ? __bfloat162float(small[i]) + value : value);
+        }
+    }
+}
+
+/* The output, or one gradient, of 256 rows x N columns; t is turned for it: sum_i x_a[i] (x_b [32,K] S_i [K,N]) of a warp's 32 rows,
+   x_b's fragments in registers for good, scaled by x_a[:,i] as often as i goes on; S_i is a tile that all warps read.
+   TURNED: k are rows of S_i in memory, else its columns are.
+   Of a warp, 16 k, N = 64: 16 mma, 8 products of 2 numbers, 16 cycles of shared memory: at 600 TF/s busy 60% of the time.
+   Then the pairs of the own chunk, 32 keys at a time: two score tiles, their product is the next product's operand as it stands. */
+template <int K, int N, bool TURNED> __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass p, tnc_linear_tiles q,
+                                                                                           const tnc_bf16 *S)
+{
+    enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TURNED ? K : N, PIECES = (TURNED ? N : K) / 8, SLAB = K * N, STAGE = GROUP * SLAB };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
+    const int     n0 = (int)blockIdx.x * N, D8 = t.D / 8, loops = t.wide[0];
+    const int64_t tiles = t.chunk / TNC_LINEAR_ROWS, c = blockIdx.y / tiles, chunk = q.chunk0 + c, head = q.head0 + blockIdx.z;
+    const int64_t p0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_ROWS, r0 = p0 - t.x.shift;         /* position, row */
+    tnc_bf16     *xa = shared, *ring = shared + TNC_LINEAR_ROWS * t.D;
+    float         sum[2][N / 8][4] = {};
+    unsigned      xb[2][K / 16][4];
+    int           i, j, k, m, n, h;
+
+    if (r0 >= t.x.T || r0 + TNC_LINEAR_ROWS <= 0) return;
+    tnc_linear_fetch(xa, TNC_LINEAR_ROWS, D8, t.x.set[0], t.H, head, r0, t.x.T, 0, t.wide[0]);
+    tnc_cp_async_commit();
+#pragma unroll
+    for (m = 0; m < 2; m++)
+#pragma unroll
+        for (h = 0; h < 2; h++) {
+            const int64_t   r = r0 + 32 * warp + 16 * m + 8 * h + g;
+            const bool      here = r >= 0 && r < t.x.T;
+            const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(t.x.set[1], t.H, head, here ? r : 0) + two;
+#pragma unroll
+            for (k = 0; k < K / 16; k++) {
+                xb[m][k][h] = here && 16 * k < t.wide[1] ? *(const unsigned *)(from + 16 * k) : 0u;
+                xb[m][k][h + 2] = here && 16 * k + 8 < t.wide[1] ? *(const unsigned *)(from + 16 * k + 8) : 0u;
+            }
+        }
+
+    if (q.states && chunk != q.start) {
+        const int       stages = (loops + GROUP - 1) / GROUP;
+        const tnc_bf16 *from = S + (blockIdx.z * (q.step ? gridDim.y / tiles : 1) + c * q.step) * (int64_t)t.D * t.D * t.NE;
+        auto fetch = [&](int stage) {
+            tnc_bf16 *to = ring + stage % TNC_LINEAR_STAGES * STAGE;
+            int       at;
+            for (at = (int)threadIdx.x; at < GROUP * ROWS * PIECES; at += 256) {
+                const int slab = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES, one = stage * GROUP + slab;
+                int64_t   line;                                     /* of the state: (a,b) of its D x D */
+                if (TURNED) line = (int64_t)one * t.D + row;
+                else if (t.squared) line = (int64_t)(one < n0 + row ? one : n0 + row) * t.D + (one < n0 + row ? n0 + row : one);
+                else line = p.m == 0 ? (int64_t)(n0 + row) * t.D + one : (int64_t)one * t.D + n0 + row;
+                if (TURNED && t.squared && row / 16 < one / 16) continue;               /* not kept, not read */
+                tnc_cp_async16(to + slab * SLAB + tnc_linear_at(row, piece, PIECES), from + line * t.NE + (TURNED ? n0 : 0) + 8 * piece);
+            }
+        };
+        for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
+            if (i < stages) fetch(i);
+            tnc_cp_async_commit();
+        }
+        for (i = 0; i < loops; i += 4) {
+            uint2 scale[4];                                                             /* four i's of rows g, g + 8, g + 16, g + 24 */
+#pragma unroll
+            for (j = 0; j < 4; j++) {
+                if (j % GROUP == 0) {
+                    const int stage = (i + j) / GROUP;
+                    tnc_cp_async_wait<TNC_LINEAR_STAGES - 2>();
+                    __syncthreads();
+                    if (stage + TNC_LINEAR_STAGES - 1 < stages) fetch(stage + TNC_LINEAR_STAGES - 1);
+                    tnc_cp_async_commit();
+                }
+                if (j == 0) {
+#pragma unroll
+                    for (h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + tnc_linear_at(32 * warp + 8 * h + g, i / 8, D8) + i % 8);
+                }
+                const tnc_bf16 *slab = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * SLAB;
+                unsigned        once[4], factor[4];
+#pragma unroll
+                for (h = 0; h < 4; h++) {
+                    const unsigned word = j < 2 ? scale[h].x : scale[h].y;
+                    once[h] = factor[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
+                }
+#pragma unroll
+                for (k = 0; k < K / 16; k++) {
+                    unsigned b[N / 8][2], a[4], r[4];
+                    if (TURNED && t.squared) {
+                        if (16 * k + 15 < i) continue;
+                        if (16 * k > i + j)                                             /* off the diagonal: twice, exact */
+                            for (h = 0; h < 4; h++) factor[h] = tnc_mul_bf16x2(once[h], 0x40004000u);
+                    }
+#pragma unroll
+                    for (n = 0; n < N / 16; n++) {
+                        if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_linear_at(16 * k + lane % 8 + lane / 8 % 2 * 8, 2 * n + lane / 16, PIECES));
+                        else tnc_ldmatrix_x4(r, slab + tnc_linear_at(16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, PIECES));
+                        b[2 * n][0] = r[0]; b[2 * n][1] = r[1]; b[2 * n + 1][0] = r[2]; b[2 * n + 1][1] = r[3];
+                    }
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+#pragma unroll
+                        for (h = 0; h < 4; h++) a[h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);      /* rows g, g + 8, g, g + 8 */
+#pragma unroll
+                        for (n = 0; n < N / 8; n++) tnc_mma_bf16(sum[m][n], a, b[n]);
+                    }
+                }
+            }
+        }
+    }
+
+    /* The pairs of the own chunk */
+    if (t.causal) {
+        enum { SIZE = TNC_LINEAR_KEYS };
+        const int     stage = SIZE * (t.D + K + N);
+        const int64_t begin = chunk * t.chunk, end = begin + t.chunk < t.length ? begin + t.chunk : t.length;
+        const int64_t low = t.back ? p0 : begin, high = t.back ? end : end < p0 + TNC_LINEAR_ROWS ? end : p0 + TNC_LINEAR_ROWS;
+        const int     count = (int)((high - low + SIZE - 1) / SIZE);
+        const int64_t mine = p0 + 32 * warp;                                            /* position of the warp's first row */
+        auto fetch = [&](int tile) {
+            tnc_bf16     *to = ring + tile % 2 * stage;
+            const int64_t row = low + tile * SIZE - t.y.shift;
+            tnc_linear_fetch(to, SIZE, D8, t.y.set[0], t.H, head, row, t.y.T, 0, t.wide[0]);
+            tnc_linear_fetch(to + SIZE * t.D, SIZE, K / 8, t.y.set[1], t.H, head, row, t.y.T, 0, t.wide[1]);
+            tnc_linear_fetch(to + SIZE * (t.D + K), SIZE, N / 8, t.y.set[2], t.H, head, row, t.y.T, n0, t.wide[2]);
+        };
+        tnc_cp_async_wait<0>();
+        __syncthreads();                                                                /* the ring is free, x_a is there */
+        if (count > 0) fetch(0);
+        tnc_cp_async_commit();
+        for (i = 0; i < count; i++) {
+            const tnc_bf16 *ya = ring + i % 2 * stage, *yb = ya + SIZE * t.D, *ym = yb + SIZE * K;
+            tnc_cp_async_wait<0>();
+            __syncthreads();
+            if (i + 1 < count) fetch(i + 1);
+            tnc_cp_async_commit();
+            for (h = 0; h < SIZE / 16; h++) {
+                const int64_t key = low + i * SIZE + 16 * h;
+                float         one[2][2][4] = {}, other[2][2][4] = {};
+                unsigned      a[4], b[4], v[4];
+                if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* the same for the warp */
+                for (k = 0; k < t.D / 16; k++) {
+                    tnc_ldmatrix_x4(b, ya + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, D8));
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+                        tnc_ldmatrix_x4(a, xa + tnc_linear_at(32 * warp + 16 * m + lane % 16, 2 * k + lane / 16, D8));
+                        tnc_mma_bf16(one[m][0], a, b);
+                        tnc_mma_bf16(one[m][1], a, b + 2);
+                    }
+                }
+#pragma unroll
+                for (k = 0; k < K / 16; k++) {
+                    tnc_ldmatrix_x4(b, yb + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, K / 8));
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+                        tnc_mma_bf16(other[m][0], xb[m][k], b);
+                        tnc_mma_bf16(other[m][1], xb[m][k], b + 2);
+                    }
+                }
+                /* the product at (row, key) of a lane is what the next product's first operand has there */
+#pragma unroll
+                for (m = 0; m < 2; m++)
+#pragma unroll
+                    for (j = 0; j < 4; j++) {
+                        const int64_t row = mine + 16 * m + 8 * (j % 2) + g, at = key + 8 * (j / 2) + two;
+                        const int     e = 2 * (j % 2);
+                        const bool    sees0 = t.back ? at >= row : at <= row, sees1 = t.back ? at + 1 >= row : at + 1 <= row;
+                        const float   p0_ = sees0 ? one[m][j / 2][e] * other[m][j / 2][e] : 0.0f;
+                        const float   p1_ = sees1 ? one[m][j / 2][e + 1] * other[m][j / 2][e + 1] : 0.0f;
+                        one[m][j / 2][e] = p0_;
+                        one[m][j / 2][e + 1] = p1_;
+                    }
+#pragma unroll
+                for (n = 0; n < N / 16; n++) {
+                    tnc_ldmatrix_x4_trans(v, ym + tnc_linear_at(16 * h + lane % 8 + lane / 8 % 2 * 8, 2 * n + lane / 16, N / 8));
+#pragma unroll
+                    for (m = 0; m < 2; m++) {
+#pragma unroll
+                        for (j = 0; j < 4; j++) a[j] = tnc_linear_two(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
+                        tnc_mma_bf16(sum[m][2 * n], a, v);
+                        tnc_mma_bf16(sum[m][2 * n + 1], a, v + 2);
+                    }
+                }
+            }
+        }
+    }
+    tnc_cp_async_wait<0>();
+
+#pragma unroll
+    for (m = 0; m < 2; m++)
+#pragma unroll
+        for (h = 0; h < 2; h++) {
+            const int64_t r = r0 + 32 * warp + 16 * m + 8 * h + g;
+            if (r >= 0 && r < t.x.T) {
+                const float factor = float(p.factor) * (p.scaled ? tnc_linear_row_scale<float>(p.scale, head, t.x.T, r) : 1.0f);
+                char       *to = (char *)p.out.p + (head / t.H * p.out.batch + r * p.out.row + head % t.H * p.out.head) * (p.f32 ? 4 : 2);
+#pragma unroll
+                for (n = 0; n < N / 8; n++) 
+                    tnc_linear_store(to, n0 + 8 * n + two, p, factor * sum[m][n][2 * h], factor * sum[m][n][2 * h + 1]);
+            }
+        }
+}
+
+/* Snapshots of 2 bytes a number; twice the carry, since its last segment is done while others still read it; totals of segments.
+   Where the heads' tiles do not fill a GPU, the chunks go in segments at once: each is summed up twice, first for those behind it.
+   264: twice an H200's processors; a constant, so that the bits do not depend on the device. */
+static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
+{
+    tnc_linear_group g;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = t->D < 32 ? t->D : 32, N = t->NE < 64 ? t->NE : 64;
+    const double     state = (double)t->D * t->D * t->NE;
+    int64_t          blocks;
+    g.states = kept || t->chunks > 1 || !t->causal;
+    g.heads = g.states ? tnc_linear_clamp((double)room / 32 / state, t->heads < 65535 ? t->heads : 65535) : t->heads < 65535 ? t->heads : 65535;
+    blocks = g.heads * (t->D / 16) * (t->D / X) * (t->NE / N);
+    g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
+    if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work by 2 or 3 at once: no gain */
+    g.segments = g.segments < t->chunks ? g.segments : t->chunks;
+    g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - 8 - 4 * (double)g.segments) / 2, t->chunks < most ? t->chunks : most);
+    if (!t->causal) g.chunks = t->chunks < most ? t->chunks : most;                 /* one state for all */
+    g.bytes = g.states ? (size_t)(state * (double)g.heads * (8 + 4 * (double)g.segments + 2 * (double)(t->causal ? g.chunks : 1))) : 0;
+    return g;
+}
+
+static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
+{
+    const int64_t ring = TNC_LINEAR_STAGES * (K < 64 ? 64 : K) * N, pairs = 2 * TNC_LINEAR_KEYS * (D + K + N);
+    return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
+}
+
+template <int K, int N, bool TURNED> static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass &p,
+                                                                       const tnc_linear_tiles &q, const tnc_bf16 *S)
+{
+    const size_t bytes = tnc_linear_shared(t.D, K, N);
+    cudaFuncSetAttribute(tnc_linear_mma<K, N, TURNED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    TNC_LAUNCH((tnc_linear_mma<K, N, TURNED>), grid, 256, bytes, s->stream, t, p, q, S);
+}
+
+/* Rows of `chunks` chunks: one kernel for each depth of the products (d; or n for gradients of q and k), and each width. */
+static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linear_pass &p, const tnc_linear_tiles &q, int64_t chunks, int64_t heads,
+                                const tnc_bf16 *S)
+{
+    const tnc_linear t = tnc_linear_turned(&whole, p.m);
+    const int        K = p.m == 2 ? t.D : t.NE, all = p.m == 2 ? t.NE : t.D, N = all < 64 ? all : 64;
+    const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
+#define TNC_CASE(k, n, turned) if (K == k && N == n && (p.m == 2) == turned) tnc_linear_mma_launch<k, n, turned>(s, grid, t, p, q, S)
+    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);   TNC_CASE(64, 32, true);   TNC_CASE(128, 32, true);
+    TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
+    TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
+    TNC_CASE(32, 32, false);  TNC_CASE(64, 32, false);  TNC_CASE(128, 32, false);
+    TNC_CASE(32, 64, false);  TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
+#undef TNC_CASE
+}
+
+static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads, const float *carry,
+                                 float *left, float *totals, tnc_bf16 *S)
+{
+    const int  X = t.D < 32 ? 16 : 32, N = t.NE < 64 ? 32 : 64;
+    const dim3 grid((unsigned)(t.D / 16 * (t.D / X) * (t.NE / N)), (unsigned)segments, (unsigned)heads);
+#define TNC_CASE(x, n) \
+    if (X == x && N == n) TNC_LAUNCH((tnc_linear_scan<x, n>), grid, x * 8, 0, s->stream, t, q, carry, left, totals, S)
+    TNC_CASE(16, 32);  TNC_CASE(16, 64);  TNC_CASE(32, 32);  TNC_CASE(32, 64);
+#undef TNC_CASE
+}
+
+/* The same for tensor cores; room: two carries, totals, snapshots. */
+static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes, tnc_linear_group g, tnc_bf16 *room, float *state)
+{
+    const int64_t size = (int64_t)t.D * t.D * t.NE;
+    int64_t       head, done;
+    int           i;
+    for (head = 0; head < t.heads; head += g.heads) {
+        const int64_t    heads = t.heads - head < g.heads ? t.heads - head : g.heads;
+        const unsigned   wide = tnc_grid(s, heads * size, 256);
+        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size, *other;
+        tnc_bf16        *S = (tnc_bf16 *)(totals + g.segments * g.heads * size);
+        tnc_linear_tiles q;
+        memset(&q, 0, sizeof q);
+        q.head0 = head;
+        q.states = g.states;
+        q.step = t.causal;
+        q.start = state || !t.causal ? -1 : t.back ? t.chunks - 1 : 0;
+        if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
+        else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(float), s->stream);
+        for (done = 0; done < t.chunks; done += g.chunks) {
+            const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
+            int64_t       segments;
+            q.chunks = chunks;
+            q.chunk0 = t.back ? t.chunks - done - chunks : done;
+            q.each = tnc_ceil(chunks, g.segments);
+            q.last = t.causal && done + chunks == t.chunks && !state;
+            segments = tnc_ceil(chunks, q.each);
+            if (g.states && (segments > 1 || !t.causal))
+                tnc_linear_scan_rows(s, t, q, t.causal ? segments - 1 : segments, heads, NULL, NULL, totals, NULL);
+            if (g.states && t.causal) tnc_linear_scan_rows(s, t, q, segments, heads, carry, left, totals, S);
+            if (!t.causal) TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, carry, totals, segments, heads * size, left, S);
+            other = carry; carry = left; left = other;
+            for (i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
+        }
+        for (q.chunk0 = 0; q.chunk0 < t.chunks && !t.causal; q.chunk0 += g.chunks)
+            for (i = 0; i < passes; i++)
+                tnc_linear_mma_rows(s, t, pass[i], q, t.chunks - q.chunk0 < g.chunks ? t.chunks - q.chunk0 : g.chunks, heads, S);
+        if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
+    }
+}
+
+/* ---- a few tokens with a running state: the state is read and written once, nothing grows with the tokens before */
+
+typedef struct tnc_linear_new { tnc_linear_set q[2], k[2], v, out; int64_t H, Tq, Tk, d, dv, n; bool squared, causal; } tnc_linear_new;
+
+/* part [parts,heads,Tq,n]: what the state gave to each query, of 64 features a block; then the state takes in the keys.
+   Floor: 2 F n numbers. Thread: every 8th feature, every 32nd column. */
+template <typename T> __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
+                                                                             typename tnc_real<T>::type *part)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_SHARED(R, partial, [8][TNC_LINEAR_FEW][32]);
+    const int64_t features = t.squared ? t.d * (t.d + 1) / 2 : t.d * t.d, head = blockIdx.y;
+    const unsigned first = blockIdx.x * 64u;
+    const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    const int64_t before = t.causal ? 0 : t.Tk;         /* keys that a query may see in the state */
+    const unsigned d = (unsigned)t.d, all = (unsigned)features;
+    unsigned      f, a, b;
+    int64_t       e0, j;
+    int           i;
+    state += head * features * t.n;
+    for (e0 = 0; e0 < t.n; e0 += 32) {
+        const int64_t e = e0 + lane;
+        R             sum[TNC_LINEAR_FEW] = {};
+        for (f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
+            R S = state[f * t.n + e], now = S;
+            a = f / d; b = f % d;
+            if (t.squared)
+                for (a = 0, b = f; b >= d - a; a++) b -= d - a;
+            if (t.squared) b += a;
+            for (j = 0; j < t.Tk; j++)
+                now = tnc_fma(tnc_to(tnc_linear_row<const T>(t.k[0], t.H, head, j)[a]) * tnc_to(tnc_linear_row<const T>(t.k[1], t.H, head, j)[b]),
+                          e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1), now);
+            state[f * t.n + e] = now;
+            if (before > 0) S = now;
+#pragma unroll
+            for (i = 0; i < TNC_LINEAR_FEW; i++)
+                if (i < t.Tq)
+                    sum[i] = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[0], t.H, head, i)[a]) * tnc_to(tnc_linear_row<const T>(t.q[1], t.H, head, i)[b])
+                                 * R(t.squared && a != b ? 2 : 1), S, sum[i]);
+        }
+#pragma unroll
+        for (i = 0; i < TNC_LINEAR_FEW; i++) partial[warp][i][lane] = sum[i];
+        __syncthreads();
+        if (warp < t.Tq && e < t.n) {
+            R total = R(0);
+            for (i = 0; i < 8; i++) total += partial[i][warp][lane];
+            part[(((int64_t)blockIdx.x * gridDim.y + head) * t.Tq + warp) * t.n + e] = total;
+        }
+        __syncthreads();
+    }
+}
+
+/* raw [heads,Tq,n] = f0^2 c (the parts' sum, and causal the pairs of this call) */
+template <typename T> __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
+                                                          double factor, tnc_linear_scale scale, typename tnc_real<T>::type *raw)
+{
+    typedef typename tnc_real<T>::type R;
+    int64_t at, i, j, p;
+    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * t.Tq * t.n; at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t head = at / (t.Tq * t.n), row = at / t.n % t.Tq, e = at % t.n;
+        R             sum = R(0), value;
+        for (p = 0; p < parts; p++) sum += part[p * heads * t.Tq * t.n + at];
+        for (j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
+            R one = R(0), two = R(0);
+            for (i = 0; i < t.d; i++) {
+                one = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[0], t.H, head, row)[i]), tnc_to(tnc_linear_row<const T>(t.k[0], t.H, head, j)[i]), one);
+                two = tnc_fma(tnc_to(tnc_linear_row<const T>(t.q[1], t.H, head, row)[i]), tnc_to(tnc_linear_row<const T>(t.k[1], t.H, head, j)[i]), two);
+            }
+            sum = tnc_fma(one * two, e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1), sum);
+        }
+        value = sum * R(factor) * (scale.kind == TN_ROW_SUM ? R(1) : tnc_linear_row_scale<R>(scale, head, t.Tq, row));
+        if (raw) raw[at] = value;
+        else tnc_linear_row<T>(t.out, t.H, head, row)[e] = tnc_from<T>(value);
+    }
+}
+
+/* ---- the rows of the table */
+
+/* Set `set` of a view [B,T,sets H,d]; size: bytes of a number */
+static tnc_linear_set tnc_linear_view(const tn_view *v, int64_t H, int set, size_t size)
+{
+    tnc_linear_set s;
+    s.p = v->data ? (char *)v->data + (size_t)(set * H * v->strides[2]) * size : NULL;
+    s.batch = v->strides[0];
+    s.row = v->strides[1];
+    s.head = v->strides[2];
+    return s;
+}
+
+/* [heads,T,pitch] */
+static tnc_linear_set tnc_linear_packed(void *p, int64_t H, int64_t T, int64_t pitch)
+{
+    tnc_linear_set s;
+    s.p = p;
+    s.batch = H * T * pitch;
+    s.row = pitch;
+    s.head = T * pitch;
+    return s;
+}
+
+static tnc_linear_scale tnc_linear_scale_of(const tn_call *c, bool backward)
+{
+    tnc_linear_scale r;
+    r.kind = (int)c->f[2];
+    r.causal = c->i[1] != 0;
+    r.Tk = c->in[1].shape[1];
+    r.ahead = r.Tk - c->in[0].shape[1];
+    r.past = c->i[3];
+    r.length = c->f[1];
+    r.stat = backward ? c->in[4].data : NULL;
+    return r;
+}
+
+/* The problem of a call: rows x are queries, or (back) keys. The vectors are set by the caller. */
+static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
+{
+    const tn_view *Q = &c->in[0], *V = &c->in[2];
+    tnc_linear     t;
+    memset(&t, 0, sizeof t);
+    t.H = V->shape[2];
+    t.heads = V->shape[0] * t.H;
+    t.w[0] = t.w[1] = Q->shape[3];
+    t.w[2] = V->shape[3] + ((int)c->f[2] == TN_ROW_SUM);
+    t.causal = c->i[1] != 0;
+    t.back = back;
+    t.squared = c->i[0] == TN_ATTEND_SQUARED;
+    t.x.T = Q->shape[1];
+    t.y.T = V->shape[1];
+    if (t.causal) {                                     /* the last query stands where the last key does */
+        t.x.shift = t.y.T > t.x.T ? t.y.T - t.x.T : 0;
+        t.y.shift = t.x.T > t.y.T ? t.x.T - t.y.T : 0;
+    }
+    t.length = t.x.T > t.y.T ? t.x.T : t.y.T;
+    t.D = (int)t.w[0];
+    t.NE = (int)t.w[2];
+    t.chunk = t.D <= 16 ? 64 : t.D <= 32 ? 128 : t.D <= 64 ? 256 : 512;
+    if (tensor) {
+        t.D = t.D <= 16 ? 16 : t.D <= 32 ? 32 : t.D <= 64 ? 64 : 128;
+        t.NE = t.NE <= 32 ? 32 : t.NE <= 64 ? 64 : 128;
+        t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work, and less */
+    }
+    t.chunks = tnc_ceil(t.length, t.chunk);
+    if (back) { const tnc_linear_side x = t.x; t.x = t.y; t.y = x; }
+    return t;
+}
+
+static bool tnc_linear_types(const tn_call *c, tn_dtype activations, tn_dtype real, bool backward)
+{
+    int i;
+    for (i = 0; i < c->n_in; i++)
+        if (c->in[i].data && c->in[i].dtype != (backward && i == 4 ? real : activations)) return false;
+    for (i = 0; i < (backward ? 3 : 1); i++)
+        if (c->out[i].data && c->out[i].dtype != activations) return false;
+    for (i = 1; i < 3 && !backward; i++)
+        if (c->out[i].data && c->out[i].dtype != real) return false;
+    return true;
+}
+
+/* One of the six vectors of a call, as the kernels read it: in place, or packed. */
+typedef struct tnc_linear_item { tnc_linear_set set; int64_t T, width, pitch; int mode; bool pack; size_t offset; } tnc_linear_item;
+
+/* Scratch for `fixed` bytes and the states; where there is no room for TNC_LINEAR_ROOM of them, for fewer. */
+template <typename E> static char *tnc_linear_room(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
+{
+    const size_t least = (size_t)t->D * (size_t)t->D * (size_t)t->NE * 16;
+    size_t       room;
+    char        *p;
+    for (room = TNC_LINEAR_ROOM; ; room /= 4) {
+        *g = tnc_linear_groups(t, room, kept, E());
+        p = (char *)tnc_scratch(s, fixed + g->bytes + 256);
+        if (p || room < least) return p;
+    }
+}
+
+static size_t tnc_linear_bytes(int64_t n, size_t size) { return ((size_t)n * size + 255) / 256 * 256; }
+
+static bool tnc_linear_aligned(const tnc_linear_set &s, size_t bytes, size_t size)
+{
+    const int64_t numbers = (int64_t)(bytes / size);
+    return (uintptr_t)s.p % bytes == 0 && s.batch % numbers == 0 && s.row % numbers == 0 && s.head % numbers == 0;
+}
+
+/* Forwards or backwards with activations T, and kernels that read E: BF16 for tensor cores, else T itself. */
+template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const tn_call *c, bool backward)
+{
+    typedef typename tnc_real<T>::type R;
+    const bool       tensor = (int)tnc_code<E>::dtype == TN_BF16, sums = (int)c->f[2] == TN_ROW_SUM;
+    const int64_t    dv = c->in[2].shape[3];
+    tnc_linear       q = tnc_linear_of(c, false, tensor), k = tnc_linear_of(c, true, tensor);
+    tnc_linear_item  items[6], *item;                   /* q1, q2, u, k1, k2, v */
+    tnc_linear_pass  pass[3];
+    tnc_linear_group g;
+    size_t           fixed = sums && !backward ? tnc_linear_bytes(q.heads * q.x.T * q.w[2], sizeof(R)) : 0;
+    char            *room;
+    int              i, n, side;
+    for (i = 0; i < 6; i++) {
+        const tn_view *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
+        item = &items[i];
+        memset(item, 0, sizeof *item);
+        if (i == 2 && !backward) continue;
+        item->set = tnc_linear_view(from, q.H, q.squared ? 0 : i % 3 % 2, sizeof(T));
+        item->T = i < 3 ? q.x.T : q.y.T;
+        item->width = i % 3 < 2 ? q.w[0] : dv;
+        item->mode = i == 2 ? TNC_LINEAR_SLOPE : i == 5 && sums ? TNC_LINEAR_ONE : TNC_LINEAR_COPY;
+        item->pitch = i % 3 < 2 ? q.w[0] : q.w[2];
+        if (tensor) item->pitch = (item->pitch + 7) / 8 * 8;
+        item->pack = item->mode != TNC_LINEAR_COPY || sizeof(T) != sizeof(E)
+                     || (tensor && (item->pitch != item->width || !tnc_linear_aligned(item->set, 16, sizeof(E))));
+        if (q.squared && i % 3 == 1) item->pack = false;                            /* it is the first */
+        item->offset = fixed;
+        if (item->pack) fixed += tnc_linear_bytes(q.heads * item->T * item->pitch, sizeof(E));
+    }
+    if (!(room = tnc_linear_room<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
+    for (i = 0; i < 6; i++) {
+        item = &items[i];
+        if (item->pack) {
+            E *to = (E *)(room + item->offset);
+            TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
+                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of(c, backward), q.H, q.heads, item->T,
+                       item->width, item->pitch, to);
+            item->set = tnc_linear_packed(to, q.H, item->T, item->pitch);
+        }
+        if (q.squared && i % 3 == 1) item->set = items[i - 1].set;
+        q.wide[i % 3] = k.wide[i % 3] = (int)items[3 + i % 3].pitch;
+        if (i < 3) q.x.set[i] = k.y.set[i] = item->set;
+        else q.y.set[i - 3] = k.x.set[i - 3] = item->set;
+    }
+    for (side = 0; side < 1 + backward; side++) {                                   /* o; or dq, then dk and dv */
+        memset(pass, 0, sizeof pass);
+        for (n = 0, i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
+            const tn_view *out = &c->out[!backward ? 0 : i < 2 ? side : 2];
+            tnc_linear_pass *p = &pass[n];
+            if (!out->data || (i == 1 && q.squared)) continue;
+            p->out = tnc_linear_view(out, q.H, i % 2, sizeof(T));
+            p->m = i;
+            p->width = i < 2 ? q.w[i] : dv;
+            p->add = backward;
+            p->factor = c->f[0] * c->f[0] * (i < 2 && q.squared ? 2 : 1);
+            p->f32 = (int)tnc_code<T>::dtype == TN_F32;
+            if (!backward) {
+                p->scaled = !sums;
+                p->scale = tnc_linear_scale_of(c, false);
+                if (sums) {
+                    p->out = tnc_linear_packed(room, q.H, q.x.T, q.w[2]);
+                    p->width = q.w[2];
+                    p->f32 = true;
+                }
+            }
+            p->pairs = p->width % 2 == 0 && tnc_linear_aligned(p->out, p->f32 ? 8 : 4, p->f32 ? 4 : 2);
+            n++;
+        }
+        if (n > 0) tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(room + fixed), backward ? (R *)NULL : (R *)c->out[2].data);
+    }
+    if (sums && !backward)
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room, q.H, q.heads, q.x.T,
+                   q.w[2], c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
+    return TN_OK;
+}
+
+template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    const tnc_linear p = tnc_linear_of(c, false, false);
+    tnc_linear_new   t;
+    const bool       sums = (int)c->f[2] == TN_ROW_SUM;
+    const int64_t    parts = tnc_ceil(p.squared ? p.w[0] * (p.w[0] + 1) / 2 : p.w[0] * p.w[0], 64), numbers = p.heads * p.x.T * p.w[2];
+    R               *part = (R *)tnc_scratch(s, (size_t)(parts + 1) * (size_t)numbers * sizeof(R));
+    int              i;
+    if (!part) return TN_ERR_MEMORY;
+    for (i = 0; i < 2; i++) {
+        t.q[i] = tnc_linear_view(&c->in[0], p.H, p.squared ? 0 : i, sizeof(T));
+        t.k[i] = tnc_linear_view(&c->in[1], p.H, p.squared ? 0 : i, sizeof(T));
+    }
+    t.v = tnc_linear_view(&c->in[2], p.H, 0, sizeof(T));
+    t.out = tnc_linear_view(&c->out[0], p.H, 0, sizeof(T));
+    t.H = p.H; t.Tq = p.x.T; t.Tk = p.y.T; t.d = p.w[0]; t.dv = c->in[2].shape[3]; t.n = p.w[2];
+    t.squared = p.squared;
+    t.causal = p.causal;
+    TNC_LAUNCH((tnc_linear_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t, (R *)c->out[2].data, part);
+    TNC_LAUNCH((tnc_linear_step_end<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts, p.heads, c->f[0] * c->f[0],
+               tnc_linear_scale_of(c, false), sums ? part + parts * numbers : (R *)NULL);
+    if (sums)
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)(part + parts * numbers), t.H, p.heads, t.Tq, t.n, c->f[3],
+                   t.out, (R *)c->out[1].data);
+    return TN_OK;
+}
+
+/* Tensor cores take d and n up to 128, in BF16; F32 where the context wants products in BF16. */
+static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
+{
+    const tn_dtype   dtype = c->in[0].dtype, real = dtype == TN_F64 ? TN_F64 : TN_F32;
+    const tnc_linear t = tnc_linear_of(c, false, true);
+    const bool       tensor = t.w[0] <= 128 && t.w[2] <= 128 && tnc_linear_shared(t.D, 128, 64) <= s->shared_max;
+    if (!tnc_linear_types(c, dtype, real, backward) || (dtype == TN_BF16 && !tensor)) return TN_ERR_DTYPE;
+    if (t.heads * t.length * t.w[2] == 0) return TN_OK;
+    if (t.w[0] > 32767) return TN_ERR_MEMORY;                                       /* 4 GiB for a state of one column */
+    if (!backward && c->out[2].data && t.y.T <= TNC_LINEAR_FEW && t.heads <= 65535)
+        TNC_TYPES(dtype, T, return tnc_linear_decode<T>(s, c))
+    if (dtype == TN_BF16) return tnc_linear_run<tnc_bf16, tnc_bf16>(s, c, backward);
+    if (dtype == TN_F64) return tnc_linear_run<double, double>(s, c, backward);
+    if (tensor && s->precision == TN_GEMM_BF16) return tnc_linear_run<float, tnc_bf16>(s, c, backward);
+    return tnc_linear_run<float, float>(s, c, backward);
+}
+
+static tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
+static tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }
 
 /* ======================================================================
    >>table    the backend

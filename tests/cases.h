@@ -95,6 +95,7 @@ typedef struct setting {
     uint64_t   rng, seed;       /* now; with which it began                         */
     int        round;
     bool       watch;           /* inputs are watched arena tensors, else parameters */
+    tn_dtype   dtype;           /* of watched inputs; TN_REAL unless somebody says so */
     bool       kink;            /* set by want: too near to a kink, draw again       */
     tn_params *params;
     int        inputs;

@@ -34,7 +34,7 @@ static struct {
     tn_backend        table;
     guard_block      *blocks;
     int               damage;                /* strips that were not as they were, and bytes that no row may touch */
-    bool              stage, shift;
+    bool              stage, shift, quiet;
     char             *buffer[GUARD_SPANS];   /* staging memory of the device, of the state that used it last */
     size_t            room[GUARD_SPANS];
     void             *buffer_of;
@@ -111,7 +111,7 @@ static inline void *guard_alloc(void *state, size_t bytes)
 static inline void guard_hurt(const char *what)
 {
     guard.damage++;
-    if (guard.damage < 10) printf("     guard: %s\n", what);
+    if (!guard.quiet && guard.damage < 10) printf("     guard: %s\n", what);
 }
 
 static inline void guard_release(void *state, void *p, size_t bytes)

@@ -9,6 +9,7 @@ typedef struct result {
     double  *y, *gradient[CASE_INPUTS];     /* gradients of the bases, zeros where nothing flowed */
     int64_t  count, of[CASE_INPUTS];
     int      inputs, rank;
+    tn_dtype dtype;                         /* of the output */
     int64_t  shape[TN_MAX_RANK];
 } result;
 
@@ -56,7 +57,7 @@ static inline tn_tensor *setting_run(setting *s)
     for (k = 0; k < s->inputs; k++) {
         case_input *in = &s->in[k];
         if (in->param) continue;
-        in->base = tn_tensor_new(s->ctx, in->real ? TN_REAL : TN_I32, in->base_rank, in->base_shape);
+        in->base = tn_tensor_new(s->ctx, in->real ? s->dtype : TN_I32, in->base_rank, in->base_shape);
         setting_write(s, k);
         if (in->real) CHECK_STATUS(tn_watch(in->base), TN_OK);
     }
@@ -108,6 +109,7 @@ static inline bool setting_result(setting *s, result *r)
     if (!CHECK(y != NULL)) return false;
     r->inputs = s->inputs;
     r->rank = y->rank;
+    r->dtype = y->dtype;
     memcpy(r->shape, y->shape, sizeof r->shape);
     r->count = tn_tensor_count(y);
     r->y = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));

@@ -9,6 +9,7 @@ mkdir -p "${TN_TEST_TMP:-/tmp}"
 dir=$(mktemp -d "${TN_TEST_TMP:-/tmp}/tn.XXXXXX") || exit 1
 dir=$(cd "$dir" && pwd)
 trap 'rm -rf "$dir"' EXIT
+configs=$PWD/examples/configs
 cd "$dir" || exit 1
 passed=0 failed=0 skipped=0
 pass() { passed=$((passed + 1)); }
@@ -539,6 +540,34 @@ expect 0 "step: 8" info a/step-00000008.safetensors
 expect 0 "parameters: " info a
 expect 0 "tokens: 60" info t.json
 expect 0 "token shard" info s.bin
+expect 0 "parameters: 123568128" info "$configs/gpt2-small-bilinear.txt"
+holds "half a million tokens a step" grep -qx "tokens_a_step: 524288" said
+expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
+printf 'layers = 2\n' > few.txt
+expect 1 "few.txt does not tell its vocabulary" info few.txt
+
+# ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
+
+if "$tn" train --help | grep -q "built without"; then fail "help"; fi
+expect 2 "--backend cuda: this tn was built without CUDA" train text --out x --backend cuda
+expect 2 "--backend cuda: this tn was built without CUDA" generate a --backend cuda
+expect 2 "--backend is one of cpu|reference|cuda" train text --out x --backend gpu
+expect 2 "--precision is one of f32|tf32|bf16" train text --out x --precision fp8
+expect 2 "--activations is one of f32|bf16" train text --out x --activations f16
+expect 2 "--dtype f64 has no --precision" train text --out x --dtype f64 --activations bf16
+expect 2 "wants --out FILE" synthetic
+expect 2 "--vocab must lie in" synthetic --vocab 1 --out x
+expect 0 "tokens: 3000" synthetic --vocab 70 --tokens 3000 --out y.bin
+expect 0 "tokens: 3000" synthetic --vocab 70 --tokens 3000 --out y2.bin
+same "the same seed, the same tokens" y.bin y2.bin
+expect 0 "done" train y.bin --out y --vocab 70 --layers 3 --width 16 --context 16 --batch 2 --steps 8 --no-baseline --save-every 3
+expect 0 "stopped after step 4" train y.bin --out y2 --vocab 70 --layers 3 --width 16 --context 16 --batch 2 --steps 8 --no-baseline \
+    --save-every 3 --recompute --stop-at 4
+expect 0 "done" train --resume y2
+same "recomputed, the same bits" y/model.safetensors y2/model.safetensors
+holds "it is in the settings" grep -qx "recompute = true" y2/config.txt
+expect 0 "done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
+    --precision bf16
 expect 1 "no run" info nothing-in-it
 expect 1 "no such run" info nothing
 expect 1 "text" info text

@@ -48,7 +48,6 @@ void *tnch_dynamic_shared;
 tnch_hooks tnch_hook;
 char *tnch_arena;
 size_t tnch_arena_bytes;
-int tnch_serving;
 static std::recursive_mutex engine_lock;
 
 /* ---- settings ------------------------------------------------------------------------------------------------------------------- */
@@ -379,13 +378,13 @@ static void memory_gone(char *p, size_t bytes)
    A window of the device's range. A variable gets its place when the launch first comes by its declaration, a distance behind the one
    before; before each block all of them are filled with 0xFF again. */
 
-static struct { char *at; size_t bytes; } shared_variables[64];
+static struct { char *at; size_t bytes; const char *name; } shared_variables[64];
 static int shared_count;
 static size_t shared_used, shared_static;
 
 static size_t shared_limit(void) { return set.device >= 90 ? 227 << 10 : set.device >= 80 ? 163 << 10 : 96 << 10; }
 
-static void *shared_new(size_t bytes, size_t alignment)
+static void *shared_new(size_t bytes, size_t alignment, const char *name)
 {
     char *p = tnch_arena + shared_used + 128 + alignment % 128;   /* aligned as asked and no more */
     shared_used = (size_t)(p - tnch_arena + (ptrdiff_t)bytes + 127) / 128 * 128;
@@ -395,7 +394,8 @@ static void *shared_new(size_t bytes, size_t alignment)
     HOOK(memory_new, p, bytes);
     memset(p, 0xFF, bytes);
     shared_variables[shared_count].at = p;
-    shared_variables[shared_count++].bytes = bytes;
+    shared_variables[shared_count].bytes = bytes;
+    shared_variables[shared_count++].name = name;
     return p;
 }
 
@@ -404,7 +404,7 @@ void *tnch_shared(tnch_slot *slot, size_t bytes, size_t alignment, const char *n
     shared_static += bytes;
     if (shared_static > STATIC_SHARED_LIMIT)
         fault(cudaErrorLaunchFailure, "static shared memory of %zu bytes, up to %s: the limit is %d", shared_static, name, STATIC_SHARED_LIMIT);
-    slot->at = shared_new(bytes, alignment);
+    slot->at = shared_new(bytes, alignment, name);
     slot->launch = tnch_launch_number;
     return slot->at;
 }
@@ -415,7 +415,7 @@ static void shared_begin(size_t dynamic_bytes)
     for (int i = 0; i < shared_count; i++) HOOK(memory_gone, shared_variables[i].at, shared_variables[i].bytes);
     shared_count = 0;
     shared_used = shared_static = 0;
-    tnch_dynamic_shared = dynamic_bytes ? shared_new(dynamic_bytes, 16) : NULL;
+    tnch_dynamic_shared = dynamic_bytes ? shared_new(dynamic_bytes, 16, "dynamic shared memory") : NULL;
 }
 
 static void shared_refill(void)
@@ -424,6 +424,29 @@ static void shared_refill(void)
         memset(shared_variables[i].at, 0xFF, shared_variables[i].bytes);
         HOOK(memory_new, shared_variables[i].at, shared_variables[i].bytes);
     }
+}
+
+bool tnch_is_memory(const void *p, size_t bytes)
+{
+    if (inside(allocations, p, bytes)) return true;
+    for (int i = 0; i < shared_count; i++) {
+        size_t from = (size_t)((const char *)p - shared_variables[i].at);
+        if (from < shared_variables[i].bytes && bytes <= shared_variables[i].bytes - from) return true;
+    }
+    return false;
+}
+
+void tnch_place(const void *p, char *text, size_t space)
+{
+    const char *at = (const char *)p;
+    snprintf(text, space, "%p", p);
+    for (int i = 0; i < shared_count; i++)
+        if (at >= shared_variables[i].at - 64 && at < shared_variables[i].at + shared_variables[i].bytes + 64)
+            snprintf(text, space, "byte %ld of %s, which has %zu", (long)(at - shared_variables[i].at), shared_variables[i].name, shared_variables[i].bytes);
+    auto it = allocations.upper_bound(const_cast<char *>(at));
+    if (it == allocations.begin() || at < tnch_arena + TNCH_SHARED_WINDOW) return;
+    --it;
+    snprintf(text, space, "byte %zu of an allocation of %zu", (size_t)(at - it->first), it->second);
 }
 
 /* ---- a block ---------------------------------------------------------------------------------------------------------------------
@@ -522,7 +545,6 @@ static void abandon_block(void)
     tnch_fiber *self = tnch_now->fiber;
     tnch_now = NULL;
     abandoned = true;
-    tnch_serving = 0;
     fiber_switch(self, &host_fiber);
     abort();                                                    /* its stack is prepared anew */
 }
@@ -647,9 +669,7 @@ static void warp_complete(int warp, unsigned mask)
     }
     waiting[warp] &= ~mask;
     if (!first->operation) { if (mask == 0xFFFFFFFFu) HOOK(warp_barrier, warp); return; }
-    tnch_serving++;
     first->operation(arguments, mask);
-    tnch_serving--;
 }
 
 void tnch_warp(unsigned mask, tnch_collective operation, void *argument, int line)
@@ -770,6 +790,7 @@ void tnch_cp_async_wait(unsigned pending)
         *(uint4 *)t->copies[done].shared = t->copies[done].value;
         done++;
     }
+    if (!done) return;
     t->copy_count -= done;
     memmove((void *)t->copies, (void *)(t->copies + done), (size_t)t->copy_count * sizeof *t->copies);
 }
@@ -1693,11 +1714,11 @@ template <class R> static void multiply(const product &p)
         for (int k = 0; k < p.k; k++) {
             R b = operand<R>(p, p.b, p.trans_b, k, j);
             const R *column = &a[(size_t)k * m];
-            for (size_t i = 0; i < m; i++) sum[i] += column[i] * b;
+            for (size_t i = 0; i < m; i++) sum[i] = std::fma(column[i], b, sum[i]);
         }
         for (int i = 0; i < p.m; i++) {
             R v = (R)p.alpha * sum[i];
-            if (p.beta != 0) v += (R)p.beta * element<R>(p.c, i, j);
+            if (p.beta != 0) v = std::fma((R)p.beta, element<R>(p.c, i, j), v);
             store(p.c, i, j, (double)v);
         }
         HOOK(written, const_cast<char *>(p.c.data) + (size_t)j * (size_t)p.c.ld * element_bytes(p.c.type), m * element_bytes(p.c.type));

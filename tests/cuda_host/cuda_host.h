@@ -25,6 +25,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
 #define TNC_CONSTANT static
@@ -278,7 +279,7 @@ static inline double max(double a, double b) { return fmax(a, b); }
 
 void tnch_atomic(void *p, size_t bytes, const void *site);   /* another thread may run first; the checker is told */
 #define TNCH_ATOMIC(T, name, parameters, result) \
-    static inline __attribute__((noinline)) T name parameters \
+    static inline __attribute__((noinline, no_sanitize("thread"))) T name parameters \
     { tnch_atomic((void *)p, sizeof *p, __builtin_return_address(0)); T old; old = *p; *p = (T)(result); return old; }
 #define TNCH_ATOMICS(T) \
     TNCH_ATOMIC(T, atomicExch, (T *p, T v), v) \
@@ -478,10 +479,11 @@ struct tnch_hooks {
 extern tnch_hooks tnch_hook;
 extern char *tnch_arena;                     /* device memory; shared memory is its first TNCH_SHARED_WINDOW bytes */
 extern size_t tnch_arena_bytes;
-extern int tnch_serving;                     /* > 0: the engine reads and writes for several threads at once */
 enum { TNCH_SHARED_WINDOW = 1 << 20 };
 void tnch_report(const char *format, ...) __attribute__((format(printf, 1, 2)));   /* a fault; the kernel goes on */
 void tnch_source_line(const void *pc, char *text, size_t space);                   /* file:line of the code before pc */
 bool tnch_is_local(const void *p);           /* on the running thread's stack, or a parameter */
+bool tnch_is_memory(const void *p, size_t bytes);                                  /* inside one allocation, or one shared variable */
+void tnch_place(const void *p, char *text, size_t space);                          /* in words */
 
 #endif

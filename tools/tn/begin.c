@@ -7,30 +7,47 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The best rate of a large product, with the run's threads and numbers. */
-static double measure_peak(const tn_desc *desc)
+/* The fastest of several turns of `runs` products n x n x n, in seconds a product. The numbers are drawn: a GPU that
+   multiplies equal ones needs less power, and is faster than it ever is with a model's. */
+static double time_products(tn_ctx *ctx, int64_t n, int runs)
 {
-    const int64_t n = 512;
-    tn_ctx *ctx;
-    double  best = INFINITY, start = now();
-    int     turns;
-    if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return NAN;
+    double best = INFINITY, start = now();
+    int    turns, k;
     for (turns = 0; turns < 3 || now() - start < 0.05; turns++) {
-        tn_tensor *a, *b;
-        double     from;
-        int64_t    shape[2];
-        shape[0] = shape[1] = n;
+        const int64_t shape[2] = {n, n};
+        tn_tensor    *a, *b;
+        double        from;
         tn_ctx_reset(ctx);
-        a = tn_full(ctx, 2, shape, 0.5);
-        b = tn_full(ctx, 2, shape, 0.25);
+        a = tn_uniform(ctx, 2, shape, -1, 1);
+        b = tn_uniform(ctx, 2, shape, -1, 1);
         tn_ctx_sync(ctx);
         from = now();
-        tn_matmul(ctx, a, b);
+        for (k = 0; k < runs; k++) {
+            tn_mark mark = tn_arena_mark(ctx);
+            tn_matmul(ctx, a, b);
+            tn_arena_release(ctx, mark);
+        }
         tn_ctx_sync(ctx);
-        if (now() - from < best) best = now() - from;
+        if ((now() - from) / runs < best) best = (now() - from) / runs;
+    }
+    return best;
+}
+
+/* The best rate of a large product, with the run's threads and numbers. How large a device wants it, one sees by trying. */
+static double measure_peak(const tn_desc *desc)
+{
+    const bool host = desc->backend->host;
+    int64_t    n = host ? 512 : 64;
+    tn_ctx    *ctx;
+    double     best;
+    if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return NAN;        /* why: the run's own context will tell */
+    best = time_products(ctx, n, host ? 1 : 8);
+    while (!host && best < 2e-3 && n < 8192 && tn_ctx_status(ctx) == TN_OK) {
+        n *= 2;
+        best = time_products(ctx, n, 8);
     }
     tn_ctx_destroy(ctx);
-    return 2.0 * (double)(n * n * n) / best;
+    return 2.0 * (double)n * (double)n * (double)n / best;
 }
 
 /* The embedding's learning rate over AdamW's. A row has gradients in few steps, so it takes longer ones: 15 times as long,
@@ -67,20 +84,24 @@ static int64_t steps_in(run *r, double minutes, const tn_desc *desc)
     model     m;
     tn_optim *optim;
     tn_ctx   *ctx;
+    feed      f;
     int64_t   done = 0, steps, unit = 1;
     double    start = 0;
     memset(&m, 0, sizeof m);
     m.desc = r->m.desc;
     if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) fail("no context for a look at the speed");
     make_model(r, ctx, &m, &optim);
+    open_feed(r, &m, optim, &f);
     while (done < 4 || now() - start < 2) {           /* the first two steps find their memory */
         if (done == 2) start = now();
-        batch_loss(r, &m, true);
-        tn_optim_step(optim);
+        launch_step(r, &f);
+        f.waiting = 0;
+        tn_ctx_sync(ctx);
         check(ctx, "a look at the speed");
         end_if_stopped();
         done++;
     }
+    close_feed(&f);
     steps = (int64_t)(minutes * 60 * (double)(done - 2) / (now() - start) * 0.95);
     tn_ctx_destroy(ctx);
     while (steps / unit >= 100) unit *= 10;           /* two digits: the estimate has no more */
@@ -157,9 +178,10 @@ static void print_facts(run *r)
     else say(j, "; nats a byte are not known, for a shard does not tell its text's bytes");
     if (r->s->sample_every && !*r->s->prompt && r->m.begin_count)
         say(j, "\nsamples: each begins with a word of the text; without " STORY_MARK " [BOS] stands in front of it once");
-    say(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
-        tn_ctx_simd_name(r->m.ctx),
-        tn_ctx_threads(r->m.ctx), tn_ctx_threads(r->m.ctx) == 1 ? "" : "s", r->peak / 1e9);
+    if (r->device) say(j, "\nmachine: %s, GPU %lld, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
+                       (long long)r->s->device, r->peak / 1e9);
+    else say(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
+             tn_ctx_simd_name(r->m.ctx), tn_ctx_threads(r->m.ctx), tn_ctx_threads(r->m.ctx) == 1 ? "" : "s", r->peak / 1e9);
     say(j, "steps: %lld of %lld x %lld x %lld tokens, %.3g in all\n", (long long)r->steps, (long long)r->s->accumulate,
         (long long)r->s->batch,
         (long long)r->m.desc.context, (double)r->steps * (double)(r->s->accumulate * r->s->batch * r->m.desc.context));
@@ -256,7 +278,8 @@ static void make_absolute(const char **path)
 static void build(run *r, const tn_desc *desc, const char *tokenizer)
 {
     char why[256];
-    if (tn_ctx_create(&r->m.ctx, desc, why) != TN_OK) fail("%s", why);
+    if (tn_ctx_create(&r->m.ctx, desc, why) != TN_OK) fail("--backend %s: %s", desc->backend->name, why);
+    r->device = !desc->backend->host;
     read_data(r, tokenizer);
     model_of(r->m.ctx, r->m.desc.vocab, &r->m.desc);
     check_data(r);
@@ -348,6 +371,7 @@ void start_run(run *r, bool again)
     s->tokens = 0;
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
+    open_feed(r, &r->m, r->optim, &r->feed);
     if (s->from) go_on_from(r, s->from);
     r->config_json = config_json(&r->m);
     write_config(&train_usage, &r->config);
@@ -387,7 +411,7 @@ static bool same_settings(const char *a, const char *b)
 
 void resume_run(run *r)
 {
-    static const char *const allowed[] = {"resume", "data", "threads", "stop-at"};
+    static const char *const allowed[] = {"resume", "data", "threads", "device", "recompute", "stop-at"};
     settings       *s = &asked;
     char           *config = join(r->folder, "config.txt"), *tokenizer = join(r->folder, "tokenizer.json"), *text;
     char            machine[128], hash[32];
@@ -432,12 +456,13 @@ void resume_run(run *r)
     build(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
+    open_feed(r, &r->m, r->optim, &r->feed);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     r->config_json = config_json(&r->m);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
     if (strcmp(hash, note_of(st, r->saved, "tn.data")))
         fail("the tokens of %s are not those that %s was trained on", s->data.path[0], r->saved);
-    snprintf(machine, sizeof machine, "%s %s", tn_ctx_backend_name(r->m.ctx), tn_ctx_simd_name(r->m.ctx));
+    machine_name(r->m.ctx, machine, sizeof machine);
     if (strcmp(machine, note_of(st, r->saved, "tn.machine")))
         warn("%s was made with %s, this is %s: the numbers will differ in their last bits", r->saved,
              note_of(st, r->saved, "tn.machine"), machine);

@@ -36,7 +36,7 @@ static bool save(run *r)
     snprintf(step, sizeof step, "%lld", (long long)r->step);
     snprintf(lines, sizeof lines, "%lld", (long long)r->journal.lines);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
-    snprintf(machine, sizeof machine, "%s %s", tn_ctx_backend_name(r->m.ctx), tn_ctx_simd_name(r->m.ctx));
+    machine_name(r->m.ctx, machine, sizeof machine);
     notes[0].key = "tn.format", notes[0].value = RUN_FORMAT;
     notes[1].key = "tn.step", notes[1].value = step;
     notes[2].key = "tn.log_lines", notes[2].value = lines;

@@ -102,6 +102,21 @@ void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes,
     hash_tokens(c);
 }
 
+typedef struct tokens { tn_ctx *ctx; const int32_t *ids; int64_t count, vocab; } tokens;
+
+static tn_status put_shard(void *user, tn_sink sink)
+{
+    const tokens *all = (const tokens *)user;
+    return tn_shard_write(all->ctx, sink, all->ids, all->count, all->vocab);
+}
+
+void write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab)
+{
+    tokens all = {ctx, ids, count, vocab};
+    char  *why = write_by(path, put_shard, &all, ctx);
+    if (why) fail("cannot write %s: %s", path, why);
+}
+
 bool is_shard(const char *path)
 {
     int32_t magic = 0;

@@ -13,7 +13,8 @@ static void print_now(void *user, const char *text, size_t bytes)
 int generate_main(int argc, char **argv)
 {
     static const char *prompt = "", *tokenizer;
-    static int64_t     length, count = 1, seed = 1, top_k, threads;
+    static int64_t     length, count = 1, seed = 1, top_k, threads, device;
+    static int         backend;
     static double      temperature = 0.8, top_p = 0.95;
     static bool        no_stop, show_ids;
     static option      options[] = {
@@ -27,6 +28,8 @@ int generate_main(int argc, char **argv)
         FLAG_ROW("no-stop", &no_stop, "goes on after the end of a text", NEVER),
         FLAG_ROW("ids", &show_ids, "prints token ids instead of text", NEVER),
         TEXT_ROW("tokenizer", &tokenizer, "FILE", "another tokenizer.json than the one beside the weights", NEVER),
+        WORDS_ROW("backend", &backend, BACKEND_WORDS, "cpu; cuda: a GPU", NEVER),
+        COUNT_ROW("device", &device, "which GPU; 0", 0, 1024, NEVER),
         COUNT_ROW("threads", &threads, "0: all", 0, 1024, NEVER),
     };
     static const usage u = {"generate", " RUN|CHECKPOINT [--prompt TEXT]",
@@ -40,6 +43,7 @@ int generate_main(int argc, char **argv)
     memset(&desc, 0, sizeof desc);
     desc.threads = (int)threads;
     desc.log = show_log;
+    use_backend(&desc, backend, device);
     if (!arguments) misuse("tn generate wants a run or a checkpoint: tn generate RUN");
     open_model(&m, argv[0], tokenizer, &desc, NULL);
     if (!length) length = m.desc.context;

@@ -1,5 +1,5 @@
-/* info.c - tn info: what a run, a checkpoint, a tokenizer or a shard holds */
-#include "tn.h"
+/* info.c - tn info: what a run, a checkpoint, a tokenizer, a shard or a config file holds */
+#include "train.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +56,20 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     tn_safetensors_close(st);
 }
 
+/* The model that a config file asks for, which nobody has made yet. */
+static void print_config(tn_ctx *ctx, const char *path)
+{
+    tn_transformer_desc desc;
+    size_t              bytes;
+    char               *text = read_file(path, &bytes);
+    read_config(&train_usage, text, bytes, path);
+    if (!asked.vocab) fail("%s does not tell its vocabulary: vocab = N", path);
+    model_of(ctx, asked.vocab, &desc);
+    print_model(ctx, &desc);
+    printf("tokens_a_step: %lld\n", (long long)(asked.batch * asked.accumulate * desc.context));
+    free(text);
+}
+
 static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 {
     int64_t *steps, count = list_checkpoints(folder, &steps), i;
@@ -82,7 +96,7 @@ int info_main(int argc, char **argv)
     static bool   no_tensors;
     static option options[] = {FLAG_ROW("no-tensors", &no_tensors, "does not list them", NEVER)};
     static const usage u = {"info", " RUN|FILE",
-                            "Tells what a run, a checkpoint, a tokenizer.json or a token shard holds.", NULL, options, 1};
+                            "Tells what a run, a checkpoint, a tokenizer.json, a token shard or a config file (.txt) holds.", NULL, options, 1};
     int         arguments = read_options(&u, argc, argv, 1);
     const char *path = arguments ? argv[0] : NULL;
     tn_ctx     *ctx;
@@ -98,6 +112,7 @@ int info_main(int argc, char **argv)
         check(ctx, "token shard");
         printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
     } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_tokenizer(ctx, path);
+    else if (n > 4 && !strcmp(path + n - 4, ".txt")) print_config(ctx, path);
     else print_weights(ctx, path, !no_tensors);
     tn_ctx_destroy(ctx);
     return 0;

@@ -141,6 +141,29 @@ void close_model(model *m)
     memset(m, 0, sizeof *m);
 }
 
+/* ---- where it computes ------------------------------------------------------------------- */
+
+void use_backend(tn_desc *desc, int place, int64_t device)
+{
+    desc->device = (int)device;
+    desc->backend_required = true;
+    desc->backend = place == 1 ? tn_reference_backend() : tn_cpu_backend();
+    if (place < 2) return;
+#ifdef TN_TOOL_CUDA
+    desc->backend = tn_cuda_backend();
+#else
+    misuse("--backend cuda: this tn was built without CUDA; make tn-cuda builds one with it");
+#endif
+}
+
+const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes)
+{
+    const char *name = tn_ctx_backend_name(ctx);
+    const bool  host = !strcmp(name, "cpu") || !strcmp(name, "reference");
+    snprintf(text, bytes, host ? "%s %s" : "%s", name, tn_ctx_simd_name(ctx));
+    return text;
+}
+
 /* ---- text ------------------------------------------------------------------------------ */
 
 /* splitmix64, Steele, Lea & Flood 2014 */

@@ -24,8 +24,8 @@ static option options[] = {
     FILES_ROW("data", &asked.data, "text (stories may end with " STORY_MARK "), or token shards; several are joined",
               ALWAYS),
     TEXT("out", out, "RUN", "a new folder for all that the run writes", NEVER),
-    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads, --stop-at\n"
-         "and, if it was moved, the same --data", NEVER),
+    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads, --device,\n"
+         "--recompute, --stop-at and, if it was moved, the same --data", NEVER),
     TEXT("from", from, "CHECKPOINT", "a new run that goes on from one of another, with its settings but for those that are\n"
          "given: a lower --lr, say, or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "settings, `key = value` on each line; flags go before them", NEVER),
@@ -78,7 +78,12 @@ static option options[] = {
     NUMBER("max-loss", max_loss, "a larger loss ends the run; 0: 2 ln vocabulary + 5", 0, 1e12),
     COUNT("seed", seed, "of the weights and of the order of the data; 1", 0, 9e15, ALWAYS),
     WORDS("dtype", dtype, "f32|f64", "f32", ALWAYS),
-    WORDS("backend", backend, "cpu|reference", "cpu; reference: plain loops, slow", ALWAYS),
+    WORDS("backend", backend, BACKEND_WORDS, "cpu; reference: plain loops, slow; cuda: a GPU", ALWAYS),
+    COUNT("device", device, "which GPU; 0", 0, 1024, NEVER),
+    WORDS("precision", precision, "f32|tf32|bf16", "of matrix products, sums are F32; tf32, bf16: where the backend gains by it",
+          ALWAYS),
+    WORDS("activations", activations, "f32|bf16", "what a step keeps; with bf16 half the memory, weights stay f32", ALWAYS),
+    FLAG("recompute", recompute, "blocks keep their inputs alone and compute twice: less memory, the same bits", ALWAYS),
     COUNT("threads", threads, "0: all; the bits do not depend on them", 0, 1024, NEVER),
     /* what is told and kept */
     COUNT("val-every", val_every, "steps between two looks at the held-out part; 500; 0: only at the end", 0, 1e12, ALWAYS),
@@ -143,6 +148,7 @@ void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (changes("score-scale")) desc->score_scale = asked.score_scale;
     if (changes("softcap")) desc->softcap = asked.softcap;
     if (desc->tied) desc->zero_head = false;
+    desc->recompute = asked.recompute;
     if (asked.row_scale && desc->attention != TN_ATTENTION_SQUARED && desc->attention != TN_ATTENTION_BILINEAR)
         misuse("--row-scale is of --attention squared and bilinear; a softmax has none");
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) misuse("the model: %s", tn_ctx_error(ctx));
@@ -169,9 +175,13 @@ void optimiser_of(const settings *s, tn_optim_desc *desc)
 
 void context_of(const settings *s, tn_desc *desc)
 {
+    static const tn_gemm_precision precision[] = {TN_GEMM_F32, TN_GEMM_TF32, TN_GEMM_BF16};
     memset(desc, 0, sizeof *desc);
+    if (s->dtype && (s->precision || s->activations)) misuse("--dtype f64 has no --precision or --activations beside it");
     desc->dtype = s->dtype ? TN_F64 : TN_F32;
-    desc->backend = s->backend ? tn_reference_backend() : NULL;
+    desc->gemm_precision = precision[s->precision];
+    desc->activations = s->activations ? TN_BF16 : TN_REAL;
+    use_backend(desc, s->backend, s->device);
     desc->seed = (uint64_t)s->seed;
     desc->threads = (int)s->threads;
     desc->log = show_log;

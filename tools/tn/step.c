@@ -38,6 +38,7 @@ static int64_t window_start(const corpus *c, int64_t context, uint64_t seed, int
     return (int64_t)(mix(key) % (uint64_t)slack) + permuted(number % windows, windows, key) * context;
 }
 
+/* Of the step that comes after those that were launched. */
 static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 {
     const int64_t B = r->s->batch, T = r->m.desc.context;
@@ -50,29 +51,149 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
     }
 }
 
-/* ---- one step --------------------------------------------------------------------------------- */
+/* ---- one step ---------------------------------------------------------------------------------
+   On the host the loss is looked at before the update. A device is given the next step while it computes this one: losses
+   and norms stay there, and are read for several steps at once. Whatever goes wrong meanwhile does no harm: from a gradient
+   that is not finite on every update is skipped until the host has read why. */
 
-/* The loss of the next batch. learn: gradients are left for the optimiser. */
-double batch_loss(run *r, model *m, bool learn)
+void open_feed(run *r, model *m, tn_optim *optim, feed *f)
 {
-    const int64_t B = r->s->batch, T = m->desc.context, parts = r->s->accumulate;
-    double        sum = 0;
+    const int64_t batch[2] = {r->s->batch, m->desc.context}, parts = r->s->accumulate;
+    const int64_t now_shape[2] = {1, parts + 1}, kept_shape[2] = {KEPT, parts + 1};
     int64_t       k;
+    memset(f, 0, sizeof *f);
+    f->m = m;
+    f->optim = optim;
+    f->parts = parts;
+    f->x = (tn_tensor **)room((size_t)parts, sizeof *f->x);
+    f->y = (tn_tensor **)room((size_t)parts, sizeof *f->y);
+    f->numbers = (double *)room((size_t)(KEPT * (parts + 1)), sizeof *f->numbers);
     for (k = 0; k < parts; k++) {
-        tn_tensor *x, *y, *loss, *scaled;
-        fill_batch(r, k, r->ids, r->targets);
-        tn_ctx_reset(m->ctx);
-        x = tn_tensor_2d(m->ctx, TN_I32, B, T);
-        y = tn_tensor_2d(m->ctx, TN_I32, B, T);
-        tn_write(x, TN_I32, r->ids, B * T);
-        tn_write(y, TN_I32, r->targets, B * T);
-        if (learn) tn_record(m->ctx);
-        loss = tn_transformer_loss(m->ctx, &m->net, x, y);
-        scaled = learn && parts > 1 ? tn_scale(m->ctx, loss, 1 / (double)parts) : loss;
-        if (learn) tn_backward(m->ctx, scaled);
-        sum += tn_item(loss) / (double)parts;
+        f->x[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
+        f->y[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
     }
+    f->now = tn_tensor_create(m->ctx, TN_REAL, 2, now_shape);
+    f->kept = tn_tensor_create(m->ctx, TN_REAL, 2, kept_shape);
+    check(m->ctx, "memory for a step's texts");
+}
+
+void close_feed(feed *f)
+{
+    free(f->x);
+    free(f->y);
+    free(f->numbers);
+}
+
+static void upload_batch(run *r, feed *f)
+{
+    const int64_t n = r->s->batch * f->m->desc.context;
+    int64_t       k;
+    for (k = 0; k < f->parts; k++) {
+        fill_batch(r, k, r->ids, r->targets);
+        tn_write(f->x[k], TN_I32, r->ids, n);
+        tn_write(f->y[k], TN_I32, r->targets, n);
+    }
+}
+
+/* The only element of t, or of a view of it, goes to place k of the step's numbers. */
+static void keep_number(feed *f, int64_t k, tn_tensor *t)
+{
+    if (t) tn_assign(tn_slice(f->now, 1, k, k + 1), tn_reshape_2d(t, 1, 1));
+}
+
+/* Losses, and with learn gradients, of all parts. */
+static void compute_parts(feed *f, bool learn)
+{
+    tn_ctx *ctx = f->m->ctx;
+    int64_t k;
+    for (k = 0; k < f->parts; k++) {
+        tn_tensor *loss;
+        tn_ctx_reset(ctx);
+        if (learn) tn_record(ctx);
+        loss = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
+        if (learn) tn_backward(ctx, f->parts > 1 ? tn_scale(ctx, loss, 1 / (double)f->parts) : loss);
+        keep_number(f, k, loss);
+    }
+}
+
+static double mean_loss(const double *losses, int64_t parts)
+{
+    double  sum = 0;
+    int64_t k;
+    for (k = 0; k < parts; k++) sum += losses[k] / (double)parts;
     return sum;
+}
+
+double batch_loss(run *r, feed *f, bool learn)
+{
+    upload_batch(r, f);
+    compute_parts(f, learn);
+    return tn_read(f->now, TN_F64, f->numbers, f->parts + 1) == TN_OK ? mean_loss(f->numbers, f->parts) : (double)NAN;
+}
+
+static void compute_step(feed *f)
+{
+    compute_parts(f, true);
+    tn_optim_step(f->optim);
+    keep_number(f, f->parts, tn_optim_grad_norm_view(f->optim));
+}
+
+/* Two steps find all memory and leave gradients as each later one does; then it can be captured. */
+static void capture_step(feed *f)
+{
+    tn_ctx *ctx = f->m->ctx;
+    if (f->taken != 2 || !tn_graph_supported(ctx) || tn_graph_begin(ctx) != TN_OK) return;
+    compute_step(f);
+    if (tn_graph_end(ctx, &f->graph) == TN_OK) return;
+    warn("a step is no graph here: %s; its kernels are started one by one", tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+}
+
+void launch_step(run *r, feed *f)
+{
+    if (!f->waiting) f->since = now();
+    f->lr[f->waiting] = tn_optim_lr(f->optim);
+    upload_batch(r, f);
+    capture_step(f);
+    if (f->graph) tn_graph_run(f->graph);
+    else compute_step(f);
+    tn_assign(tn_slice(f->kept, 0, f->waiting, f->waiting + 1), f->now);
+    f->waiting++;
+    f->taken++;
+}
+
+void tell_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps)
+{
+    const int64_t tokens = r->s->accumulate * r->s->batch * r->m.desc.context;
+    const double  rate = (double)(tokens * steps) / seconds;
+    if (r->saved_step == r->step) remove_old(r);
+    r->rate = r->rate > 0 ? r->rate + 0.1 * (rate - r->rate) : rate;
+    r->step++;
+    journal_step(&r->journal, r->step, loss, lr, norm, r->step * tokens, r->rate);
+}
+
+void settle_steps(run *r)
+{
+    feed         *f = &r->feed;
+    const int64_t width = f->parts + 1, steps = f->waiting;
+    char          error[512] = "";
+    double        seconds;
+    int64_t       i;
+    if (!steps) return;
+    if (tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) {      /* a fault of one of the steps: of which? */
+        snprintf(error, sizeof error, "%s", tn_ctx_error(r->m.ctx));
+        tn_ctx_clear_error(r->m.ctx);
+        if (tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) fail("%s", error);
+    }
+    seconds = now() - f->since;
+    f->waiting = 0;
+    r->step -= steps;
+    for (i = 0; i < steps; i++) {
+        const double *row = f->numbers + i * width, loss = mean_loss(row, f->parts);
+        if (!(loss <= most_loss(r)) || (*error && !isfinite(row[f->parts])) || (*error && i + 1 == steps))
+            stop_exploded(r, loss, error);
+        tell_step(r, loss, f->lr[i], row[f->parts], seconds, steps);
+    }
 }
 
 /* The parameter whose gradient is not finite, else the one with the largest gradient for its size. */
@@ -112,16 +233,15 @@ void stop_and_advise(run *r)
          path, path, desc.lr / 2);
 }
 
-void stop_exploded(run *r, double loss)
+void stop_exploded(run *r, double loss, const char *error)
 {
     double      size;
     const char *name;
-    char        error[512];
-    snprintf(error, sizeof error, "%s", tn_ctx_error(r->m.ctx));
     tn_ctx_clear_error(r->m.ctx);
     name = worst_tensor(r->m.params, &size);
     clear_progress(&r->journal);
     if (*error && isfinite(loss)) warn("step %lld: %s", (long long)r->step + 1, error);
+    else if (r->device) warn("step %lld: the loss is %.4g", (long long)r->step + 1, loss);     /* its gradient is gone */
     else if (isfinite(size))
         warn("step %lld: the loss is %.4g; the largest gradient for its size is that of %s (RMS %.3g)",
              (long long)r->step + 1, loss, name, size);

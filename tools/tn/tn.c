@@ -10,6 +10,7 @@ typedef struct command { const char *name; int (*run)(int argc, char **argv); co
 
 static const command commands[] = {
     {"tokenizer", tokenizer_main, "train a tokenizer, turn text into ids and back"},
+    {"synthetic", synthetic_main, "write a shard of made-up tokens"},
     {"clean", clean_main, "report stories with mojibake, and leave them out"},
     {"train", train_main, "train a language model, resume a run"},
     {"generate", generate_main, "write text with a model"},

@@ -172,6 +172,8 @@ tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
 /* Tokens of one text, story by story with [BOS] before each; returns the count. *unknown_bytes grows by what [UNK] hides. */
 int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
                     double *unknown_bytes);
+/* Token ids as a file of llm.c's format: whole, or with a message not at all. */
+void    write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab);
 /* Fails where the file is not there, or none that can be read twice. */
 bool    is_shard(const char *path);
 void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share);
@@ -224,6 +226,14 @@ void close_model(model *m);
 /* A message if the tokenizer has another vocabulary than the model. */
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
 
+/* ---- where it computes --------------------------------------------------------------------------- run.c */
+
+#define BACKEND_WORDS "cpu|reference|cuda"
+/* Sets backend and device; a GPU that is not there is an error then, no reason for the cpu. `place` in BACKEND_WORDS. */
+void use_backend(tn_desc *desc, int place, int64_t device);
+/* What decides about the bits: backend, and where it computes on the host the SIMD level. */
+const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes);
+
 /* ---- writing text with a model --------------------------------------------------------------------- run.c */
 
 typedef struct sampling {
@@ -248,6 +258,7 @@ double   next_uniform(uint64_t *state);
 /* ---- subcommands ------------------------------------------------------------------------------- */
 
 int tokenizer_main(int argc, char **argv);
+int synthetic_main(int argc, char **argv);
 int clean_main(int argc, char **argv);
 int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);

@@ -132,14 +132,6 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
     free(string.data);
 }
 
-typedef struct tokens { tn_ctx *ctx; const int32_t *ids; int64_t count, vocab; } tokens;
-
-static tn_status put_shard(void *user, tn_sink sink)
-{
-    const tokens *all = (const tokens *)user;
-    return tn_shard_write(all->ctx, sink, all->ids, all->count, all->vocab);
-}
-
 static int encode_main(int argc, char **argv)
 {
     static const char *tokenizer, *shard;
@@ -172,12 +164,8 @@ static int encode_main(int argc, char **argv)
                  tn_tokenizer_is_bytes(t) ? "kept as it is" : "read as U+FFFD");
         if (shard) {
             double text_bytes, hidden;
-            char  *why;
-            tokens all;
             n = encode_text(t, text, bytes, &ids, &text_bytes, &hidden);
-            all.ctx = ctx, all.ids = ids, all.count = n, all.vocab = tn_tokenizer_count(t);
-            why = write_by(shard, put_shard, &all, ctx);
-            if (why) fail("cannot write %s: %s", shard, why);
+            write_shard(shard, ctx, ids, n, tn_tokenizer_count(t));
             printf("tokens: %lld\nwritten: %s\n", (long long)n, shard);
         } else {
             ids = encode(t, text, bytes, !no_bos, &n);

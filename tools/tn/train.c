@@ -50,17 +50,26 @@ static void catch_signals(void)
 
 static bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-static void train_step(run *r)
+static void train_here(run *r)
 {
-    const int64_t tokens = r->s->accumulate * r->s->batch * r->m.desc.context;
-    double        start = now(), loss = batch_loss(r, &r->m, true), lr = tn_optim_lr(r->optim), rate;
-    if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK)
-        stop_exploded(r, loss);
-    if (r->saved_step == r->step) remove_old(r);
-    rate = (double)tokens / (now() - start);
-    r->rate = r->rate > 0 ? r->rate + 0.1 * (rate - r->rate) : rate;
+    double start = now(), loss = batch_loss(r, &r->feed, true), lr = tn_optim_lr(r->optim);
+    if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK) {
+        char error[512];
+        snprintf(error, sizeof error, "%s", tn_ctx_error(r->m.ctx));
+        stop_exploded(r, loss, error);
+    }
+    tell_step(r, loss, lr, tn_optim_grad_norm(r->optim), now() - start, 1);
+}
+
+/* At least once a second, and before anything that depends on the steps so far, a device is waited for. */
+static void train_there(run *r, int64_t until)
+{
+    const settings *s = r->s;
+    launch_step(r, &r->feed);
     r->step++;
-    journal_step(&r->journal, r->step, loss, lr, tn_optim_grad_norm(r->optim), r->step * tokens, r->rate);
+    if (tn_ctx_status(r->m.ctx) != TN_OK || r->feed.waiting == KEPT || now() - r->feed.since > 1 || r->step == until ||
+        stopped_by || due(s->val_every, r->step) || due(s->sample_every, r->step) || due(s->save_every, r->step))
+        settle_steps(r);
 }
 
 static void train(run *r, const char *title)
@@ -69,7 +78,9 @@ static void train(run *r, const char *title)
     int64_t         until = s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps;
     while (r->step < until && !stopped_by) {
         bool last;
-        train_step(r);
+        if (r->device) train_there(r, until);
+        else train_here(r);
+        if (r->feed.waiting) continue;
         last = r->step == r->steps;
         show_progress(&r->journal, r->step, r->steps, r->rate, r->rate * r->flops / r->peak, last);
         if (due(s->val_every, r->step) && !last) {
@@ -85,17 +96,18 @@ static void train(run *r, const char *title)
         if (r->journal.failed) fail("stopped, for the log; the last checkpoint is %s", r->saved);
         if (last || due(s->save_every, r->step)) save_or_stop(r);
     }
+    settle_steps(r);                                  /* stopped just now */
 }
 
 /* The last step has no next one, whose loss would tell that it was a good one. */
 static void finish(run *r)
 {
     char   *path = join(r->folder, "model.safetensors"), *why;
-    double  loss = batch_loss(r, &r->m, false);
+    double  loss = batch_loss(r, &r->feed, false);
     tn_note notes[2];
     weights w;
     buffer  begin = {0};
-    if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK) stop_exploded(r, loss);
+    if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK) stop_exploded(r, loss, tn_ctx_error(r->m.ctx));
     remove_old(r);
     w.r = r;
     w.notes = notes;
@@ -178,6 +190,7 @@ int train_main(int argc, char **argv)
     i = r.step < r.steps && stopped_by ? 128 + (int)stopped_by : 0;
     journal_close(&r.journal);
     free_corpus(&r.data);
+    close_feed(&r.feed);
     free(r.ids);
     free(r.targets);
     free(r.config.data);

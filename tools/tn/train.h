@@ -19,7 +19,9 @@ typedef struct settings {
     int         optimiser, schedule;
     int64_t     batch, accumulate, steps, tokens, warmup, seed, threads;
     double      minutes, lr, adam_lr, embed_lr, weight_decay, clip, decay, max_loss;
-    int         dtype, backend;
+    int64_t     device;
+    int         dtype, backend, precision, activations;
+    bool        recompute;
     /* what is told and kept */
     int64_t     val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
     bool        no_baseline;
@@ -68,6 +70,24 @@ void clear_progress(journal *j);
 void draw_curve(journal *j, tn_ctx *ctx, const char *title);
 void journal_close(journal *j);
 
+/* ---- a step ----------------------------------------------------------------------------------------- */
+
+enum { KEPT = 16 };                 /* so many steps a device may be ahead of what is told */
+
+/* What a step reads and leaves lies in tensors of its own, at the same addresses each time: so it can become a graph. */
+typedef struct feed {
+    model       *m;
+    tn_optim    *optim;
+    tn_tensor  **x, **y;            /* [parts] of ids and targets [batch,context]                     */
+    tn_tensor   *now;               /* [1,parts+1]: the losses of the parts, the gradient's norm      */
+    tn_tensor   *kept;              /* [KEPT,parts+1]: the same of steps that were not looked at yet  */
+    tn_graph    *graph;
+    int64_t      parts, taken;      /* steps since the context was made: the first ones are no graph  */
+    int64_t      waiting;           /* steps in kept                                                  */
+    double       lr[KEPT], since;   /* of each; when the first of them began                          */
+    double      *numbers;           /* [KEPT,parts+1] for the host                                    */
+} feed;
+
 /* ---- a run ------------------------------------------------------------------------------------------ */
 
 typedef struct run {
@@ -85,16 +105,27 @@ typedef struct run {
     double      flops;              /* of training, a token                       */
     double      peak;               /* floating-point operations a second, of a matrix product */
     double      rate;               /* tokens a second, of late                   */
+    bool        device;             /* the backend is no host's: reading waits    */
+    feed        feed;
     int32_t    *ids, *targets;      /* [batch,context]                            */
 } run;
 
 /* train.c: ends the program where a signal asks for it and nothing is worth saving yet. */
 void end_if_stopped(void);
 
-/* step.c: the loss of a step's batch, and what to do when it explodes */
-double batch_loss(run *r, model *m, bool learn);
+/* step.c: a step, the loss of its batch, and what to do when it explodes */
+void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
+void   close_feed(feed *f);        /* its lists; tensors go with the context */
+/* The loss of the next batch. learn: gradients are left for the optimiser. */
+double batch_loss(run *r, feed *f, bool learn);
+/* One step whose loss nobody waits for: settle_steps reads it. */
+void   launch_step(run *r, feed *f);
+/* Waits for the steps that were launched; checks and tells each. */
+void   settle_steps(run *r);
+void   tell_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps);
 void stop_and_advise(run *r);
-void stop_exploded(run *r, double loss);
+/* error: what the context said, or "" */
+void stop_exploded(run *r, double loss, const char *error);
 double most_loss(const run *r);
 
 /* heldout.c */

@@ -1,0 +1,251 @@
+/* cuda_host_check.cpp: looks at every access of a kernel. The .cu is compiled with -fsanitize=thread, which makes the compiler call
+   __tsan_read4(p) before each load of four bytes, and so on; this file, instead of the sanitizer's library, has these functions.
+   Compile it, and the engine, without.
+
+   A cell for each byte of device memory says who last wrote it and who read it since, and when. Time is counted in phases: a barrier
+   of the block, a new block, a new launch each begin one. In one phase of a block two threads must not meet in a byte, unless both
+   read; two blocks of a launch, never. Within a warp __syncwarp counts steps, which order its lanes alone. Found are
+
+       reads and writes outside of every allocation and shared variable      reads of what nobody wrote
+       races in a block, and between blocks                                  misaligned accesses
+       host memory touched by a kernel, device memory by the host
+
+   Each line of code is reported once for each of these. Only the last writer and a summary of the readers are kept, so of several
+   races in one byte the first is seen for certain. */
+
+#include "cuda_host.h"
+#include <link.h>
+#include <set>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+/* ---- cells ---------------------------------------------------------------------------------------------------------------------- */
+
+enum { UNWRITTEN = 0, BY_HOST = 1, FIRST_PHASE = 2 };
+enum { THREAD = 0x3FF, ATOMIC = 0x8000 };                  /* of writer */
+enum { WARP = 0x4000, MANY = 0x2000, OTHER_BLOCK = 0x1000 };   /* of reader: lanes of one warp; of several; of another block too */
+
+struct cell {
+    uint32_t write_phase;                                  /* UNWRITTEN, BY_HOST or a phase */
+    uint16_t writer, write_step;
+    uint32_t read_phase;                                   /* 0: nobody since the write     */
+    uint16_t reader, read_step;
+    bool operator==(const cell &o) const { return memcmp(this, &o, sizeof o) == 0; }
+};
+
+static cell *cells;                                        /* as many as the device has bytes; the system makes them as they are touched */
+static uint32_t phase = FIRST_PHASE, launch_phase = FIRST_PHASE, block_phase = FIRST_PHASE;
+static uint16_t steps[32];                                 /* of each warp, in this phase */
+
+static cell *cell_of(const void *p)
+{
+    if (!cells) {
+        void *m = mmap(NULL, tnch_arena_bytes * sizeof(cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (m == MAP_FAILED) { perror("tnch: cells"); _exit(1); }
+        cells = (cell *)m;
+    }
+    return cells + ((const char *)p - tnch_arena);
+}
+
+static bool is_shared(const void *p) { return (const char *)p < tnch_arena + TNCH_SHARED_WINDOW; }
+
+/* ---- reports -------------------------------------------------------------------------------------------------------------------- */
+
+static void say(const void *site, const char *what, const void *p, size_t bytes, const char *who)
+{
+    static std::set<std::pair<const void *, const char *>> said;
+    if (!said.insert(std::make_pair(site, what)).second) return;
+    char line[256], place[128];
+    tnch_source_line(site, line, sizeof line);
+    tnch_place(p, place, sizeof place);
+    tnch_report("%s: %zu bytes at %s%s, in %s", what, bytes, place, who, line);
+}
+
+static void say_thread(const void *site, const char *what, const void *p, size_t bytes, int thread)
+{
+    char who[64];
+    snprintf(who, sizeof who, "; the other is thread %d", thread);
+    say(site, what, p, bytes, who);
+}
+
+/* A constant, or another variable of the program itself */
+static bool is_program(const void *p)
+{
+    static struct { const char *begin, *end; } parts[256];
+    static int count;
+    if (!count)
+        dl_iterate_phdr([](struct dl_phdr_info *image, size_t, void *) {
+            for (int i = 0; i < image->dlpi_phnum && count < 256; i++) {
+                if (image->dlpi_phdr[i].p_type != PT_LOAD) continue;
+                parts[count].begin = (const char *)image->dlpi_addr + image->dlpi_phdr[i].p_vaddr;
+                parts[count].end = parts[count].begin + image->dlpi_phdr[i].p_memsz;
+                count++;
+            }
+            return 0;
+        }, NULL);
+    for (int i = 0; i < count; i++) if ((const char *)p >= parts[i].begin && (const char *)p < parts[i].end) return true;
+    return false;
+}
+
+/* ---- an access ------------------------------------------------------------------------------------------------------------------ */
+
+struct touch { const void *p; size_t bytes; bool write, atomic; const void *site; uint16_t thread, warp, step; bool shared; };
+
+/* With the last writer */
+static void meet_writer(const cell &c, const touch &a)
+{
+    if (c.write_phase < launch_phase || (a.atomic && (c.writer & ATOMIC))) return;
+    int other = c.writer & THREAD;
+    if (c.write_phase < block_phase) {
+        if (!a.shared) say_thread(a.site, a.write ? "race between blocks: written by two" : "race between blocks: written by one, read by another", a.p, a.bytes, other);
+    } else if (c.write_phase == phase && other != a.thread && !(other / 32 == a.warp && c.write_step < a.step)) {
+        say_thread(a.site, a.write ? "race: written by two threads without a barrier between" : "race: written by one thread, read by another without a barrier between",
+                   a.p, a.bytes, other);
+    }
+}
+
+/* A write, with those who read before */
+static void meet_readers(const cell &c, const touch &a)
+{
+    if (c.read_phase < launch_phase) return;
+    if (!a.shared && (c.read_phase < block_phase || (c.reader & OTHER_BLOCK)))
+        say(a.site, "race between blocks: read by one, written by another", a.p, a.bytes, "");
+    if (c.read_phase != phase) return;
+    int other = c.reader & THREAD;
+    bool same_warp = !(c.reader & MANY) && other / 32 == a.warp;
+    if ((c.reader & (WARP | MANY)) == 0 && other == a.thread) return;
+    if (same_warp && c.read_step < a.step) return;
+    say_thread(a.site, "race: read by one thread, overwritten by another without a barrier between", a.p, a.bytes, other);
+}
+
+static void note_read(cell *c, const touch &a)
+{
+    uint16_t elsewhere = c->read_phase >= launch_phase ? (uint16_t)((c->reader & OTHER_BLOCK) | (c->read_phase < block_phase ? OTHER_BLOCK : 0)) : 0;
+    if (c->read_phase != phase) {
+        c->read_phase = phase;
+        c->reader = (uint16_t)(a.thread | elsewhere);
+    } else if (!(c->reader & MANY)) {
+        int other = c->reader & THREAD;
+        if (other / 32 != a.warp) c->reader = (uint16_t)(other | MANY | elsewhere);
+        else if (other != a.thread) c->reader = (uint16_t)(a.thread | WARP | elsewhere);
+    }
+    c->read_step = a.step;
+}
+
+/* false: not memory; there is no more to say */
+static bool check_cell(cell *c, const touch &a)
+{
+    if (c->write_phase == UNWRITTEN) {
+        if (!tnch_is_memory(a.p, a.bytes)) {
+            say(a.site, a.write ? "write out of bounds" : "read out of bounds", a.p, a.bytes, "");
+            return false;
+        }
+        if (!a.write) say(a.site, "read of what nobody wrote", a.p, a.bytes, "");
+    }
+    meet_writer(*c, a);
+    if (!a.write) { note_read(c, a); return true; }
+    meet_readers(*c, a);
+    c->write_phase = phase;
+    c->writer = (uint16_t)(a.thread | (a.atomic ? ATOMIC : 0));
+    c->write_step = a.step;
+    return true;
+}
+
+static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, const void *site)
+{
+    touch a = {p, bytes, write, atomic, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp], is_shared(p)};
+    cell *c = cell_of(p), before = *c;
+    if (bytes > 1 && (uintptr_t)p % bytes) say(site, "misaligned access", p, bytes, "");
+    if (!check_cell(c, a)) return;
+    for (size_t i = 1; i < bytes; i++)                        /* most often the bytes of a number share one fate */
+        if (c[i] == before) c[i] = c[0];
+        else if (!check_cell(&c[i], a)) return;
+}
+
+static void check(const void *p, size_t bytes, bool write, const void *site)
+{
+    bool device = tnch_arena && (size_t)((const char *)p - tnch_arena) < tnch_arena_bytes;
+    if (device && tnch_now) check_kernel(p, bytes, write, false, site);
+    else if (device) say(site, "the host touches device memory", p, bytes, "");
+    else if (tnch_now && !tnch_is_local(p) && !is_program(p))
+        say(site, write ? "a kernel writes host memory, or another thread's" : "a kernel reads host memory, or another thread's", p, bytes, "");
+}
+
+/* ---- what the engine tells ------------------------------------------------------------------------------------------------------- */
+
+/* Cells of many bytes are given back to the system, which makes them zero again. */
+static void forget(void *p, size_t bytes)
+{
+    char *begin = (char *)cell_of(p), *end = begin + bytes * sizeof(cell);
+    char *first = (char *)(((uintptr_t)begin + 4095) / 4096 * 4096), *last = (char *)((uintptr_t)end / 4096 * 4096);
+    if (last < first + (1 << 20) || madvise(first, (size_t)(last - first), MADV_DONTNEED)) { memset((void *)begin, 0, (size_t)(end - begin)); return; }
+    memset((void *)begin, 0, (size_t)(first - begin));
+    memset((void *)last, 0, (size_t)(end - last));
+}
+
+static void written(void *p, size_t bytes)
+{
+    cell *c = cell_of(p);
+    cell fresh = {BY_HOST, 0, 0, 0, 0, 0};
+    for (size_t i = 0; i < bytes; i++) c[i] = fresh;
+}
+
+static void reads(const void *p, size_t bytes, const char *who)
+{
+    const cell *c = cell_of(p);
+    for (size_t i = 0; i < bytes; i++)
+        if (c[i].write_phase == UNWRITTEN) { tnch_report("%s reads what nobody wrote: byte %zu of %zu", who, i, bytes); return; }
+}
+
+static void begin_phase(void)
+{
+    phase++;
+    memset(steps, 0, sizeof steps);
+}
+
+static void begin_launch(void) { launch_phase = phase + 1; }
+static void begin_block(void) { begin_phase(); block_phase = phase; }
+static void begin_step(int warp) { steps[warp]++; }
+static void atomic(void *p, size_t bytes, const void *site) { if (tnch_now) check_kernel(p, bytes, true, true, site); }
+
+__attribute__((constructor)) static void install(void)
+{
+    tnch_hook.memory_new = tnch_hook.memory_gone = forget;
+    tnch_hook.written = written;
+    tnch_hook.reads = reads;
+    tnch_hook.launch = begin_launch;
+    tnch_hook.block = begin_block;
+    tnch_hook.barrier = begin_phase;
+    tnch_hook.warp_barrier = begin_step;
+    tnch_hook.atomic = atomic;
+    tnch_hook.access = check;
+}
+
+/* ---- what the compiler calls ----------------------------------------------------------------------------------------------------- */
+
+#define SITE __builtin_return_address(0)
+#define ACCESSES(n) \
+    void __tsan_read##n(void *p) { check(p, n, false, SITE); } \
+    void __tsan_write##n(void *p) { check(p, n, true, SITE); } \
+    void __tsan_read_write##n(void *p) { check(p, n, false, SITE); check(p, n, true, SITE); } \
+    void __tsan_unaligned_read##n(void *p) { check(p, n, false, SITE); } \
+    void __tsan_unaligned_write##n(void *p) { check(p, n, true, SITE); } \
+    void __tsan_unaligned_read_write##n(void *p) { check(p, n, false, SITE); check(p, n, true, SITE); } \
+    void __tsan_volatile_read##n(void *p) { check(p, n, false, SITE); } \
+    void __tsan_volatile_write##n(void *p) { check(p, n, true, SITE); }
+
+extern "C" {
+void __tsan_init(void) {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit(void) {}
+void __tsan_vptr_read(void **) {}
+void __tsan_vptr_update(void **, void *) {}
+ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
+void __tsan_read_range(void *p, size_t n) { for (size_t i = 0; i < n; i++) check((char *)p + i, 1, false, SITE); }
+void __tsan_write_range(void *p, size_t n) { for (size_t i = 0; i < n; i++) check((char *)p + i, 1, true, SITE); }
+void *__tsan_memcpy(void *to, const void *from, size_t n) { return memcpy(to, from, n); }
+void *__tsan_memmove(void *to, const void *from, size_t n) { return memmove(to, from, n); }
+void *__tsan_memset(void *to, int byte, size_t n) { return memset(to, byte, n); }
+char __tsan_atomic8_load(const volatile char *p, int) { return *p; }   /* of the guard of a static variable */
+}

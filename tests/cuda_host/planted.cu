@@ -1,0 +1,569 @@
+/* planted.cu: mistakes that kernels are known for, each beside its correct twin, to prove that the engine finds what it claims.
+
+       planted             runs all twins: nothing may be found, all results must be right
+       planted NAME        runs the mistake: the exit status must not be 0
+       planted --list      NAME and the ways of running it that must find it
+
+   planted.sh runs all of it. In each function `bug` is 0 or 1; everything else is the same. */
+
+#include "cuda_host.h"
+#include <vector>
+
+/* ---- device memory that frees itself --------------------------------------------------------------------------------------------- */
+
+template <class T> struct device {
+    T *p;
+    int n;
+    device(int count) : p(NULL), n(count) { if (cudaMalloc(&p, (size_t)n * sizeof(T)) != cudaSuccess) p = NULL; }
+    device(const std::vector<T> &v) : device((int)v.size()) { cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice); }
+    ~device() { cudaFree(p); }
+    std::vector<T> get() const
+    {
+        std::vector<T> v((size_t)n);
+        if (cudaMemcpy(v.data(), p, (size_t)n * sizeof(T), cudaMemcpyDeviceToHost) != cudaSuccess) v.assign((size_t)n, (T)-1);
+        return v;
+    }
+};
+
+static std::vector<float> counted(int n)
+{
+    std::vector<float> v((size_t)n);
+    for (int i = 0; i < n; i++) v[(size_t)i] = (float)(i % 17 - 8);
+    return v;
+}
+
+/* Did the last launches succeed, and is every element what `expected` says? */
+template <class F> static bool right(const device<float> &y, F expected)
+{
+    if (cudaGetLastError() != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess) return false;
+    std::vector<float> v = y.get();
+    for (int i = 0; i < y.n; i++) if (!(fabsf(v[(size_t)i] - (float)expected(i)) < 1e-3f)) return false;
+    return true;
+}
+
+/* ---- barriers of a block ---------------------------------------------------------------------------------------------------------- */
+
+/* y: each 64 elements of x reversed, by way of shared memory, in two rounds */
+__global__ void reverse(int early, int late, const float *x, float *y)
+{
+    TNC_SHARED(float, tile, [64]);
+    int t = (int)threadIdx.x;
+    for (int round = 0; round < 2; round++) {
+        tile[t] = x[round * 64 + t];
+        if (!early) __syncthreads();
+        y[round * 64 + t] = tile[63 - t];
+        if (!late) __syncthreads();
+    }
+}
+
+static bool reverse_with(int early, int late)
+{
+    std::vector<float> x = counted(128);
+    device<float> a(x), y(128);
+    TNC_LAUNCH(reverse, 1, 64, 0, 0, early, late, a.p, y.p);
+    return right(y, [&](int i) { return x[(size_t)(i / 64 * 64 + 63 - i % 64)]; });
+}
+
+static bool no_barrier_before_use(int bug) { return reverse_with(bug, 0); }
+static bool no_barrier_before_refill(int bug) { return reverse_with(0, bug); }
+
+/* sum over the block, twice, as the norms do it */
+static __device__ float block_sum(float v, int early, int late)
+{
+    TNC_SHARED(float, part, [32]);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
+    if (lane == 0) part[warp] = v;
+    if (!early) __syncthreads();
+    v = lane < warps ? part[lane] : 0.0f;
+    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
+    if (!late) __syncthreads();
+    return v;
+}
+
+__global__ void two_sums(int early, int late, const float *x, float *y)
+{
+    float a = block_sum(x[threadIdx.x], early, late), b = block_sum(x[threadIdx.x] * 2, early, late);
+    y[threadIdx.x] = a + b;
+}
+
+static bool two_sums_with(int early, int late)
+{
+    std::vector<float> x = counted(256);
+    float sum = 0;
+    for (float v : x) sum += v;
+    device<float> a(x), y(256);
+    TNC_LAUNCH(two_sums, 1, 256, 0, 0, early, late, a.p, y.p);
+    return right(y, [&](int) { return 3 * sum; });
+}
+
+static bool sum_read_too_early(int bug) { return two_sums_with(bug, 0); }
+static bool sum_refilled_too_early(int bug) { return two_sums_with(0, bug); }
+
+__global__ void diverge(int bug, float *y)
+{
+    if (!bug || threadIdx.x < 64) __syncthreads();
+    y[threadIdx.x] = 1;
+    __syncthreads();
+}
+
+static bool divergent_barrier(int bug)
+{
+    device<float> y(128);
+    TNC_LAUNCH(diverge, 1, 128, 0, 0, bug, y.p);
+    return right(y, [](int) { return 1; });
+}
+
+/* ---- warps ------------------------------------------------------------------------------------------------------------------------ */
+
+__global__ void swap_pairs(int bug, const float *x, float *y)
+{
+    TNC_SHARED(float, s, [32]);
+    int t = (int)threadIdx.x;
+    s[t] = x[t];
+    if (!bug) __syncwarp();
+    y[t] = s[t ^ 1];
+}
+
+static bool no_syncwarp(int bug)
+{
+    std::vector<float> x = counted(32);
+    device<float> a(x), y(32);
+    TNC_LAUNCH(swap_pairs, 1, 32, 0, 0, bug, a.p, y.p);
+    return right(y, [&](int i) { return x[(size_t)(i ^ 1)]; });
+}
+
+__global__ void sum_of(int n, int bug, const float *x, float *y)
+{
+    int t = (int)threadIdx.x;
+    if (bug && t >= n) return;
+    float v = t < n ? x[t] : 0.0f;
+    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
+    if (t == 0) *y = v;
+}
+
+static bool return_before_shuffle(int bug)
+{
+    device<float> a(counted(20)), y(1);
+    TNC_LAUNCH(sum_of, 1, 32, 0, 0, 20, bug, a.p, y.p);
+    return right(y, [](int) { return -21; });          /* 0 - 8 - 7 - 6 */
+}
+
+__global__ void half_warp(int bug, float *y)
+{
+    unsigned mask = threadIdx.x < 16 ? 0x0000FFFFu : 0xFFFF0000u;
+    y[threadIdx.x] = __shfl_xor_sync(mask, (float)threadIdx.x, bug ? 16 : 1);
+}
+
+static bool shuffle_from_outside(int bug)
+{
+    device<float> y(32);
+    TNC_LAUNCH(half_warp, 1, 32, 0, 0, bug, y.p);
+    return right(y, [](int i) { return i ^ 1; });
+}
+
+static bool odd_block(int bug)
+{
+    device<float> y(64);
+    TNC_LAUNCH(diverge, 1, bug ? 48 : 64, 0, 0, 0, y.p);
+    return right(y, [=](int i) { return bug && i >= 48 ? NAN : 1; });
+}
+
+/* ---- bounds ----------------------------------------------------------------------------------------------------------------------- */
+
+__global__ void copy_to(int n, int from, const float *x, float *y)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) y[i] = x[i + from];
+}
+
+static bool write_past_the_end(int bug)
+{
+    std::vector<float> x = counted(1100);
+    device<float> a(x), y(1000);
+    TNC_LAUNCH(copy_to, 8, 128, 0, 0, 1000 + bug, 0, a.p, y.p);
+    return right(y, [&](int i) { return x[(size_t)i]; });
+}
+
+static bool read_past_the_end(int bug)
+{
+    std::vector<float> x = counted(1000);
+    device<float> a(x), y(1000);
+    TNC_LAUNCH(copy_to, 8, 128, 0, 0, 999, bug + 0, a.p + 1, y.p);
+    cudaMemset(y.p + 999, 0, 4);
+    return right(y, [&](int i) { return i == 999 ? 0 : bug ? x[(size_t)(i + 2) % 1000] * (i < 998) + (i == 998 ? NAN : 0) : x[(size_t)i + 1]; }) || bug;
+}
+
+__global__ void wild(int *p) { if (threadIdx.x == 7) *p = 1; }
+
+static bool null_pointer(int bug)
+{
+    device<int> y(1);
+    TNC_LAUNCH(wild, 1, 32, 0, 0, bug ? nullptr : y.p);
+    return cudaDeviceSynchronize() == cudaSuccess;
+}
+
+/* s has 4 rows of 8 and a guard column; the row after the last, or the element after a row's last */
+__global__ void rows(int past_rows, int past_columns, float *y)
+{
+    TNC_SHARED(float, s, [4][9]);
+    int row = (int)threadIdx.x / 8, column = (int)threadIdx.x % 8;
+    s[row + past_rows][column + 2 * past_columns] = 1;
+    if (past_rows) s[row][column] = 1;
+    __syncthreads();
+    y[threadIdx.x] = past_columns ? 1 : s[row][column];
+}
+
+static bool rows_with(int past_rows, int past_columns)
+{
+    device<float> y(32);
+    TNC_LAUNCH(rows, 1, 32, 0, 0, past_rows, past_columns, y.p);
+    return right(y, [](int) { return 1; });
+}
+
+static bool shared_past_the_end(int bug) { return rows_with(bug, 0); }
+static bool shared_past_a_row(int bug) { return rows_with(0, bug); }
+
+__global__ void read_four(int bug, float *y)
+{
+    TNC_SHARED_ALIGN(16, float, s, [36]);
+    s[threadIdx.x] = (float)threadIdx.x;
+    if (threadIdx.x < 4) s[32 + threadIdx.x] = 0;
+    __syncthreads();
+    if (threadIdx.x < 8) *(float4 *)&y[4 * threadIdx.x] = *(const float4 *)&s[4 * threadIdx.x + (unsigned)bug];
+}
+
+static bool misaligned_float4(int bug)
+{
+    device<float> y(32);
+    TNC_LAUNCH(read_four, 1, 32, 0, 0, bug, y.p);
+    return right(y, [=](int i) { return (i + bug) % 32; }) || bug;
+}
+
+/* ---- what nobody wrote ------------------------------------------------------------------------------------------------------------ */
+
+__global__ void half_filled(int bug, float *y)
+{
+    TNC_SHARED(float, s, [64]);
+    if (threadIdx.x < 32 || !bug) s[threadIdx.x] = 0;
+    __syncthreads();
+    y[threadIdx.x] = s[63 - threadIdx.x] * 0.0f;
+}
+
+static bool unwritten_shared(int bug)
+{
+    device<float> y(64);
+    TNC_LAUNCH(half_filled, 1, 64, 0, 0, bug, y.p);
+    return right(y, [](int) { return 0; });
+}
+
+__global__ void add_to(int n, const float *x, float *y)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) y[i] += x[i];
+}
+
+static bool unwritten_global(int bug)
+{
+    std::vector<float> x = counted(100);
+    device<float> a(x), y(100);
+    if (!bug) cudaMemset(y.p, 0, 400);
+    TNC_LAUNCH(add_to, 1, 128, 0, 0, 100, a.p, y.p);
+    return right(y, [&](int i) { return x[(size_t)i]; });
+}
+
+/* ---- who else writes -------------------------------------------------------------------------------------------------------------- */
+
+__global__ void count(int bug, int *y)
+{
+    if (threadIdx.x != 0) return;
+    if (bug) *y += 1;
+    else atomicAdd(y, 1);
+}
+
+static bool two_blocks_add(int bug)
+{
+    device<int> y(std::vector<int>(1, 0));
+    TNC_LAUNCH(count, 8, 32, 0, 0, bug, y.p);
+    return y.get()[0] == 8;
+}
+
+__global__ void count_threads(int bug, int *y)
+{
+    TNC_SHARED(int, n, [1]);
+    if (threadIdx.x == 0) n[0] = 0;
+    __syncthreads();
+    if (bug) n[0] += 1;
+    else atomicAdd(&n[0], 1);
+    __syncthreads();
+    if (threadIdx.x == 0) *y = n[0];
+}
+
+static bool two_threads_add(int bug)
+{
+    device<int> y(1);
+    TNC_LAUNCH(count_threads, 1, 64, 0, 0, bug, y.p);
+    return y.get()[0] == 64;
+}
+
+/* ---- asynchronous copies, tensor cores -------------------------------------------------------------------------------------------- */
+
+__global__ void staged(int pending, int never, const float *x, float *y)
+{
+    TNC_SHARED_ALIGN(16, float, s, [2][32]);
+    int t = (int)threadIdx.x;
+    for (int half = 0; half < 2; half++) {
+        if (t < 8) tnc_cp_async16(&s[half][4 * t], x + 32 * half + 4 * t);
+        tnc_cp_async_commit();
+    }
+    if (pending) tnc_cp_async_wait<1>();
+    else if (!never) tnc_cp_async_wait<0>();
+    __syncthreads();
+    y[t] = s[1][31 - t];
+    if (pending) tnc_cp_async_wait<0>();
+}
+
+static bool staged_with(int pending, int never)
+{
+    std::vector<float> x = counted(64);
+    device<float> a(x), y(32);
+    TNC_LAUNCH(staged, 1, 32, 0, 0, pending, never, a.p, y.p);
+    return right(y, [&](int i) { return x[(size_t)(63 - i)]; });
+}
+
+static bool copy_waited_for_too_little(int bug) { return staged_with(bug, 0); }
+static bool copy_never_waited_for(int bug) { return staged_with(0, bug); }
+
+__global__ void load_rows(int bug, float *y)
+{
+    TNC_SHARED_ALIGN(16, tnc_bf16, s, [32][8]);
+    unsigned r[4];
+    for (int i = 0; i < 8; i++) s[threadIdx.x][i] = __float2bfloat16(1);
+    __syncwarp();
+    tnc_ldmatrix_x4(r, (const char *)&s[threadIdx.x][0] + 2 * bug * (threadIdx.x == 3));
+    y[threadIdx.x] = __uint_as_float(r[0] << 16);
+}
+
+static bool misaligned_ldmatrix(int bug)
+{
+    device<float> y(32);
+    TNC_LAUNCH(load_rows, 1, 32, 0, 0, bug, y.p);
+    return right(y, [](int) { return 1; });
+}
+
+/* ---- launches --------------------------------------------------------------------------------------------------------------------- */
+
+__global__ void large(int n, float *y)
+{
+    TNC_DYN_SHARED(float, s);
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) s[i] = 1;
+    __syncthreads();
+    y[threadIdx.x] = s[n - 1 - (int)threadIdx.x];
+}
+
+static bool shared_not_asked_for(int bug)
+{
+    device<float> y(32);
+    if (!bug) cudaFuncSetAttribute(large, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);
+    TNC_LAUNCH(large, 1, 32, 64 << 10, 0, 16 << 10, y.p);
+    return right(y, [](int) { return 1; });
+}
+
+static bool block_too_large(int bug)
+{
+    device<float> y(2048);
+    cudaMemset(y.p, 0, 8192);
+    TNC_LAUNCH(diverge, 1, bug ? 2048 : 1024, 0, 0, 0, y.p);
+    return right(y, [](int i) { return i < 1024; });
+}
+
+/* ---- host and device -------------------------------------------------------------------------------------------------------------- */
+
+static bool host_pointer_in_kernel(int bug)
+{
+    std::vector<float> x = counted(128);
+    device<float> a(x), y(128);
+    TNC_LAUNCH(copy_to, 1, 128, 0, 0, 128, 0, bug ? x.data() : a.p, y.p);
+    return right(y, [&](int i) { return x[(size_t)i]; });
+}
+
+static bool device_pointer_in_host(int bug)
+{
+    device<float> a(counted(8));
+    std::vector<float> x = a.get();
+    const volatile float *p = bug ? a.p : x.data();
+    return p[3] == -5;
+}
+
+static bool copy_past_the_end(int bug)
+{
+    device<float> a(counted(10));
+    float x[11];
+    return cudaMemcpy(x, a.p, sizeof(float) * (size_t)(10 + bug), cudaMemcpyDeviceToHost) == cudaSuccess;
+}
+
+static bool copy_the_wrong_way(int bug)
+{
+    device<float> a(counted(10));
+    float x[10];
+    return cudaMemcpy(x, a.p, sizeof x, bug ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost) == cudaSuccess;
+}
+
+static bool memory_not_freed(int bug)
+{
+    float *p;
+    cudaMalloc(&p, 100);
+    if (!bug) cudaFree(p);
+    return true;
+}
+
+/* ---- streams ---------------------------------------------------------------------------------------------------------------------- */
+
+struct three_streams {
+    cudaStream_t s[3];
+    cudaEvent_t e;
+    float *host;
+    three_streams()
+    {
+        for (int i = 0; i < 3; i++) cudaStreamCreateWithFlags(&s[i], cudaStreamNonBlocking);
+        cudaEventCreate(&e);
+        cudaMallocHost(&host, 400);
+        for (int i = 0; i < 100; i++) host[i] = (float)i;
+    }
+    ~three_streams()
+    {
+        for (int i = 0; i < 3; i++) cudaStreamDestroy(s[i]);
+        cudaEventDestroy(e);
+        cudaFreeHost(host);
+    }
+};
+
+static bool no_stream_sync(int bug)
+{
+    three_streams t;
+    device<float> a(counted(100));
+    cudaMemcpyAsync(t.host, a.p, 400, cudaMemcpyDeviceToHost, t.s[0]);
+    if (!bug) cudaStreamSynchronize(t.s[0]);
+    return t.host[50] == counted(100)[50];
+}
+
+static bool no_event_between_streams(int bug)
+{
+    three_streams t;
+    device<float> a(100), y(100);
+    cudaMemcpyAsync(a.p, t.host, 400, cudaMemcpyHostToDevice, t.s[0]);
+    cudaEventRecord(t.e, t.s[0]);
+    if (!bug) cudaStreamWaitEvent(t.s[1], t.e, 0);
+    TNC_LAUNCH(copy_to, 1, 128, 0, t.s[1], 100, 0, a.p, y.p);
+    return right(y, [](int i) { return i; });
+}
+
+static bool plain_copy_beside_a_stream(int bug)
+{
+    three_streams t;
+    device<float> a(100);
+    float x[100];
+    cudaMemcpyAsync(a.p, t.host, 400, cudaMemcpyHostToDevice, t.s[0]);
+    if (!bug) cudaStreamSynchronize(t.s[0]);
+    cudaMemcpy(x, a.p, 400, cudaMemcpyDeviceToHost);            /* waits for blocking streams; t.s[0] is none */
+    return x[50] == 50;
+}
+
+static bool pinned_memory_reused(int bug)
+{
+    three_streams t;
+    device<float> a(100);
+    cudaMemcpyAsync(a.p, t.host, 400, cudaMemcpyHostToDevice, t.s[0]);
+    if (!bug) cudaStreamSynchronize(t.s[0]);
+    for (int i = 0; i < 100; i++) t.host[i] = -1;
+    cudaStreamSynchronize(t.s[0]);
+    return right(a, [](int i) { return i; });
+}
+
+static bool allocation_while_captured(int bug)
+{
+    three_streams t;
+    device<float> a(counted(100)), y(100);
+    cudaGraph_t graph;
+    float *p = NULL;
+    cudaStreamBeginCapture(t.s[0], cudaStreamCaptureModeGlobal);
+    TNC_LAUNCH(copy_to, 1, 128, 0, t.s[0], 100, 0, a.p, y.p);
+    if (bug) cudaMalloc(&p, 4);
+    bool ended = cudaStreamEndCapture(t.s[0], &graph) == cudaSuccess;
+    if (ended) cudaGraphDestroy(graph);
+    return ended;
+}
+
+/* ---- cuBLAS ----------------------------------------------------------------------------------------------------------------------- */
+
+static bool wrong_leading_dimension(int bug)
+{
+    device<float> a(std::vector<float>(12, 1.0f)), b(std::vector<float>(20, 1.0f)), c(15);   /* 3 x 4, 4 x 5, 3 x 5 */
+    cublasHandle_t handle;
+    float one = 1, zero = 0;
+    cublasCreate(&handle);
+    bool called = cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 3, 5, 4, &one, a.p, CUDA_R_32F, 3, b.p, CUDA_R_32F, bug ? 5 : 4, &zero, c.p, CUDA_R_32F, 3,
+                               CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+    cublasDestroy(handle);
+    return called && right(c, [](int) { return 4; });
+}
+
+/* ---- the list --------------------------------------------------------------------------------------------------------------------- */
+
+#define ALL "all"
+
+static const struct { const char *name; bool (*run)(int bug); const char *found_by; } mistakes[] = {
+#define MISTAKE(name, found_by) {#name, name, found_by}
+    MISTAKE(no_barrier_before_use,      "forward reversed random check"),
+    MISTAKE(no_barrier_before_refill,   "forward reversed random check"),
+    MISTAKE(sum_read_too_early,         "forward reversed random check"),
+    MISTAKE(sum_refilled_too_early,     "random check"),
+    MISTAKE(divergent_barrier,          ALL),
+    MISTAKE(no_syncwarp,                "forward reversed random check"),
+    MISTAKE(return_before_shuffle,      ALL),
+    MISTAKE(shuffle_from_outside,       ALL),
+    MISTAKE(odd_block,                  ALL),
+    MISTAKE(write_past_the_end,         "forward asan check"),
+    MISTAKE(read_past_the_end,          "asan check"),
+    MISTAKE(null_pointer,               ALL),
+    MISTAKE(shared_past_the_end,        "asan check"),
+    MISTAKE(shared_past_a_row,          "asan"),
+    MISTAKE(misaligned_float4,          "asan check"),
+    MISTAKE(unwritten_shared,           ALL),
+    MISTAKE(unwritten_global,           ALL),
+    MISTAKE(two_blocks_add,             "check"),
+    MISTAKE(two_threads_add,            "check"),
+    MISTAKE(copy_waited_for_too_little, ALL),
+    MISTAKE(copy_never_waited_for,      ALL),
+    MISTAKE(misaligned_ldmatrix,        ALL),
+    MISTAKE(shared_not_asked_for,       ALL),
+    MISTAKE(block_too_large,            ALL),
+    MISTAKE(host_pointer_in_kernel,     "check"),
+    MISTAKE(device_pointer_in_host,     "protect check"),
+    MISTAKE(copy_past_the_end,          ALL),
+    MISTAKE(copy_the_wrong_way,         ALL),
+    MISTAKE(memory_not_freed,           ALL),
+    MISTAKE(no_stream_sync,             "lazy"),
+    MISTAKE(no_event_between_streams,   "lazy"),
+    MISTAKE(plain_copy_beside_a_stream, "lazy"),
+    MISTAKE(pinned_memory_reused,       "lazy"),
+    MISTAKE(allocation_while_captured,  ALL),
+    MISTAKE(wrong_leading_dimension,    ALL),
+};
+enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
+
+int main(int argc, char **argv)
+{
+    int wrong = 0;
+    for (int i = 0; i < MISTAKES; i++) {
+        bool listed = argc > 1 && strcmp(argv[1], "--list") == 0, chosen = argc > 1 && strcmp(argv[1], mistakes[i].name) == 0;
+        if (listed) printf("%s %s\n", mistakes[i].name, mistakes[i].found_by);
+        else if (chosen) return !mistakes[i].run(1);
+        else if (argc == 1 && (!mistakes[i].run(0) || tnch_faults())) {
+            printf("FAIL %s: its correct twin: %s\n", mistakes[i].name, tnch_faults() ? tnch_fault_text() : "a wrong result");
+            tnch_clear();
+            wrong++;
+        }
+    }
+    return wrong > 0;
+}

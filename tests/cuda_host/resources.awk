@@ -1,0 +1,114 @@
+# awk -f resources.awk budget.txt LOG PTX: what ptxas -v says of each kernel (LOG) against its line of the budget, and what stands in its
+# PTX. Prints what is wrong; with -v mode=--budget the lines that a budget needs, registers rounded up to 8, as the hardware gives them.
+
+# The name of a function, from its symbol: _Z, its length, its name. What follows, its template arguments and parameters, into rest.
+function plain(symbol,    length_) {
+    rest = ""
+    if (symbol !~ /^_ZL?[0-9]/) return symbol
+    sub(/^_ZL?/, "", symbol)
+    length_ = symbol + 0
+    sub(/^[0-9]+/, "", symbol)
+    rest = substr(symbol, length_ + 1)
+    return substr(symbol, 1, length_)
+}
+
+# Is double among its template arguments and parameters? Values as in Li64E and names with their lengths hold no types.
+function of_doubles(symbol,    n) {
+    plain(symbol)
+    gsub(/L[a-z][n0-9]*E/, "", rest)
+    while (match(rest, /[0-9]+[a-zA-Z_]/)) {
+        n = substr(rest, RSTART) + 0
+        rest = substr(rest, 1, RSTART - 1) substr(rest, RSTART + RLENGTH - 1 + n)
+    }
+    return rest ~ /d/
+}
+
+function matches(name, pattern) {
+    if (pattern !~ /\*$/) return name == pattern
+    pattern = substr(pattern, 1, length(pattern) - 1)
+    return substr(name, 1, length(pattern)) == pattern
+}
+
+# The first line of the budget that is for this kernel; 0: none
+function line_of(name,    i) {
+    for (i = 1; i <= lines; i++) if (matches(name, pattern[i])) { used[i] = 1; return i }
+    return 0
+}
+
+function number_before(word,    i) {
+    for (i = 2; i <= NF; i++) if ($i ~ "^" word && $(i - 1) ~ /^[0-9]+$/) return $(i - 1) + 0
+    return 0
+}
+
+function raise(table, name, value) { if (value > table[name] + 0) table[name] = value }
+
+# ---- the budget
+
+FNR == 1 { file++ }
+file == 1 {
+    sub(/#.*/, "")
+    if (NF == 0) next
+    lines++
+    pattern[lines] = $1
+    limit[lines, "registers"] = $2; limit[lines, "stack"] = $3; limit[lines, "spills"] = $4; limit[lines, "shared"] = $5
+    for (i = 6; i <= NF; i++) flag[lines, $i] = 1
+    next
+}
+
+# ---- ptxas
+
+file == 2 && /Compiling entry function/ {
+    split($0, part, "'")
+    symbol = part[2]; arch = part[4]
+    kernels[symbol] = 1
+}
+file == 2 && /bytes stack frame/ {
+    raise(stack, symbol, number_before("bytes"))
+    split($0, part, ",")
+    spill = part[2] + part[3]
+    raise(spills, symbol, spill)
+}
+file == 2 && /Used [0-9]+ registers/ {
+    raise(registers, symbol, number_before("registers"))
+    if (match($0, /[0-9]+ bytes smem/)) raise(shared, symbol, substr($0, RSTART) + 0)
+}
+
+# ---- PTX
+
+file == 3 && /\.entry / { entry = $0; sub(/.*\.entry /, "", entry); sub(/\(.*/, "", entry) }
+file == 3 && /^\.func|^\.visible \.func|^\.weak \.func/ { entry = "" }
+file == 3 && /mma\.sync/ { mma[entry] = 1 }
+file == 3 && /^[ \t]*(@%p[0-9]+ )?[a-z0-9.]+\.f64/ { f64[entry] = 1 }
+
+# ---- the verdict
+
+function over(symbol, name, i, what, value) {
+    if (value > limit[i, what] + 0) print name " (" symbol "): " what " " value ", the budget is " limit[i, what]
+}
+
+END {
+    for (symbol in kernels) {
+        name = plain(symbol)
+        i = line_of(name)
+        if (mode == "--budget") {
+            raise(most_registers, name, registers[symbol]); raise(most_stack, name, stack[symbol])
+            raise(most_spills, name, spills[symbol]); raise(most_shared, name, shared[symbol])
+            if (mma[symbol]) any_mma[name] = 1
+            if (f64[symbol] && !of_doubles(symbol)) any_f64[name] = 1
+            continue
+        }
+        if (!i) { print name " (" symbol "): no line in the budget; it takes " registers[symbol] " registers, " stack[symbol] + 0 " bytes of stack, " spills[symbol] + 0 " of spills, " shared[symbol] + 0 " shared"; continue }
+        over(symbol, name, i, "registers", registers[symbol]); over(symbol, name, i, "stack", stack[symbol])
+        over(symbol, name, i, "spills", spills[symbol]); over(symbol, name, i, "shared", shared[symbol])
+        if (((i, "mma") in flag) && !mma[symbol] && symbol !~ /I[fd]/) print name " (" symbol "): no mma.sync in its PTX"
+        if (f64[symbol] && !((i, "f64") in flag) && !of_doubles(symbol)) print name " (" symbol "): computes in double, though nothing it is given is"
+    }
+    if (mode == "--budget") {
+        for (name in most_registers)
+            printf "%-32s %3d %5d %5d %6d%s%s\n", name, int((most_registers[name] + 7) / 8) * 8, most_stack[name], most_spills[name], most_shared[name],
+                   name in any_mma ? " mma" : "", name in any_f64 ? " f64" : "" | "sort"
+        close("sort")
+        exit
+    }
+    for (i = 1; i <= lines; i++) if (!(i in used)) print "budget.txt: " pattern[i] ": there is no such kernel"
+}

@@ -1,0 +1,1099 @@
+/* test_mixed.c: desc.activations = TN_BF16. The list of cases.h on contexts that store what ops make in BF16, held against the same in
+   double: NMSE, the squared error over the squared size, of each output and each gradient. One rounding to BF16 costs about 1.3e-6 of
+   it, at most 3.8e-6 in each element, so 3e-5 has room for what ops and layers round on their way, and not for one sum in BF16. */
+
+#include "sealed.h"
+#include "net.h"
+#include "setting.h"
+
+static const double GATE = 3e-5;
+
+/* ---- the list ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct configuration {
+    const char       *name;
+    const tn_backend *backend;
+    tn_dtype          activations;
+    bool              watch;            /* inputs are BF16 tensors that are watched; else F32 parameters                        */
+    int               threads;          /* 0: one; more: a pool that does its tasks backwards                                   */
+    bool              brief;            /* three rounds, none large: sealing pages takes its time                               */
+} configuration;
+
+typedef bool (*visit_fn)(setting *s, const result *r, int index);
+
+enum { RESULTS = CASES * CASE_ROUNDS };
+
+static void round_to_bf16(double *v, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        float    f = (float)v[i];
+        uint32_t bits;
+        memcpy(&bits, &f, 4);
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u;
+        memcpy(&f, &bits, 4);
+        v[i] = (double)f;
+    }
+}
+
+static uint64_t seeds[RESULTS];         /* drawn until no input is near a kink */
+
+/* Begins a case. Its numbers are such that BF16 holds them: no context knows them better than another. */
+static void begin(setting *s, tn_ctx *ctx, int index, const configuration *c)
+{
+    int k;
+    setting_begin(s, ctx, &cases[index / CASE_ROUNDS], index % CASE_ROUNDS, seeds[index], c->watch);
+    for (k = 0; k < s->inputs; k++) if (s->in[k].real) round_to_bf16(s->in[k].v, s->in[k].count);
+    if (c->activations == TN_BF16) s->dtype = TN_BF16;
+}
+
+static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    int64_t task;
+    ++*(int64_t *)user;
+    for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
+}
+
+static int64_t cut;                     /* how many passes the pool was given */
+
+static tn_ctx *open_as(const configuration *c, test_heap *heap)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc desc;
+    memset(&desc, 0, sizeof desc);
+    memset(heap, 0, sizeof *heap);
+    desc.backend = c->backend;
+    desc.backend_required = true;
+    desc.dtype = c->activations == TN_F64 ? TN_F64 : TN_F32;
+    desc.activations = c->activations;
+    desc.allocator = test_heap_allocator(heap);
+    desc.threads = c->threads > 0 ? c->threads : 1;
+    desc.parallel_for = backwards;
+    desc.parallel_user = &cut;
+    desc.arena_bytes = 1 << 16;
+    CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK);
+    return ctx;
+}
+
+static void close_it(tn_ctx *ctx, const test_heap *heap)
+{
+    tn_ctx_destroy(ctx);
+    CHECK_INT(heap->live, 0);
+    CHECK_INT(heap->blocks, 0);
+    CHECK_INT(sealed_damaged(), 0);
+}
+
+static void walk(const configuration *c, visit_fn visit)
+{
+    test_heap heap;
+    tn_ctx   *ctx = open_as(c, &heap);
+    int       index;
+    for (index = 0; ctx && index < RESULTS; index++) {
+        setting s;
+        result  r;
+        if (c->brief && index % CASE_ROUNDS % 2 + index % CASE_ROUNDS / 5 > 0) continue;
+        memset(&r, 0, sizeof r);
+        begin(&s, ctx, index, c);
+        if (!setting_result(&s, &r) || (visit && !visit(&s, &r, index))) setting_where(c->name, &s);
+        setting_end(&s);
+        result_free(&r);
+    }
+    if (ctx) close_it(ctx, &heap);
+}
+
+/* ---- the oracle: cpu in double -------------------------------------------------------------------------------------------------- */
+
+static result oracle[RESULTS], *keep_in;
+static bool   oracle_there;
+
+static bool keep(setting *s, const result *r, int index)
+{
+    result *o = &keep_in[index];
+    int     i;
+    (void)s;
+    *o = *r;
+    o->y = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));
+    if (r->count > 0) memcpy(o->y, r->y, sizeof(double) * (size_t)r->count);
+    for (i = 0; i < r->inputs; i++) {
+        if (!r->gradient[i]) continue;
+        o->gradient[i] = (double *)malloc(sizeof(double) * (size_t)(r->of[i] + 1));
+        memcpy(o->gradient[i], r->gradient[i], sizeof(double) * (size_t)r->of[i]);
+    }
+    return true;
+}
+
+static const configuration wide = {"cpu F64", NULL, TN_F64, true, 0, false};
+
+static bool oracle_ready(void)
+{
+    uint64_t  state = CASE_SEED + 1;
+    test_heap heap;
+    tn_ctx   *ctx;
+    int       index;
+    if (oracle_there) return true;
+    ctx = open_as(&wide, &heap);
+    for (index = 0; ctx && index < RESULTS; index++) {
+        bool kink = true;
+        while (kink) {
+            setting s;
+            seeds[index] = test_random(&state);
+            begin(&s, ctx, index, &wide);
+            s.of->want(&s);
+            kink = s.kink && s.round != CASE_LARGE;
+            setting_end(&s);
+        }
+    }
+    if (ctx) close_it(ctx, &heap);
+    keep_in = oracle;
+    walk(&wide, keep);
+    oracle_there = test_now.failures == 0;
+    return oracle_there;
+}
+
+/* ---- values and gradients --------------------------------------------------------------------------------------------------------- */
+
+/* What 3e-5 is too little for, and why. */
+static const struct { const char *name; double bound; } own[] = {
+    /* each factor is rounded, all errors add up in the product: 2.7e-6 (factors + 1) */
+    {"prod 8", 6e-5}, {"prod 17", 1.2e-4}, {"product 8", 6e-5},
+    /* the score is squared: its error counts twice, in a layer of six results one after the other */
+    {"attention squared mean", 2e-4}, {"attention squared", 6e-5}, {"attention bilinear window", 6e-5},
+    /* the gradient of a norm is what is left of dy without its part along x: smaller than what was rounded */
+    {"attention norms", 1.2e-4}, {"attention squared norms", 1.2e-4},
+    /* the difference of two heads is smaller than each; norm and gradient divide by it */
+    {"attention differential", 1.5e-4}, {"attention differential, all", 3e-4}, {"attention differential, plain", 1e-4}
+};
+
+static double gate_of(const char *name)
+{
+    size_t i;
+    for (i = 0; i < sizeof own / sizeof *own; i++) if (strcmp(own[i].name, name) == 0) return own[i].bound;
+    return GATE;
+}
+
+enum { VALUE, GRADIENT };
+enum { LARGEST = 16 };                  /* and no tensor is off by more than 1/16 of max(1, its largest element) */
+
+static double error_of[CASES][2], size_of[CASES][2];     /* squares, of all rounds of a case: a small tensor alone may well cancel */
+
+static bool pour(int k, int what, const double *a, const double *b, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        error_of[k][what] += (a[i] - b[i]) * (a[i] - b[i]);
+        size_of[k][what] += b[i] * b[i];
+    }
+    return CHECK(test_max_error(a, b, n) <= 1.0 / LARGEST);
+}
+
+static double poured(int k, int what)
+{
+    return size_of[k][what] > 0 ? error_of[k][what] / size_of[k][what] : error_of[k][what];
+}
+
+static double nmse_of(const double *a, const double *b, int64_t n)
+{
+    const double e = test_frobenius(a, b, n);
+    return e * e;
+}
+
+static const result *against;
+
+static bool compare(setting *s, const result *r, int index)
+{
+    const result *o = &against[index];
+    bool ok = CHECK_INT(r->count, o->count);
+    int  k;
+    if (s->round == CASE_LARGE) {        /* no seed keeps all its hidden units away from a kink */
+        s->of->want(s);
+        if (s->kink) return true;
+    }
+    ok = ok && pour(index / CASE_ROUNDS, VALUE, r->y, o->y, r->count);
+    for (k = 0; k < r->inputs && ok; k++) {
+        if (!r->gradient[k]) continue;
+        ok = CHECK_INT(r->of[k], o->of[k]) && pour(index / CASE_ROUNDS, GRADIENT, r->gradient[k], o->gradient[k], r->of[k])
+          && CHECK_INT(s->in[k].base->grad->dtype, s->in[k].base->dtype);
+    }
+    return ok;
+}
+
+/* Gates are `times` what they are. */
+static void hold_against(const configuration *c, const result *o, double times)
+{
+    double      worst = 0;
+    const char *worst_in = "";
+    int         k, what;
+    char        label[160];
+    memset(error_of, 0, sizeof error_of);
+    memset(size_of, 0, sizeof size_of);
+    against = o;
+    walk(c, compare);
+    for (k = 0; k < (int)CASES; k++)
+        for (what = VALUE; what <= GRADIENT; what++) {
+            const double e = poured(k, what), gate = times * gate_of(cases[k].name);
+            if (!CHECK(e <= gate))
+                printf("     %s, case \"%s\", %s: NMSE %.3g, allowed %.3g\n", c->name, cases[k].name, what == VALUE ? "values" : "gradients", e, gate);
+            if (!(e / gate <= worst)) { worst = e / gate; worst_in = cases[k].name; }
+        }
+    snprintf(label, sizeof label, "%s: the worst NMSE over its gate (%s)", c->name, worst_in);
+    WORST(label, worst, 1);
+}
+
+/* What a case makes: an activation, but numbers alone, chains and what has no real operand. */
+static tn_dtype dtype_of(const test_case *t, int rank)
+{
+    static const char *const same[] = {"full", "uniform", "normal", "chain", "chain's norm", "cast to itself", "cast to F32", "cast to F64", "through BF16"};
+    size_t i;
+    if (strcmp(t->name, "argmax") == 0 || strcmp(t->name, "cast to I32") == 0) return TN_I32;
+    if (strcmp(t->name, "copy") == 0 || strcmp(t->name, "cast to BF16") == 0) return TN_BF16;
+    for (i = 0; i < sizeof same / sizeof *same; i++) if (strcmp(t->name, same[i]) == 0) return TN_F32;
+    return rank == 0 ? TN_F32 : TN_BF16;
+}
+
+static bool compare_dtype(setting *s, const result *r, int index)
+{
+    (void)index;
+    return CHECK_INT(r->dtype, dtype_of(s->of, r->rank));
+}
+
+static configuration configure(const char *name, const tn_backend *backend)
+{
+    configuration c;
+    c.name = name;
+    c.backend = backend;
+    c.activations = TN_BF16;
+    c.watch = true;
+    c.threads = 0;
+    c.brief = false;
+    return c;
+}
+
+TEST(dtypes)
+{
+    configuration c = configure("cpu BF16, dtypes", NULL);
+    REQUIRE(oracle_ready());
+    walk(&c, compare_dtype);
+}
+
+TEST(values_and_gradients)
+{
+    configuration c = configure("cpu BF16", NULL);
+    REQUIRE(oracle_ready());
+    hold_against(&c, oracle, 1);
+    c.name = "reference BF16";
+    c.backend = tn_reference_backend();
+    hold_against(&c, oracle, 1);
+}
+
+/* F32 parameters in, F32 gradients out: what a layer's weights and a table meet. */
+TEST(parameters)
+{
+    configuration c = configure("cpu BF16, parameters", NULL);
+    REQUIRE(oracle_ready());
+    c.watch = false;
+    hold_against(&c, oracle, 1);
+    c.name = "reference BF16, parameters";
+    c.backend = tn_reference_backend();
+    hold_against(&c, oracle, 1);
+}
+
+/* ---- the same bits: threads, sealed memory; the two backends ----------------------------------------------------------------------- */
+
+static result sample[RESULTS];
+
+static bool same_bits(setting *s, const result *r, int index)
+{
+    const result *o = &sample[index];
+    bool ok = CHECK_INT(r->count, o->count) && CHECK(r->count == 0 || memcmp(r->y, o->y, sizeof *r->y * (size_t)r->count) == 0);
+    int  k;
+    (void)s;
+    for (k = 0; k < r->inputs && ok; k++)
+        if (r->gradient[k] && r->of[k] > 0) ok = CHECK(memcmp(r->gradient[k], o->gradient[k], sizeof(double) * (size_t)r->of[k]) == 0);
+    return ok;
+}
+
+static void sample_of(const configuration *c)
+{
+    int i;
+    for (i = 0; i < RESULTS; i++) result_free(&sample[i]);
+    keep_in = sample;
+    if (c) walk(c, keep);
+}
+
+TEST(threads)
+{
+    configuration one = configure("cpu BF16, one thread", NULL), three = one;
+    REQUIRE(oracle_ready());
+    three.name = "cpu BF16, three threads";
+    three.threads = 3;
+    sample_of(&one);
+    cut = 0;
+    walk(&three, same_bits);
+    CHECK(cut > 0);
+}
+
+TEST(sealed)
+{
+    configuration plain_one = configure("cpu BF16", NULL), one = configure("sealed cpu BF16", sealed_cpu());
+    if (!SEALED) SKIP("mmap", "sealed memory");
+    REQUIRE(oracle_ready());
+    plain_one.brief = one.brief = true;
+    sample_of(&plain_one);
+    walk(&one, same_bits);
+}
+
+/* Rows missing: composed of F32 copies, or on the host. */
+TEST(sealed_rows_missing)
+{
+    configuration cpu = configure("cpu BF16", NULL), c = configure("sealed, rows missing, BF16", sealed_sparse());
+    if (!SEALED) SKIP("mmap", "sealed memory");
+    REQUIRE(oracle_ready());
+    cpu.brief = c.brief = true;
+    sample_of(&cpu);
+    hold_against(&c, sample, 1);
+}
+
+/* The two differ where a sum in F32 ends near the middle between two numbers of BF16: one element of thousands. */
+TEST(the_two_backends)
+{
+    configuration cpu = configure("cpu BF16", NULL), reference = configure("reference BF16 against cpu BF16", tn_reference_backend());
+    REQUIRE(oracle_ready());
+    sample_of(&cpu);
+    hold_against(&reference, sample, 0.01);
+    sample_of(NULL);
+}
+
+/* ---- a backend that looks at what its rows get ---------------------------------------------------------------------------------------
+   cpu with bf16 set. It notes the dtypes of all operands, takes BF16 in ADD, and answers TN_ERR_DTYPE elsewhere. */
+
+static bool     seen[TN_KERNEL_COUNT][TN_CALL_IN + TN_CALL_OUT][TN_I32 + 1];
+static uint64_t taken, refused;
+
+static double spy_load(const tn_view *v, int64_t at)
+{
+    uint32_t bits;
+    float    f = 0;
+    if (v->dtype == TN_F32) return (double)((const float *)v->data)[at];
+    bits = (uint32_t)((const uint16_t *)v->data)[at] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static void spy_store(const tn_view *v, int64_t at, double x)
+{
+    uint32_t bits;
+    float    f = (float)x;
+    round_to_bf16(&x, 1);
+    if (v->dtype == TN_F32) { ((float *)v->data)[at] = f; return; }
+    f = (float)x;
+    memcpy(&bits, &f, sizeof bits);
+    ((uint16_t *)v->data)[at] = (uint16_t)(bits >> 16);
+}
+
+static tn_status spy_add(const tn_call *c)
+{
+    const tn_view *y = &c->out[0];
+    int64_t        i, n = shape_count(y->rank, y->shape);
+    for (i = 0; i < n; i++) {
+        int64_t rest = i, at[3] = {0, 0, 0};
+        double  sum;
+        int     k;
+        for (k = y->rank - 1; k >= 0; k--) {
+            const int64_t here = rest % y->shape[k];
+            rest /= y->shape[k];
+            at[0] += here * y->strides[k];
+            at[1] += here * c->in[0].strides[k];
+            if (c->n_in > 1) at[2] += here * c->in[1].strides[k];
+        }
+        sum = c->f[0] * spy_load(&c->in[0], at[1]);
+        if (c->n_in > 1 && c->in[1].data) sum += c->f[1] * spy_load(&c->in[1], at[2]);
+        spy_store(y, at[0], c->accumulate ? spy_load(y, at[0]) + sum : sum);
+    }
+    taken++;
+    return TN_OK;
+}
+
+static tn_status spy_row(void *state, const tn_call *c)
+{
+    bool bf16 = false;
+    int  i;
+    for (i = 0; i < c->n_in + c->n_out; i++) {
+        const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+        if (!v->data) continue;
+        seen[c->kernel][i < c->n_in ? i : TN_CALL_IN + i - c->n_in][v->dtype] = true;
+        bf16 = bf16 || v->dtype == TN_BF16;
+    }
+    if (!bf16 || c->kernel == TN_KERNEL_COPY || c->kernel == TN_KERNEL_FILL) return tn_cpu_backend()->fn[c->kernel](state, c);
+    if (c->kernel == TN_KERNEL_ADD) return spy_add(c);
+    refused++;
+    return TN_ERR_DTYPE;
+}
+
+static const tn_backend *spy(void)
+{
+    static tn_backend b;
+    int k;
+    b = *tn_cpu_backend();
+    b.name = "spy";
+    b.bf16 = true;
+    for (k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = spy_row;
+    return &b;
+}
+
+/* Operands, inputs then outputs: A activations, seen in BF16; a may be either; f F32; i I32. */
+static const struct { tn_kernel kernel; const char *in, *out; } operands[] = {
+    {TN_KERNEL_UNIFORM, "i", "f"}, {TN_KERNEL_NORMAL, "i", "f"},
+    {TN_KERNEL_ADD, "AA", "A"}, {TN_KERNEL_MUL, "AA", "A"}, {TN_KERNEL_SUM, "A", "A"},
+    {TN_KERNEL_ACT, "A", "A"}, {TN_KERNEL_ACT_BACKWARD, "AA", "A"}, {TN_KERNEL_GLU, "A", "A"}, {TN_KERNEL_GLU_BACKWARD, "AA", "A"},
+    {TN_KERNEL_PROD, "A", "A"}, {TN_KERNEL_PROD_BACKWARD, "AA", "A"}, {TN_KERNEL_GEMM, "AAa", "A"},
+    {TN_KERNEL_EMBED, "ai", "Ai"}, {TN_KERNEL_EMBED_BACKWARD, "iA", "a"},
+    {TN_KERNEL_RMSNORM, "Aa", "Af"}, {TN_KERNEL_RMSNORM_BACKWARD, "AafA", "Aa"},
+    {TN_KERNEL_LAYERNORM, "Aaa", "Af"}, {TN_KERNEL_LAYERNORM_BACKWARD, "AafA", "Aaa"},
+    {TN_KERNEL_DROPOUT, "Ai", "A"}, {TN_KERNEL_CROSS_ENTROPY, "Ai", "ffiA"},
+    {TN_KERNEL_CHAIN, "A", "ffff"}, {TN_KERNEL_CHAIN_BACKWARD, "Afff", "Af"},
+    {TN_KERNEL_ROPE, "A", "A"}, {TN_KERNEL_ROPE_BACKWARD, "AA", "A"},
+    {TN_KERNEL_ATTENTION, "AAA", "Aff"}, {TN_KERNEL_ATTENTION_BACKWARD, "AAAAfA", "AAAf"},
+    {TN_KERNEL_ATTENTION_LINEAR, "AAA", "Afff"}, {TN_KERNEL_ATTENTION_LINEAR_BACKWARD, "AAAAfA", "AAAf"},
+    {TN_KERNEL_ARGMAX, "A", "i"}, {TN_KERNEL_ACCURACY, "Ai", "f"},
+    {TN_KERNEL_SUMSQ, "f", "fi"}, {TN_KERNEL_STEP_BEGIN, "", "fi"}, {TN_KERNEL_ADAMW, "f", "ffff"}, {TN_KERNEL_SGD, "f", "fff"},
+    {TN_KERNEL_MUON_BEGIN, "f", "fff"}, {TN_KERNEL_MUON_END, "ff", "f"}, {TN_KERNEL_TICK, "", "i"}
+};
+
+static void check_operands(tn_kernel kernel, const char *what, int first)
+{
+    int i;
+    for (i = 0; i < (first == 0 ? TN_CALL_IN : TN_CALL_OUT); i++) {
+        const bool *got = seen[kernel][first + i];
+        const char  is = i < (int)strlen(what) ? what[i] : ' ';
+        const bool  f32 = is == 'f' || is == 'a' || is == 'A', bf16 = is == 'a' || is == 'A';
+        bool ok = CHECK(f32 || !got[TN_F32]) && CHECK(bf16 || !got[TN_BF16]);
+        ok = CHECK(is == 'i' || !got[TN_I32]) && CHECK(!got[TN_F64]) && ok;
+        ok = CHECK(is != 'A' || got[TN_BF16]) && ok;
+        if (!ok) printf("     %s, %s %d\n", tn_kernel_name(kernel), first == 0 ? "input" : "output", i);
+    }
+}
+
+/* A few steps of each optimiser on a spied context. */
+static void train_spied(void)
+{
+    static const tn_optim_kind kinds[] = {TN_ADAMW, TN_SGD, TN_MUON};
+    configuration c = configure("spy", spy());
+    size_t k;
+    for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        test_heap     heap;
+        tn_ctx       *ctx = open_as(&c, &heap);
+        tn_params    *params = tn_params_create(ctx);
+        tn_optim_desc d;
+        tn_optim     *optim;
+        net           m;
+        double        loss;
+        int64_t       i, step;
+        memset(&d, 0, sizeof d);
+        d.kind = kinds[k];
+        d.momentum = 0.9;
+        d.clip_norm = 0.5;
+        CHECK(net_make(params, &m));
+        optim = tn_optim_create(params, &d);
+        for (step = 0; step < 3; step++) CHECK(net_train(ctx, &m, optim, &loss));
+        for (i = 0; i < tn_params_count(params); i++) {
+            const tn_tensor *p = tn_params_at(params, i)->value;
+            CHECK_INT(p->dtype, TN_F32);
+            CHECK_INT(p->grad->dtype, TN_F32);
+        }
+        CHECK_CTX(ctx);
+        close_it(ctx, &heap);
+    }
+}
+
+TEST(statistics_stay_F32)
+{
+    configuration c = configure("spy", spy());
+    size_t i;
+    int    k;
+    bool   listed[TN_KERNEL_COUNT] = {false};
+    REQUIRE(oracle_ready());
+    memset(seen, 0, sizeof seen);
+    taken = refused = 0;
+    hold_against(&c, oracle, 1);            /* its ADD rounds as the library's copies do */
+    c.watch = false;
+    walk(&c, NULL);
+    train_spied();
+    CHECK(taken > 0);
+    CHECK(refused > 0);
+    for (i = 0; i < sizeof operands / sizeof *operands; i++) {
+        listed[operands[i].kernel] = true;
+        check_operands(operands[i].kernel, operands[i].in, 0);
+        check_operands(operands[i].kernel, operands[i].out, TN_CALL_IN);
+    }
+    for (k = 0; k < TN_KERNEL_COUNT; k++) CHECK(listed[k] == (k != TN_KERNEL_COPY && k != TN_KERNEL_FILL));
+}
+
+/* A row that takes BF16 gets the operands themselves: no copy runs, and BF16 with F32 in one call. */
+TEST(rows_that_take_BF16)
+{
+    configuration c = configure("spy", spy());
+    test_heap     heap;
+    tn_ctx       *ctx = open_as(&c, &heap);
+    tn_tensor    *a, *b, *y;
+    float         v[6] = {1, 2, -3, 0.5f, 8, -0.25f}, got[6];
+    uint64_t      copies;
+    int           i;
+    REQUIRE(ctx != NULL);
+    a = tn_tensor_1d(ctx, TN_BF16, 6);
+    b = tn_tensor_1d(ctx, TN_REAL, 6);
+    CHECK_STATUS(tn_write(a, TN_F32, v, 6), TN_OK);
+    CHECK_STATUS(tn_write(b, TN_F32, v, 6), TN_OK);
+    copies = tn_ctx_kernel_calls(ctx, TN_KERNEL_COPY);
+    taken = refused = 0;
+    y = tn_add(ctx, a, b);
+    CHECK_INT(taken, 1);
+    CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_COPY), copies);
+    CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_ADD), 1);
+    CHECK_STATUS(tn_read(y, TN_F32, got, 6), TN_OK);
+    for (i = 0; i < 6; i++) CHECK(got[i] == 2 * v[i]);
+    y = tn_mul(ctx, a, b);                                   /* refused: a is copied, y cast back; b is F32 as it is */
+    CHECK_INT(refused, 1);
+    CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_COPY), copies + 2);
+    CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_MUL), 1);
+    CHECK_STATUS(tn_read(y, TN_F32, got, 6), TN_OK);
+    for (i = 0; i < 6; i++) CHECK(got[i] == v[i] * v[i]);
+    CHECK_CTX(ctx);
+    close_it(ctx, &heap);
+}
+
+static tn_status never(void *state, const tn_call *c)
+{
+    (void)state;
+    (void)c;
+    return TN_ERR_DTYPE;
+}
+
+/* A row that does not even take F32 is an error, once, and the context lives on. */
+TEST(rows_that_take_nothing)
+{
+    tn_backend    b = *tn_cpu_backend();
+    configuration c = configure("none", &b);
+    test_heap     heap;
+    tn_ctx       *ctx;
+    tn_tensor    *a;
+    b.bf16 = true;
+    b.fn[TN_KERNEL_MUL] = never;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    a = tn_tensor_1d(ctx, TN_BF16, 3);
+    CHECK(tn_mul(ctx, a, a) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "mul: backend cpu: ");
+    CHECK(tn_add(ctx, a, a) != NULL);
+    CHECK_CTX(ctx);
+    close_it(ctx, &heap);
+}
+
+/* ---- what may be asked for ------------------------------------------------------------------------------------------------------------- */
+
+static void refused_as(tn_dtype dtype, tn_dtype activations, const char *message)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc d;
+    char    why[256];
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.activations = activations;
+    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_DTYPE);
+    CHECK_STR(why, message);
+    CHECK(ctx == NULL);
+}
+
+static void accepted_as(tn_dtype dtype, tn_dtype activations, tn_dtype become)
+{
+    tn_ctx *ctx = NULL;
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.activations = activations;
+    if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return;
+    CHECK_INT(tn_ctx_activations(ctx), become);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(descs)
+{
+    refused_as(TN_F64, TN_BF16, "desc.activations: a context of F64 has its activations in F64, not in BF16");
+    refused_as(TN_F64, TN_F32, "desc.activations: a context of F64 has its activations in F64, not in F32");
+    refused_as(TN_REAL, TN_F64, "desc.activations: a context of F32 has its activations in F32 or BF16, not in F64");
+    refused_as(TN_F32, TN_I32, "desc.activations: a context of F32 has its activations in F32 or BF16, not in I32");
+    refused_as(TN_F32, (tn_dtype)17, "desc.activations: a context of F32 has its activations in F32 or BF16, not in ?");
+    refused_as(TN_BF16, TN_BF16, "desc.dtype: a context computes in F32 or F64, not in BF16");
+    accepted_as(TN_REAL, TN_REAL, TN_F32);
+    accepted_as(TN_F64, TN_REAL, TN_F64);
+    accepted_as(TN_F64, TN_F64, TN_F64);
+    accepted_as(TN_F32, TN_F32, TN_F32);
+    accepted_as(TN_REAL, TN_BF16, TN_BF16);
+    CHECK_INT(tn_ctx_activations(NULL), TN_REAL);
+}
+
+/* What ops refuse: F64 where activations are BF16, BF16 where they are not, a BF16 state. */
+TEST(operands_refused)
+{
+    configuration  c = configure("cpu BF16", NULL);
+    test_heap      heap;
+    tn_ctx        *ctx;
+    int64_t        shape[4] = {1, 2, 1, 2};
+    tn_attend_desc a;
+    tn_tensor     *q;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_F64, 2), 2) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is F64, but this context computes in F32");
+    CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_I32, 2), 2) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is I32");
+    q = tn_tensor_new(ctx, TN_BF16, 4, shape);
+    memset(&a, 0, sizeof a);
+    a.kind = TN_ATTEND_SQUARED;
+    a.state = tn_tensor_new(ctx, TN_BF16, 4, shape);
+    CHECK(tn_attend(ctx, q, q, q, &a) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "attend: the state is BF16, but sums are kept in F32");
+    close_it(ctx, &heap);
+    c.activations = TN_REAL;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, 2), 2) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is BF16, but this context computes in F32");
+    close_it(ctx, &heap);
+}
+
+/* ---- there and back ---------------------------------------------------------------------------------------------------------------------- */
+
+TEST(round_trips)
+{
+    static const float v[8] = {1, 1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1.8p-8f, -0x1p-130f, 3e38f, -0.0f, 65504};
+    static const float want[8] = {1, 1, 1 + 0x1p-6f, 1 + 0x1p-7f, -0x1p-130f, 0x1.c4p127f, -0.0f, 65536};
+    configuration c = configure("cpu BF16", NULL);
+    test_heap     heap;
+    tn_ctx       *ctx;
+    tn_tensor    *t, *kept, *wild, *y;
+    float         got[8], special[4] = {HUGE_VALF, -HUGE_VALF, NAN, 0};
+    int           i;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    t = tn_tensor_1d(ctx, TN_BF16, 8);
+    CHECK_STATUS(tn_write(t, TN_F32, v, 8), TN_OK);
+    CHECK_STATUS(tn_read(t, TN_F32, got, 8), TN_OK);
+    for (i = 0; i < 8; i++) if (!CHECK(memcmp(&got[i], &want[i], sizeof *got) == 0)) printf("     %d: %a, not %a\n", i, (double)got[i], (double)want[i]);
+    kept = tn_tensor_keep(tn_slice_step(t, 0, 7, -1, -1));
+    CHECK_INT(kept->dtype, TN_BF16);
+    CHECK_STATUS(tn_read(kept, TN_F32, got, 8), TN_OK);
+    for (i = 0; i < 8; i++) CHECK(got[i] == want[7 - i]);
+    y = tn_cast(ctx, tn_cast(ctx, t, TN_REAL), TN_BF16);     /* exact both ways */
+    CHECK_STATUS(tn_read(y, TN_F32, got, 8), TN_OK);
+    for (i = 0; i < 8; i++) CHECK(got[i] == want[i]);
+    CHECK_INT(tn_copy(ctx, tn_reshape_2d(t, 2, 4))->dtype, TN_BF16);
+    CHECK_INT(tn_copy(ctx, tn_cast(ctx, t, TN_REAL))->dtype, TN_F32);
+    CHECK(tn_tensor_format(t, NULL, 0) > 0);
+    wild = tn_tensor_1d(ctx, TN_BF16, 4);
+    CHECK_STATUS(tn_write(wild, TN_F32, special, 4), TN_OK);
+    CHECK_STATUS(tn_read(tn_add(ctx, wild, tn_full(ctx, 0, NULL, 1)), TN_F32, got, 4), TN_OK);
+    CHECK(got[0] == HUGE_VALF && got[1] == -HUGE_VALF && got[2] != got[2] && got[3] == 1);
+    CHECK_CTX(ctx);
+    tn_tensor_destroy(kept);
+    close_it(ctx, &heap);
+}
+
+/* Gradients have the dtype of what they are of; a cast is differentiable between the two; a seed may be BF16. */
+TEST(tape)
+{
+    configuration c = configure("cpu BF16", NULL);
+    test_heap     heap;
+    tn_ctx       *ctx;
+    tn_tensor    *x, *z, *loss;
+    float         v[3] = {1, -2, 0.5f}, got[3];
+    int64_t       shape[1] = {1};
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    x = tn_tensor_1d(ctx, TN_REAL, 3);
+    z = tn_tensor_1d(ctx, TN_BF16, 3);
+    CHECK_STATUS(tn_write(x, TN_F32, v, 3), TN_OK);
+    CHECK_STATUS(tn_write(z, TN_F32, v, 3), TN_OK);
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    CHECK_STATUS(tn_watch(z), TN_OK);
+    tn_record(ctx);
+    loss = tn_sum(ctx, tn_mul(ctx, tn_cast(ctx, x, TN_BF16), tn_cast(ctx, z, TN_F32)));
+    CHECK_INT(loss->dtype, TN_F32);
+    loss = tn_scale(ctx, tn_reshape(loss, 1, shape), 2);     /* [1] is an activation */
+    CHECK_INT(loss->dtype, TN_BF16);
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    REQUIRE(x->grad && z->grad);
+    CHECK_INT(x->grad->dtype, TN_F32);
+    CHECK_INT(z->grad->dtype, TN_BF16);
+    CHECK_STATUS(tn_read(x->grad, TN_F32, got, 3), TN_OK);
+    CHECK(got[0] == 2 && got[1] == -4 && got[2] == 1);
+    CHECK_STATUS(tn_read(z->grad, TN_F32, got, 3), TN_OK);
+    CHECK(got[0] == 2 && got[1] == -4 && got[2] == 1);
+    CHECK_CTX(ctx);
+    close_it(ctx, &heap);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------------------------- */
+
+static size_t rounded_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* The copies of a call give their place back at its end: what is left is its result. */
+TEST(copies_go_again)
+{
+    configuration c = configure("cpu BF16", NULL);
+    test_heap     heap;
+    tn_ctx       *ctx;
+    tn_tensor    *x;
+    tn_mark       before, after;
+    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    x = tn_tensor_2d(ctx, TN_BF16, 50, 60);
+    before = tn_arena_mark(ctx);
+    CHECK(tn_mul(ctx, x, tn_slice(x, 0, 0, 1)) != NULL);
+    after = tn_arena_mark(ctx);
+    CHECK_INT(after.data_block, before.data_block);
+    CHECK_INT(after.data_used - before.data_used, rounded_up(50 * 60 * 2));
+    CHECK_CTX(ctx);
+    close_it(ctx, &heap);
+}
+
+/* Copies count: 2 MiB each x and y, 4 MiB each of their copies. */
+TEST(max_bytes)
+{
+    const int64_t n = 1 << 20;
+    size_t        mib;
+    for (mib = 6; mib <= 16; mib += 10) {
+        tn_desc    desc;
+        tn_ctx    *ctx;
+        tn_tensor *x, *y;
+        memset(&desc, 0, sizeof desc);
+        desc.activations = TN_BF16;
+        desc.threads = 1;
+        desc.max_bytes = mib << 20;
+        desc.arena_bytes = 1 << 20;
+        REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+        x = tn_tensor_1d(ctx, TN_BF16, n);
+        y = tn_scale(ctx, x, 2);
+        CHECK((y != NULL) == (mib == 16));
+        if (mib == 6) CHECK_ERROR(ctx, TN_ERR_MEMORY, "max_bytes");
+        CHECK(tn_ctx_memory(ctx).peak <= desc.max_bytes);
+        tn_ctx_reset(ctx);                               /* and the context goes on */
+        CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, n / 16), 2) != NULL);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* ---- a transformer ------------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct run {
+    test_heap      heap;
+    tn_ctx        *ctx;
+    tn_params     *params;
+    tn_optim      *optim;
+    tn_transformer m;
+} run;
+
+enum { TEXTS = 4, TOKENS = 16, VOCAB = 12 };
+
+static tn_transformer_desc small(tn_attention_kind attention)
+{
+    tn_transformer_desc d;
+    memset(&d, 0, sizeof d);
+    d.vocab = VOCAB;
+    d.layers = 2;
+    d.dim = 24;
+    d.heads = 2;
+    d.context = TOKENS;
+    d.attention = attention;
+    d.qk_norm = attention == TN_ATTENTION_DIFFERENTIAL;
+    d.softcap = attention == TN_ATTENTION_SQUARED ? 15 : 0;
+    d.positions = attention == TN_ATTENTION_SOFTMAX ? TN_POSITIONS_LEARNED : TN_POSITIONS_ROPE;
+    return d;
+}
+
+static bool run_begin(run *r, const configuration *c, const tn_transformer_desc *d, tn_optim_kind kind)
+{
+    tn_optim_desc o;
+    memset(&o, 0, sizeof o);
+    o.kind = kind;
+    o.lr = kind == TN_MUON ? 5e-3 : 3e-3;
+    o.adam_lr = kind == TN_MUON ? 3e-3 : 0;
+    if (!(r->ctx = open_as(c, &r->heap))) return false;
+    r->params = tn_params_create(r->ctx);
+    return CHECK_STATUS(tn_transformer_init(r->params, "", &r->m, d), TN_OK)
+        && CHECK((r->optim = tn_optim_create(r->params, &o)) != NULL);
+}
+
+/* The next token is 5 times this one and 1 more, but for one in eight, which is anything. */
+static void text_of(int64_t step, int32_t *ids, int32_t *targets)
+{
+    uint64_t rng = 99 + (uint64_t)step;
+    int      b, t;
+    for (b = 0; b < TEXTS; b++) {
+        int32_t id = (int32_t)test_random_int(&rng, 0, VOCAB - 1);
+        for (t = 0; t < TOKENS; t++) {
+            ids[b * TOKENS + t] = id;
+            id = test_random_int(&rng, 0, 7) == 0 ? (int32_t)test_random_int(&rng, 0, VOCAB - 1) : (5 * id + 1) % VOCAB;
+            targets[b * TOKENS + t] = id;
+        }
+    }
+}
+
+static double run_step(run *r, int64_t step)
+{
+    int32_t    ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
+    tn_tensor *x, *y, *loss;
+    double     value;
+    text_of(step, ids, targets);
+    tn_ctx_reset(r->ctx);
+    x = tn_tensor_2d(r->ctx, TN_I32, TEXTS, TOKENS);
+    y = tn_tensor_2d(r->ctx, TN_I32, TEXTS, TOKENS);
+    if (tn_write(x, TN_I32, ids, TEXTS * TOKENS) != TN_OK || tn_write(y, TN_I32, targets, TEXTS * TOKENS) != TN_OK) return (double)NAN;
+    tn_record(r->ctx);
+    loss = tn_transformer_loss(r->ctx, &r->m, x, y);
+    value = tn_item(loss);
+    return tn_backward(r->ctx, loss) == TN_OK && tn_optim_step(r->optim) == TN_OK ? value : (double)NAN;
+}
+
+static double run_steps(run *r, int64_t from, int64_t to)      /* the mean loss of the last ten */
+{
+    double  sum = 0;
+    int64_t step;
+    for (step = from; step < to; step++) {
+        const double loss = run_step(r, step);
+        if (step >= to - 10) sum += loss / 10;
+    }
+    return sum;
+}
+
+/* BF16 learns what F32 learns, from the same numbers. Differential heads amplify: two seeds in F32 differ by as much. */
+TEST(training)
+{
+    static const tn_attention_kind kinds[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL};
+    static const double margin[] = {0.01, 0.01, 0.01, 0.03};
+    const int64_t steps = test_small() ? 40 : 200;
+    size_t k;
+    for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const tn_transformer_desc d = small(kinds[k]);
+        const tn_optim_kind       kind = k == 2 ? TN_MUON : TN_ADAMW;
+        configuration c = configure("cpu F32", NULL);
+        double first, loss[2];
+        run    r;
+        int    bf16;
+        for (bf16 = 0; bf16 < 2; bf16++) {
+            c.activations = bf16 ? TN_BF16 : TN_REAL;
+            REQUIRE(run_begin(&r, &c, &d, kind));
+            first = run_step(&r, 0);
+            loss[bf16] = run_steps(&r, 1, steps);
+            CHECK_CTX(r.ctx);
+            close_it(r.ctx, &r.heap);
+            CHECK(loss[bf16] < first - (test_small() ? 0.1 : 0.8));
+        }
+        printf("%s: from %.3f to %.4f in F32, %.4f in BF16\n", tn_attention_kind_name(kinds[k]), first, loss[0], loss[1]);
+        CHECK_NEAR(loss[1], loss[0], margin[k] * loss[0]);
+    }
+}
+
+/* After two steps a step allocates nothing, on the heap or from the backend. */
+TEST(no_allocation)
+{
+    const tn_transformer_desc d = small(TN_ATTENTION_BILINEAR);
+    configuration c = configure("cpu BF16", NULL);
+    run           r;
+    uint64_t      calls, counted;
+    REQUIRE(run_begin(&r, &c, &d, TN_MUON));
+    run_steps(&r, 0, 2);
+    calls = r.heap.count;
+    counted = tn_ctx_memory(r.ctx).allocations;
+    run_steps(&r, 2, 12);
+    CHECK_INT(r.heap.count, calls);
+    CHECK_INT(tn_ctx_memory(r.ctx).allocations, counted);
+    CHECK_CTX(r.ctx);
+    close_it(r.ctx, &r.heap);
+}
+
+/* Half the bytes: what a forward pass leaves in the arena. */
+TEST(half_the_memory)
+{
+    const tn_transformer_desc d = small(TN_ATTENTION_SOFTMAX);
+    size_t used[2];
+    int    bf16;
+    for (bf16 = 0; bf16 < 2; bf16++) {
+        int32_t    ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
+        tn_desc    desc;
+        tn_ctx    *ctx;
+        tn_params *params;
+        tn_transformer m;
+        tn_tensor *x;
+        tn_mark    mark;
+        memset(&desc, 0, sizeof desc);
+        desc.activations = bf16 ? TN_BF16 : TN_REAL;
+        desc.arena_bytes = 16 << 20;
+        REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+        params = tn_params_create(ctx);
+        CHECK_STATUS(tn_transformer_init(params, "", &m, &d), TN_OK);
+        text_of(0, ids, targets);
+        tn_ctx_reset(ctx);
+        x = tn_tensor_2d(ctx, TN_I32, TEXTS, TOKENS);
+        CHECK_STATUS(tn_write(x, TN_I32, ids, TEXTS * TOKENS), TN_OK);
+        tn_record(ctx);
+        CHECK(tn_transformer_forward(ctx, &m, x) != NULL);
+        mark = tn_arena_mark(ctx);
+        CHECK_INT(mark.data_block, 0);
+        used[bf16] = mark.data_used;
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    printf("a forward pass keeps %zu bytes in F32, %zu in BF16\n", used[0], used[1]);
+    CHECK(used[1] < used[0] * 55 / 100);
+}
+
+/* A cache decodes what the whole text gives; keys and values take half the bytes, a state as many as ever. */
+TEST(decoding)
+{
+    static const tn_attention_kind kinds[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED};
+    enum { COUNT = TEXTS * TOKENS * VOCAB };
+    size_t k;
+    double worst = 0;
+    for (k = 0; k < 2; k++) {
+        tn_transformer_desc d = small(kinds[k]);
+        double              whole[COUNT], pieces[COUNT], part[TEXTS * TOKENS * VOCAB];
+        size_t              bytes[2];
+        int                 bf16;
+        d.form = k == 1 ? TN_ATTEND_LINEAR : TN_ATTEND_AUTO;
+        for (bf16 = 0; bf16 < 2; bf16++) {
+            configuration         c = configure("cpu", NULL);
+            tn_transformer_cache *cache;
+            int32_t               ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
+            tn_tensor            *x, *y;
+            run                   r;
+            int64_t               t, n;
+            int                   b;
+            c.activations = bf16 ? TN_BF16 : TN_REAL;
+            REQUIRE(run_begin(&r, &c, &d, TN_ADAMW));
+            run_steps(&r, 0, 10);
+            text_of(77, ids, targets);
+            tn_ctx_reset(r.ctx);
+            x = tn_tensor_2d(r.ctx, TN_I32, TEXTS, TOKENS);
+            CHECK_STATUS(tn_write(x, TN_I32, ids, TEXTS * TOKENS), TN_OK);
+            y = tn_transformer_forward(r.ctx, &r.m, x);
+            CHECK_INT(y->dtype, bf16 ? TN_BF16 : TN_F32);
+            CHECK_STATUS(tn_read(y, TN_F64, whole, COUNT), TN_OK);
+            cache = tn_transformer_cache_create(r.ctx, &r.m, TEXTS, TOKENS);
+            REQUIRE(cache != NULL);
+            bytes[bf16] = tn_transformer_cache_bytes(cache);
+            for (t = 0; t < TOKENS; t += n) {
+                n = t == 0 ? 5 : 1;
+                y = tn_transformer_decode(r.ctx, &r.m, tn_copy(r.ctx, tn_slice(x, 1, t, t + n)), cache);
+                CHECK_STATUS(tn_read(y, TN_F64, part, TEXTS * n * VOCAB), TN_OK);
+                for (b = 0; b < TEXTS; b++)
+                    memcpy(pieces + (b * TOKENS + t) * VOCAB, part + b * n * VOCAB, sizeof *part * (size_t)(n * VOCAB));
+            }
+            if (bf16) worst = fmax(worst, nmse_of(pieces, whole, COUNT));
+            else CHECK(nmse_of(pieces, whole, COUNT) <= 1e-10);
+            tn_transformer_cache_destroy(cache);
+            CHECK_CTX(r.ctx);
+            close_it(r.ctx, &r.heap);
+        }
+        CHECK_INT(bytes[1], k == 0 ? bytes[0] / 2 : bytes[0]);
+    }
+    WORST("decoding token by token against the whole text, NMSE", worst, GATE);
+}
+
+/* Stopped and gone on: the same bits as without a stop. */
+TEST(checkpoints)
+{
+    const tn_transformer_desc d = small(TN_ATTENTION_BILINEAR);
+    configuration  c = configure("cpu BF16", NULL);
+    run            a, b;
+    int64_t        i;
+    size_t         used = 0, room = 1 << 20;
+    unsigned char *file = (unsigned char *)malloc(room);
+    REQUIRE(run_begin(&a, &c, &d, TN_ADAMW) && run_begin(&b, &c, &d, TN_ADAMW));
+    run_steps(&a, 0, 3);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(file, room, &used), NULL, 0), TN_OK);
+    CHECK_STATUS(tn_checkpoint_read(b.optim, tn_from_memory(file, used)), TN_OK);
+    run_steps(&a, 3, 6);
+    run_steps(&b, 3, 6);
+    for (i = 0; i < tn_params_count(a.params); i++) {
+        const tn_tensor *t = tn_params_at(a.params, i)->value, *u = tn_params_at(b.params, i)->value;
+        const int64_t    n = tn_tensor_count(t);
+        float           *v = (float *)malloc(2 * sizeof *v * (size_t)n);
+        CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
+        CHECK_STATUS(tn_read(u, TN_F32, v + n, n), TN_OK);
+        CHECK(memcmp(v, v + n, sizeof *v * (size_t)n) == 0);
+        free(v);
+    }
+    free(file);
+    close_it(a.ctx, &a.heap);
+    close_it(b.ctx, &b.heap);
+}
+
+/* No memory at the n-th allocation, for each n: an error, nothing lost, nothing leaked. */
+TEST(no_memory)
+{
+    const tn_transformer_desc d = small(TN_ATTENTION_SQUARED);
+    uint64_t at;
+    bool     whole = false;
+    for (at = 1; !whole && at < 2000; at += 7) {
+        test_heap      heap = {0, 0, 0, at, true};
+        tn_desc        desc;
+        run            r;
+        memset(&desc, 0, sizeof desc);
+        desc.activations = TN_BF16;
+        desc.threads = 1;
+        desc.arena_bytes = 1 << 10;
+        desc.allocator = test_heap_allocator(&heap);
+        if (tn_ctx_create(&r.ctx, &desc, NULL) == TN_OK) {
+            r.params = tn_params_create(r.ctx);
+            r.optim = r.params && tn_transformer_init(r.params, "", &r.m, &d) == TN_OK ? tn_optim_create(r.params, NULL) : NULL;
+            whole = r.optim && run_step(&r, 0) > 0 && tn_ctx_status(r.ctx) == TN_OK;
+            if (!whole && r.optim) CHECK(tn_ctx_status(r.ctx) == TN_ERR_MEMORY);
+            tn_ctx_destroy(r.ctx);
+        }
+        CHECK_INT(heap.live, 0);
+    }
+    CHECK(whole);
+}
+
+/* ---- operators are made of weights, in F32 ------------------------------------------------------------------------------------------------ */
+
+TEST(operators)
+{
+    float  dense[2][5 * 6 * 6], gram[2][25];
+    double inner[2];
+    int    bf16;
+    for (bf16 = 0; bf16 < 2; bf16++) {
+        configuration c = configure("cpu", NULL);
+        test_heap     heap;
+        tn_ctx       *ctx;
+        tn_params    *params;
+        tn_mlp_desc   d;
+        tn_mlp        mlp;
+        tn_cp        *cp;
+        c.activations = bf16 ? TN_BF16 : TN_REAL;
+        REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+        params = tn_params_create(ctx);
+        memset(&d, 0, sizeof d);
+        d.in = 6;
+        d.hidden = 9;
+        d.out = 5;
+        CHECK_STATUS(tn_mlp_init(params, "mlp", &mlp, &d), TN_OK);
+        REQUIRE((cp = tn_cp_from_mlp(ctx, &mlp)) != NULL);
+        CHECK_STATUS(tn_read(tn_cp_dense(cp, true), TN_F32, dense[bf16], 5 * 6 * 6), TN_OK);
+        CHECK_STATUS(tn_read(tn_cp_gram(cp, cp), TN_F32, gram[bf16], 25), TN_OK);
+        CHECK_STATUS(tn_cp_inner(cp, cp, &inner[bf16]), TN_OK);
+        CHECK_INT(tn_scale(ctx, mlp.w, 2)->dtype, bf16 ? TN_BF16 : TN_F32);      /* and outside of them all is as before */
+        CHECK_CTX(ctx);
+        close_it(ctx, &heap);
+    }
+    CHECK(memcmp(dense[0], dense[1], sizeof dense[0]) == 0);
+    CHECK(memcmp(gram[0], gram[1], sizeof gram[0]) == 0);
+    CHECK(inner[0] == inner[1]);
+}
+
+TEST(free_the_oracle)
+{
+    int i;
+    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
+    sample_of(NULL);
+    oracle_there = false;
+}
+
+TEST_MAIN(dtypes, values_and_gradients, parameters, threads, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
+          rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, copies_go_again, max_bytes, training,
+          no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators, free_the_oracle)

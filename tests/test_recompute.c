@@ -1,0 +1,378 @@
+/* tn_recompute: the same losses and gradients, bit by bit, with the memory of one part instead of all. */
+
+#include "world.h"
+
+enum { TEXTS = 2 };
+
+/* ---- a small function, with everything that can matter: noise, dropout, a view as input, a parameter, an input used twice ---- */
+
+typedef struct part { const tn_mlp *mlp; double p; } part;
+
+static tn_tensor *piece(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    const part *q = (const part *)with;
+    tn_tensor  *x = in[0], *y = tn_dropout(ctx, tn_noise(ctx, x, 0.3), q->p);
+    y = tn_mlp_forward(ctx, q->mlp, y);
+    y = tn_add(ctx, y, tn_mul(ctx, x, x));
+    if (in[1]) y = tn_add(ctx, y, tn_mul(ctx, in[1], x));
+    return tn_dropout(ctx, y, q->p);
+}
+
+typedef struct result { double loss, grads[4096]; int64_t count; } result;
+
+static void take(result *r, const tn_tensor *g)
+{
+    int64_t n = tn_tensor_count(g);
+    if (!CHECK(g && r->count + n <= 4096)) return;
+    tn_read(g, TN_F64, r->grads + r->count, n);
+    r->count += n;
+}
+
+static void same(const result *a, const result *b)
+{
+    int64_t i;
+    CHECK(a->loss == b->loss);
+    CHECK_INT(a->count, b->count);
+    for (i = 0; i < a->count; i++) CHECK(a->grads[i] == b->grads[i] && a->grads[i] == a->grads[i]);
+}
+
+/* Three pieces one after the other; x0 goes into each, too, as one half of a larger tensor. mode 0: as they are; 1: recomputed; 2: all
+   three as one piece that recomputes pieces. */
+static tn_tensor *chain(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    tn_tensor *x = in[0], *next[2];
+    int        i;
+    for (i = 0; i < 3; i++) {
+        next[0] = x;
+        next[1] = i > 0 ? in[1] : NULL;
+        x = tn_recompute(ctx, piece, with, sizeof(part), 2, next);
+    }
+    return x;
+}
+
+static bool run_pieces(tn_dtype dtype, int mode, bool frozen, int64_t rows, result *r)
+{
+    world       w;
+    tn_mlp_desc d;
+    tn_mlp      mlp;
+    part        q;
+    tn_tensor  *whole, *half, *x, *in[3] = {NULL, NULL, NULL};
+    int64_t     i;
+    int         k;
+    memset(&d, 0, sizeof d);
+    memset(r, 0, sizeof *r);
+    d.in = d.out = 5;
+    d.hidden = 6;
+    d.bias = d.out_bias = true;
+    if (!open_on(&w, dtype, 11, 1, NULL) || !CHECK(tn_mlp_init(w.params, "m", &mlp, &d) == TN_OK)) return false;
+    if (frozen) tn_params_freeze(w.params, "", true);
+    q.mlp = &mlp;
+    q.p = 0.25;
+    for (k = 0; k < 2; k++) {                             /* the second step has other random numbers, and memory used before */
+        tn_ctx_reset(w.ctx);
+        whole = tn_tensor_2d(w.ctx, TN_REAL, rows, 10);
+        {
+            double v[90];
+            for (i = 0; i < rows * 10; i++) v[i] = (double)(i * 37 % 23) / 11 - 1;
+            tn_write(whole, TN_F64, v, rows * 10);
+        }
+        tn_watch(whole);
+        tn_record(w.ctx);
+        half = tn_slice(whole, 1, 0, 5);
+        x = tn_slice(whole, 1, 5, 10);
+        if (mode == 2) {
+            in[0] = x;
+            in[1] = half;
+            x = tn_recompute(w.ctx, chain, &q, sizeof q, 2, in);
+        } else for (i = 0; i < 3; i++) {
+            in[0] = x;
+            in[1] = i > 0 ? half : NULL;
+            x = mode ? tn_recompute(w.ctx, piece, &q, sizeof q, 2, in) : piece(w.ctx, &q, in);
+        }
+        x = tn_add(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, x, x)), tn_sum(w.ctx, half));
+        r->loss += tn_item(x);
+        CHECK_STATUS(tn_backward(w.ctx, x), TN_OK);
+        take(r, whole->grad);
+        for (i = 0; i < tn_params_count(w.params) && !frozen; i++) take(r, tn_params_at(w.params, i)->value->grad);
+    }
+    close_world(&w);
+    return true;
+}
+
+TEST(pieces_have_the_same_bits)
+{
+    static result plain, again;
+    static const int64_t rows[] = {1, 3, 9};
+    int d, mode, frozen, n;
+    for (n = 0; n < 3; n++)
+        for (d = 0; d < 2; d++)
+            for (frozen = 0; frozen < 2; frozen++) {
+                REQUIRE(run_pieces(d ? TN_F64 : TN_F32, 0, frozen, rows[n], &plain));
+                CHECK(plain.count > 0 && plain.grads[0] != 0);
+                for (mode = 1; mode < 3; mode++) {
+                    REQUIRE(run_pieces(d ? TN_F64 : TN_F32, mode, frozen, rows[n], &again));
+                    same(&plain, &again);
+                }
+            }
+}
+
+/* ---- transformers ---------------------------------------------------------------------------------------------------------- */
+
+static void small_model(tn_transformer_desc *d)
+{
+    memset(d, 0, sizeof *d);
+    d->vocab = 13;
+    d->layers = 3;
+    d->dim = 8;
+    d->heads = 2;
+    d->context = 7;
+    d->init = TN_INIT_NORMAL;
+}
+
+static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, result *r)
+{
+    world          w;
+    tn_transformer m;
+    int32_t        ids[TEXTS * 7], next[TEXTS * 7];
+    tn_tensor     *x, *y, *loss;
+    int64_t        i, k;
+    memset(r, 0, sizeof *r);
+    if (!open_on(&w, dtype, 5, 1, NULL) || !CHECK(tn_transformer_init(w.params, "", &m, d) == TN_OK)) return false;
+    for (i = 0; i < TEXTS * 7; i++) {
+        ids[i] = (int32_t)(i * 5 % 13);
+        next[i] = (int32_t)(i * 3 % 13);
+    }
+    for (k = 0; k < 2; k++) {                             /* gradients of two passes add up */
+        tn_ctx_reset(w.ctx);
+        x = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
+        y = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
+        tn_write(x, TN_I32, ids, TEXTS * 7);
+        tn_write(y, TN_I32, next, TEXTS * 7);
+        tn_record(w.ctx);
+        loss = tn_transformer_loss(w.ctx, &m, x, y);
+        r->loss += tn_item(loss);
+        CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK);
+    }
+    for (i = 0; i < tn_params_count(w.params); i++) take(r, tn_params_at(w.params, i)->value->grad);
+    close_world(&w);
+    return true;
+}
+
+TEST(transformers_have_the_same_bits)
+{
+    static result plain, again;
+    int kind, dtype;
+    for (kind = 0; kind < 8; kind++)
+        for (dtype = 0; dtype < 2; dtype++) {
+            tn_transformer_desc d;
+            small_model(&d);
+            d.qk_norm = kind & 1;
+            if (kind == 1) d.attention = TN_ATTENTION_BILINEAR;
+            if (kind == 2) d.x0_residual = d.value_residual = true;
+            if (kind == 3) d.order = 3;
+            if (kind == 4) d.place = TN_NORM_SANDWICH, d.norm = TN_NORM_LAYER;
+            if (kind == 5) d.place = TN_NORM_POST, d.x0_residual = true;
+            if (kind == 6) d.attention = TN_ATTENTION_SQUARED, d.tied = true, d.positions = TN_POSITIONS_LEARNED;
+            if (kind == 7) d.value_residual = true, d.attn_bias = d.mlp_bias = true;
+            REQUIRE(run_model(&d, dtype ? TN_F64 : TN_F32, &plain));
+            d.recompute = true;
+            REQUIRE(run_model(&d, dtype ? TN_F64 : TN_F32, &again));
+            same(&plain, &again);
+        }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------------------- */
+
+/* What a recorded forward pass of 4 texts holds in the arena, and the peak of the whole step without parameters and their gradients.
+   first: bytes of the arena's first block; one that holds everything makes `held` exact, a small one `peak`. */
+static void step_memory(const tn_transformer_desc *d, size_t first, double *held, double *peak)
+{
+    const int64_t  shape[2] = {4, 64};
+    tn_desc        desc;
+    tn_ctx        *ctx;
+    tn_params     *params;
+    tn_transformer m;
+    tn_tensor     *ids, *loss;
+    tn_mark        mark;
+    memset(&desc, 0, sizeof desc);
+    desc.arena_bytes = first;
+    desc.threads = 1;
+    REQUIRE(CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK));
+    params = tn_params_create(ctx);
+    CHECK_STATUS(tn_transformer_init(params, "", &m, d), TN_OK);
+    ids = tn_tensor_create(ctx, TN_I32, 2, shape);
+    tn_record(ctx);
+    loss = tn_transformer_loss(ctx, &m, ids, ids);
+    mark = tn_arena_mark(ctx);
+    *held = mark.data_block == 0 ? (double)mark.data_used : NAN;
+    CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
+    *peak = (double)tn_ctx_memory(ctx).peak - 8 * (double)tn_params_elements(params);
+    tn_ctx_destroy(ctx);
+}
+
+/* What a layer more holds after the forward pass: with all kept every number of its activations; recomputed, what it hands on, 4 x 64
+   x 64 floats, and nothing else. So 16 layers keep 16 of these and one block's activations, in blocks of an arena that may double. */
+TEST(memory_is_that_of_one_block)
+{
+    enum { LAYERS = 16 };
+    const double        stream = 4.0 * 64 * 64 * 4;
+    tn_transformer_desc d;
+    double              few, many, kept, peak, peak_again, unused;
+    small_model(&d);
+    d.dim = 64;
+    d.context = 64;
+    d.layers = 2;
+    step_memory(&d, (size_t)1 << 26, &few, &unused);
+    d.layers = LAYERS;
+    step_memory(&d, (size_t)1 << 26, &many, &unused);
+    kept = (many - few) / (LAYERS - 2);
+    step_memory(&d, (size_t)1 << 16, &unused, &peak);
+    d.recompute = true;
+    step_memory(&d, (size_t)1 << 26, &many, &unused);
+    step_memory(&d, (size_t)1 << 16, &unused, &peak_again);
+    d.layers = 2;
+    step_memory(&d, (size_t)1 << 26, &few, &unused);
+    printf("bytes a layer: %.0f kept, %.0f recomputed; peak of %d layers %.0f, %.0f\n", kept, (many - few) / (LAYERS - 2), LAYERS,
+           peak, peak_again);
+    CHECK((many - few) / (LAYERS - 2) == stream);
+    CHECK(kept > 10 * stream);
+    CHECK(peak > LAYERS * kept);
+    CHECK(peak_again < 2 * ((LAYERS + 4) * stream + 2 * kept));
+}
+
+/* A second step of the same shapes asks for nothing. */
+TEST(no_allocations_after_the_first)
+{
+    world               w;
+    tn_transformer_desc d;
+    tn_transformer      m;
+    tn_tensor          *ids;
+    int64_t             shape[2] = {2, 7}, k;
+    uint64_t            before = 0;
+    small_model(&d);
+    d.recompute = true;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_transformer_init(w.params, "", &m, &d) == TN_OK));
+    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    for (k = 0; k < 4; k++) {
+        tn_ctx_reset(w.ctx);
+        tn_record(w.ctx);
+        CHECK_STATUS(tn_backward(w.ctx, tn_transformer_loss(w.ctx, &m, ids, ids)), TN_OK);
+        if (k == 0) before = tn_ctx_memory(w.ctx).allocations;
+    }
+    CHECK_INT(tn_ctx_memory(w.ctx).allocations, before);
+    close_world(&w);
+}
+
+/* ---- bad use --------------------------------------------------------------------------------------------------------------- */
+
+static tn_tensor *outside;
+static int        turns;
+static tn_tensor *reads_outside(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    (void)with;
+    return tn_mul(ctx, in[0], outside);
+}
+static tn_tensor *other_numbers(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    (void)with;
+    return turns++ ? tn_mul(ctx, in[0], in[0]) : tn_dropout(ctx, in[0], 0.5);
+}
+static tn_tensor *other_shape(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    (void)with;
+    return turns++ ? tn_sum(ctx, in[0]) : tn_mul(ctx, in[0], in[0]);
+}
+static tn_tensor *then_nothing(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    (void)with;
+    return turns++ ? NULL : tn_mul(ctx, in[0], in[0]);
+}
+static tn_tensor *releases(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    tn_mark mark;
+    memcpy(&mark, with, sizeof mark);
+    tn_arena_release(ctx, mark);
+    return tn_mul(ctx, in[0], in[0]);
+}
+static tn_tensor *gives_input(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    (void)ctx;
+    (void)with;
+    return in[0];
+}
+
+TEST(bad_use)
+{
+    static const struct { tn_recompute_fn fn; const char *message; } no[] = {
+        {reads_outside, "recompute: fn reads [3], which wants a gradient and is not among its inputs"},
+        {other_numbers, "recompute: fn gave [3] and 1 random calls, and now [3] and 0"},
+        {other_shape, "recompute: fn gave [3] and 0 random calls, and now [] and 0"},
+        {then_nothing, "recompute: fn gave [3], and now nothing"},
+    };
+    world         w;
+    const int64_t three = 3;
+    tn_tensor    *x, *y;
+    tn_mark       mark;
+    size_t        i;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
+    for (i = 0; i < sizeof no / sizeof *no; i++) {
+        tn_ctx_reset(w.ctx);
+        turns = 0;
+        x = tn_full(w.ctx, 1, &three, 2);
+        outside = tn_full(w.ctx, 1, &three, 3);
+        tn_watch(x);
+        tn_watch(outside);
+        tn_record(w.ctx);
+        y = tn_recompute(w.ctx, no[i].fn, NULL, 0, 1, &x);
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_ERR_ARG);
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, no[i].message);
+    }
+    CHECK(tn_recompute(w.ctx, NULL, NULL, 0, 1, &x) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: ");
+    CHECK(tn_recompute(w.ctx, gives_input, NULL, 4, 1, &x) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: ");
+    CHECK(tn_recompute(w.ctx, gives_input, NULL, 0, 4, &x) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "4 inputs");
+    CHECK(tn_recompute(NULL, gives_input, NULL, 0, 1, &x) == NULL);
+    mark = tn_arena_mark(w.ctx);                           /* a mark of outside, released inside */
+    tn_record(w.ctx);
+    CHECK(tn_recompute(w.ctx, releases, &mark, sizeof mark, 1, &x) != NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "arena release");
+    tn_ctx_reset(w.ctx);                                   /* the input itself is a result like any other */
+    x = tn_full(w.ctx, 1, &three, 2);
+    tn_watch(x);
+    tn_record(w.ctx);
+    y = tn_recompute(w.ctx, gives_input, NULL, 0, 1, &x);
+    CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, y, y))), TN_OK);
+    CHECK_NEAR(tn_item(tn_slice(x->grad, 0, 1, 2)), 4, 0);
+    close_world(&w);
+}
+
+/* What a recomputed part might read cannot be written while it is noted. */
+TEST(parameters_stay)
+{
+    world       w;
+    tn_mlp_desc d;
+    tn_mlp      mlp;
+    part        q;
+    double      v[2 * 6 * 5] = {0};
+    tn_tensor  *x, *y;
+    memset(&d, 0, sizeof d);
+    d.in = d.out = 5;
+    d.hidden = 6;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_mlp_init(w.params, "m", &mlp, &d) == TN_OK));
+    q.mlp = &mlp;
+    q.p = 0.1;
+    x = tn_tensor_2d(w.ctx, TN_REAL, 1, 5);
+    tn_write(x, TN_F64, v, 5);
+    tn_record(w.ctx);
+    y = tn_recompute(w.ctx, piece, &q, sizeof q, 1, &x);
+    CHECK_STATUS(tn_write(mlp.w, TN_F64, v, 60), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "is part of a recording");
+    CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
+    CHECK_STATUS(tn_write(mlp.w, TN_F64, v, 60), TN_OK);
+    close_world(&w);
+}
+
+TEST_MAIN(pieces_have_the_same_bits, transformers_have_the_same_bits, memory_is_that_of_one_block, no_allocations_after_the_first,
+          bad_use, parameters_stay)

@@ -1,0 +1,96 @@
+#!/bin/sh
+# sh tests/tn_device.sh TN: the command on a device: TN is one whose --backend cuda is something that runs here (tests/tn_capture.c, or
+# tensornet_cuda.cu on tests/cuda_host). Its last line is `N passed, N failed, N skipped`.
+set -u
+tn=$1
+case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
+mkdir -p "${TN_TEST_TMP:-/tmp}"
+dir=$(mktemp -d "${TN_TEST_TMP:-/tmp}/tn.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+passed=0 failed=0
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)); echo "FAIL tn_device: $*"; }
+same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
+expect() {
+    status=$1 text=$2
+    shift 2
+    if [ "$status" = 0 ]; then leaks=1; else leaks=0; fi
+    ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=$leaks" "$tn" "$@" > said 2>&1 < /dev/null
+    got=$?
+    if [ "$got" != "$status" ]; then fail "tn $*: exit status $got, not $status: $(tail -n 2 said)"
+    elif ! grep -qF -- "$text" said; then fail "tn $*: does not say \"$text\": $(tail -n 3 said)"
+    else pass; fi
+}
+losses() { sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$1/log.jsonl"; }
+# near WHAT A B BOUND STEPS: so many losses, and relative to 1 no further apart
+near() {
+    losses "$2" > x
+    losses "$3" > y
+    if paste x y | awk -v most="$4" -v steps="$5" '{ d = $1 - $2; if (d < 0) d = -d; if (d > w) w = d; n++; if (NF != 2) bad = 1 }
+        END { printf "%s: %d losses, %g apart\n", "'"$1"'", n, w; exit !(n == steps && !bad && w <= most) }'; then pass
+    else fail "$1: the losses of $2 and $3"; fi
+}
+
+expect 0 "tokens: 4000" synthetic --vocab 50 --tokens 4000 --out s.bin
+tiny="--vocab 50 --width 16 --heads 2 --context 16 --batch 2 --no-baseline --steps 24"
+quiet="--val-every 0 --save-every 0 --sample-every 0"
+often="--val-every 7 --val-tokens 64 --save-every 5 --sample-every 0"
+
+expect 0 "done" train s.bin --out cpu $tiny $quiet
+expect 0 "done" train s.bin --out gpu $tiny $quiet --backend cuda
+cp said first
+near "the CPU's losses" cpu gpu 1e-5 24
+if grep -q "is no graph here" first; then echo "SKIP tn_device: a graph: $(grep "is no graph" first)"; skipped=1; else skipped=0; fi
+grep -q "GPU 0, [0-9.]* Gflop/s in a matrix product" first && pass || fail "the peak is not told"
+
+# However often it stops to look or save, whatever becomes a graph: the same bits.
+expect 0 "done" train s.bin --out looked $tiny $often --backend cuda
+same "with looks in between" gpu/model.safetensors looked/model.safetensors
+losses gpu > x; losses looked > y
+same "its losses" x y
+# Stopped and resumed at places where steps are and are not yet a graph.
+expect 0 "stopped after step 11" train s.bin --out again $tiny $quiet --backend cuda --stop-at 11
+expect 0 "stopped after step 12" train --resume again --stop-at 12
+expect 0 "done" train --resume again
+same "resumed" gpu/model.safetensors again/model.safetensors
+losses again > y
+same "its losses" x y
+# Recomputed: the same bits. Resumed with and without it, too.
+expect 0 "done" train s.bin --out less $tiny $quiet --backend cuda --recompute
+same "recomputed" gpu/model.safetensors less/model.safetensors
+# Parts of a step, AdamW, a schedule, clipping that bites.
+more="--accumulate 3 --optimizer adamw --schedule cosine --clip 0.1 --weight-decay 0.1"
+expect 0 "done" train s.bin --out cpu2 $tiny $quiet $more
+expect 0 "done" train s.bin --out gpu2 $tiny $quiet $more --backend cuda
+near "in parts, by AdamW" cpu2 gpu2 1e-5 24
+expect 0 "done" train s.bin --out cpu64 $tiny $quiet --dtype f64 --layers 2 --attention bilinear
+expect 0 "done" train s.bin --out gpu64 $tiny $quiet --dtype f64 --layers 2 --attention bilinear --backend cuda
+near "in double" cpu64 gpu64 1e-9 24
+expect 0 "done" train s.bin --out half $tiny $quiet --activations bf16 --precision bf16 --backend cuda
+near "in BF16" cpu half 0.05 24
+expect 0 "done" train s.bin --out minutes --vocab 50 --width 16 --context 16 --batch 2 --no-baseline --minutes 0.001 --backend cuda
+
+# What explodes is told with its step, though the host looks late; what is named good is older.
+explode="--vocab 50 --width 16 --heads 2 --context 16 --batch 2 --no-baseline --sample-every 0 --val-every 0 --steps 60"
+expect 1 "the last good checkpoint is boom/step-" train s.bin --out boom $explode --lr 1e12 --adam-lr 1e12 --clip 0 --save-every 1 \
+    --keep 2 --backend cuda
+step=$(sed -n 's/^tn: step \([0-9]*\): .*/\1/p' said)
+good=$(sed -n 's/.*good checkpoint is boom\/step-0*\([0-9][0-9]*\)\.safe.*/\1/p' said)
+[ -n "$step" ] && [ "$good" -lt "$step" ] && pass || fail "the good checkpoint $good of an explosion at $step"
+expect 1 "tn: step " train s.bin --out boom2 $explode --lr 1e12 --adam-lr 1e12 --clip 0 --save-every 0 --backend cuda
+[ "$(sed -n 's/^tn: step \([0-9]*\): .*/\1/p' said)" = "$step" ] && pass || fail "read late, another step: $(cat said)"
+[ "$(losses boom2 | wc -l)" = "$((step - 1))" ] && pass || fail "the log of what exploded"
+
+# Text: the likeliest tokens are the same on both.
+awk 'BEGIN { for (i = 0; i < 300; i++) print (i % 3 ? "the cat saw a ball" : "one day it ran home") }' > text
+expect 0 "done" train text --out words --width 16 --context 16 --batch 2 --vocab 40 --steps 8 --no-baseline --sample-length 10 \
+    --sample-every 3 --backend cuda
+expect 0 "" generate words --temperature 0 --length 12 --prompt "the cat"
+expect 0 "" generate words --temperature 0 --length 12 --prompt "the cat" --backend cuda
+"$tn" generate words --temperature 0 --length 12 --prompt "the cat" > here 2> said
+"$tn" generate words --temperature 0 --length 12 --prompt "the cat" --backend cuda > there 2> said
+same "generated" here there
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
