@@ -39,6 +39,7 @@
 #define TNC_UNROLL
 #define TNC_ROLLED
 static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
+static inline int tnc_block_anew(void) { return (int)blockIdx.x; }
 
 static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
@@ -70,11 +71,17 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
 #define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
 
-/* threadIdx.x, asked for each time: what is made of it does not stay in registers that a loop needs for its sums. */
+/* threadIdx.x and blockIdx.x, asked for each time: what is made of them does not stay in registers that a loop needs for its sums. */
 static __device__ __forceinline__ int tnc_thread_anew(void)
 {
     int x;
     asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
+    return x;
+}
+static __device__ __forceinline__ int tnc_block_anew(void)
+{
+    int x;
+    asm volatile("mov.u32 %0, %%ctaid.x;\n" : "=r"(x));
     return x;
 }
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
@@ -4027,17 +4034,19 @@ static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
 /* ---- attention, quadratic ------------------------------------------------------------------------------------------------
    What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
 
-   Two families of kernels, by fixed rules of dtype and shape:
-   tnc_attend_plain, tnc_attend_plain_back     any dtype, any head size; products in the dtype's own precision
-   tnc_attend_mma, tnc_attend_mma_back         BF16 operands, head sizes up to 128, on tensor cores with sums in F32
-   tnc_attend_part                             few queries (decoding), any dtype: the keys are split
+   By fixed rules of dtype and shape (see "which kernels"):
+   tnc_attend_part, _join          up to 4 queries (decoding), any dtype, forward: the keys are split
+   tnc_attend_mma, _mma_back       BF16 operands, or F32 ones that TN_GEMM_BF16 lets be rounded; 128 keys or more; head sizes
+                                   up to 128: tensor cores, sums in F32
+   tnc_attend_plain, _plain_back   all else: any dtype, head size and length, in the dtype's own precision
 
    Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one whose
    blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's statistic and
    one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each time.
 
-   Flops for a pair (query, key), s = 2 sets of q and k or 1: forward 2 s d + 2 dv, backward 8 s d + 6 dv - 2 (s == 1 ? d : 0)...
-   see >>attend-counts below. Bytes: each operand once is the floor, far below the flops for more than some 100 keys. */
+   Flops of a pair (query, key) with s sets of q and k, 2 for bilinear: forward 2 s d + 2 dv; backward, where
+   both kernels make scores and u.v: keys 4 s d + 4 dv, queries 4 s d + 2 dv, together 8 s d + 6 dv. Bytes: each operand
+   once is the floor, far below the flops for more than some 100 keys. */
 
 #define TNC_LOG2E 1.4426950408889634
 
@@ -4616,6 +4625,15 @@ static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
     return bits;
 }
 
+/* The batch's item b and head h of a block: heads go before tiles. */
+typedef struct tnc_attend_place { int b, h, head; } tnc_attend_place;
+
+static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc_attend &p)
+{
+    const int H = (int)p.H, head = tnc_block_anew() % ((int)p.B * H);
+    return tnc_attend_place{ head / H, head % H, head };
+}
+
 /* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
 static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q0, int q1, int k0, int k1)
 {
@@ -4670,11 +4688,11 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
    multiprocessor's 64 K; two times 112 KiB is about its shared memory. A thread has C / 2 sums of C columns of 16 rows.
 
    Forward: 32 queries a warp, so that each right factor that is read serves two left ones; keys come in stages of 64, of 32 where
-   both scores of 64 and o would be too much. */
+   scores of 64 and o would be too much. */
 template <int KIND, int D, int DV> struct tnc_attend_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
-        queries = 128, keys = sets == 2 && DV > 64 ? 32 : 64,
+        queries = 128, keys = KIND != TN_ATTEND_SQUARED && DV > 64 ? 32 : 64,
         stage = keys * (sets * D + DV),
         bytes = 2 * (queries * sets * D + 2 * stage)
     };
@@ -4707,23 +4725,24 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
     const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
     const int     lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 32;
-    const int     H = (int)p.H, heads = (int)p.B * H, Tq = (int)p.Tq, Tk = (int)p.Tk, tiles = (Tq + queries - 1) / queries;
+    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, tiles = (Tq + queries - 1) / queries;
     int           set, m, n, e, k;
-    const int head = (int)blockIdx.x % heads, b = head / H, h = head % H;
-    const int i0 = (tiles - 1 - (int)blockIdx.x / heads) * queries;                 /* those with most keys come first */
+    const int i0 = (tiles - 1 - (int)blockIdx.x / ((int)p.B * H)) * queries;        /* those with most keys come first */
+    const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
     const int from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
     float         o[2][DV / 8][4], most[2][2], total[2][2];
     int           j0, turn = 0;
     auto load = [&](int which, int j) {
-        tnc_bf16 *at = stages + which * stage;
+        const tnc_attend_place at = tnc_attend_place_of(p);
+        tnc_bf16 *to_x = stages + which * stage;
         for (int x = 0; x < sets; x++)
-            tnc_tile_load<D, keys, threads>(at + x * keys * D, tnc_head<const tnc_bf16>(p.k, b, j, h + x * H), p.k.t, Tk - j);
-        tnc_tile_load<DV, keys, threads>(at + sets * keys * D, tnc_head<const tnc_bf16>(p.v, b, j, h), p.v.t, Tk - j);
+            tnc_tile_load<D, keys, threads>(to_x + x * keys * D, tnc_head<const tnc_bf16>(p.k, at.b, j, at.h + x * H), p.k.t, Tk - j);
+        tnc_tile_load<DV, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t, Tk - j);
     };
     for (set = 0; set < sets; set++)
-        tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, b, i0, h + set * H), p.q.t,
-                                           Tq - i0);
+        tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H),
+                                           p.q.t, Tq - i0);
     if (from < to) load(0, from);
     tnc_cp_async_commit();
     TNC_UNROLL
@@ -4807,6 +4826,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
             tnc_mma_step<2, DV>(o, left, vt, 16 * k);
         }
     }
+    const tnc_attend_place end = tnc_attend_place_of(p);
     TNC_UNROLL
     for (m = 0; m < 2; m++)
         TNC_UNROLL
@@ -4821,10 +4841,10 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
             if (!softmax) factor *= p.square;
             if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
             if (p.stat && (lane & 3) == 0 && i < Tq)
-                ((float *)p.stat)[(int64_t)head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
+                ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
             total[m][k] = factor;
         }
-    tnc_attend_put_rows<2, DV>(p, p.o, b, h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
+    tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
     tnc_cp_async_wait<0>();
 }
 
@@ -4841,21 +4861,26 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const int        lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 16 * M;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
-    const int        H = (int)p.H, heads = (int)p.B * H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
+    const int        H = (int)p.H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
     const int        tiles = (T_own + own_rows - 1) / own_rows;
     int              set, m, n, e, k;
-    const int head = (int)blockIdx.x % heads, b = head / H, h = head % H, tile = (int)blockIdx.x / heads;
+    const int tile = (int)blockIdx.x / ((int)p.B * H);
+    const tnc_attend_place begin = tnc_attend_place_of(p);
     const int own = (KEYS ? tile : tiles - 1 - tile) * own_rows;                             /* causal: the longest first */
     const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
-    const tnc_bf16 *const rows = (const tnc_bf16 *)p.rows + head * p.Tq * 8;      /* 16 bytes a query, too */
+    const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };                            /* a float4 for each query: 16 bytes, too */
     float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
     int           at, from, to, turn = 0, sub;
     auto load = [&](int which, int t) {
+        const tnc_attend_place here = tnc_attend_place_of(p);
         tnc_bf16 *x = stages + which * stage;
         for (int y = 0; y < sets; y++)
-            tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, b, t, h + y * H), hx.t, T_other - t);
-        tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, b, t, h), hy.t, T_other - t);
-        if (KEYS) tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), rows + (int64_t)t * 8, 8, T_other - t);
+            tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H), hx.t,
+                                              T_other - t);
+        tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t, T_other - t);
+        if (KEYS)
+            tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8,
+                                              T_other - t);
     };
     if (KEYS) {
         from = tnc_attend_seeing(p, own, last).low;
@@ -4865,10 +4890,11 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
         to = tnc_attend_seen(p, last).high;
     }
     for (set = 0; set < sets; set++)
-        tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, b, own, h + set * H), gx.t,
-                                            T_own - own);
-    tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, b, own, h), gy.t, T_own - own);
-    if (!KEYS) tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, rows + (int64_t)own * 8, 8, T_own - own);
+        tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, begin.b, own, begin.h + set * H),
+                                            gx.t, T_own - own);
+    tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, begin.b, own, begin.h), gy.t, T_own - own);
+    if (!KEYS)
+        tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, tnc_head<const tnc_bf16>(rows, 0, own, begin.head), 8, T_own - own);
     if (from < to) load(0, from);
     tnc_cp_async_commit();
     TNC_UNROLL
@@ -4943,16 +4969,17 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
             }
         }
     }
+    const tnc_attend_place end = tnc_attend_place_of(p);
     TNC_UNROLL
     for (m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
     for (set = 0; set < sets; set++)
         if ((KEYS ? p.dk : p.dq).data)
-            tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, b, h + set * H, mine, T_own, (int)p.n_qk, dx[set], factor, true);
+            tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_own, (int)p.n_qk, dx[set], factor, true);
     TNC_UNROLL
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
-    if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, b, h, mine, T_own, (int)p.n_v, dv, factor, true);
+    if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor, true);
     tnc_cp_async_wait<0>();
 }
 
