@@ -6,6 +6,8 @@
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, lm, operator,
 #              attention: alone
 # make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
+# make test-gpu, sanitize-gpu, bench-gpu   on a machine with a GPU: the backend against the reference, under compute-sanitizer's four
+#              tools, and its speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: alone)
 # make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
@@ -92,8 +94,37 @@ test check:
 
 # What a program links that runs on GPUs; NVCC can be given.
 cuda:
-	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu build/cuda
+	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu tests/cuda_host/budget.txt build/cuda
 
+# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten minutes.
+
+GPU_LINK = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
+SANITIZE = $(or $(shell command -v compute-sanitizer),$(CUDA_HOME)/bin/compute-sanitizer)
+
+build/gpu/tensornet.o: tensornet.h
+	@mkdir -p $(@D)
+	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -x c -DTENSORNET_IMPLEMENTATION -c $< -o $@
+build/gpu/test_cuda: tests/test_cuda.c $(wildcard tests/*.h) build/gpu/tensornet.o $(CUDA_OBJECT)
+	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(GPU_LINK)
+
+# Every case, the large shapes, our own products instead of cuBLAS's; then a program that loses its GPU, and one that sees none.
+test-gpu: build/gpu/test_cuda
+	TN_CUDA_LARGE=1 $<
+	TN_CUBLAS=0 $< gemm
+	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
+	TN_CUDA_BREAK=1 $< kernel_fault
+	CUDA_VISIBLE_DEVICES= $< without_a_gpu
+
+# One round of each case, all that is below it in memcheck. Without our sentinels, which would hide what is not initialised.
+sanitize-gpu: $(patsubst %,sanitize-%,memcheck racecheck initcheck synccheck)
+sanitize-%: build/gpu/test_cuda
+	@[ -x "$(SANITIZE)" ] || { echo "SKIP sanitize-$*: needs compute-sanitizer"; exit 0; }; set -e; \
+	for t in cases_f32 cases_bf16 $(if $(filter memcheck initcheck,$*),gemm_of copies faults trains_alike_bf16); do \
+	    echo "$* $$t"; case $$t in cases*) round=$(if $(filter racecheck,$*),1,5);; *) round=;; esac; \
+	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} "$(SANITIZE)" --tool $* --error-exitcode 9 $(if $(filter memcheck,$*),--leak-check full) $< $$t; \
+	done
+
+.PHONY: test-gpu sanitize-gpu bench-gpu
 fuzz:
 	@rm -f build/fuzz/*.log
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true

@@ -16280,6 +16280,12 @@ tn_status tn_graph_begin(tn_ctx *ctx)
     return TN_OK;
 }
 
+static void tni_zeroed_set(tn_tensor *t, bool zero)
+{
+    t->flags &= ~(uint32_t)TNI_ZEROED;
+    if (zero) t->flags |= TNI_ZEROED;
+}
+
 /* The list of what the capture has used, if there is to be one; gradients are again as the step found them. */
 static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
 {
@@ -16295,7 +16301,7 @@ static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
             g->used[g->used_count++].zero_after = (t->flags & TNI_ZEROED) != 0;
             t->flags |= TNI_GRAPHED;
         }
-        t->flags = (t->flags & ~(uint32_t)TNI_ZEROED) | (zero ? TNI_ZEROED : 0u);
+        tni_zeroed_set(t, zero);
     }
     return wanted && n > 0 && !g->used ? TN_ERR_MEMORY : TN_OK;
 }
@@ -16378,10 +16384,7 @@ tn_status tn_graph_run(tn_graph *g)
         ctx->describe = tni_optim_describe;
         ctx->describe_with = g->optim[i];
     }
-    for (i = 0; i < g->used_count; i++) {
-        tn_tensor *t = g->used[i].tensor;
-        t->flags = (t->flags & ~(uint32_t)TNI_ZEROED) | (g->used[i].zero_after ? TNI_ZEROED : 0u);
-    }
+    for (i = 0; i < g->used_count; i++) tni_zeroed_set(g->used[i].tensor, g->used[i].zero_after);
     for (i = 0; i < TN_KERNEL_COUNT; i++) ctx->kernel_calls[i] += g->kernel_calls[i];
     ctx->calls = g->calls;
     return TN_OK;

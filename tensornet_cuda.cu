@@ -2141,7 +2141,7 @@ static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_
     if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
 }
 
-/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. */
+/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. Without the norm the pull is 0. */
 template <typename R> static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
 template <typename T, bool BACK>
@@ -2169,10 +2169,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
             R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
             if (live) {
                 const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
-                if (norms || !BACK) {
-                    tnc_load<V>(x0, x);
-                    tnc_load<V>(x1, x + h);
-                }
+                tnc_load<V>(x0, x);
+                tnc_load<V>(x1, x + h);
                 if (BACK) {
                     const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
                     tnc_load<V>(d0, dy);
@@ -2208,8 +2206,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_
 #pragma unroll
             for (int k = 0; k < V; k++) {
                 if (BACK) {
-                    d0[k] = norms ? tnc_rope_back(d0[k], x0[k], norm, pull) : d0[k];
-                    d1[k] = norms ? tnc_rope_back(d1[k], x1[k], norm, pull) : d1[k];
+                    d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
+                    d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
                 } else {
                     const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
                     d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
@@ -2269,11 +2267,11 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(cons
         for (int64_t k = lane; k < h + g.d % 2; k += 32) {
             T *to = y + (k < h ? k : g.d - 1);
             tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
-            first = norm * (g.dy && g.eps >= 0 ? first - pull * tnc_to(x[k < h ? k : g.d - 1]) : first);
+            first = g.dy ? tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull) : norm * first;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
             if (k >= h) continue;
             to = y + k + h;
-            second = norm * (g.dy && g.eps >= 0 ? second - pull * tnc_to(x[k + h]) : second);
+            second = g.dy ? tnc_rope_back(second, tnc_to(x[k + h]), norm, pull) : norm * second;
             *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
         }
     }
@@ -2803,7 +2801,7 @@ static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
    if it is centred; its mean square; then y.    floor: reads and writes R C numbers
    The largest and the smallest numbers have squares that no float has: such a row takes its sum in double. */
 template <typename T, int V, bool CENTRED>
-__global__ void __launch_bounds__(256) tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w,
+__global__ void __launch_bounds__(256, 3) tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w,
                                                        const typename tnc_real<T>::type *b, T *y, typename tnc_real<T>::type *r,
                                                        int64_t rows, int C, double eps, int lanes)
 {
@@ -2935,7 +2933,8 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
     const int     lanes = more.lanes, each = (int)blockDim.x / lanes;
     const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1);
     const int     C = more.C, n = C / V;
-    const R       part = R(1) / R(C);
+    const double  whole = 1.0 / C;
+    const R       part = (R)whole;
     R             dw[MINE] = {}, db[MINE] = {};
     int64_t       base;
     for (base = (int64_t)blockIdx.x * each; base < more.rows; base += (int64_t)gridDim.x * each) {
@@ -2989,12 +2988,13 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                     if (CENTRED) db[j * V + q] += d[q];
                 }
                 if (CENTRED) sum += g;
-                dot = tnc_fma(g, z, dot);
+                dot = tnc_fma(g, CENTRED ? z : v[q], dot);
             }
         });
         if (!dx) continue;
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
-        dot = tnc_row_sum(dot, lanes) * part;
+        dot = tnc_row_sum(dot, lanes);                  /* what x is taken times: found in double, for it nearly cancels dy */
+        dot = (R)(CENTRED ? -(double)dot * whole : -(double)scale * scale * scale * dot * whole);
         if (!live) continue;
         pieces([&](R (&v)[V], R (&d)[V], int i, int) {
             T *to = dx + row * C + i * V;
@@ -3002,8 +3002,8 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             if (w) tnc_load(gain, w + i * V);
 #pragma unroll
             for (int q = 0; q < V; q++) {
-                const R z = (v[q] - mean - rest) * scale;
-                v[q] = scale * tnc_fma(-z, dot, (w ? d[q] * gain[q] : d[q]) - sum);
+                const R g = w ? d[q] * gain[q] : d[q];
+                v[q] = CENTRED ? scale * tnc_fma((v[q] - mean - rest) * scale, dot, g - sum) : tnc_fma(v[q], dot, g * scale);
             }
             if (more.accumulate) tnc_add_to<V>(to, v);
             else tnc_store(to, v);
@@ -3448,32 +3448,33 @@ static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b,
     }
 }
 
-/* Divides x by what it returns, see above: squares is this thread's share of |x|^2. By the largest element first where squares
+/* Divides x by what it returns, see above: squares is this thread's share of |x|^2. By a power of two first where squares
    overflow or vanish; zeros stay zeros, an infinity makes NaN. */
 template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
 {
     const R limit = sizeof(R) == 4 ? R(1e30) : R(1e300), near_one = R(4294967296.0);
-    R       total = tnc_block_sum(squares), most = 1;
-    int     i;
+    R       total = tnc_block_sum(squares), most = 1, unit;
+    int     i, power = 0;
     if (!must && total > 1 / near_one && total < near_one) return R(1);
     if (!(total > 1 / limit && total < limit)) {
         for (most = 0, i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) most = tnc_larger(tnc_abs(x[i]), most);
-        most = tnc_row_largest(most, (int)blockDim.x > 32 ? (int)blockDim.x : 32);
+        most = tnc_row_largest(most, (int)blockDim.x);
         if (most == 0 && total == 0) return R(0);
+        power = most == 0 || most == R(INFINITY) ? 0 : ilogb(most);
         for (squares = 0, i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) {
-            x[i] /= most;
+            x[i] = ldexp(x[i], -power);
             squares = tnc_fma(x[i], x[i], squares);
         }
         total = tnc_block_sum(squares);
+        if (most == R(INFINITY)) total = R(NAN);
     }
-    total = tnc_sqrt(total);
-    squares = 1 / total;
-    for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] *= squares;
+    unit = rsqrt(total);
+    for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] *= unit;
     __syncthreads();
-    return most * total;
+    return ldexp(total * unit, power);
 }
 
-template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain_kernel(tnc_chains<R> a)
+template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_chain_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
@@ -3515,7 +3516,7 @@ template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain
     }
 }
 
-template <typename R, int TILE> __global__ void __launch_bounds__(256) tnc_chain_backward_kernel(tnc_chains<R> a)
+template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_chain_backward_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
@@ -3710,7 +3711,7 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
     if (KERNEL != TN_KERNEL_MUON_END) tnc_store(g, zero);
 }
 
-template <typename R, int KERNEL> __global__ void __launch_bounds__(256) tnc_update_kernel(const __grid_constant__ tnc_pending a)
+template <typename R, int KERNEL> __global__ void __launch_bounds__(256, sizeof(R) == 8 ? 2 : 4) tnc_update_kernel(const __grid_constant__ tnc_pending a)
 {
     enum { V = tnc_wide<R>::count };
     TNC_SHARED(tnc_rule<R>, shared, [1]);

@@ -76,7 +76,7 @@ static results solve(tn_ctx *ctx, const problem *p, bool made)
 }
 
 static double worst[2];
-static int    tried;
+static int    tried, compared;
 
 static void compare(const problem *p, const results *got, const results *right, int way)
 {
@@ -96,6 +96,7 @@ static void compare(const problem *p, const results *got, const results *right, 
 
 static void try_problem(const problem *p)
 {
+    if (test_small() && tried++ % 5 != 0) return;                       /* sanitizers and the checker take their time */
     tn_ctx *ctx = context(tn_reference_backend(), TN_F64, TN_REAL, TN_GEMM_F32);
     results right = solve(ctx, p, false);
     tn_ctx_destroy(ctx);
@@ -111,7 +112,7 @@ static void try_problem(const problem *p)
         tn_ctx_destroy(ctx);
     }
     drop(&right);
-    tried++;
+    compared++;
 }
 
 static problem make(tn_attend_kind kind, int64_t B, int64_t Tq, int64_t Tk, int64_t H, int64_t d, int64_t dv)
@@ -128,10 +129,10 @@ static problem make(tn_attend_kind kind, int64_t B, int64_t Tq, int64_t Tk, int6
 
 static void finish(void)
 {
-    printf("%d problems, worst NMSE of F32 operands rounded %.3g, of BF16 %.3g\n", tried, worst[0], worst[1]);
+    printf("%d problems, worst NMSE of F32 operands rounded %.3g, of BF16 %.3g\n", compared, worst[0], worst[1]);
     WORST("NMSE", worst[0] > worst[1] ? worst[0] : worst[1], 3e-5);
     worst[0] = worst[1] = 0;
-    tried = 0;
+    tried = compared = 0;
 }
 
 TEST(sizes)

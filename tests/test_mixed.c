@@ -620,7 +620,7 @@ TEST(descs)
     refused_as(TN_F64, TN_F32, "desc.activations: a context of F64 has its activations in F64, not in F32");
     refused_as(TN_REAL, TN_F64, "desc.activations: a context of F32 has its activations in F32 or BF16, not in F64");
     refused_as(TN_F32, TN_I32, "desc.activations: a context of F32 has its activations in F32 or BF16, not in I32");
-    refused_as(TN_F32, (tn_dtype)17, "desc.activations: a context of F32 has its activations in F32 or BF16, not in ?");
+    refused_as(TN_F32, (tn_dtype)5, "desc.activations: a context of F32 has its activations in F32 or BF16, not in ?");
     refused_as(TN_BF16, TN_BF16, "desc.dtype: a context computes in F32 or F64, not in BF16");
     accepted_as(TN_REAL, TN_REAL, TN_F32);
     accepted_as(TN_F64, TN_REAL, TN_F64);

@@ -50,7 +50,7 @@ char *tnch_arena;
 size_t tnch_arena_bytes;
 static std::recursive_mutex engine_lock;
 
-/* ---- settings ------------------------------------------------------------------------------------------------------------------- */
+/* ---- settings --------------------------------------------------------------------------------------------------------- */
 
 enum { MAX_THREADS = 1024, MAX_WARPS = 32, STATIC_SHARED_LIMIT = 48 << 10, ARENA_BYTES = 1 << 30 };
 
@@ -85,7 +85,8 @@ static void start(void)
     set.ready = true;
     const char *order = getenv("TNCH_ORDER");
     set.device = device_of(getenv("TNCH_DEVICE"));
-    set.order = order && strncmp(order, "reversed", 8) == 0 ? TNCH_REVERSED : order && strncmp(order, "random", 6) == 0 ? TNCH_RANDOM : TNCH_FORWARD;
+    set.order = !order ? TNCH_FORWARD : strncmp(order, "reversed", 8) == 0 ? TNCH_REVERSED
+              : strncmp(order, "random", 6) == 0 ? TNCH_RANDOM : TNCH_FORWARD;
     set.random = (order && strchr(order, ':') ? (uint32_t)atol(strchr(order, ':') + 1) : 0u) * 2654435761u + 1u;
     set.lazy = number("TNCH_LAZY", 0) != 0;
     set.protect = number("TNCH_PROTECT", 0) != 0;
@@ -96,7 +97,8 @@ static void start(void)
     set.trace = number("TNCH_TRACE", 0) != 0;
 
     tnch_arena_bytes = (size_t)ARENA_BYTES + TNCH_SHARED_WINDOW + (1 << 20);   /* the last MiB: a red zone */
-    void *p = mmap(NULL, tnch_arena_bytes, set.protect ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, tnch_arena_bytes, set.protect ? PROT_NONE : PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) { perror("tnch: device memory"); _exit(1); }
     tnch_arena = (char *)p;
     ASAN_POISON_MEMORY_REGION(tnch_arena, tnch_arena_bytes);
@@ -111,7 +113,7 @@ static uint32_t random_bits(void)
     return set.random = x;
 }
 
-/* ---- faults ----------------------------------------------------------------------------------------------------------------------
+/* ---- faults --------------------------------------------------------------------------------------------------------------
    A report says what is wrong, and in which kernel, block and thread; the program cannot end well after one. A fault is a report that
    ends the kernel as a real device would: every later call answers its error. */
 
@@ -131,7 +133,8 @@ static void report(const char *format, va_list arguments)
     char text[768];
     int n = vsnprintf(text, sizeof text, format, arguments);
     if (tnch_now && n >= 0 && n < (int)sizeof text)
-        snprintf(text + n, sizeof text - (size_t)n, " [kernel %s, block (%u,%u,%u), thread (%u,%u,%u)]", kernel_name.c_str(), tnch_block.x, tnch_block.y,
+        snprintf(text + n, sizeof text - (size_t)n, " [kernel %s, block (%u,%u,%u), thread (%u,%u,%u)]",
+                 kernel_name.c_str(), tnch_block.x, tnch_block.y,
                  tnch_block.z, tnch_now->index.x, tnch_now->index.y, tnch_now->index.z);
     if (fault_count++ == 0) memcpy(first_fault, text, sizeof text);
     if (fault_count <= 20) fprintf(stderr, "tnch: FAULT: %s\n", text);
@@ -175,7 +178,7 @@ void tnch_source_line(const void *pc, char *text, size_t space)
     pclose(f);
 }
 
-/* ---- fibers ----------------------------------------------------------------------------------------------------------------------
+/* ---- fibers --------------------------------------------------------------------------------------------------------------
    A stack each, and a switch that saves what a call must preserve: some 4 ns. Processors without one written here use ucontext, which
    makes two system calls a switch. A thread that ends hands its stack to the next one that has none yet, so that a kernel without
    barriers is a loop of plain calls. */
@@ -303,7 +306,7 @@ static inline void fiber_switch(tnch_fiber *from, tnch_fiber *to)
 #endif
 }
 
-/* ---- device memory ---------------------------------------------------------------------------------------------------------------
+/* ---- device memory -------------------------------------------------------------------------------------------------------
    One reserved range, so that "is this a device pointer" is a comparison. Fresh memory is full of 0xFF, a NaN in every float type and
    -1 as an index; so is the red zone behind each allocation, which is looked at when it is freed. */
 
@@ -321,7 +324,7 @@ struct open_memory {
 };
 
 static size_t rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
-static bool on_device(const void *p) { return tnch_arena && (const char *)p >= tnch_arena && (const char *)p < tnch_arena + tnch_arena_bytes; }
+static bool on_device(const void *p) { return tnch_arena && (size_t)((const char *)p - tnch_arena) < tnch_arena_bytes; }
 
 /* Does [p, p + bytes) lie inside one allocation? */
 static bool inside(const std::map<char *, size_t> &list, const void *p, size_t bytes)
@@ -374,7 +377,7 @@ static void memory_gone(char *p, size_t bytes)
     memory_used -= bytes;
 }
 
-/* ---- shared memory ---------------------------------------------------------------------------------------------------------------
+/* ---- shared memory -------------------------------------------------------------------------------------------------------
    A window of the device's range. A variable gets its place when the launch first comes by its declaration, a distance behind the one
    before; before each block all of them are filled with 0xFF again. */
 
@@ -403,7 +406,8 @@ void *tnch_shared(tnch_slot *slot, size_t bytes, size_t alignment, const char *n
 {
     shared_static += bytes;
     if (shared_static > STATIC_SHARED_LIMIT)
-        fault(cudaErrorLaunchFailure, "static shared memory of %zu bytes, up to %s: the limit is %d", shared_static, name, STATIC_SHARED_LIMIT);
+        fault(cudaErrorLaunchFailure, "static shared memory of %zu bytes, up to %s: the limit is %d", shared_static, name,
+              STATIC_SHARED_LIMIT);
     slot->at = shared_new(bytes, alignment, name);
     slot->launch = tnch_launch_number;
     return slot->at;
@@ -442,14 +446,15 @@ void tnch_place(const void *p, char *text, size_t space)
     snprintf(text, space, "%p", p);
     for (int i = 0; i < shared_count; i++)
         if (at >= shared_variables[i].at - 64 && at < shared_variables[i].at + shared_variables[i].bytes + 64)
-            snprintf(text, space, "byte %ld of %s, which has %zu", (long)(at - shared_variables[i].at), shared_variables[i].name, shared_variables[i].bytes);
+            snprintf(text, space, "byte %ld of %s, which has %zu", (long)(at - shared_variables[i].at),
+                     shared_variables[i].name, shared_variables[i].bytes);
     auto it = allocations.upper_bound(const_cast<char *>(at));
     if (it == allocations.begin() || at < tnch_arena + TNCH_SHARED_WINDOW) return;
     --it;
     snprintf(text, space, "byte %zu of an allocation of %zu", (size_t)(at - it->first), it->second);
 }
 
-/* ---- a block ---------------------------------------------------------------------------------------------------------------------
+/* ---- a block -------------------------------------------------------------------------------------------------------------
    A thread runs until it waits or ends; then the next one that can run is taken. Forward: lowest lane first, a warp as long as one of
    its lanes can run. Reversed: highest first. Random: any. */
 
@@ -519,7 +524,8 @@ static void barrier_complete(void);
 
 static void thread_done(tnch_thread *t)
 {
-    if (t->copy_count) fault(cudaErrorLaunchFailure, "the thread ends with %d asynchronous copies that were never waited for", t->copy_count);
+    if (t->copy_count)
+        fault(cudaErrorLaunchFailure, "the thread ends with %d asynchronous copies that were never waited for", t->copy_count);
     t->state = tnch_thread::DONE;
     t->fiber = NULL;
     live--;
@@ -555,17 +561,20 @@ static void report_deadlock(void)
     std::string who;
     for (int i = 0; i < thread_count && who.size() < 300; i++) {
         tnch_thread *t = &threads[i];
-        if (t->state != tnch_thread::AT_COLLECTIVE || (i > 0 && t[-1].state == t->state && t[-1].line == t->line && t[-1].warp == t->warp)) continue;
+        bool told = i > 0 && t[-1].state == t->state && t[-1].line == t->line && t[-1].warp == t->warp;
+        if (t->state != tnch_thread::AT_COLLECTIVE || told) continue;
         unsigned gone = 0;
         for (int l = 0; l < 32; l++) gone |= (unsigned)(threads[t->warp * 32 + l].state == tnch_thread::DONE) << l;
         char text[160];
-        snprintf(text, sizeof text, "; thread %d waits in line %d for lanes %08x, of which %08x wait there and %08x have ended", i, t->line, t->mask,
+        snprintf(text, sizeof text,
+                 "; thread %d waits in line %d for lanes %08x, of which %08x wait there and %08x have ended", i, t->line, t->mask,
                  waiting[t->warp] & t->mask, gone & t->mask);
         who += text;
     }
     int line = 0;
     for (int i = 0; i < thread_count && !line; i++) if (threads[i].state == tnch_thread::AT_BARRIER) line = threads[i].line;
-    fault(cudaErrorLaunchFailure, "deadlock in kernel %s, block (%u,%u,%u): %d of %d threads wait at the barrier in line %d%s", kernel_name.c_str(),
+    fault(cudaErrorLaunchFailure,
+          "deadlock in kernel %s, block (%u,%u,%u): %d of %d threads wait at the barrier in line %d%s", kernel_name.c_str(),
           tnch_block.x, tnch_block.y, tnch_block.z, at_barrier, live, line, who.c_str());
 }
 
@@ -605,7 +614,7 @@ bool tnch_is_local(const void *p)
     return tnch_now && c >= tnch_now->fiber->stack && c < tnch_now->fiber->stack + STACK_BYTES;
 }
 
-/* ---- collectives ----------------------------------------------------------------------------------------------------------------- */
+/* ---- collectives ------------------------------------------------------------------------------------------------------ */
 
 struct ballot { int vote, kind, result; };
 
@@ -619,7 +628,8 @@ static void barrier_complete(void)
         if (t->state != tnch_thread::AT_BARRIER) continue;
         if (!first) first = t;
         if (t->line != first->line)
-            fault(cudaErrorLaunchFailure, "divergent barrier: thread %d waits at the one in line %d, thread %d at the one in line %d", first->linear,
+            fault(cudaErrorLaunchFailure,
+                  "divergent barrier: thread %d waits at the one in line %d, thread %d at the one in line %d", first->linear,
                   first->line, t->linear, t->line);
         votes += ((const ballot *)t->argument)->vote != 0;
     }
@@ -662,7 +672,8 @@ static void warp_complete(int warp, unsigned mask)
     for (unsigned m = mask; m; m &= m - 1) {
         tnch_thread *t = &lanes[__builtin_ctz(m)];
         if (t->line != first->line || t->operation != first->operation || t->mask != mask)
-            fault(cudaErrorLaunchFailure, "divergent warp: lane %d waits in line %d for lanes %08x, lane %d in line %d for lanes %08x", first->lane,
+            fault(cudaErrorLaunchFailure,
+                  "divergent warp: lane %d waits in line %d for lanes %08x, lane %d in line %d for lanes %08x", first->lane,
                   first->line, first->mask, t->lane, t->line, t->mask);
         arguments[t->lane] = t->argument;
         make_ready(t);
@@ -675,7 +686,8 @@ static void warp_complete(int warp, unsigned mask)
 void tnch_warp(unsigned mask, tnch_collective operation, void *argument, int line)
 {
     tnch_thread *t = tnch_now;
-    if (!(mask >> t->lane & 1)) fault(cudaErrorLaunchFailure, "lane %d calls the collective in line %d for lanes %08x", t->lane, line, mask);
+    if (!(mask >> t->lane & 1))
+        fault(cudaErrorLaunchFailure, "lane %d calls the collective in line %d for lanes %08x", t->lane, line, mask);
     t->argument = argument;
     t->operation = operation;
     t->mask = mask;
@@ -757,12 +769,13 @@ static void do_shuffle(void **arguments, unsigned mask)
 uint64_t tnch_shuffle(unsigned mask, uint64_t bits, int lane, int width, int kind, int line)
 {
     shuffle s = {bits, 0, lane, width, kind};
-    if (width < 1 || width > 32 || (width & (width - 1))) fault(cudaErrorLaunchFailure, "shuffle in line %d: a width of %d", line, width);
+    if (width < 1 || width > 32 || (width & (width - 1)))
+        fault(cudaErrorLaunchFailure, "shuffle in line %d: a width of %d", line, width);
     tnch_warp(mask, do_shuffle, &s, line);
     return s.result;
 }
 
-/* ---- asynchronous copies and tensor cores ----------------------------------------------------------------------------------------- */
+/* ---- asynchronous copies and tensor cores ----------------------------------------------------------------------------- */
 
 void tnc_cp_async16(void *shared, const void *global)
 {
@@ -798,7 +811,8 @@ void tnch_cp_async_wait(unsigned pending)
 void tnch_row_address(const void *shared)
 {
     if ((uintptr_t)shared & 15) fault(cudaErrorMisalignedAddress, "ldmatrix: the row at %p is not aligned to 16 bytes", shared);
-    if ((size_t)((const char *)shared - tnch_arena) >= TNCH_SHARED_WINDOW) fault(cudaErrorIllegalAddress, "ldmatrix: %p is not in shared memory", shared);
+    if ((size_t)((const char *)shared - tnch_arena) >= TNCH_SHARED_WINDOW)
+        fault(cudaErrorIllegalAddress, "ldmatrix: %p is not in shared memory", shared);
 }
 
 struct matrix_load { unsigned *r; const uint4 *row; bool transposed; };
@@ -873,7 +887,7 @@ void tnch_atomic(void *p, size_t bytes, const void *site)
     HOOK(atomic, p, bytes, site);
 }
 
-/* ---- a launch --------------------------------------------------------------------------------------------------------------------- */
+/* ---- a launch --------------------------------------------------------------------------------------------------------- */
 
 static std::map<const void *, int> dynamic_limits;    /* raised by cudaFuncSetAttribute */
 static uint64_t launches;
@@ -901,7 +915,8 @@ static uint64_t block_at(uint64_t i, uint64_t n, uint64_t offset)
     return set.order == TNCH_FORWARD ? i : set.order == TNCH_REVERSED ? n - 1 - i : (i * 2654435761u % n + offset) % n;
 }
 
-static void run_kernel(const char *name, const void *function, tnch_entry entry, dim3 grid, dim3 block, size_t shared_bytes, const void *bytes, size_t count)
+static void run_kernel(const char *name, const void *function, tnch_entry entry, dim3 grid, dim3 block,
+                       size_t shared_bytes, const void *bytes, size_t count)
 {
     if (set.fail_launch && --set.fail_launch == 0) { sticky_error = cudaErrorIllegalAddress; return; }
     open_memory open;
@@ -926,10 +941,14 @@ static void run_kernel(const char *name, const void *function, tnch_entry entry,
         if (i) shared_refill();
         run_block();
     }
-    if (shared_static + shared_bytes > shared_limit() || (shared_static + shared_bytes > STATIC_SHARED_LIMIT && !dynamic_limits.count(function)))
-        fault(cudaErrorInvalidValue, "kernel %s takes %zu bytes of shared memory, %zu of them static: over its limit", name, shared_static + shared_bytes, shared_static);
+    size_t shared = shared_static + shared_bytes;
+    size_t limit = dynamic_limits.count(function) ? shared_limit() : (size_t)STATIC_SHARED_LIMIT;
+    if (shared > limit)
+        fault(cudaErrorInvalidValue, "kernel %s takes %zu bytes of shared memory, %zu of them static: the limit is %zu", name,
+              shared, shared_static, limit);
     if (set.trace)
-        fprintf(stderr, "tnch: %s, %llu blocks of %d threads, %zu + %zu bytes of shared memory, %llu switches\n", name, (unsigned long long)blocks, thread_count,
+        fprintf(stderr, "tnch: %s, %llu blocks of %d threads, %zu + %zu bytes of shared memory, %llu switches\n", name,
+                (unsigned long long)blocks, thread_count,
                 shared_static, shared_bytes, (unsigned long long)(switches - before));
 }
 
@@ -948,7 +967,8 @@ static void catch_signal(int number_, siginfo_t *info, void *context)
     char line[300] = "?";
     if (pc) tnch_source_line(pc, line, sizeof line);
     if (!tnch_now) {
-        fprintf(stderr, "tnch: signal %d at address %p in %s%s\n", number_, (const void *)p, line, on_device(p) ? ": the host touched device memory" : "");
+        fprintf(stderr, "tnch: signal %d at address %p in %s%s\n", number_, (const void *)p, line,
+                on_device(p) ? ": the host touched device memory" : "");
         signal(number_, SIG_DFL);
         raise(number_);
     } else if (p >= tnch_now->fiber->stack - GUARD_BYTES && p < tnch_now->fiber->stack) {
@@ -984,7 +1004,7 @@ extern "C" void __asan_on_error(void)
 }
 #endif
 
-/* ---- streams ---------------------------------------------------------------------------------------------------------------------
+/* ---- streams -------------------------------------------------------------------------------------------------------------
    Eager: what is put into a stream runs at once. Lazy: it runs when something waits for it, and nothing else does; other streams first
    where nothing forbids it. Number one stands for the legacy stream, which waits for all blocking streams, and they for it. */
 
@@ -1080,20 +1100,24 @@ static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, siz
 {
     uint64_t n = (uint64_t)block.x * block.y * block.z;
     auto raised = dynamic_limits.find(function);
-    size_t limit = raised == dynamic_limits.end() ? (size_t)STATIC_SHARED_LIMIT : std::max((size_t)STATIC_SHARED_LIMIT, (size_t)raised->second);
-    if (!n || n > MAX_THREADS || block.z > 64 || !grid.x || !grid.y || !grid.z || grid.x > 0x7FFFFFFFu || grid.y > 65535 || grid.z > 65535)
+    size_t limit = STATIC_SHARED_LIMIT;
+    if (raised != dynamic_limits.end()) limit = std::max(limit, (size_t)raised->second);
+    if (!n || n > MAX_THREADS || block.z > 64 || !grid.x || !grid.y || !grid.z || grid.x > 0x7FFFFFFFu || grid.y > 65535 ||
+        grid.z > 65535)
         return cudaErrorInvalidConfiguration;
     if (shared_bytes > limit) return cudaErrorInvalidValue;
     return set.device < 80 ? cudaErrorNoKernelImageForDevice : cudaSuccess;
 }
 
-void tnch_submit(const char *name, const void *function, tnch_entry entry, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const void *bytes,
+void tnch_submit(const char *name, const void *function, tnch_entry entry, dim3 grid, dim3 block, size_t shared_bytes,
+                 cudaStream_t stream, const void *bytes,
                  size_t count)
 {
     LOCK();
     tnch_stream *s = stream_of(stream);
     if (usable() || can_enqueue(s) || remember(check_launch(function, grid, block, shared_bytes))) return;
-    if (block.x * block.y * block.z % 32) tnch_report("kernel %s: a block of %u threads, not a multiple of 32", name, block.x * block.y * block.z);
+    unsigned count_of_threads = block.x * block.y * block.z;
+    if (count_of_threads % 32) tnch_report("kernel %s: a block of %u threads, not a multiple of 32", name, count_of_threads);
     if (at_once(s)) { run_kernel(name, function, entry, grid, block, shared_bytes, bytes, count); return; }
     std::string kept((const char *)bytes, count);
     enqueue(s, [=] { run_kernel(name, function, entry, grid, block, shared_bytes, kept.data(), kept.size()); });
@@ -1115,7 +1139,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     auto it = std::find(streams.begin(), streams.end(), stream);
     if (!stream || it == streams.end()) return remember(cudaErrorInvalidResourceHandle);
     drain(stream);
-    if (stream->recording && stream->recording->origin == stream) { cudaGraph_t graph; cudaStreamEndCapture(stream, &graph); delete graph; }
+    cudaGraph_t graph;
+    if (stream->recording && stream->recording->origin == stream && cudaStreamEndCapture(stream, &graph) == cudaSuccess)
+        cudaGraphDestroy(graph);
     streams.erase(std::find(streams.begin(), streams.end(), stream));
     delete stream;
     return sticky_error;
@@ -1316,7 +1342,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     return sticky_error;
 }
 
-/* ---- the runtime: device, errors, memory, copies ---------------------------------------------------------------------------------- */
+/* ---- the runtime: device, errors, memory, copies ---------------------------------------------------------------------- */
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
@@ -1468,7 +1494,10 @@ cudaError_t cudaFree(void *p)
     if (!p) return sticky_error;
     drain_all();
     auto it = allocations.find((char *)p);
-    if (it == allocations.end()) { tnch_report("cudaFree of %p, which cudaMalloc did not give", p); return remember(cudaErrorInvalidValue); }
+    if (it == allocations.end()) {
+        tnch_report("cudaFree of %p, which cudaMalloc did not give", p);
+        return remember(cudaErrorInvalidValue);
+    }
     memory_gone(it->first, it->second);
     return sticky_error;
 }
@@ -1492,7 +1521,10 @@ cudaError_t cudaFreeHost(void *p)
     OK(unsafe_in_capture());
     if (!p) return sticky_error;
     drain_all();
-    if (!pinned.erase((char *)p)) { tnch_report("cudaFreeHost of %p, which cudaMallocHost did not give", p); return remember(cudaErrorInvalidValue); }
+    if (!pinned.erase((char *)p)) {
+        tnch_report("cudaFreeHost of %p, which cudaMallocHost did not give", p);
+        return remember(cudaErrorInvalidValue);
+    }
     free(p);
     return sticky_error;
 }
@@ -1525,9 +1557,9 @@ static void do_copy(const copy &c, cudaMemcpyKind kind)
     for (size_t row = 0; row < c.height && c.width; row++) {
         char *to = c.to + row * c.to_pitch;
         const char *from = c.from + row * c.from_pitch;
-        if (on_device(from)) HOOK(reads, from, c.width, "a copy");
         memmove(to, from, c.width);
-        if (on_device(to)) HOOK(written, to, c.width);
+        if (on_device(to) && on_device(from)) HOOK(copied, to, from, c.width);
+        else if (on_device(to)) HOOK(written, to, c.width);
     }
 }
 
@@ -1557,7 +1589,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return copy_async(copy{(char *)to, (const char *)from, bytes, bytes, bytes, 1}, kind, stream);
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind,
                               cudaStream_t stream)
 {
     USABLE();
@@ -1581,7 +1614,10 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
     tnch_stream *s = stream_of(stream);
     OK(can_enqueue(s));
     if (!bytes) return cudaSuccess;
-    if (!inside(allocations, to, bytes)) { tnch_report("cudaMemset of %zu bytes: they leave the allocation", bytes); return remember(cudaErrorInvalidValue); }
+    if (!inside(allocations, to, bytes)) {
+        tnch_report("cudaMemset of %zu bytes: they leave the allocation", bytes);
+        return remember(cudaErrorInvalidValue);
+    }
     enqueue(s, [=] {
         open_memory open;
         memset(to, byte, bytes);
@@ -1592,7 +1628,7 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
 
 cudaError_t cudaMemset(void *to, int byte, size_t bytes) { return cudaMemsetAsync(to, byte, bytes, NULL); }
 
-/* ---- cuBLAS: by columns, plain loops ----------------------------------------------------------------------------------------------- */
+/* ---- cuBLAS: by columns, plain loops ---------------------------------------------------------------------------------- */
 
 struct tnch_cublas { tnch_stream *stream; cublasMath_t math; };
 static int handles_live;
@@ -1629,7 +1665,8 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t
 {
     LOCK();
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    return (uintptr_t)workspace % 256 || (bytes && !inside(allocations, workspace, bytes)) ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+    bool ours = !bytes || inside(allocations, workspace, bytes);
+    return (uintptr_t)workspace % 256 || !ours ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
@@ -1751,42 +1788,48 @@ static bool types_supported(cudaDataType a, cudaDataType b, cudaDataType c, cubl
     return a == CUDA_R_16BF && (c == CUDA_R_16BF || c == CUDA_R_32F) && !in_f64 && !fast;
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n, int k,
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b,
+                                          int m, int n, int k,
                                           const void *alpha, const void *a, cudaDataType a_type, int lda, long long stride_a, const void *b,
                                           cudaDataType b_type, int ldb, long long stride_b, const void *beta, void *c, cudaDataType c_type,
                                           int ldc, long long stride_c, int count, cublasComputeType_t compute, cublasGemmAlgo_t)
 {
     LOCK();
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (m < 0 || n < 0 || k < 0 || count < 0 || lda < std::max(1, trans_a ? k : m) || ldb < std::max(1, trans_b ? n : k) || ldc < std::max(1, m) ||
-        !alpha || !beta) return CUBLAS_STATUS_INVALID_VALUE;
+    if (m < 0 || n < 0 || k < 0 || count < 0 || !alpha || !beta || lda < std::max(1, trans_a ? k : m) ||
+        ldb < std::max(1, trans_b ? n : k) || ldc < std::max(1, m)) return CUBLAS_STATUS_INVALID_VALUE;
     if (on_device(alpha) || on_device(beta)) { tnch_report("cuBLAS: alpha and beta are read by the host"); return CUBLAS_STATUS_INVALID_VALUE; }
     if (!types_supported(a_type, b_type, c_type, compute)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (usable() || can_enqueue(handle->stream)) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (m == 0 || n == 0 || count == 0) return CUBLAS_STATUS_SUCCESS;
 
-    product p = {trans_a != CUBLAS_OP_N, trans_b != CUBLAS_OP_N, m, n, k, 0, 0, {(const char *)a, a_type, trans_a ? k : m, trans_a ? m : k, lda},
-                 {(const char *)b, b_type, trans_b ? n : k, trans_b ? k : n, ldb}, {(const char *)c, c_type, m, n, ldc}, stride_a, stride_b, stride_c,
-                 count, product::EXACT};
+    matrix x = {(const char *)a, a_type, trans_a ? k : m, trans_a ? m : k, lda};
+    matrix y = {(const char *)b, b_type, trans_b ? n : k, trans_b ? k : n, ldb};
+    matrix z = {(const char *)c, c_type, m, n, ldc};
+    product p = {trans_a != CUBLAS_OP_N, trans_b != CUBLAS_OP_N, m, n, k, 0, 0, x, y, z, stride_a, stride_b, stride_c, count,
+                 product::EXACT};
     bool in_f64 = a_type == CUDA_R_64F;
     p.alpha = in_f64 ? *(const double *)alpha : (double)*(const float *)alpha;
     p.beta = in_f64 ? *(const double *)beta : (double)*(const float *)beta;
-    if (a_type == CUDA_R_32F && (compute == CUBLAS_COMPUTE_32F_FAST_TF32 || (compute == CUBLAS_COMPUTE_32F && handle->math == CUBLAS_TF32_TENSOR_OP_MATH)))
+    if (a_type == CUDA_R_32F && (compute == CUBLAS_COMPUTE_32F_FAST_TF32 ||
+                                 (compute == CUBLAS_COMPUTE_32F && handle->math == CUBLAS_TF32_TENSOR_OP_MATH)))
         p.rounding = product::TF32;
     if (a_type == CUDA_R_32F && compute == CUBLAS_COMPUTE_32F_FAST_16BF) p.rounding = product::BF16;
     enqueue(handle->stream, [p] { run_product(p); });
     return sticky_error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n, int k, const void *alpha,
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n,
+                            int k, const void *alpha,
                             const void *a, cudaDataType a_type, int lda, const void *b, cudaDataType b_type, int ldb, const void *beta, void *c,
                             cudaDataType c_type, int ldc, cublasComputeType_t compute, cublasGemmAlgo_t algo)
 {
-    return cublasGemmStridedBatchedEx(handle, trans_a, trans_b, m, n, k, alpha, a, a_type, lda, 0, b, b_type, ldb, 0, beta, c, c_type, ldc, 0, 1, compute,
+    return cublasGemmStridedBatchedEx(handle, trans_a, trans_b, m, n, k, alpha, a, a_type, lda, 0, b, b_type, ldb, 0, beta,
+                                      c, c_type, ldc, 0, 1, compute,
                                       algo);
 }
 
-/* ---- for tests -------------------------------------------------------------------------------------------------------------------- */
+/* ---- for tests -------------------------------------------------------------------------------------------------------- */
 
 void tnch_set_device(int capability) { LOCK(); start(); set.device = capability; }
 void tnch_set_order(tnch_order order, unsigned seed) { LOCK(); start(); set.order = order; set.random = seed * 2654435761u + 1u; }
@@ -1825,10 +1868,12 @@ static void at_exit(void)
 {
     if (sticky_error) forget_lost();
     for (auto &a : allocations) { open_memory open; check_red_zone(a.first, a.second); }
-    if (!allocations.empty()) tnch_report("at the end %zu device allocations are not freed, %zu bytes", allocations.size(), memory_used);
+    if (!allocations.empty()) tnch_report("at the end %zu device allocations are not freed, %zu bytes", allocations.size(),
+                                          memory_used);
     if (!pinned.empty()) tnch_report("at the end %zu allocations of pinned memory are not freed", pinned.size());
     if (streams.size() > 1 || events_live || graphs_live || handles_live)
-        tnch_report("at the end there are %zu streams, %d events, %d graphs, %d handles of cuBLAS", streams.size() - 1, events_live, graphs_live, handles_live);
+        tnch_report("at the end there are %zu streams, %d events, %d graphs, %d handles of cuBLAS", streams.size() - 1,
+                    events_live, graphs_live, handles_live);
     if (!fault_count) return;
     fprintf(stderr, "tnch: %d faults\n", fault_count);
     fflush(NULL);

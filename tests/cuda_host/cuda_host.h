@@ -17,7 +17,7 @@
 #include <tuple>
 #include <type_traits>
 
-/* ---- the language ----------------------------------------------------------------------------------------------------------------
+/* ---- the language --------------------------------------------------------------------------------------------------------
    What nvcc adds to C++, as nothing; what only the port section of the .cu may use, as macros of the same names as there. */
 
 #define __global__
@@ -32,7 +32,7 @@
 #define TNC_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
     tnch_launch(#kernel, kernel, dim3(grid), dim3(block), (shared_bytes), (stream), ##__VA_ARGS__)
 
-/* ---- types ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------------------------------------ */
 
 struct dim3 {
     unsigned x, y, z;
@@ -56,7 +56,7 @@ TNCH_VECTOR2(unsigned long long, ulonglong2, 16)
 struct float3 { float x, y, z; };
 static inline float3 make_float3(float x, float y, float z) { return float3{x, y, z}; }
 
-/* ---- the running thread --------------------------------------------------------------------------------------------------------- */
+/* ---- the running thread ----------------------------------------------------------------------------------------------- */
 
 struct tnch_fiber;
 struct tnch_copy { void *shared; uint4 value; unsigned group; };   /* an asynchronous copy on its way: 16 bytes */
@@ -85,7 +85,7 @@ extern dim3 tnch_block_dim, tnch_grid_dim;
 #define gridDim   tnch_grid_dim
 enum { warpSize = 32 };
 
-/* ---- collectives ----------------------------------------------------------------------------------------------------------------
+/* ---- collectives ---------------------------------------------------------------------------------------------------------
    Every one knows the line that it stands in: threads that meet in different ones have diverged. */
 
 #define TNCH_LINE int line = __builtin_LINE()
@@ -137,7 +137,7 @@ static inline void __threadfence(void) {}
 static inline void __threadfence_block(void) {}
 void __trap(void);
 
-/* ---- shared memory --------------------------------------------------------------------------------------------------------------
+/* ---- shared memory -------------------------------------------------------------------------------------------------------
    A variable has exactly the alignment it was declared with, as nvcc may give it: a float4 read of a float array is misaligned here. */
 
 struct tnch_slot { void *at; unsigned launch; };
@@ -153,7 +153,7 @@ void *tnch_shared(tnch_slot *slot, size_t bytes, size_t alignment, const char *n
 #define TNC_SHARED(T, name, ...) TNC_SHARED_ALIGN(alignof(T), T, name, __VA_ARGS__)
 #define TNC_DYN_SHARED(T, name)  T *name = reinterpret_cast<T *>(tnch_dynamic_shared)
 
-/* ---- bits of numbers, BF16 ------------------------------------------------------------------------------------------------------
+/* ---- bits of numbers, BF16 -----------------------------------------------------------------------------------------------
    Conversions of BF16 are explicit, which CUDA does not ask for: what compiles here compiles there, and nothing is rounded unseen. */
 
 #define TNCH_BITS(name, From, To) static inline To name(From from) { To to; memcpy(&to, &from, sizeof to); return to; }
@@ -195,7 +195,7 @@ static inline __nv_bfloat16  __high2bfloat16(__nv_bfloat162 v) { return v.y; }
 static inline float          __low2float(__nv_bfloat162 v) { return (float)v.x; }
 static inline float          __high2float(__nv_bfloat162 v) { return (float)v.y; }
 
-/* ---- asynchronous copies and tensor cores ----------------------------------------------------------------------------------------
+/* ---- asynchronous copies and tensor cores --------------------------------------------------------------------------------
    The register layouts are those of the PTX manual. An asynchronous copy reads when it is issued and writes when it is waited for:
    the latest that the hardware may. ldmatrix reads its row as the thread that gave the address, so that the checker sees it. */
 
@@ -221,7 +221,7 @@ static inline void tnc_ldmatrix_x4_trans(unsigned r[4], const void *shared, TNCH
 void tnch_mma(float d[4], const unsigned a[4], const unsigned b[2], int line);
 static inline void tnc_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2], TNCH_LINE) { tnch_mma(d, a, b, line); }
 
-/* ---- numbers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ---------------------------------------------------------------------------------------------------------- */
 
 static inline float  rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
@@ -275,7 +275,7 @@ static inline float  max(float a, float b) { return fmaxf(a, b); }
 static inline double min(double a, double b) { return fmin(a, b); }
 static inline double max(double a, double b) { return fmax(a, b); }
 
-/* ---- atomics: of integers alone, because the order of a sum of floats is to be fixed --------------------------------------------- */
+/* ---- atomics: of integers alone, because the order of a sum of floats is to be fixed ---------------------------------- */
 
 void tnch_atomic(void *p, size_t bytes, const void *site);   /* another thread may run first; the checker is told */
 #define TNCH_ATOMIC(T, name, parameters, result) \
@@ -294,7 +294,7 @@ TNCH_ATOMIC(unsigned, atomicAdd, (unsigned *p, unsigned v), old + v)
 TNCH_ATOMIC(unsigned long long, atomicAdd, (unsigned long long *p, unsigned long long v), old + v)
 TNCH_ATOMIC(unsigned, atomicInc, (unsigned *p, unsigned v), old >= v ? 0 : old + 1)
 
-/* ---- the runtime ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the runtime ------------------------------------------------------------------------------------------------------ */
 
 enum cudaError_t {
     cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9,
@@ -304,7 +304,8 @@ enum cudaError_t {
     cudaErrorStreamCaptureUnsupported = 900, cudaErrorStreamCaptureInvalidated = 901, cudaErrorStreamCaptureUnmatched = 903,
     cudaErrorStreamCaptureUnjoined = 904, cudaErrorStreamCaptureImplicit = 906, cudaErrorCapturedEvent = 907, cudaErrorUnknown = 999
 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice,
+                     cudaMemcpyDefault };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1, cudaDevAttrMaxSharedMemoryPerBlock = 8, cudaDevAttrWarpSize = 10, cudaDevAttrClockRate = 13,
@@ -350,7 +351,8 @@ cudaError_t cudaFreeHost(void *p);
 static inline cudaError_t cudaMallocHost(void **p, size_t bytes) { return cudaHostAlloc(p, bytes, cudaHostAllocDefault); }
 template <class T> static inline cudaError_t cudaMalloc(T **p, size_t bytes) { return cudaMalloc((void **)p, bytes); }
 template <class T> static inline cudaError_t cudaMallocHost(T **p, size_t bytes) { return cudaMallocHost((void **)p, bytes); }
-template <class T> static inline cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned flags) { return cudaHostAlloc((void **)p, bytes, flags); }
+template <class T> static inline cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned flags)
+{ return cudaHostAlloc((void **)p, bytes, flags); }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = NULL);
@@ -387,7 +389,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
-struct cudaFuncAttributes { size_t sharedSizeBytes, constSizeBytes, localSizeBytes; int maxThreadsPerBlock, numRegs, maxDynamicSharedSizeBytes; };
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+    int maxThreadsPerBlock, numRegs, maxDynamicSharedSizeBytes;
+};
 cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t tnch_function_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
 template <class F> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, F *kernel)
@@ -395,7 +400,7 @@ template <class F> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttri
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value)
 { return tnch_function_attribute((const void *)kernel, attribute, value); }
 
-/* ---- launches: the parameters by value, as bytes that a stream or a graph can keep ------------------------------------------------ */
+/* ---- launches: the parameters by value, as bytes that a stream or a graph can keep ------------------------------------ */
 
 typedef void (*tnch_entry)(const void *kernel, const void *parameters);
 enum { TNCH_PARAMETERS = 4096 };   /* bytes, CUDA's own limit */
@@ -419,7 +424,7 @@ static inline void tnch_launch(const char *name, void (*kernel)(P...), dim3 grid
     tnch_submit(name, (const void *)kernel, tnch_enter<P...>, grid, block, shared_bytes, stream, &parameters, sizeof parameters);
 }
 
-/* ---- cuBLAS: with the names its header gives them, some of which are macros ------------------------------------------------------- */
+/* ---- cuBLAS: with the names its header gives them, some of which are macros ------------------------------------------- */
 
 enum cublasStatus_t {
     CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_INITIALIZED = 1, CUBLAS_STATUS_ALLOC_FAILED = 3, CUBLAS_STATUS_INVALID_VALUE = 7,
@@ -455,19 +460,21 @@ const char    *cublasGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n, int k,
                             const void *alpha, const void *a, cudaDataType a_type, int lda, const void *b, cudaDataType b_type, int ldb,
                             const void *beta, void *c, cudaDataType c_type, int ldc, cublasComputeType_t compute, cublasGemmAlgo_t algo);
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b, int m, int n, int k,
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t trans_a, cublasOperation_t trans_b,
+                                          int m, int n, int k,
                                           const void *alpha, const void *a, cudaDataType a_type, int lda, long long stride_a,
                                           const void *b, cudaDataType b_type, int ldb, long long stride_b, const void *beta,
                                           void *c, cudaDataType c_type, int ldc, long long stride_c, int count,
                                           cublasComputeType_t compute, cublasGemmAlgo_t algo);
 }
 
-/* ---- what the checker hooks: NULL without it -------------------------------------------------------------------------------------- */
+/* ---- what the checker hooks: NULL without it -------------------------------------------------------------------------- */
 
 struct tnch_hooks {
     void (*memory_new)(void *p, size_t bytes);                         /* nothing in it is written yet            */
     void (*memory_gone)(void *p, size_t bytes);
     void (*written)(void *p, size_t bytes);                            /* by a copy, a fill, a product            */
+    void (*copied)(void *to, const void *from, size_t bytes);          /* what nobody wrote stays so              */
     void (*reads)(const void *p, size_t bytes, const char *who);
     void (*launch)(void);
     void (*block)(void);

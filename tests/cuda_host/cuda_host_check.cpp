@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <utility>
 
-/* ---- cells ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- cells ------------------------------------------------------------------------------------------------------------ */
 
 enum { UNWRITTEN = 0, BY_HOST = 1, FIRST_PHASE = 2 };
 enum { THREAD = 0x3FF, ATOMIC = 0x8000 };                  /* of writer */
@@ -41,7 +41,8 @@ static uint16_t steps[32];                                 /* of each warp, in t
 static cell *cell_of(const void *p)
 {
     if (!cells) {
-        void *m = mmap(NULL, tnch_arena_bytes * sizeof(cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *m = mmap(NULL, tnch_arena_bytes * sizeof(cell), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (m == MAP_FAILED) { perror("tnch: cells"); _exit(1); }
         cells = (cell *)m;
     }
@@ -50,7 +51,7 @@ static cell *cell_of(const void *p)
 
 static bool is_shared(const void *p) { return (const char *)p < tnch_arena + TNCH_SHARED_WINDOW; }
 
-/* ---- reports -------------------------------------------------------------------------------------------------------------------- */
+/* ---- reports ---------------------------------------------------------------------------------------------------------- */
 
 static void say(const void *site, const char *what, const void *p, size_t bytes, const char *who)
 {
@@ -88,7 +89,7 @@ static bool is_program(const void *p)
     return false;
 }
 
-/* ---- an access ------------------------------------------------------------------------------------------------------------------ */
+/* ---- an access -------------------------------------------------------------------------------------------------------- */
 
 struct touch { const void *p; size_t bytes; bool write, atomic; const void *site; uint16_t thread, warp, step; bool shared; };
 
@@ -98,10 +99,11 @@ static void meet_writer(const cell &c, const touch &a)
     if (c.write_phase < launch_phase || (a.atomic && (c.writer & ATOMIC))) return;
     int other = c.writer & THREAD;
     if (c.write_phase < block_phase) {
-        if (!a.shared) say_thread(a.site, a.write ? "race between blocks: written by two" : "race between blocks: written by one, read by another", a.p, a.bytes, other);
+        const char *what = a.write ? "race between blocks: written by two" : "race between blocks: written by one, read by another";
+        if (!a.shared) say_thread(a.site, what, a.p, a.bytes, other);
     } else if (c.write_phase == phase && other != a.thread && !(other / 32 == a.warp && c.write_step < a.step)) {
-        say_thread(a.site, a.write ? "race: written by two threads without a barrier between" : "race: written by one thread, read by another without a barrier between",
-                   a.p, a.bytes, other);
+        say_thread(a.site, a.write ? "race: written by two threads without a barrier between"
+                                   : "race: written by one thread, read by another without a barrier between", a.p, a.bytes, other);
     }
 }
 
@@ -154,7 +156,8 @@ static bool check_cell(cell *c, const touch &a)
 
 static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, const void *site)
 {
-    touch a = {p, bytes, write, atomic, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp], is_shared(p)};
+    touch a = {p, bytes, write, atomic, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp],
+               is_shared(p)};
     cell *c = cell_of(p), before = *c;
     if (bytes > 1 && (uintptr_t)p % bytes) say(site, "misaligned access", p, bytes, "");
     if (!check_cell(c, a)) return;
@@ -169,17 +172,21 @@ static void check(const void *p, size_t bytes, bool write, const void *site)
     if (device && tnch_now) check_kernel(p, bytes, write, false, site);
     else if (device) say(site, "the host touches device memory", p, bytes, "");
     else if (tnch_now && !tnch_is_local(p) && !is_program(p))
-        say(site, write ? "a kernel writes host memory, or another thread's" : "a kernel reads host memory, or another thread's", p, bytes, "");
+        say(site, write ? "a kernel writes host memory, or another thread's" : "a kernel reads host memory, or another thread's", p,
+            bytes, "");
 }
 
-/* ---- what the engine tells ------------------------------------------------------------------------------------------------------- */
+/* ---- what the engine tells -------------------------------------------------------------------------------------------- */
 
 /* Cells of many bytes are given back to the system, which makes them zero again. */
 static void forget(void *p, size_t bytes)
 {
     char *begin = (char *)cell_of(p), *end = begin + bytes * sizeof(cell);
     char *first = (char *)(((uintptr_t)begin + 4095) / 4096 * 4096), *last = (char *)((uintptr_t)end / 4096 * 4096);
-    if (last < first + (1 << 20) || madvise(first, (size_t)(last - first), MADV_DONTNEED)) { memset((void *)begin, 0, (size_t)(end - begin)); return; }
+    if (last < first + (1 << 20) || madvise(first, (size_t)(last - first), MADV_DONTNEED)) {
+        memset((void *)begin, 0, (size_t)(end - begin));
+        return;
+    }
     memset((void *)begin, 0, (size_t)(first - begin));
     memset((void *)last, 0, (size_t)(end - last));
 }
@@ -189,6 +196,14 @@ static void written(void *p, size_t bytes)
     cell *c = cell_of(p);
     cell fresh = {BY_HOST, 0, 0, 0, 0, 0};
     for (size_t i = 0; i < bytes; i++) c[i] = fresh;
+}
+
+static void copied(void *to, const void *from, size_t bytes)
+{
+    cell *c = cell_of(to);
+    const cell *source = cell_of(from);
+    cell fresh = {BY_HOST, 0, 0, 0, 0, 0}, unwritten = {UNWRITTEN, 0, 0, 0, 0, 0};
+    for (size_t i = 0; i < bytes; i++) c[i] = source[i].write_phase == UNWRITTEN ? unwritten : fresh;
 }
 
 static void reads(const void *p, size_t bytes, const char *who)
@@ -213,6 +228,7 @@ __attribute__((constructor)) static void install(void)
 {
     tnch_hook.memory_new = tnch_hook.memory_gone = forget;
     tnch_hook.written = written;
+    tnch_hook.copied = copied;
     tnch_hook.reads = reads;
     tnch_hook.launch = begin_launch;
     tnch_hook.block = begin_block;
@@ -222,7 +238,7 @@ __attribute__((constructor)) static void install(void)
     tnch_hook.access = check;
 }
 
-/* ---- what the compiler calls ----------------------------------------------------------------------------------------------------- */
+/* ---- what the compiler calls ------------------------------------------------------------------------------------------ */
 
 #define SITE __builtin_return_address(0)
 #define ACCESSES(n) \

@@ -33,7 +33,7 @@ static void mend(void)
     tnch_fail_launch(0);
 }
 
-/* ---- collectives ------------------------------------------------------------------------------------------------------------------ */
+/* ---- collectives ------------------------------------------------------------------------------------------------------ */
 
 __global__ void shuffles(int kind, int argument, int width, int *y)
 {
@@ -63,7 +63,10 @@ TEST(shuffles_of_all_kinds)
             for (int argument = 0; argument < 32; argument += 1 + argument / 4) {
                 TNC_LAUNCH(shuffles, 1, 64, 0, 0, kind, argument, width, y.p);
                 std::vector<int> v = y.get();
-                for (int t = 0; t < 64; t++) if (!CHECK_INT(v[(size_t)t], 100 + t / 32 * 32 + shuffled(kind, argument, width, t % 32))) return;
+                for (int t = 0; t < 64; t++) {
+                    int source = t / 32 * 32 + shuffled(kind, argument, width, t % 32);
+                    if (!CHECK_INT(v[(size_t)t], 100 + source)) return;
+                }
             }
 }
 
@@ -72,8 +75,10 @@ __global__ void votes(int *y)
     int t = (int)threadIdx.x, third = t % 3 == 0;
     y[t] = __syncthreads_count(third) + 1000 * __syncthreads_and(t < 96) + 2000 * __syncthreads_or(t == 5) + 4000 * __syncthreads_or(0);
     unsigned mask = t % 32 < 8 ? 0x000000FFu : 0xFFFFFF00u;
-    y[t + 96] = (int)(__ballot_sync(mask, third) ^ (unsigned)__any_sync(mask, t % 32 == 9) ^ (unsigned)(__all_sync(mask, t % 32 >= 8) << 1));
-    y[t + 192] = (int)(__reduce_add_sync(mask, (unsigned)t) + 10000 * __reduce_max_sync(mask, (unsigned)t % 32) + 1000000 * __reduce_min_sync(mask, (unsigned)t % 32));
+    unsigned any = (unsigned)__any_sync(mask, t % 32 == 9), all = (unsigned)__all_sync(mask, t % 32 >= 8);
+    y[t + 96] = (int)(__ballot_sync(mask, third) ^ any ^ all << 1);
+    unsigned least = __reduce_min_sync(mask, (unsigned)t % 32), most = __reduce_max_sync(mask, (unsigned)t % 32);
+    y[t + 192] = (int)(__reduce_add_sync(mask, (unsigned)t) + 10000 * most + 1000000 * least);
 }
 
 TEST(votes_and_reductions)
@@ -152,7 +157,7 @@ TEST(atomics_of_integers)
     mend();
 }
 
-/* ---- numbers and tensor cores ----------------------------------------------------------------------------------------------------- */
+/* ---- numbers and tensor cores ----------------------------------------------------------------------------------------- */
 
 TEST(bf16_rounds_to_nearest_even)
 {
@@ -228,7 +233,7 @@ TEST(groups_of_copies)
     for (size_t i = 0; i < 12; i++) CHECK(i < 8 ? v[i] == 3 : v[i] != v[i]);   /* the last group has not arrived: NaN */
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ----------------------------------------------------------------------------------------------------------- */
 
 __global__ void addresses(unsigned long long *y)
 {
@@ -306,14 +311,15 @@ TEST(copies)
     WORKS(cudaMemcpy(d.p, NULL, 0, cudaMemcpyHostToDevice));
 }
 
-/* ---- launches, devices, faults ---------------------------------------------------------------------------------------------------- */
+/* ---- launches, devices, faults ---------------------------------------------------------------------------------------- */
 
 __global__ void set_to(float value, float *y) { y[blockIdx.x * blockDim.x + threadIdx.x] = value; }
 
 TEST(launches_that_cannot_be)
 {
     device<float> y(32);
-    dim3 bad_grids[] = {dim3(0), dim3(1, 65536), dim3(1, 1, 65536), dim3(0x80000000u)}, bad_blocks[] = {dim3(0), dim3(1056), dim3(1, 1, 65), dim3(64, 32)};
+    dim3 bad_grids[] = {dim3(0), dim3(1, 65536), dim3(1, 1, 65536), dim3(0x80000000u)};
+    dim3 bad_blocks[] = {dim3(0), dim3(1056), dim3(1, 1, 65), dim3(64, 32)};
     for (dim3 g : bad_grids) { TNC_LAUNCH(set_to, g, 32, 0, 0, 1, y.p); CHECK_INT(cudaGetLastError(), cudaErrorInvalidConfiguration); }
     for (dim3 b : bad_blocks) { TNC_LAUNCH(set_to, 1, b, 0, 0, 1, y.p); CHECK_INT(cudaGetLastError(), cudaErrorInvalidConfiguration); }
     WORKS(cudaGetLastError());
@@ -332,7 +338,8 @@ TEST(no_device_and_no_driver)
     float *p = NULL;
     cudaStream_t stream;
     cublasHandle_t handle;
-    const struct { int device; cudaError_t error; } missing[] = {{TNCH_NO_DEVICE, cudaErrorNoDevice}, {TNCH_NO_DRIVER, cudaErrorInsufficientDriver}};
+    const struct { int device; cudaError_t error; } missing[] = {
+        {TNCH_NO_DEVICE, cudaErrorNoDevice}, {TNCH_NO_DRIVER, cudaErrorInsufficientDriver}};
     for (auto m : missing) {
         tnch_set_device(m.device);
         FAILS(cudaGetDeviceCount(&count), m.error);
@@ -380,7 +387,7 @@ TEST(a_fault_ends_the_device)
     WORKS(cudaDeviceSynchronize());
 }
 
-/* ---- streams ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- streams ---------------------------------------------------------------------------------------------------------- */
 
 TEST(lazy_streams_keep_their_order)
 {
@@ -418,7 +425,7 @@ TEST(lazy_streams_keep_their_order)
     mend();
 }
 
-/* ---- graphs ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ----------------------------------------------------------------------------------------------------------- */
 
 __global__ void add(float value, float *y) { y[threadIdx.x] += value; }
 
@@ -514,7 +521,7 @@ TEST(what_no_capture_allows)
     WORKS(cudaEventDestroy(event));
 }
 
-/* ---- cuBLAS ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- cuBLAS ----------------------------------------------------------------------------------------------------------- */
 
 static double get(const std::vector<char> &bytes, cudaDataType type, size_t i)
 {
@@ -542,23 +549,27 @@ static std::vector<char> integers(cudaDataType type, size_t n, uint64_t *rng)
 TEST(products)
 {
     const struct { cudaDataType in, out; cublasComputeType_t compute; } kinds[] = {
-        {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F}, {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32}, {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_16BF},
-        {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F}, {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}, {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}};
+        {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F}, {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
+        {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_16BF}, {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F},
+        {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}, {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}};
     uint64_t rng = 3;
     cublasHandle_t handle;
     CHECK_INT(cublasCreate(&handle), CUBLAS_STATUS_SUCCESS);
     for (auto kind : kinds)
         for (int round = 0; round < 16; round++) {
-            int m = (int)test_random_int(&rng, 1, 9), n = (int)test_random_int(&rng, 1, 9), k = (int)test_random_int(&rng, 0, 9), count = 2;
+            int m = (int)test_random_int(&rng, 1, 9), n = (int)test_random_int(&rng, 1, 9), count = 2;
+            int k = (int)test_random_int(&rng, 0, 9);
             bool ta = round & 1, tb = round & 2;
             int lda = (ta ? k : m) + round % 3 + !k, ldb = (tb ? n : k) + round % 2 + 1, ldc = m + round % 4;
             long long sa = (long long)lda * 10, sb = (long long)ldb * 10, sc = (long long)ldc * n;
-            std::vector<char> a = integers(kind.in, (size_t)sa * 2, &rng), b = integers(kind.in, (size_t)sb * 2, &rng), c = integers(kind.out, (size_t)sc * 2, &rng);
+            std::vector<char> a = integers(kind.in, (size_t)sa * 2, &rng), b = integers(kind.in, (size_t)sb * 2, &rng);
+            std::vector<char> c = integers(kind.out, (size_t)sc * 2, &rng);
             device<char> da(a), db(b), dc(c);
             double alpha = round & 4 ? 2 : 0.5, beta = round & 8 ? -1 : 0;
             float alpha_f = (float)alpha, beta_f = (float)beta;
             bool f64 = kind.in == CUDA_R_64F;
-            CHECK_INT(cublasGemmStridedBatchedEx(handle, ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb ? CUBLAS_OP_T : CUBLAS_OP_N, m, n, k, f64 ? (void *)&alpha : (void *)&alpha_f,
+            CHECK_INT(cublasGemmStridedBatchedEx(handle, ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb ? CUBLAS_OP_T : CUBLAS_OP_N, m,
+                                                 n, k, f64 ? (void *)&alpha : (void *)&alpha_f,
                       da.p, kind.in, lda, sa, db.p, kind.in, ldb, sb, f64 ? (void *)&beta : (void *)&beta_f, dc.p, kind.out, ldc, sc, count, kind.compute,
                       CUBLAS_GEMM_DEFAULT), CUBLAS_STATUS_SUCCESS);
             std::vector<char> y = dc.get();
@@ -604,6 +615,7 @@ TEST(speed)
     printf("one thread through one __syncwarp: %.1f ns\n", tnch_switch_ns(100000));
 }
 
-TEST_MAIN(shuffles_of_all_kinds, votes_and_reductions, every_order_gives_the_same, atomics_of_integers, bf16_rounds_to_nearest_even, tensor_cores,
+TEST_MAIN(shuffles_of_all_kinds, votes_and_reductions, every_order_gives_the_same, atomics_of_integers,
+          bf16_rounds_to_nearest_even, tensor_cores,
           groups_of_copies, shared_memory, device_memory, copies, launches_that_cannot_be, no_device_and_no_driver, a_fault_ends_the_device,
           lazy_streams_keep_their_order, graphs, what_no_capture_allows, products, products_that_cannot_be, speed)

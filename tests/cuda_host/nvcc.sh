@@ -1,15 +1,25 @@
 #!/bin/sh
-# sh tests/cuda_host/nvcc.sh SOURCE.cu FOLDER [--budget]: nvcc compiles the file for sm_80 and sm_90 into FOLDER/SOURCE.o, what a user
+# sh tests/cuda_host/nvcc.sh SOURCE.cu BUDGET FOLDER [--budget | --prove]: nvcc compiles the file for sm_80 and sm_90 into FOLDER/SOURCE.o, what a user
 # links; and then
-#     no warning of nvcc or of the host compiler            registers, stack, spills, shared memory within budget.txt
-#     tn_cuda_backend is all that the object exports        tensor cores where budget.txt wants them, and no double in kernels of floats
+#     no warning of nvcc or of the host compiler            registers, stack, spills, shared memory within BUDGET
+#     tn_cuda_backend is all that the object exports        tensor cores where BUDGET wants them, and no double in kernels of floats
 #     launches, shared memory and assembly are spelled in the section >>port alone
-# --budget prints the lines that budget.txt would need instead. NVCC: the compiler. The last line is `N passed, N failed, N skipped`.
+# --budget prints the lines that BUDGET would need instead; --prove compiles unfit.cu first, and all of its mistakes must be found.
+# NVCC: the compiler. The last line is `N passed, N failed, N skipped`.
 set -u
-here=$(dirname "$0") source=$1 folder=$2 mode=${3:-}
+here=$(dirname "$0") source=$1 budget=$2 folder=$3 mode=${4:-}
 name=$(basename "$source" .cu)
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$nvcc" >/dev/null || exec sh "$here/../missing.sh" cuda "(nvcc), so tensornet_cuda.cu runs on the host engine, but is not compiled for GPUs"
+
+if [ "$mode" = --prove ]; then
+    found=$(sh "$0" "$here/unfit.cu" "$here/unfit.txt" "$folder")
+    for what in 'no_line (_Z7no_lineIfEvPT_): no line' 'no_line (_Z7no_lineIdEvPT_): no line' 'in_double .*computes in double' 'no_mma .*no mma' \
+        'exported: _Z12seen_outsidePf' 'too_much .*stack 256, the budget is 0' 'too_much .*shared 256, the budget is 128' 'gone: there is no such' \
+        'unfit.cu:15: outside of the section >>port' '^1 passed, 3 failed'; do
+        echo "$found" | grep -q -- "$what" || { echo "$found"; echo "FAIL unfit.cu: not found: $what"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+    done
+fi
 
 keep=$folder/$name.d
 rm -rf "$keep" "$folder/$name.o"
@@ -32,8 +42,8 @@ fi
 pass
 
 cat "$keep"/*.ptx > "$keep/all.ptx"
-resources() { awk -v mode="$mode" -f "$here/resources.awk" "$here/budget.txt" "$keep/log" "$keep/all.ptx"; }
-[ -z "$mode" ] || { resources; exit; }
+resources() { awk -v mode="$mode" -f "$here/resources.awk" "$budget" "$keep/log" "$keep/all.ptx"; }
+[ "$mode" != --budget ] || { resources; exit; }
 resources > "$keep/over"
 verdict "$keep/over"
 

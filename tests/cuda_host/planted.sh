@@ -30,7 +30,7 @@ for way in $ways; do
 done
 [ -z "$matrix" ] || printf '%-28s%s\n' mistake "$ways"
 list=$("$build/cuda-host/planted" --list) || exit 1
-while read -r name expected; do
+while IFS=: read -r name expected says; do
     line=
     for way in $ways; do
         must=
@@ -41,7 +41,9 @@ while read -r name expected; do
             [ -z "$must" ] || { failed=$((failed + 1)); echo "FAIL $name: not found by $way"; }
         else
             line="$line ${must:-also}"
-            [ -z "$must" ] || passed=$((passed + 1))
+            if [ "$way" = check ] && [ -n "$says" ] && ! grep -qE -- "$says" "$part"; then
+                failed=$((failed + 1)); echo "FAIL $name: the checker does not say \"$says\" but"; sed 's/^/     /' "$part"
+            elif [ -n "$must" ]; then passed=$((passed + 1)); fi
         fi
     done
     [ -z "$matrix" ] || printf '%-28s%s\n' "$name" "$line"

@@ -1,4 +1,4 @@
-# awk -f resources.awk budget.txt LOG PTX: what ptxas -v says of each kernel (LOG) against its line of the budget, and what stands in its
+# awk -f resources.awk BUDGET LOG PTX: what ptxas -v says of each kernel (LOG) against its line of the budget, and what stands in its
 # PTX. Prints what is wrong; with -v mode=--budget the lines that a budget needs, registers rounded up to 8, as the hardware gives them.
 
 # The name of a function, from its symbol: _Z, its length, its name. What follows, its template arguments and parameters, into rest.
@@ -110,5 +110,5 @@ END {
         close("sort")
         exit
     }
-    for (i = 1; i <= lines; i++) if (!(i in used)) print "budget.txt: " pattern[i] ": there is no such kernel"
+    for (i = 1; i <= lines; i++) if (!(i in used)) print "the budget's " pattern[i] ": there is no such kernel"
 }
