@@ -38,6 +38,8 @@
 #include "cuda_host.h"
 #define TNC_UNROLL
 #define TNC_ROLLED
+static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
+static inline int tnc_block_anew(void) { return (int)blockIdx.x; }
 
 static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
@@ -69,6 +71,19 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
 #define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
 
+/* threadIdx.x and blockIdx.x, asked for each time: what is made of them does not stay in registers that a loop needs for its sums. */
+static __device__ __forceinline__ int tnc_thread_anew(void)
+{
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
+    return x;
+}
+static __device__ __forceinline__ int tnc_block_anew(void)
+{
+    int x;
+    asm volatile("mov.u32 %0, %%ctaid.x;\n" : "=r"(x));
+    return x;
+}
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
 /* 16 bytes from global to shared memory, behind the back of the registers. Both addresses are multiples of 16. */
@@ -4029,17 +4044,21 @@ static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
 /* ---- attention, quadratic ------------------------------------------------------------------------------------------------
    What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
 
-   Two families of kernels, by fixed rules of dtype and shape:
-   tnc_attend_plain, tnc_attend_plain_back     any dtype, any head size; products in the dtype's own precision
-   tnc_attend_mma, tnc_attend_mma_back         BF16 operands, head sizes up to 128, on tensor cores with sums in F32
-   and tnc_attend_part for few queries of many keys (decoding), which splits the keys.
+   By fixed rules of dtype and shape (see "which kernels"):
+   tnc_attend_part, _join          up to 4 queries (decoding), any dtype, forward: the keys are split
+   tnc_attend_mma, _mma_back       BF16 operands, or F32 ones that TN_GEMM_BF16 lets be rounded; 128 keys or more; head sizes
+                                   up to 128: tensor cores, sums in F32
+   tnc_attend_plain, _plain_back   all else: any dtype, head size and length, in the dtype's own precision
 
    Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one whose
    blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's statistic and
    one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each time.
 
-   Flops for a pair (query, key), s = 2 sets of q and k or 1: forward 2 s d + 2 dv, backward 8 s d + 6 dv - 2 (s == 1 ? d : 0)...
-   see >>attend-counts below. Bytes: each operand once is the floor, far below the flops for more than some 100 keys. */
+   Flops of a pair (query, key) with s sets of q and k, 2 for bilinear: forward 2 s d + 2 dv; backward, where
+   both kernels make scores and u.v: keys 4 s d + 4 dv, queries 4 s d + 2 dv, together 8 s d + 6 dv. Bytes: each operand
+   once is the floor, far below the flops for more than some 100 keys. */
+
+#define TNC_LOG2E 1.4426950408889634
 
 /* An operand [B,T,n,d] whose last axis has stride 1: element 0 and the strides of the others. */
 typedef struct tnc_heads { void *data; int64_t b, t, h; } tnc_heads;
@@ -4054,6 +4073,7 @@ typedef struct tnc_attend {
     bool      causal, sums;
     bool      wide;                      /* tensor cores: outputs are F32, not BF16 */
     double    scale, length, eps, unit;  /* unit: rows have l_i times this          */
+    float     score, power, square;      /* scale; for exponentials of 2; squared   */
 } tnc_attend;
 
 template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
@@ -4061,39 +4081,55 @@ template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_he
     return (T *)x.data + b * x.b + t * x.t + h * x.h;
 }
 
-/* The keys [low,high) that query i sees. Both ends never fall as i grows. */
-typedef struct tnc_seen { int64_t low, high; } tnc_seen;
+/* The keys [low,high) that query i sees. Both ends never fall as i grows. I: int where registers are dear. */
+template <typename I> struct tnc_seen { I low, high; };
 
-static __device__ __forceinline__ tnc_seen tnc_attend_seen(const tnc_attend &p, int64_t i)
+template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_seen(const tnc_attend &p, I i)
 {
-    const int64_t own = p.Tk - p.Tq + i;
-    tnc_seen      s = { 0, p.Tk };
-    if (p.window > 0 && own - p.window + 1 > 0) s.low = own - p.window + 1;
+    const I     Tk = (I)p.Tk, own = Tk - (I)p.Tq + i, window = (I)p.window;
+    tnc_seen<I> s = { 0, Tk };
+    if (window > 0 && own - window + 1 > 0) s.low = own - window + 1;
     if (p.causal) s.high = own + 1;
-    else if (p.window > 0 && own + p.window < p.Tk) s.high = own + p.window;
+    else if (window > 0 && own + window < Tk) s.high = own + window;
     if (s.high < s.low) s.high = s.low;
     return s;
 }
 
 /* The queries [low,high) that see some key of [first,last], of which some may not: what the above says, solved for i. */
-static __device__ __forceinline__ tnc_seen tnc_attend_seeing(const tnc_attend &p, int64_t first, int64_t last)
+template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_seeing(const tnc_attend &p, I first, I last)
 {
-    const int64_t ahead = p.Tk - p.Tq;
-    tnc_seen      s = { 0, p.Tq };
+    const I     Tq = (I)p.Tq, ahead = (I)p.Tk - Tq, window = (I)p.window;
+    tnc_seen<I> s = { 0, Tq };
     if (p.causal) s.low = first - ahead;
-    else if (p.window > 0) s.low = first - ahead - p.window + 1;
-    if (p.window > 0 && last - ahead + p.window < p.Tq) s.high = last - ahead + p.window;
+    else if (window > 0) s.low = first - ahead - window + 1;
+    if (window > 0 && last - ahead + window < Tq) s.high = last - ahead + window;
     if (s.low < 0) s.low = 0;
     return s;
 }
 
 /* c_i, where it depends on the number of keys alone */
-template <typename R> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen s)
+template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen<I> s)
 {
-    const R n = R(s.high - s.low + p.past);
+    const R n = R((int64_t)(s.high - s.low) + p.past);
     if (p.row == TN_ROW_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
     if (p.row == TN_ROW_MEAN) return n > R(0) ? R(1) / n : R(0);
     return R(1);
+}
+
+/* What o = factor sum_j P_ij v_j is multiplied by, and the sum of P as it is kept. `most` is the largest score, of softmax alone. */
+template <typename R> static __device__ R tnc_attend_end(const tnc_attend &p, tnc_seen<int64_t> seen, R most, R *sum)
+{
+    const bool softmax = p.kind == TN_ATTEND_SOFTMAX;
+    R          factor = tnc_attend_scale<R>(p, seen);
+    if (p.sums) *sum += R(p.eps);
+    if (softmax || p.sums) factor /= *sum;
+    return seen.high == seen.low || (softmax && most == -R(INFINITY)) ? R(0) : factor;
+}
+
+/* e^(from - to) of largest scores: what turns sums of the one into sums of the other. */
+template <typename R> static __device__ __forceinline__ R tnc_attend_shift(R from, R to)
+{
+    return from == -R(INFINITY) ? R(0) : exp(from - to);
 }
 
 /* The larger; a NaN stays. */
@@ -4204,7 +4240,7 @@ template <typename R> static __device__ void tnc_attend_tile(const tnc_attend &p
     int t, k;
     for (t = (int)threadIdx.x; t < side; t += threads) {
         const bool     there = i0 + t < p.Tq;
-        const tnc_seen s = tnc_attend_seen(p, i0 + t);
+        const tnc_seen<int64_t> s = tnc_attend_seen(p, i0 + t);
         m.low[t] = there ? s.low : 0;
         m.high[t] = there ? s.high : 0;
         for (k = 0; k < 4 && p.rows; k++) m.row[t][k] = there ? ((const R *)p.rows)[4 * (head * p.Tq + i0 + t) + k] : R(0);
@@ -4286,7 +4322,7 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
                     for (c = 0; c < cell; c++)
                         if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
                     largest = tnc_attend_row_max<lanes>(largest);
-                    factor = most[r] == -R(INFINITY) ? R(0) : exp(most[r] - largest);
+                    factor = tnc_attend_shift(most[r], largest);
                     most[r] = largest;
                 }
                 TNC_UNROLL
@@ -4304,12 +4340,9 @@ template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tn
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
             const int64_t  i = i0 + cell * y + r;
-            const tnc_seen seen = tnc_attend_seen(p, i);
-            R              sum = tnc_attend_row_sum<lanes>(total[r]), factor = tnc_attend_scale<R>(p, seen);
+            R             sum = tnc_attend_row_sum<lanes>(total[r]), factor;
             if (i >= p.Tq) continue;
-            if (p.sums) sum += R(p.eps);
-            if (softmax || p.sums) factor /= sum;
-            if (seen.high == seen.low || (softmax && most[r] == -R(INFINITY))) factor = R(0);
+            factor = tnc_attend_end(p, tnc_attend_seen(p, i), most[r], &sum);
             TNC_UNROLL
             for (c = 0; c < cell; c++)
                 if (first + x + lanes * c < p.n_v)
@@ -4359,7 +4392,7 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
         const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
         const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
-        tnc_seen      range;
+        tnc_seen<int64_t>      range;
         int64_t       at;
         if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
         else {
@@ -4405,6 +4438,90 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
     }
 }
 
+/* ---- attention: few queries of many keys --------------------------------------------------------------------------------
+   Decoding: a tile of queries would be nearly empty, and one block a head too few. So a head's keys are split into parts, a block
+   each; what they found (the largest score, the sum of P, P v) is joined in the order of the parts. Floor: k and v once. */
+
+enum { TNC_ATTEND_FEW = 4, TNC_ATTEND_PART = 256 };         /* queries at most; keys of a part */
+
+template <typename T> __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int64_t parts, int64_t blocks)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_SHARED(R, pattern, [TNC_ATTEND_PART]);
+    TNC_SHARED(R, sums, [4][32]);
+    const bool softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
+    const int  lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
+    int64_t    n, e, a;
+    int        k;
+    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+        const int64_t row = n / parts, i = row % p.Tq, h = row / p.Tq % p.H, b = row / p.Tq / p.H;
+        const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
+        const int64_t first = seen.low + n % parts * TNC_ATTEND_PART, rest = seen.high - first;
+        const int     count = rest < 0 ? 0 : rest < TNC_ATTEND_PART ? (int)rest : (int)TNC_ATTEND_PART;
+        R            *to = (R *)p.rows + n * (2 + p.n_v), largest = -R(INFINITY), total = R(0);
+        for (k = (int)threadIdx.x / 8; k < (count + 15) / 16 * 16; k += 16) {             /* scores: 8 lanes a key */
+            const int64_t j = first + (k < count ? k : 0);
+            R             s[2] = { R(0), R(0) };
+            int           set;
+            TNC_UNROLL
+            for (set = 0; set < 2; set++) {
+                if (set > 0 && !two) continue;
+                const T *q = tnc_head<const T>(p.q, b, i, h + set * p.H), *key = tnc_head<const T>(p.k, b, j, h + set * p.H);
+                for (a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
+                s[set] = R(p.scale) * tnc_attend_row_sum<8>(s[set]);
+            }
+            if (lane % 8 == 0 && k < count) pattern[k] = softmax ? s[0] : s[0] * s[two];
+        }
+        __syncthreads();
+        for (k = lane; k < count; k += 32) largest = tnc_attend_max(largest, pattern[k]);
+        largest = tnc_attend_row_max<32>(largest);
+        __syncthreads();
+        for (k = (int)threadIdx.x; k < count && softmax; k += 128)
+            pattern[k] = largest == -R(INFINITY) ? R(0) : exp(pattern[k] - largest);
+        __syncthreads();
+        for (k = lane; k < count; k += 32) total += pattern[k];
+        total = tnc_warp_sum(total);
+        for (e = lane; e < (p.n_v + 31) / 32 * 32; e += 32) {                             /* each warp has a quarter of the keys */
+            R sum = R(0);
+            for (k = warp; k < count && e < p.n_v; k += 4) sum = fma(pattern[k], R(tnc_to(tnc_head<const T>(p.v, b, first + k, h)[e])), sum);
+            sums[warp][lane] = sum;
+            __syncthreads();
+            if (warp == 0 && e < p.n_v) to[2 + e] = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) {
+            to[0] = largest;
+            to[1] = total;
+        }
+        __syncthreads();
+    }
+}
+
+/* A warp for each query. */
+template <typename T> __global__ void tnc_attend_join(tnc_attend p, int64_t parts)
+{
+    typedef typename tnc_real<T>::type R;
+    const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32, width = 2 + p.n_v;
+    int64_t       n, e, k;
+    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
+        const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
+        const R      *from = (const R *)p.rows + n * parts * width;
+        R             largest = -R(INFINITY), total = R(0), factor;
+        for (k = 0; k < parts; k++) largest = tnc_attend_max(largest, from[k * width]);
+        for (k = 0; k < parts; k++) total = fma(from[k * width + 1], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), total);
+        factor = tnc_attend_end(p, tnc_attend_seen(p, i), largest, &total);
+        for (e = lane; e < p.n_v; e += 32) {
+            R sum = R(0);
+            for (k = 0; k < parts; k++)
+                sum = fma(from[k * width + 2 + e], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), sum);
+            tnc_head<T>(p.o, b, i, h)[e] = tnc_from<T>(factor * sum);
+        }
+        if (p.stat && lane == 0) ((R *)p.stat)[n] = softmax ? largest + log(total) : total;
+    }
+}
+
 /* ---- attention: tensor cores ---------------------------------------------------------------------------------------------
    mma m16n8k16 multiplies a 16 x 16 piece of a left matrix by a 16 x 8 piece of a right one. A lane (g = lane / 4,
    t = 2 (lane % 4)) holds of the result (g, t), (g, t+1), (g+8, t), (g+8, t+1), and of the left factor the pairs at (g, t),
@@ -4416,10 +4533,11 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
    8 x 8 matrix are read together and should fall into different banks: the 8 places of 16 bytes in a line of 128. So chunk c
    of a row stands at c xor row where a row fills lines; where a line has several rows, at c xor line. */
 
-template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int chunk)
+/* Chunk first + more of a row; first is even and known to the compiler, so that what more and row make of it is found once. */
+template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int first, int more)
 {
     enum { chunks = D / 8, lines = chunks < 8 ? 8 / chunks : 1, mask = (chunks < 8 ? chunks : 8) - 1 };
-    return row * D + ((chunk ^ (row / lines & mask)) << 3);
+    return row * D + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ (row / lines & mask))) << 3);
 }
 
 /* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A thread's
@@ -4428,10 +4546,10 @@ template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
 {
     enum { chunks = D / 8, step = THREADS / chunks };
-    int row = (int)threadIdx.x / chunks;
-    const int rows = there < ROWS ? (int)there : (int)ROWS;
-    from += row * pitch + (int)threadIdx.x % chunks * 8;
-    tile += tnc_tile_at<D>(row, (int)threadIdx.x % chunks);
+    const int thread = tnc_thread_anew(), chunk = thread % chunks, rows = there < ROWS ? (int)there : (int)ROWS;
+    int       row = thread / chunks;
+    from += row * pitch + chunk * 8;
+    tile += tnc_tile_at<D>(row, 0, chunk);
     TNC_ROLLED
     for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
         if (row < rows) tnc_cp_async16(tile, from);
@@ -4444,7 +4562,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
 template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k)
 {
     const int lane = (int)threadIdx.x & 31;
-    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k + (lane >> 4)));
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
 /* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2], f[3].
@@ -4452,14 +4570,14 @@ template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f
 template <int D> static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k)
 {
     const int lane = (int)threadIdx.x & 31;
-    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
 }
 
 /* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
 template <int D> static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n)
 {
     const int lane = (int)threadIdx.x & 31;
-    tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n + (lane >> 4)));
+    tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n, lane >> 4));
 }
 
 /* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
@@ -4517,17 +4635,26 @@ static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
     return bits;
 }
 
-/* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
-static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int64_t q0, int64_t q1, int64_t k0, int64_t k1)
+/* The batch's item b and head h of a block: heads go before tiles. */
+typedef struct tnc_attend_place { int b, h, head; } tnc_attend_place;
+
+static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc_attend &p)
 {
-    const tnc_seen first = tnc_attend_seen(p, q0), last = tnc_attend_seen(p, q1);
+    const int H = (int)p.H, head = tnc_block_anew() % ((int)p.B * H);
+    return tnc_attend_place{ head / H, head % H, head };
+}
+
+/* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
+static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q0, int q1, int k0, int k1)
+{
+    const tnc_seen<int> first = tnc_attend_seen(p, q0), last = tnc_attend_seen(p, q1);
     if (q0 >= p.Tq || k1 < first.low || k0 >= last.high) return 0;
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
 /* Two neighbouring numbers of a row of `to`, stored or added. */
-static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t t, int64_t h,
-                                                      int64_t col, int64_t n, float x0, float x1, bool add)
+static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int b, int t, int h, int col, int n,
+                                                      float x0, float x1, bool add)
 {
     if (p.wide) {
         float *at = tnc_head<float>(to, b, t, h) + col;
@@ -4548,8 +4675,8 @@ static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const
 
 /* The same for a warp's 16 M rows from `row` on, each times its factor. */
 template <int M, int C>
-static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int64_t b, int64_t h, int64_t row,
-                                                           int64_t rows, int64_t n, const float (&x)[M][C / 8][4],
+static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row, int rows,
+                                                           int n, const float (&x)[M][C / 8][4],
                                                            const float (&factor)[M][2], bool add)
 {
     const int lane = (int)threadIdx.x & 31;
@@ -4558,7 +4685,7 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
     for (m = 0; m < M; m++)
         TNC_UNROLL
         for (half = 0; half < 2; half++) {
-            const int64_t t = row + 16 * m + 8 * half + lane / 4;
+            const int t = row + 16 * m + 8 * half + lane / 4;
             if (t >= rows) continue;
             TNC_UNROLL
             for (c = 0; c < C / 8; c++)
@@ -4571,11 +4698,11 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
    multiprocessor's 64 K; two times 112 KiB is about its shared memory. A thread has C / 2 sums of C columns of 16 rows.
 
    Forward: 32 queries a warp, so that each right factor that is read serves two left ones; keys come in stages of 64, of 32 where
-   both scores of 64 and o would be too much. */
+   scores of 64 and o would be too much. */
 template <int KIND, int D, int DV> struct tnc_attend_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
-        queries = 128, keys = sets == 2 && DV > 64 ? 32 : 64,
+        queries = 128, keys = KIND != TN_ATTEND_SQUARED && DV > 64 ? 32 : 64,
         stage = keys * (sets * D + DV),
         bytes = 2 * (queries * sets * D + 2 * stage)
     };
@@ -4591,287 +4718,279 @@ template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
         left = (200 / M - sums) / (sets + 1) * 2,
         N = left >= 64 ? 64 : left >= 32 ? 32 : 16,                     /* columns of scores at a time     */
         own = 64 * M, row = sets * D + DV,                              /* own rows of a block             */
-        wide = 2 * (own + 2 * 64) * row,
+        wide = 2 * (own + 2 * 64) * (row + 8),
         others = N < 64 && wide > 112 * 1024 ? 32 : 64,                 /* rows of a stage                 */
         stage = others * (row + (KEYS ? 8 : 0)),                        /* with a float4 of each query     */
-        bytes = 2 * (own * row + 2 * stage)
+        bytes = 2 * (own * (row + (KEYS ? 0 : 8)) + 2 * stage)
     };
 };
 
 /* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the next
    arrives. Nothing but o (and the statistic) is written. */
-template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p, int64_t blocks)
+template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
-    const bool    softmax = KIND == TN_ATTEND_SOFTMAX;
+    const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
     const int     lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 32;
-    const int64_t heads = p.B * p.H, tiles = (p.Tq + queries - 1) / queries;
-    const float   scale = softmax ? (float)(p.scale * 1.4426950408889634) : (float)(p.scale * p.scale);
-    int64_t       block;
+    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, tiles = (Tq + queries - 1) / queries;
     int           set, m, n, e, k;
-    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
-        const int64_t i0 = (tiles - 1 - block / heads) * queries;                    /* those with most keys come first */
-        const int64_t last = i0 + queries < p.Tq ? i0 + queries - 1 : p.Tq - 1;
-        const int64_t from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
-        float         o[2][DV / 8][4], most[2][2], total[2][2];
-        int64_t       j0;
-        int           turn = 0;
-        auto load = [&](int which, int64_t j) {
-            tnc_bf16 *at = stages + which * stage;
-            for (int x = 0; x < sets; x++)
-                tnc_tile_load<D, keys, threads>(at + x * keys * D, tnc_head<const tnc_bf16>(p.k, b, j, h + x * p.H), p.k.t, p.Tk - j);
-            tnc_tile_load<DV, keys, threads>(at + sets * keys * D, tnc_head<const tnc_bf16>(p.v, b, j, h), p.v.t, p.Tk - j);
-        };
-        for (set = 0; set < sets; set++)
-            tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, b, i0, h + set * p.H), p.q.t,
-                                               p.Tq - i0);
-        if (from < to) load(0, from);
-        tnc_cp_async_commit();
+    const int i0 = (tiles - 1 - (int)blockIdx.x / ((int)p.B * H)) * queries;        /* those with most keys come first */
+    const tnc_attend_place begin = tnc_attend_place_of(p);
+    const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
+    const int from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
+    float         o[2][DV / 8][4], most[2][2], total[2][2];
+    int           j0, turn = 0;
+    auto load = [&](int which, int j) {
+        const tnc_attend_place at = tnc_attend_place_of(p);
+        tnc_bf16 *to_x = stages + which * stage;
+        for (int x = 0; x < sets; x++)
+            tnc_tile_load<D, keys, threads>(to_x + x * keys * D, tnc_head<const tnc_bf16>(p.k, at.b, j, at.h + x * H), p.k.t, Tk - j);
+        tnc_tile_load<DV, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t, Tk - j);
+    };
+    for (set = 0; set < sets; set++)
+        tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H),
+                                           p.q.t, Tq - i0);
+    if (from < to) load(0, from);
+    tnc_cp_async_commit();
+    TNC_UNROLL
+    for (m = 0; m < 2; m++) {
         TNC_UNROLL
-        for (m = 0; m < 2; m++) {
+        for (n = 0; n < DV / 8; n++)
             TNC_UNROLL
-            for (n = 0; n < DV / 8; n++)
-                TNC_UNROLL
-                for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
-            most[m][0] = most[m][1] = -INFINITY;
-            total[m][0] = total[m][1] = 0.0f;
-        }
-        for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
-            const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
-            const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
-            float           s[sets][2][keys / 8][4];
-            tnc_cp_async_wait<0>();
-            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
-            if (j0 + keys < to) load(turn ^ 1, j0 + keys);
-            tnc_cp_async_commit();
-            if (meet == 0) continue;
+            for (e = 0; e < 4; e++) o[m][n][e] = 0.0f;
+        most[m][0] = most[m][1] = -INFINITY;
+        total[m][0] = total[m][1] = 0.0f;
+    }
+    for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
+        const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
+        const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
+        float           s[sets][2][keys / 8][4];
+        tnc_cp_async_wait<0>();
+        __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+        if (j0 + keys < to) load(turn ^ 1, j0 + keys);
+        tnc_cp_async_commit();
+        if (meet == 0) continue;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
+        /* P in place of the first scores */
+        TNC_UNROLL
+        for (m = 0; m < 2; m++)
             TNC_UNROLL
-            for (set = 0; set < sets; set++)
-                tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
-            /* P in place of the first scores */
-            TNC_UNROLL
-            for (m = 0; m < 2; m++)
+            for (n = 0; n < keys / 8; n++)
                 TNC_UNROLL
-                for (n = 0; n < keys / 8; n++)
-                    TNC_UNROLL
-                    for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? scale : s[sets - 1][m][n][e];
-            if (meet == 1) {
-                TNC_UNROLL
-                for (m = 0; m < 2; m++)
-                    TNC_UNROLL
-                    for (k = 0; k < 2; k++) {
-                        const tnc_seen seen = tnc_attend_seen(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
-                        const int64_t  at = j0 + 2 * (lane & 3);
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++)
-                            TNC_UNROLL
-                            for (e = 0; e < 2; e++)
-                                if (at + 8 * n + e < seen.low || at + 8 * n + e >= seen.high)
-                                    s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
-                    }
-            }
+                for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[sets - 1][m][n][e];
+        if (meet == 1) {
             TNC_UNROLL
             for (m = 0; m < 2; m++)
                 TNC_UNROLL
                 for (k = 0; k < 2; k++) {
-                    if (softmax) {
-                        float largest = most[m][k], factor;
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
-                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-                        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                        factor = largest == -INFINITY ? 1.0f : exp2f(most[m][k] - largest);
-                        most[m][k] = largest;
-                        if (largest == -INFINITY) largest = 0.0f;                   /* nothing seen: e^-inf is 0 */
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++)
-                            TNC_UNROLL
-                            for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
-                        TNC_UNROLL
-                        for (n = 0; n < DV / 8; n++) {
-                            o[m][n][2 * k] *= factor;
-                            o[m][n][2 * k + 1] *= factor;
-                        }
-                        total[m][k] *= factor;
-                    }
-                    if (softmax || p.sums)
-                        TNC_UNROLL
-                        for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
-                }
-            TNC_UNROLL
-            for (k = 0; k < keys / 16; k++) {
-                unsigned left[2][4];
-                TNC_UNROLL
-                for (m = 0; m < 2; m++)
+                    const tnc_seen<int> seen = tnc_attend_seen(p, i0 + warp_row + 16 * m + 8 * k + lane / 4);
+                    const int           at = j0 + 2 * (lane & 3);
                     TNC_UNROLL
-                    for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
-                tnc_mma_step<2, DV>(o, left, vt, 16 * k);
-            }
+                    for (n = 0; n < keys / 8; n++)
+                        TNC_UNROLL
+                        for (e = 0; e < 2; e++)
+                            if (at + 8 * n + e < seen.low || at + 8 * n + e >= seen.high)
+                                s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
+                }
         }
         TNC_UNROLL
         for (m = 0; m < 2; m++)
             TNC_UNROLL
             for (k = 0; k < 2; k++) {
-                const int64_t  i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
-                const tnc_seen seen = tnc_attend_seen(p, i);
-                float          sum = total[m][k], factor = tnc_attend_scale<float>(p, seen);
-                sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-                sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-                if (p.sums) sum = fmaf(sum, scale, (float)p.eps);
-                if (softmax || p.sums) factor /= sum;
-                if (!softmax) factor *= scale;
-                if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
-                if (p.stat && (lane & 3) == 0 && i < p.Tq)
-                    ((float *)p.stat)[head * p.Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
-                total[m][k] = factor;
+                if (softmax) {
+                    float largest = most[m][k], factor;
+                    TNC_UNROLL
+                    for (n = 0; n < keys / 8; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
+                    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+                    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+                    factor = largest == -INFINITY ? 1.0f : exp2f(most[m][k] - largest);
+                    most[m][k] = largest;
+                    if (largest == -INFINITY) largest = 0.0f;                   /* nothing seen: e^-inf is 0 */
+                    TNC_UNROLL
+                    for (n = 0; n < keys / 8; n++)
+                        TNC_UNROLL
+                        for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = exp2f(s[0][m][n][e] - largest);
+                    TNC_UNROLL
+                    for (n = 0; n < DV / 8; n++) {
+                        o[m][n][2 * k] *= factor;
+                        o[m][n][2 * k + 1] *= factor;
+                    }
+                    total[m][k] *= factor;
+                }
+                if (softmax || sums)
+                    TNC_UNROLL
+                    for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
             }
-        tnc_attend_put_rows<2, DV>(p, p.o, b, h, i0 + warp_row, p.Tq, p.n_v, o, total, false);
-        tnc_cp_async_wait<0>();
-        __syncthreads();
+        TNC_UNROLL
+        for (k = 0; k < keys / 16; k++) {
+            unsigned left[2][4];
+            TNC_UNROLL
+            for (m = 0; m < 2; m++)
+                TNC_UNROLL
+                for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
+            tnc_mma_step<2, DV>(o, left, vt, 16 * k);
+        }
     }
+    const tnc_attend_place end = tnc_attend_place_of(p);
+    TNC_UNROLL
+    for (m = 0; m < 2; m++)
+        TNC_UNROLL
+        for (k = 0; k < 2; k++) {
+            const int           i = i0 + warp_row + 16 * m + 8 * k + lane / 4;
+            const tnc_seen<int> seen = tnc_attend_seen(p, i);
+            float          sum = total[m][k], factor = tnc_attend_scale<float>(p, seen);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (sums) sum = fmaf(sum, p.square, (float)p.eps);
+            if (softmax || sums) factor /= sum;
+            if (!softmax) factor *= p.square;
+            if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
+            if (p.stat && (lane & 3) == 0 && i < Tq)
+                ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
+            total[m][k] = factor;
+        }
+    tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
+    tnc_cp_async_wait<0>();
 }
 
 /* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores have
    own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition anywhere. */
 template <int KIND, int D, int DV, bool KEYS>
-__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p, int64_t blocks)
+__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 {
     typedef tnc_attend_back_plan<KIND, D, DV, KEYS> plan;
     enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
            threads = plan::threads };
     TNC_DYN_SHARED(tnc_bf16, shared);
-    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * DV;
+    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * (DV + (KEYS ? 0 : 8));
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const int        lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 16 * M;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
-    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + own_rows - 1) / own_rows;
-    const float      log2e_scale = (float)(p.scale * 1.4426950408889634), square = (float)(p.scale * p.scale);
-    int64_t          block;
+    const int        H = (int)p.H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
+    const int        tiles = (T_own + own_rows - 1) / own_rows;
     int              set, m, n, e, k;
-    for (block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const int64_t head = block % heads, b = head / p.H, h = head % p.H;
-        const int64_t own = (KEYS ? block / heads : tiles - 1 - block / heads) * own_rows;       /* causal: the longest first */
-        const int64_t last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
-        const float4 *const rows = (const float4 *)p.rows + head * p.Tq;
-        float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
-        float4        query[M][2];
-        int64_t       at, from, to;
-        int           turn = 0, sub;
-        auto load = [&](int which, int64_t t) {
-            tnc_bf16 *x = stages + which * stage;
-            for (int y = 0; y < sets; y++)
-                tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, b, t, h + y * p.H), hx.t, T_other - t);
-            tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, b, t, h), hy.t, T_other - t);
-            if (KEYS && threadIdx.x < others) {
-                float4 *row = reinterpret_cast<float4 *>(x + others * (sets * D + DV)) + threadIdx.x;
-                if (t + threadIdx.x < T_other) tnc_cp_async16(row, rows + t + threadIdx.x);
-                else *row = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            }
-        };
-        if (KEYS) {
-            from = tnc_attend_seeing(p, own, last).low;
-            to = tnc_attend_seeing(p, own, last).high;
-        } else {
-            from = tnc_attend_seen(p, own).low;
-            to = tnc_attend_seen(p, last).high;
-        }
-        for (set = 0; set < sets; set++)
-            tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, b, own, h + set * p.H), gx.t,
-                                                T_own - own);
-        tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, b, own, h), gy.t, T_own - own);
-        if (from < to) load(0, from);
-        tnc_cp_async_commit();
-        TNC_UNROLL
-        for (m = 0; m < M; m++)
-            TNC_UNROLL
-            for (e = 0; e < 4; e++) {
-                const int64_t i = mine + 16 * m + 8 * (e / 2) + lane / 4;
-                if (!KEYS) query[m][e / 2] = i < p.Tq ? rows[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                TNC_UNROLL
-                for (n = 0; n < DV / 8; n++) dv[m][n][e] = 0.0f;
-                TNC_UNROLL
-                for (set = 0; set < sets; set++)
-                    TNC_UNROLL
-                    for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
-            }
-        for (at = from; at < to; at += others, turn ^= 1) {
-            const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
-            const float4   *queries = reinterpret_cast<const float4 *>(yt + others * DV);
-            tnc_cp_async_wait<0>();
-            __syncthreads();                        /* this stage is there, and nobody reads the other any more */
-            if (at + others < to) load(turn ^ 1, at + others);
-            tnc_cp_async_commit();
-            for (sub = 0; sub < others; sub += N) {
-                const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
-                                      : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
-                float     s[sets][M][N / 8][4], dp[M][N / 8][4];
-                if (meet == 0) continue;
-                TNC_UNROLL
-                for (set = 0; set < sets; set++)
-                    tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
-                tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
-                if (meet == 1) {
-                    TNC_UNROLL
-                    for (m = 0; m < M; m++)
-                        TNC_UNROLL
-                        for (n = 0; n < N / 8; n++)
-                            TNC_UNROLL
-                            for (e = 0; e < 4; e++) {
-                                const int64_t  row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
-                                const tnc_seen seen = tnc_attend_seen(p, KEYS ? col : row);
-                                if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
-                                s[0][m][n][e] = softmax ? -INFINITY : 0.0f;
-                                if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
-                            }
-                }
-                TNC_UNROLL
-                for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
-                    unsigned left_p[M][4], left_s[sets][M][4];
-                    TNC_UNROLL
-                    for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
-                        float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
-                        if (KEYS) {
-                            q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
-                            q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
-                        }
-                        TNC_UNROLL
-                        for (m = 0; m < M; m++) {
-                            const int   c = 2 * k + e / 2, r = e % 2 * 2;
-                            const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
-                            float       p0, p1, slope0, slope1;
-                            if (!KEYS) q0 = q1 = query[m][e % 2];
-                            slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
-                            slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
-                            p0 = softmax ? exp2f(fmaf(a0, log2e_scale, -q0.z)) : a0 * b0;
-                            p1 = softmax ? exp2f(fmaf(a1, log2e_scale, -q1.z)) : a1 * b1;
-                            left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
-                            left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
-                            if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
-                        }
-                    }
-                    if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
-                    TNC_UNROLL
-                    for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
-                }
-            }
-        }
-        TNC_UNROLL
-        for (m = 0; m < M; m++)
-            factor[m][0] = factor[m][1] = softmax ? (float)p.scale : sets == 2 ? square : 2.0f * square;
-        TNC_UNROLL
-        for (set = 0; set < sets; set++)
-            if ((KEYS ? p.dk : p.dq).data)
-                tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, b, h + set * p.H, mine, T_own, p.n_qk, dx[set], factor, true);
-        TNC_UNROLL
-        for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : square;
-        if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, b, h, mine, T_own, p.n_v, dv, factor, true);
-        tnc_cp_async_wait<0>();
-        __syncthreads();
+    const int tile = (int)blockIdx.x / ((int)p.B * H);
+    const tnc_attend_place begin = tnc_attend_place_of(p);
+    const int own = (KEYS ? tile : tiles - 1 - tile) * own_rows;                             /* causal: the longest first */
+    const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
+    const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };                            /* a float4 for each query: 16 bytes, too */
+    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
+    int           at, from, to, turn = 0, sub;
+    auto load = [&](int which, int t) {
+        const tnc_attend_place here = tnc_attend_place_of(p);
+        tnc_bf16 *x = stages + which * stage;
+        for (int y = 0; y < sets; y++)
+            tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H), hx.t,
+                                              T_other - t);
+        tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t, T_other - t);
+        if (KEYS)
+            tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8,
+                                              T_other - t);
+    };
+    if (KEYS) {
+        from = tnc_attend_seeing(p, own, last).low;
+        to = tnc_attend_seeing(p, own, last).high;
+    } else {
+        from = tnc_attend_seen(p, own).low;
+        to = tnc_attend_seen(p, last).high;
     }
+    for (set = 0; set < sets; set++)
+        tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, begin.b, own, begin.h + set * H),
+                                            gx.t, T_own - own);
+    tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, begin.b, own, begin.h), gy.t, T_own - own);
+    if (!KEYS)
+        tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, tnc_head<const tnc_bf16>(rows, 0, own, begin.head), 8, T_own - own);
+    if (from < to) load(0, from);
+    tnc_cp_async_commit();
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (e = 0; e < 4; e++) {
+            TNC_UNROLL
+            for (n = 0; n < DV / 8; n++) dv[m][n][e] = 0.0f;
+            TNC_UNROLL
+            for (set = 0; set < sets; set++)
+                TNC_UNROLL
+                for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
+        }
+    for (at = from; at < to; at += others, turn ^= 1) {
+        const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
+        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + others * DV : own_y + own_rows * DV);
+        tnc_cp_async_wait<0>();
+        __syncthreads();                        /* this stage is there, and nobody reads the other any more */
+        if (at + others < to) load(turn ^ 1, at + others);
+        tnc_cp_async_commit();
+        for (sub = 0; sub < others; sub += N) {
+            const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
+                                  : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
+            float     s[sets][M][N / 8][4], dp[M][N / 8][4];
+            if (meet == 0) continue;
+            TNC_UNROLL
+            for (set = 0; set < sets; set++)
+                tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
+            if (meet == 1) {
+                TNC_UNROLL
+                for (m = 0; m < M; m++)
+                    TNC_UNROLL
+                    for (n = 0; n < N / 8; n++)
+                        TNC_UNROLL
+                        for (e = 0; e < 4; e++) {
+                            const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
+                            const tnc_seen<int> seen = tnc_attend_seen(p, KEYS ? col : row);
+                            if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
+                            s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
+                            if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
+                        }
+            }
+            tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
+            TNC_UNROLL
+            for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
+                unsigned left_p[M][4], left_s[sets][M][4];
+                TNC_UNROLL
+                for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
+                    float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
+                    if (KEYS) {
+                        q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
+                        q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
+                    }
+                    TNC_UNROLL
+                    for (m = 0; m < M; m++) {
+                        const int   c = 2 * k + e / 2, r = e % 2 * 2;
+                        const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
+                        float       p0, p1, slope0, slope1;
+                        if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
+                        slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
+                        slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
+                        p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                        p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                        left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                        left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                        if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
+                    }
+                }
+                if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
+                TNC_UNROLL
+                for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
+            }
+        }
+    }
+    const tnc_attend_place end = tnc_attend_place_of(p);
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
+    TNC_UNROLL
+    for (set = 0; set < sets; set++)
+        if ((KEYS ? p.dk : p.dq).data)
+            tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_own, (int)p.n_qk, dx[set], factor, true);
+    TNC_UNROLL
+    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
+    if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor, true);
+    tnc_cp_async_wait<0>();
 }
 
 /* An operand for the kernels above: BF16 [B,T,n,D], zeros behind d. A thread has 8 numbers. */
@@ -4907,16 +5026,16 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
     const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
     if (!back) {
         cudaFuncSetAttribute(tnc_attend_mma<KIND, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan::bytes);
-        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), tnc_blocks(tiles), plan::threads, plan::bytes, s->stream, p, tiles);
+        TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)tiles, plan::threads, plan::bytes, s->stream, p);
         return;
     }
     if (p.dq.data) {
         cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_query::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), tnc_blocks(queries), by_query::threads, by_query::bytes, s->stream, p, queries);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes, s->stream, p);
     }
     if (p.dk.data || p.dv.data) {
         cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_key::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), tnc_blocks(keys), by_key::threads, by_key::bytes, s->stream, p, keys);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream, p);
     }
 }
 
@@ -4943,6 +5062,7 @@ static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
 #undef TNC_Y
     size_t i;
     if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
+    if (p.Tk < 128 || p.Tq + p.Tk > INT32_MAX / 2 || p.B * p.H * ((p.Tq + p.Tk) / 64 + 1) > INT32_MAX) return NULL;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv)
             return (size_t)sizes[i].kind[p.kind].shared <= s->shared_max ? &sizes[i] : NULL;
@@ -5020,6 +5140,9 @@ static tnc_attend tnc_attend_of(const tn_call *c)
     p.window = c->i[2];
     p.past = c->i[3];
     p.scale = c->f[0];
+    p.score = (float)p.scale;
+    p.power = (float)(p.scale * TNC_LOG2E);
+    p.square = (float)(p.scale * p.scale);
     p.length = c->f[1];
     p.row = (int)c->f[2];
     p.sums = p.row == TN_ROW_SUM;
@@ -5044,6 +5167,20 @@ template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend 
     TNC_LAUNCH((tnc_attend_plain<T>), tnc_blocks(blocks), room::threads, 0, s->stream, p, slabs, blocks);
 }
 
+/* Parts of the keys for the query that sees most. */
+static int64_t tnc_attend_parts(const tnc_attend &p)
+{
+    const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : p.Tk, keys = most < p.Tk ? most : p.Tk;
+    return keys > 0 ? tnc_ceil(keys, TNC_ATTEND_PART) : 1;
+}
+
+template <typename T> static void tnc_attend_run_few(tnc *s, const tnc_attend &p)
+{
+    const int64_t rows = p.B * p.H * p.Tq, parts = tnc_attend_parts(p);
+    TNC_LAUNCH((tnc_attend_part<T>), tnc_blocks(rows * parts), 128, 0, s->stream, p, parts, rows * parts);
+    TNC_LAUNCH((tnc_attend_join<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, parts);
+}
+
 static tn_status tnc_attention(tnc *s, const tn_call *c)
 {
     const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
@@ -5055,6 +5192,12 @@ static tn_status tnc_attention(tnc *s, const tn_call *c)
     p.stat = c->out[1].data;
     if (!tnc_attend_dtypes(all, 4, &c->out[1])) return TN_ERR_DTYPE;
     if (p.B * p.H * p.Tq == 0) return TN_OK;
+    if (p.Tq <= TNC_ATTEND_FEW) {
+        p.rows = tnc_scratch(s, (size_t)(p.B * p.H * p.Tq * tnc_attend_parts(p) * (2 + p.n_v)) * (dtype == TN_F64 ? 8 : 4));
+        if (!p.rows) return TN_ERR_MEMORY;
+        TNC_TYPES(dtype, T, tnc_attend_run_few<T>(s, p))
+        return TN_OK;
+    }
     if ((size = tnc_attend_size_of(s, p, dtype)) != NULL) {
         tnc_attend m = p;
         m.wide = dtype == TN_F32;
@@ -5093,7 +5236,7 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.dq = tnc_heads_of(&c->out[0]);
     p.dk = tnc_heads_of(&c->out[1]);
     p.dv = tnc_heads_of(&c->out[2]);
-    p.unit = size ? 1.4426950408889634 : 1;                     /* of those on tensor cores exponentials are of 2 */
+    p.unit = size ? TNC_LOG2E : 1;                     /* of those on tensor cores exponentials are of 2 */
     p.wide = dtype == TN_F32;
     if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
     if (rows == 0 || p.Tk == 0) return TN_OK;
