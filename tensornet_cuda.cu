@@ -5179,7 +5179,7 @@ static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int
 enum { TNC_LINEAR_COPY, TNC_LINEAR_ONE, TNC_LINEAR_SLOPE };
 
 template <typename T, typename P>
-__global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale<typename tnc_real<T>::type> c, int64_t H, int64_t heads,
+static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale<typename tnc_real<T>::type> c, int64_t H, int64_t heads,
                                 int64_t rows, int64_t width, int64_t pitch, P *to)
 {
     typedef typename tnc_real<T>::type R;
@@ -5232,7 +5232,7 @@ static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, con
 /* S [heads,chunks,F,n] of this launch: what the y of each chunk give, sum_s phi(y)_f y_2[e]. Block: 64 features, 64
    columns of one chunk of one head. Floor: 2 C F n flops a chunk. */
 template <typename R>
-__global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
+static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
 {
     TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
     TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
@@ -5270,7 +5270,7 @@ __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t h
 /* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included,
    which then has all. Floor: S read and written once. */
 template <typename R>
-__global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
+static __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
 {
     int64_t at, c;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
@@ -5286,7 +5286,7 @@ __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks,
 
 /* A state operand [F',n] to the carry [D,D,NE] of every head, or back; squared: F' = d(d+1)/2, a <= b. */
 template <typename R>
-__global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
+static __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, d = t.w[0], n = t.w[2], features = t.squared ? d * (d + 1) / 2 : d * d;
     int64_t       at;
@@ -5305,7 +5305,7 @@ __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0
    chunk (each = 1), or one for all (each = 0); NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and
    half a chunk's pairs. */
 template <typename R>
-__global__ void __launch_bounds__(256, 1) tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk0,
+static __global__ void __launch_bounds__(256, 1) tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk0,
                                                        const R *S, int64_t each)
 {
     TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
@@ -5377,7 +5377,7 @@ __global__ void __launch_bounds__(256, 1) tnc_linear_read(tnc_linear t, tnc_line
 
 /* raw [heads,T,n], scaled: what is in its last column divides the others. */
 template <typename T>
-__global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n,
+static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n,
                                   typename tnc_real<T>::type eps, tnc_linear_set out, typename tnc_real<T>::type *stat)
 {
     typedef typename tnc_real<T>::type R;
@@ -5538,7 +5538,7 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
    16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix,
    8 for x_a), so that shared memory is busy half of the time that mma.sync takes at 600 TF/s. Floor: 2 F n flops a row. */
 template <int X, int N>
-__global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
+static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
                                                             float *totals, tnc_bf16 *S)
 {
     TNC_SHARED_ALIGN(16, tnc_bf16, shared, [TNC_SCAN_STAGES][TNC_SCAN_STEP * (16 + X + N)]);
@@ -5694,7 +5694,7 @@ static __device__ __forceinline__ void tnc_linear_store(char *row, int column, c
    Then the pairs of the own chunk, 32 keys at a time: two score tiles, whose product is the next product's operand as it
    stands in the registers. */
 template <int K, int N, bool TURNED>
-__global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
+static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
                                                               const tnc_bf16 *S)
 {
     enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TURNED ? K : N, PIECES = (TURNED ? N : K) / 8 };
@@ -6035,7 +6035,7 @@ static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_phi(cons
 /* part [parts,heads,Tq,n]: what the state gave to each query, of 64 features a block; then the state takes in the keys.
    Floor: 2 F n numbers. Thread: every 8th feature, every 32nd column. */
 template <typename T>
-__global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
+static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
                                                        typename tnc_real<T>::type *part)
 {
     typedef typename tnc_real<T>::type R;
@@ -6081,7 +6081,7 @@ __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typenam
 
 /* raw [heads,Tq,n] = f0^2 c (the parts' sum, and causal the pairs of this call) */
 template <typename T>
-__global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
+static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
                                     typename tnc_real<T>::type factor, tnc_linear_scale<typename tnc_real<T>::type> scale,
                                     typename tnc_real<T>::type *raw)
 {
