@@ -5287,33 +5287,33 @@ typedef struct tnc_linear {
 } tnc_linear;
 
 /* c_i of query i */
-typedef struct tnc_linear_scale {
-    int         kind;
-    bool        causal;
-    int64_t     Tk, ahead, past;
-    double      length;
-    const void *stat;
-} tnc_linear_scale;
+template <typename R> struct tnc_linear_scale {
+    int      kind;
+    bool     causal;
+    int64_t  Tk, ahead, past;
+    R        length;
+    const R *stat;
+};
 
 /* One gradient, or the output: out = or += factor c_i dL/d(set m of x). */
-typedef struct tnc_linear_pass {
+template <typename R> struct tnc_linear_pass {
     tnc_linear_set   out;
     int              m;
     int64_t          width;                             /* columns that are wanted */
     bool             add, scaled;
     bool             f32, pairs;                        /* tensor cores: out is F32, not BF16; can be written by twos */
-    double           factor;
-    tnc_linear_scale scale;
-} tnc_linear_pass;
+    R                factor;
+    tnc_linear_scale<R> scale;
+};
 
 template <typename R>
-static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale &c, int64_t head, int64_t T, int64_t i)
+static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale<R> &c, int64_t head, int64_t T, int64_t i)
 {
     int64_t n = c.causal ? c.ahead + i + 1 : c.Tk;
     n = (n < 0 ? 0 : n) + c.past;
     switch (c.kind) {
-    case TN_ROW_SUM:    return R(1) / ((const R *)c.stat)[head * T + i];
-    case TN_ROW_LENGTH: return R(n) > R(c.length) ? sqrt(R(c.length) / R(n)) : R(1);
+    case TN_ROW_SUM:    return R(1) / c.stat[head * T + i];
+    case TN_ROW_LENGTH: return R(n) > c.length ? sqrt(c.length / R(n)) : R(1);
     case TN_ROW_MEAN:   return n > 0 ? R(1) / R(n) : R(0);
     default:            return R(1);
     }
@@ -5331,7 +5331,7 @@ static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int
 enum { TNC_LINEAR_COPY, TNC_LINEAR_ONE, TNC_LINEAR_SLOPE };
 
 template <typename T, typename P>
-__global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale c, int64_t H, int64_t heads,
+static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale<typename tnc_real<T>::type> c, int64_t H, int64_t heads,
                                 int64_t rows, int64_t width, int64_t pitch, P *to)
 {
     typedef typename tnc_real<T>::type R;
@@ -5340,7 +5340,7 @@ __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode,
     for (at = (int64_t)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); at < heads * rows; at += step) {
         const int64_t head = at / rows, t = at % rows;
         const T *x = tnc_linear_row<const T>(from, H, head, t);
-        R        scale = mode == TNC_LINEAR_SLOPE ? tnc_linear_row_scale<R>(c, head, rows, t) : R(1), extra = R(0);
+        R        scale = mode == TNC_LINEAR_SLOPE ? tnc_linear_row_scale(c, head, rows, t) : R(1), extra = R(0);
         if (mode == TNC_LINEAR_SLOPE && c.kind == TN_ROW_SUM) {
             const T *y = tnc_linear_row<const T>(o, H, head, t);
             for (e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
@@ -5384,7 +5384,7 @@ static __device__ __forceinline__ void tnc_linear_range(const tnc_linear &t, con
 /* S [heads,chunks,F,n] of this launch: what the y of each chunk give, sum_s phi(y)_f y_2[e]. Block: 64 features, 64
    columns of one chunk of one head. Floor: 2 C F n flops a chunk. */
 template <typename R>
-__global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
+static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t head0, int64_t chunk0, R *S)
 {
     TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
     TNC_SHARED(R, B, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
@@ -5422,7 +5422,7 @@ __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, int64_t h
 /* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included,
    which then has all. Floor: S read and written once. */
 template <typename R>
-__global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
+static __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
 {
     int64_t at, c;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
@@ -5438,7 +5438,7 @@ __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks,
 
 /* A state operand [F',n] to the carry [D,D,NE] of every head, or back; squared: F' = d(d+1)/2, a <= b. */
 template <typename R>
-__global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
+static __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, d = t.w[0], n = t.w[2], features = t.squared ? d * (d + 1) / 2 : d * d;
     int64_t       at;
@@ -5457,7 +5457,7 @@ __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0
    chunk (each = 1), or one for all (each = 0); NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and
    half a chunk's pairs. */
 template <typename R>
-__global__ void __launch_bounds__(256) tnc_linear_read(tnc_linear t, tnc_linear_pass p, int64_t head0, int64_t chunk0,
+static __global__ void __launch_bounds__(256, 1) tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk0,
                                                        const R *S, int64_t each)
 {
     TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
@@ -5521,7 +5521,7 @@ __global__ void __launch_bounds__(256) tnc_linear_read(tnc_linear t, tnc_linear_
             const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4 + m;
             if (r >= 0 && r < t.x.T && column < p.width) {
                 R *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
-                R  value = sum[n][m] * R(p.factor) * (p.scaled ? tnc_linear_row_scale<R>(p.scale, head, t.x.T, r) : R(1));
+                R  value = sum[n][m] * p.factor * (p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1));
                 *to = p.add ? *to + value : value;
             }
         }
@@ -5529,14 +5529,14 @@ __global__ void __launch_bounds__(256) tnc_linear_read(tnc_linear t, tnc_linear_
 
 /* raw [heads,T,n], scaled: what is in its last column divides the others. */
 template <typename T>
-__global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n,
-                                  double eps, tnc_linear_set out, typename tnc_real<T>::type *stat)
+static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n,
+                                  typename tnc_real<T>::type eps, tnc_linear_set out, typename tnc_real<T>::type *stat)
 {
     typedef typename tnc_real<T>::type R;
     int64_t at;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * rows * n; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t row = at / n, e = at % n;
-        const R       total = raw[row * n + n - 1] + R(eps);
+        const R       total = raw[row * n + n - 1] + eps;
         if (e < n - 1) tnc_linear_row<T>(out, H, row / rows, row % rows)[e] = tnc_from<T>(raw[at] / total);
         else stat[row] = total;
     }
@@ -5579,7 +5579,7 @@ template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear
 }
 
 /* All passes over the rows x. room: as the group says. state: the operand of the call, which then holds its keys too, or NULL. */
-template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes,
+template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<R> *pass, int passes,
                                                    tnc_linear_group g, R *room, R *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, tile = TNC_LINEAR_TILE;
@@ -5690,7 +5690,7 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
    16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix,
    8 for x_a), so that shared memory is busy half of the time that mma.sync takes at 600 TF/s. Floor: 2 F n flops a row. */
 template <int X, int N>
-__global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
+static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
                                                             float *totals, tnc_bf16 *S)
 {
     TNC_SHARED_ALIGN(16, tnc_bf16, shared, [TNC_SCAN_STAGES][TNC_SCAN_STEP * (16 + X + N)]);
@@ -5818,7 +5818,7 @@ static __global__ void tnc_linear_total(const float *carry, const float *totals,
 }
 
 /* Two numbers of a row of the output, from `column` on. */
-static __device__ __forceinline__ void tnc_linear_store(char *row, int column, const tnc_linear_pass &p, float x, float y)
+static __device__ __forceinline__ void tnc_linear_store(char *row, int column, const tnc_linear_pass<float> &p, float x, float y)
 {
     if (column >= p.width) return;
     if (p.f32 && p.pairs) {
@@ -5846,7 +5846,8 @@ static __device__ __forceinline__ void tnc_linear_store(char *row, int column, c
    Then the pairs of the own chunk, 32 keys at a time: two score tiles, whose product is the next product's operand as it
    stands in the registers. */
 template <int K, int N, bool TURNED>
-__global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass p, tnc_linear_tiles q, const tnc_bf16 *S)
+static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
+                                                              const tnc_bf16 *S)
 {
     enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TURNED ? K : N, PIECES = (TURNED ? N : K) / 8 };
     enum { SLAB = K * N, STAGE = GROUP * SLAB };
@@ -5887,11 +5888,11 @@ __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linea
             for (at = (int)threadIdx.x; at < GROUP * ROWS * PIECES; at += 256) {
                 const int slab = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES;
                 const int one = stage * GROUP + slab, other = TURNED ? row : n0 + row;
-                int64_t   line;                                     /* of the state: (a,b) of its D x D */
+                int       line;                                     /* of the state: (a,b) of its D x D */
                 if (TURNED && t.squared && row / 16 < one / 16) continue;           /* not kept, not read */
-                if (TURNED) line = (int64_t)one * t.D + other;
-                else if (t.squared) line = one < other ? (int64_t)one * t.D + other : (int64_t)other * t.D + one;
-                else line = p.m == 0 ? (int64_t)other * t.D + one : (int64_t)one * t.D + other;
+                if (TURNED) line = one * t.D + other;
+                else if (t.squared) line = one < other ? one * t.D + other : other * t.D + one;
+                else line = p.m == 0 ? other * t.D + one : one * t.D + other;
                 tnc_cp_async16(to + slab * SLAB + tnc_linear_at(row, piece, PIECES),
                                from + line * t.NE + (TURNED ? n0 : 0) + 8 * piece);
             }
@@ -5925,26 +5926,27 @@ __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linea
                 }
 #pragma unroll
                 for (k = 0; k < K / 16; k++) {
-                    unsigned b[N / 8][2], a[4], r[4];
+                    unsigned a[2][4], r[4];
                     if (TURNED && t.squared) {
                         if (16 * k + 15 < i) continue;
                         if (16 * k > i + j)                                             /* off the diagonal: twice, exact */
                             for (h = 0; h < 4; h++) factor[h] = tnc_mul_bf16x2(once[h], 0x40004000u);
                     }
 #pragma unroll
+                    for (m = 0; m < 2; m++)
+#pragma unroll
+                        for (h = 0; h < 4; h++)                                     /* rows g, g + 8, g, g + 8 */
+                            a[m][h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);
+#pragma unroll
                     for (n = 0; n < N / 16; n++) {
                         const int down = lane % 16, right = lane % 8 + lane / 16 * 8;
                         if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_linear_at(16 * k + down, 2 * n + lane / 16, PIECES));
                         else tnc_ldmatrix_x4(r, slab + tnc_linear_at(16 * n + right, 2 * k + lane / 8 % 2, PIECES));
-                        b[2 * n][0] = r[0]; b[2 * n][1] = r[1]; b[2 * n + 1][0] = r[2]; b[2 * n + 1][1] = r[3];
-                    }
 #pragma unroll
-                    for (m = 0; m < 2; m++) {
-#pragma unroll
-                        for (h = 0; h < 4; h++)                                     /* rows g, g + 8, g, g + 8 */
-                            a[h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);
-#pragma unroll
-                        for (n = 0; n < N / 8; n++) tnc_mma_bf16(sum[m][n], a, b[n]);
+                        for (m = 0; m < 2; m++) {
+                            tnc_mma_bf16(sum[m][2 * n], a[m], r);
+                            tnc_mma_bf16(sum[m][2 * n + 1], a[m], r + 2);
+                        }
                     }
                 }
             }
@@ -6035,8 +6037,8 @@ __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linea
         for (h = 0; h < 2; h++) {
             const int64_t r = r0 + 32 * warp + 16 * m + 8 * h + g;
             if (r >= 0 && r < t.x.T) {
-                const float scale = p.scaled ? tnc_linear_row_scale<float>(p.scale, head, t.x.T, r) : 1.0f;
-                const float factor = float(p.factor) * scale;
+                const float scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : 1.0f;
+                const float factor = p.factor * scale;
                 char       *to = p.f32 ? (char *)tnc_linear_row<float>(p.out, t.H, head, r)
                                        : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
 #pragma unroll
@@ -6077,8 +6079,8 @@ static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
 }
 
 template <int K, int N, bool TURNED>
-static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass &p, const tnc_linear_tiles &q,
-                                  const tnc_bf16 *S)
+static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass<float> &p,
+                                  const tnc_linear_tiles &q, const tnc_bf16 *S)
 {
     const size_t bytes = tnc_linear_shared(t.D, K, N);
     cudaFuncSetAttribute(tnc_linear_mma<K, N, TURNED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
@@ -6086,8 +6088,8 @@ static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const 
 }
 
 /* Rows of `chunks` chunks: one kernel for each depth of the products (d; or n for gradients of q and k), and each width. */
-static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linear_pass &p, const tnc_linear_tiles &q,
-                                int64_t chunks, int64_t heads, const tnc_bf16 *S)
+static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linear_pass<float> &p,
+                                const tnc_linear_tiles &q, int64_t chunks, int64_t heads, const tnc_bf16 *S)
 {
     const tnc_linear t = tnc_linear_turned(&whole, p.m);
     const int        K = p.m == 2 ? t.D : t.NE, all = p.m == 2 ? t.NE : t.D, N = all < 64 ? all : 64;
@@ -6114,7 +6116,7 @@ static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_t
 }
 
 /* The same for tensor cores; room: two carries, totals, snapshots. */
-static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass *pass, int passes, tnc_linear_group g,
+static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
                              tnc_bf16 *room, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;
@@ -6185,7 +6187,7 @@ static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_phi(cons
 /* part [parts,heads,Tq,n]: what the state gave to each query, of 64 features a block; then the state takes in the keys.
    Floor: 2 F n numbers. Thread: every 8th feature, every 32nd column. */
 template <typename T>
-__global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
+static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typename tnc_real<T>::type *state,
                                                        typename tnc_real<T>::type *part)
 {
     typedef typename tnc_real<T>::type R;
@@ -6231,8 +6233,9 @@ __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, typenam
 
 /* raw [heads,Tq,n] = f0^2 c (the parts' sum, and causal the pairs of this call) */
 template <typename T>
-__global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
-                                    double factor, tnc_linear_scale scale, typename tnc_real<T>::type *raw)
+static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
+                                    typename tnc_real<T>::type factor, tnc_linear_scale<typename tnc_real<T>::type> scale,
+                                    typename tnc_real<T>::type *raw)
 {
     typedef typename tnc_real<T>::type R;
     const int64_t all = heads * t.Tq * t.n;
@@ -6251,7 +6254,7 @@ __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>
             }
             sum = tnc_fma(one * two, tnc_linear_value<T>(t, head, j, e), sum);
         }
-        value = sum * R(factor) * (scale.kind == TN_ROW_SUM ? R(1) : tnc_linear_row_scale<R>(scale, head, t.Tq, row));
+        value = sum * factor * (scale.kind == TN_ROW_SUM ? R(1) : tnc_linear_row_scale(scale, head, t.Tq, row));
         if (raw) raw[at] = value;
         else tnc_linear_row<T>(t.out, t.H, head, row)[e] = tnc_from<T>(value);
     }
@@ -6281,16 +6284,16 @@ static tnc_linear_set tnc_linear_packed(void *p, int64_t H, int64_t T, int64_t p
     return s;
 }
 
-static tnc_linear_scale tnc_linear_scale_of(const tn_call *c, bool backward)
+template <typename R> static tnc_linear_scale<R> tnc_linear_scale_of(const tn_call *c, bool backward)
 {
-    tnc_linear_scale r;
+    tnc_linear_scale<R> r;
     r.kind = (int)c->f[2];
     r.causal = c->i[1] != 0;
     r.Tk = c->in[1].shape[1];
     r.ahead = r.Tk - c->in[0].shape[1];
     r.past = c->i[3];
-    r.length = c->f[1];
-    r.stat = backward ? c->in[4].data : NULL;
+    r.length = (R)c->f[1];
+    r.stat = backward ? (const R *)c->in[4].data : NULL;
     return r;
 }
 
@@ -6377,7 +6380,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
     const int64_t    dv = c->in[2].shape[3];
     tnc_linear       q = tnc_linear_of(c, false, tensor), k = tnc_linear_of(c, true, tensor);
     tnc_linear_item  items[6], *item;                   /* q1, q2, u, k1, k2, v */
-    tnc_linear_pass  pass[3];
+    tnc_linear_pass<R> pass[3];
     tnc_linear_group g;
     size_t           fixed = sums && !backward ? tnc_linear_bytes(q.heads * q.x.T * q.w[2], sizeof(R)) : 0;
     char            *room;
@@ -6405,7 +6408,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (item->pack) {
             E *to = (E *)(room + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
-                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of(c, backward), q.H, q.heads,
+                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of<R>(c, backward), q.H, q.heads,
                        item->T, item->width, item->pitch, to);
             item->set = tnc_linear_packed(to, q.H, item->T, item->pitch);
         }
@@ -6418,17 +6421,17 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         memset(pass, 0, sizeof pass);
         for (n = 0, i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
             const tn_view *out = &c->out[!backward ? 0 : i < 2 ? side : 2];
-            tnc_linear_pass *p = &pass[n];
+            tnc_linear_pass<R> *p = &pass[n];
             if (!out->data || (i == 1 && q.squared)) continue;
             p->out = tnc_linear_view(out, q.H, i % 2, sizeof(T));
             p->m = i;
             p->width = i < 2 ? q.w[i] : dv;
             p->add = backward;
-            p->factor = c->f[0] * c->f[0] * (i < 2 && q.squared ? 2 : 1);
+            p->factor = (R)(c->f[0] * c->f[0] * (i < 2 && q.squared ? 2 : 1));
             p->f32 = (int)tnc_code<T>::dtype == TN_F32;
             if (!backward) {
                 p->scaled = !sums;
-                p->scale = tnc_linear_scale_of(c, false);
+                p->scale = tnc_linear_scale_of<R>(c, false);
                 if (sums) {
                     p->out = tnc_linear_packed(room, q.H, q.x.T, q.w[2]);
                     p->width = q.w[2];
@@ -6443,7 +6446,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
     }
     if (sums && !backward)
         TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room, q.H,
-                   q.heads, q.x.T, q.w[2], c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
+                   q.heads, q.x.T, q.w[2], (R)c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
     return TN_OK;
 }
 
@@ -6470,10 +6473,10 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     t.causal = p.causal;
     TNC_LAUNCH((tnc_linear_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t, (R *)c->out[2].data, part);
     TNC_LAUNCH((tnc_linear_step_end<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts, p.heads,
-               c->f[0] * c->f[0], tnc_linear_scale_of(c, false), raw);
+               (R)(c->f[0] * c->f[0]), tnc_linear_scale_of<R>(c, false), raw);
     if (sums)
         TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)raw, t.H, p.heads, t.Tq, t.n,
-                   c->f[3], t.out, (R *)c->out[1].data);
+                   (R)c->f[3], t.out, (R *)c->out[1].data);
     return TN_OK;
 }
 

@@ -1,0 +1,324 @@
+/* Attention in linear time on the cuda backend, row by row against the reference in double: several chunks, tails, long and
+   short sides, states, head sizes with kernels of their own and others. LOUD=1 prints every shape's error. */
+
+#include "test.h"
+
+typedef struct world { const tn_backend *gpu; void *state; uint64_t seed; } world;
+
+static double uniform(world *w)
+{
+    w->seed = w->seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(w->seed >> 40) / (double)(1 << 24) * 2 - 1;
+}
+
+/* Operand [B,T,n,d] in rows of `pitch` numbers: on the host in double, as stored, and on the device. */
+typedef struct operand { int64_t B, T, n, d, pitch, count; double *x; void *at; tn_view v; } operand;
+
+static size_t size_of(tn_dtype t) { return t == TN_F64 ? 8 : t == TN_F32 ? 4 : 2; }
+
+static float from_bf16(uint16_t h) { uint32_t u = (uint32_t)h << 16; float f; memcpy(&f, &u, 4); return f; }
+
+static uint16_t to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* To the device; what is stored there is what x then holds. */
+static void put(world *w, operand *o)
+{
+    char   *raw = (char *)malloc((size_t)o->count * 8 + 1);
+    int64_t i;
+    for (i = 0; i < o->count; i++) {
+        if (o->v.dtype == TN_F64) ((double *)raw)[i] = o->x[i];
+        if (o->v.dtype == TN_F32) o->x[i] = ((float *)raw)[i] = (float)o->x[i];
+        if (o->v.dtype == TN_BF16) o->x[i] = from_bf16(((uint16_t *)raw)[i] = to_bf16((float)o->x[i]));
+    }
+    CHECK_STATUS(w->gpu->upload(w->state, o->at, raw, (size_t)o->count * size_of(o->v.dtype)), TN_OK);
+    free(raw);
+}
+
+static double *get(world *w, const operand *o)
+{
+    char   *raw = (char *)malloc((size_t)o->count * 8 + 1);
+    double *x = (double *)malloc((size_t)o->count * 8 + 8);
+    int64_t i;
+    CHECK_STATUS(w->gpu->download(w->state, raw, o->at, (size_t)o->count * size_of(o->v.dtype)), TN_OK);
+    for (i = 0; i < o->count; i++)
+        x[i] = o->v.dtype == TN_F64 ? ((double *)raw)[i] : o->v.dtype == TN_F32 ? (double)((float *)raw)[i]
+                                                         : (double)from_bf16(((uint16_t *)raw)[i]);
+    free(raw);
+    return x;
+}
+
+static operand make(world *w, int64_t B, int64_t T, int64_t n, int64_t d, int64_t pad, tn_dtype dtype, double size)
+{
+    operand o;
+    int64_t i;
+    memset(&o, 0, sizeof o);
+    o.B = B; o.T = T; o.n = n; o.d = d;
+    o.pitch = n * d + pad;
+    o.count = B * T * o.pitch;
+    o.x = (double *)malloc((size_t)o.count * 8 + 8);
+    for (i = 0; i < o.count; i++) o.x[i] = size * uniform(w);
+    o.v.dtype = dtype;
+    o.v.rank = 4;
+    o.v.shape[0] = B; o.v.shape[1] = T; o.v.shape[2] = n; o.v.shape[3] = d;
+    o.v.strides[0] = T * o.pitch; o.v.strides[1] = o.pitch; o.v.strides[2] = d; o.v.strides[3] = 1;
+    o.v.data = o.at = w->gpu->alloc(w->state, (size_t)o.count * size_of(dtype) + 64);
+    CHECK(o.at != NULL);
+    put(w, &o);
+    return o;
+}
+
+static void drop(world *w, operand *o)
+{
+    free(o->x);
+    w->gpu->release(w->state, o->at, (size_t)o->count * size_of(o->v.dtype) + 64);
+}
+
+/* The view of the same operand in doubles, for the reference: y, or else its own numbers. */
+static tn_view plain(const operand *o, double *y)
+{
+    tn_view v = o->v;
+    v.dtype = TN_F64;
+    v.data = y ? y : o->x;
+    return v;
+}
+
+static double nmse(const double *x, const double *y, int64_t n)
+{
+    double  error = 0, all = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) { error += (x[i] - y[i]) * (x[i] - y[i]); all += y[i] * y[i]; }
+    return all > 0 ? error / all : error;
+}
+
+/* kept: with a state of 37 keys. pad: numbers between the rows. */
+typedef struct shape { int64_t B, H, Tq, Tk, d, dv; int kind, causal, row, kept; int64_t pad; } shape;
+
+/* The worst of the output, statistics, state and gradients. */
+static double differ(world *w, const shape *s, tn_dtype dtype, bool backward)
+{
+    const bool     squared = s->kind == TN_ATTEND_SQUARED, sums = s->row == TN_ROW_SUM;
+    const int64_t  sets = squared ? 1 : 2, n = s->dv + sums, F = squared ? s->d * (s->d + 1) / 2 : s->d * s->d;
+    const tn_dtype real = dtype == TN_F64 ? TN_F64 : TN_F32;
+    const tn_backend *reference = tn_reference_backend();
+    double         size = pow((double)s->d, -0.5) * 1.7, worst = 0;
+    double        *work = (double *)malloc(sizeof(double) * (size_t)(F * (s->dv + 1) + 2 * s->d + 3 * s->dv + 9));
+    operand q = make(w, s->B, s->Tq, sets * s->H, s->d, s->pad, dtype, size);
+    operand k = make(w, s->B, s->Tk, sets * s->H, s->d, s->pad, dtype, size);
+    operand v = make(w, s->B, s->Tk, s->H, s->dv, s->pad, dtype, 1), o = make(w, s->B, s->Tq, s->H, s->dv, s->pad, dtype, 1);
+    operand stat = make(w, s->B, s->H, 1, s->Tq, 0, real, 1), state = make(w, s->B, s->H, F, n, 0, real, 1);
+    operand to[3];
+    tn_call c, r;
+    int     i;
+    if (s->kept) {                                      /* what 37 keys leave: a row sum is positive */
+        int64_t head, j, a, b, e;
+        memset(state.x, 0, (size_t)state.count * sizeof(double));
+        for (head = 0; head < s->B * s->H; head++)
+            for (j = 0; j < 37; j++) {
+                double  key[2][128], values[129], *to_ = state.x + head * F * n;
+                for (a = 0; a < 2 * s->d; a++) key[a / s->d][a % s->d] = size * uniform(w);
+                for (e = 0; e < n; e++) values[e] = e < s->dv ? uniform(w) : 1;
+                for (a = 0; a < s->d; a++)
+                    for (b = squared ? a : 0; b < s->d; b++, to_ += n)
+                        for (e = 0; e < n; e++) to_[e] += key[0][a] * key[squared ? 0 : 1][b] * values[e];
+            }
+        put(w, &state);
+    }
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_ATTENTION_LINEAR;
+    c.n_in = 3; c.n_out = 4;
+    c.in[0] = q.v; c.in[1] = k.v; c.in[2] = v.v;
+    c.out[0] = o.v;
+    stat.v.rank = 3; stat.v.shape[0] = s->B; stat.v.shape[1] = s->H; stat.v.shape[2] = s->Tq;
+    if (sums) c.out[1] = stat.v;
+    if (s->kept) c.out[2] = state.v;
+    c.i[0] = s->kind; c.i[1] = s->causal; c.i[3] = s->kept ? 37 : 0;
+    c.f[0] = 0.8; c.f[1] = 20; c.f[2] = s->row; c.f[3] = 0.25;
+    r = c;
+    r.in[0] = plain(&q, NULL); r.in[1] = plain(&k, NULL); r.in[2] = plain(&v, NULL);
+    r.out[0] = plain(&o, NULL); r.out[3].data = work;
+    if (sums) r.out[1] = plain(&stat, NULL);
+    if (s->kept) r.out[2] = plain(&state, NULL);
+   
+    CHECK_STATUS(reference->fn[c.kernel](NULL, &r), TN_OK);
+    CHECK_STATUS(w->gpu->fn[c.kernel](w->state, &c), TN_OK);
+    for (i = 0; i < 3; i++) {
+        operand *which = i == 0 ? &o : i == 1 ? &stat : &state;
+        double  *got;
+        if (!c.out[i].data) continue;
+        got = get(w, which);
+        worst = fmax(worst, nmse(got, which->x, which->count));
+        if (!(nmse(got, which->x, which->count) <= 1)) worst = HUGE_VAL;
+        free(got);
+    }
+    if (backward && !s->kept) {
+        operand dout = make(w, s->B, s->Tq, s->H, s->dv, s->pad, dtype, 1);
+        put(w, &o);
+        put(w, &stat);
+        memset(&c, 0, sizeof c);
+        c.kernel = TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
+        c.n_in = 6; c.n_out = 4;
+        c.in[0] = q.v; c.in[1] = k.v; c.in[2] = v.v; c.in[5] = dout.v;
+        if (sums) { c.in[3] = o.v; c.in[4] = stat.v; }
+        c.i[0] = s->kind; c.i[1] = s->causal;
+        c.f[0] = 0.8; c.f[1] = 20; c.f[2] = s->row; c.f[3] = 0.25;
+        r = c;
+        r.in[0] = plain(&q, NULL); r.in[1] = plain(&k, NULL); r.in[2] = plain(&v, NULL); r.in[5] = plain(&dout, NULL);
+        if (sums) { r.in[3] = plain(&o, NULL); r.in[4] = plain(&stat, NULL); }
+        r.out[3].data = work;
+        for (i = 0; i < 3; i++) {
+            operand *of = i == 0 ? &q : i == 1 ? &k : &v;
+            to[i] = make(w, of->B, of->T, of->n, of->d, s->pad, dtype, 0.5);
+            c.out[i] = to[i].v;
+            r.out[i] = plain(&to[i], NULL);
+        }
+        CHECK_STATUS(reference->fn[c.kernel](NULL, &r), TN_OK);
+        CHECK_STATUS(w->gpu->fn[c.kernel](w->state, &c), TN_OK);
+        for (i = 0; i < 3; i++) {
+            double *got = get(w, &to[i]), e = nmse(got, to[i].x, to[i].count);
+            worst = e <= 1 ? fmax(worst, e) : HUGE_VAL;
+            free(got);
+            drop(w, &to[i]);
+        }
+        drop(w, &dout);
+    }
+    drop(w, &q); drop(w, &k); drop(w, &v); drop(w, &o); drop(w, &stat); drop(w, &state);
+    free(work);
+    return worst;
+}
+
+static int64_t between(world *w, int64_t low, int64_t high) { return low + (int64_t)((uniform(w) + 1) / 2 * (double)(high - low + 1)); }
+
+static void *take(size_t bytes, void *user) { (void)user; return malloc(bytes ? bytes : 1); }
+static void  give(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
+
+static world open_world(uint64_t seed)
+{
+    world   w;
+    tn_desc d;
+    char    why[256];
+    memset(&d, 0, sizeof d);
+    memset(&w, 0, sizeof w);
+    w.gpu = tn_cuda_backend();
+    w.seed = seed;
+    d.allocator.alloc = take;
+    d.allocator.release = give;
+    if (w.gpu->open(&d, &w.state, why) != TN_OK) { printf("%s\n", why); w.gpu = NULL; }
+    return w;
+}
+
+static void tell(const shape *s, double e)
+{
+    printf("B %d H %d Tq %d Tk %d d %d dv %d kind %d causal %d row %d kept %d pad %d: %.2e\n", (int)s->B, (int)s->H, (int)s->Tq,
+           (int)s->Tk, (int)s->d, (int)s->dv, s->kind, s->causal, s->row, s->kept, (int)s->pad, e);
+    fflush(stdout);
+}
+
+static void any(tn_dtype dtype, double bound, const char *what, int rounds, int64_t T, int64_t d_most)
+{
+    world  w = open_world(7);
+    double worst = 0;
+    int    i;
+    if (!w.gpu) SKIP("gpu", "the backend does not open");
+    for (i = 0; i < rounds; i++) {
+        shape  s;
+        double e;
+        s.B = between(&w, 1, 2); s.H = between(&w, 1, 2);
+        s.Tk = between(&w, 0, T);
+        s.Tq = between(&w, 0, 1) ? s.Tk : between(&w, 0, T);
+        s.d = between(&w, 1, d_most); s.dv = between(&w, 0, d_most + 4);
+        s.kind = i % 2 ? TN_ATTEND_SQUARED : TN_ATTEND_BILINEAR;
+        s.causal = i / 2 % 2;
+        s.row = (int)between(&w, TN_ROW_NONE, i % 2 ? TN_ROW_SUM : TN_ROW_MEAN);
+        s.kept = i % 3 == 0;
+        if (s.kept && between(&w, 0, 1)) s.Tk = between(&w, 0, 9);
+        if (s.kept && s.Tq > s.Tk) s.Tq = s.Tk;
+        s.pad = between(&w, 0, 1) * 3;
+        e = differ(&w, &s, dtype, true);
+        if (getenv("LOUD") || !(e <= bound))
+            tell(&s, e);
+        worst = fmax(worst, e);
+    }
+    WORST(what, worst, bound);
+    w.gpu->close(w.state);
+}
+
+TEST(any_extents_in_float) { any(TN_F32, 1e-10, "NMSE of F32", 40, 300, 20); }
+TEST(any_extents_in_double) { any(TN_F64, 1e-24, "NMSE of F64", 40, 200, 20); }
+
+
+/* Under a sanitizer: the first of the large shapes. */
+static size_t few(size_t n) { const char *small = getenv("TN_TEST_SMALL"); return small && *small ? 1 : n; }
+
+static void some(tn_dtype dtype, double bound, const char *what, const shape *list, size_t n)
+{
+    world  w = open_world(11);
+    double worst = 0;
+    size_t i;
+    if (!w.gpu) SKIP("gpu", "the backend does not open");
+    for (i = 0; i < n; i++) {
+        const shape *s = &list[i];
+        double e = differ(&w, s, dtype, true);
+        if (getenv("LOUD") || !(e <= bound))
+            tell(s, e);
+        worst = fmax(worst, e);
+    }
+    WORST(what, worst, bound);
+    w.gpu->close(w.state);
+}
+
+enum { S = TN_ATTEND_SQUARED, L = TN_ATTEND_BILINEAR };
+enum { NONE = TN_ROW_NONE, LENGTH = TN_ROW_LENGTH, MEAN = TN_ROW_MEAN, SUM = TN_ROW_SUM };
+
+TEST(tensor_cores)
+{
+    static const shape list[] = {
+        {1, 2, 300, 300, 16, 16, L, 1, LENGTH, 0, 0},
+        {2, 1, 600, 600, 16, 32, L, 1, NONE, 0, 8},
+        {1, 1, 600, 600, 16, 20, S, 1, SUM, 0, 0},
+        {1, 2, 100, 40, 16, 64, L, 0, MEAN, 0, 0},
+        {1, 1, 30, 290, 24, 24, S, 1, LENGTH, 0, 0},
+        {1, 1, 290, 30, 32, 32, L, 1, NONE, 0, 0},
+        {2, 1, 520, 520, 32, 32, S, 1, NONE, 0, 0},
+        {1, 2, 520, 520, 32, 64, L, 1, LENGTH, 0, 4},
+        {1, 1, 270, 300, 32, 48, S, 0, SUM, 0, 0},
+        {1, 1, 20, 50, 16, 16, L, 1, LENGTH, 1, 0},
+        {1, 2, 50, 50, 16, 16, S, 1, SUM, 1, 0},
+        {1, 1, 5, 5, 16, 16, S, 1, SUM, 1, 0},
+        {1, 1, 3, 7, 16, 24, L, 0, MEAN, 1, 0},
+        {1, 1, 40, 40, 7, 5, L, 0, NONE, 0, 0},
+        {2, 2, 1, 1, 3, 40, L, 1, NONE, 0, 0},
+        {1, 1, 0, 9, 16, 16, L, 1, NONE, 1, 0},
+        {1, 1, 9, 0, 16, 16, L, 1, NONE, 0, 0},
+        {1, 1, 90, 90, 20, 100, L, 0, NONE, 0, 0},
+    };
+    some(TN_BF16, 3e-5, "NMSE of BF16", list, sizeof list / sizeof *list);
+}
+
+TEST(tensor_cores_of_64)
+{
+    static const shape list[] = {
+        {1, 1, 40, 40, 64, 63, S, 1, SUM, 1, 0},
+        {1, 1, 70, 130, 64, 64, S, 0, NONE, 0, 0},
+        {1, 1, 560, 560, 64, 64, L, 1, LENGTH, 0, 0},
+        {1, 1, 560, 560, 64, 64, S, 1, NONE, 0, 0},
+    };
+    some(TN_BF16, 3e-5, "NMSE of BF16, d 64", list, few(sizeof list / sizeof *list));
+}
+
+TEST(tensor_cores_of_128)
+{
+    static const shape list[] = {
+        {1, 1, 20, 20, 128, 128, L, 1, NONE, 1, 0},
+        {1, 1, 16, 40, 128, 64, S, 0, NONE, 0, 0},
+        {1, 1, 100, 100, 128, 128, L, 1, LENGTH, 0, 0},
+        {1, 1, 16, 40, 128, 128, L, 0, NONE, 0, 0},
+    };
+    some(TN_BF16, 3e-5, "NMSE of BF16, d 128", list, few(sizeof list / sizeof *list));
+}
+
+TEST_MAIN(any_extents_in_float, any_extents_in_double, tensor_cores, tensor_cores_of_64, tensor_cores_of_128)
