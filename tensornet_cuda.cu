@@ -4470,7 +4470,7 @@ template <typename T> __global__ void __launch_bounds__(128) tnc_attend_part(tnc
                 for (a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
                 s[set] = R(p.scale) * tnc_attend_row_sum<8>(s[set]);
             }
-            if (lane % 8 == 0 && k < count) pattern[k] = softmax ? s[0] : s[0] * s[two];
+            if (lane % 8 == 0 && k < count) pattern[k] = softmax ? s[0] : s[0] * (two ? s[1] : s[0]);
         }
         __syncthreads();
         for (k = lane; k < count; k += 32) largest = tnc_attend_max(largest, pattern[k]);
@@ -4702,7 +4702,7 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
 template <int KIND, int D, int DV> struct tnc_attend_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
-        queries = 128, keys = KIND != TN_ATTEND_SQUARED && DV > 64 ? 32 : 64,
+        queries = 128, keys = DV > 64 ? 32 : 64,
         stage = keys * (sets * D + DV),
         bytes = 2 * (queries * sets * D + 2 * stage)
     };
