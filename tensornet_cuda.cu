@@ -414,6 +414,16 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
     return TN_OK;
 }
 
+static void tnc_device(void *state, char name[128])
+{
+    const tnc     *s = (const tnc *)state;
+    cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, s->device) != cudaSuccess) {
+        (void)cudaGetLastError();
+        snprintf(name, 128, "sm_%d", s->capability);
+    } else snprintf(name, 128, "%.100s, sm_%d", p.name, s->capability);
+}
+
 /* ======================================================================
    >>memory   alloc, copies, scratch
    ====================================================================== */
@@ -6509,7 +6519,7 @@ extern "C" const tn_backend *tn_cuda_backend(void)
 #define TNC_X(ENUM, name) tnc_entry<tnc_##name>(),
     static const tn_backend cuda = {
         TN_BACKEND_ABI, "cuda", false, true, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download, tnc_sync,
-        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, { TN_KERNELS(TNC_X) }
+        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device, { TN_KERNELS(TNC_X) }
     };
 #undef TNC_X
     return &cuda;
