@@ -317,9 +317,9 @@ struct tn_backend {
     tn_status (*upload)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*sync)(void *state, char why[256]);    /* NULL: nothing to wait for                 */
-    /* Graphs, all four or none, and none with host. Between begin and end the rows only note what they would do; end hands out what was
-       noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay where they
-       are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
+    /* Graphs, all four or none, and none with host. Between begin and end the rows only note what they would do; end hands
+       out what was noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay
+       where they are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
     tn_status (*capture_begin)(void *state, char why[256]);
     tn_status (*capture_end)(void *state, void **graph, char why[256]);
     tn_status (*replay)(void *state, void *graph);
@@ -1191,8 +1191,8 @@ TN_API tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
    their schedules, the step's number). What the host decided at the capture stays: shapes, addresses, numbers given to
    ops (a factor, p of dropout, clip_norm, decay, lr_scale, what is frozen, which parameters there are).
    Inside, nothing can need the host: tn_read, tn_item, tn_write, tn_ctx_sync, tn_ctx_seed, files, memory that is not
-   there yet, a cache (decoding, its reset), a kernel that the backend lacks. Each is an error that names it, tn_graph_end returns it, and the context is
-   as it was before tn_graph_begin. Arena tensors of the captured step are dead after tn_graph_end. */
+   there yet, a cache (decoding, its reset), a kernel that the backend lacks. Each is an error that names it, tn_graph_end
+   returns it, and but for that error the context is as it was before tn_graph_begin. Arena tensors of the captured step are dead after tn_graph_end. */
 
 /* false: the backend cannot (cpu, reference), tn_graph_begin would be an error; the step as it is is all there is to do. */
 TN_API bool      tn_graph_supported(const tn_ctx *ctx);
@@ -7532,7 +7532,7 @@ static tn_status tni_open_backend(tn_ctx *ctx, char *why)
         tni_print(why, 256, "backend %s: abi %d, this header has %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
         s = TN_ERR_BACKEND;
     } else if (!tni_graphs_whole(wanted)) {
-        tni_print(why, 256, "backend %s: graphs are four functions, all or none, of a backend that is no host's", wanted->name);
+        tni_print(why, 256, "backend %s: graphs are four functions, all or none, and none of a host's", wanted->name);
         s = TN_ERR_BACKEND;
     } else s = wanted->open(&ctx->desc, &ctx->state, why);
     if (s != TN_OK && !ctx->desc.backend_required && wanted != tn_cpu_backend()) {
