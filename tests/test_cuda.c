@@ -958,7 +958,8 @@ TEST(tall_and_wide)
     };
     size_t k;
     NEED_DEVICE();
-    for (k = 0; k < sizeof list / sizeof *list; k++) tall_check(&list[k], TN_F32, 1e-10);
+    for (k = 0; k < sizeof list / sizeof *list; k++)
+        if (list[k].what != TALL_SOFTMAX || !test_small()) tall_check(&list[k], TN_F32, 1e-10);      /* half a minute: a tile for each text */
 }
 
 /* What only a GPU does in time. */
