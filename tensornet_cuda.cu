@@ -1334,7 +1334,7 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
     for (int64_t base = (int64_t)blockIdx.x * teams; base < tasks; base += (int64_t)gridDim.x * teams) {
         const int64_t task = base + (int)threadIdx.x / team, piece = task % cut.pieces;
         const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
-        int64_t place[TNC_VIEWS];
+        int64_t place[TNC_VIEWS] = {0};
         R       sums[STEPS][V], sum = 0;
 #pragma unroll
         for (int u = 0; u < STEPS; u++)
