@@ -732,7 +732,7 @@ static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
     return r;
 }
 
-static __device__ __forceinline__ int tnc_lane(int lanes) { return tnc_lane(lanes); }
+static __device__ __forceinline__ int tnc_lane(int lanes) { return (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1); }
 
 /* ---- sums: the same tree each time, the result in every thread of it; every thread of the block comes here ----------- */
 
