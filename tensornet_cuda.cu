@@ -4854,7 +4854,8 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     const tn_dtype dtype = c->in[0].dtype;
     const int64_t  rows = p.B * p.H * p.Tq;
     const size_t   bytes = 4 * (size_t)rows * (dtype == TN_F64 ? 8 : 4);
-    const tnc_attend_size *size = tnc_attend_size_of(s, p, dtype);
+    /* What forwards took unrounded operands for a few queries has their l: so have they backwards. */
+    const tnc_attend_size *size = p.Tq <= TNC_ATTEND_FEW && dtype == TN_F32 ? NULL : tnc_attend_size_of(s, p, dtype);
     tnc_attend     m;
     p.o = tnc_heads_of(&c->in[3]);
     p.stat = c->in[4].data;
