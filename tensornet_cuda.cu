@@ -355,8 +355,9 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     if (e == cudaErrorInsufficientDriver) {
         cudaDriverGetVersion(&driver);
         cudaRuntimeGetVersion(&runtime);
-        snprintf(why, 256, "the driver is for CUDA %d.%d, this program needs %d.%d", driver / 1000, driver % 1000 / 10,
-                 runtime / 1000, runtime % 1000 / 10);
+        if (driver == 0) snprintf(why, 256, "no GPU: there is no driver, and this program needs one for CUDA %d.%d", runtime / 1000, runtime % 1000 / 10);
+        else snprintf(why, 256, "the driver is for CUDA %d.%d, this program needs %d.%d", driver / 1000, driver % 1000 / 10,
+                      runtime / 1000, runtime % 1000 / 10);
         return e;
     }
     if (e != cudaSuccess || devices == 0) {
