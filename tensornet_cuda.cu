@@ -382,7 +382,7 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     if (e == cudaErrorInsufficientDriver) {
         cudaDriverGetVersion(&driver);
         cudaRuntimeGetVersion(&runtime);
-        if (driver == 0) snprintf(why, 256, "no NVIDIA driver");
+        if (driver == 0) snprintf(why, 256, "no GPU: there is no NVIDIA driver");
         else snprintf(why, 256, "the driver is for CUDA %d.%d, this program needs %d.%d", driver / 1000, driver % 1000 / 10,
                       runtime / 1000, runtime % 1000 / 10);
         return e;
