@@ -2539,7 +2539,7 @@ static __device__ __forceinline__ uint32_t tnc_sort_key(const tnc_sort &s, int64
     return s.ids[i] >= 0 && s.ids[i] < s.words ? (uint32_t)s.ids[i] : (uint32_t)s.words;
 }
 
-__global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel(tnc_sort s)
+static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel(tnc_sort s)
 {
     TNC_SHARED(uint32_t, count, [256]);
     const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
@@ -2583,7 +2583,7 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
 
 /* A warp ranks its 32 digits among each other by ballots, the block ranks its warps. Counts the digits of the next pass on the
    way, for the chunks that will hold them. */
-__global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_sort s)
+static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_sort s)
 {
     enum { WARPS = TNC_SORT_THREADS / 32 };
     TNC_SHARED(uint32_t, start, [256]);
@@ -3934,7 +3934,7 @@ static tn_status tnc_step_begin(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-__global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }
+static __global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }
 
 static tn_status tnc_tick(tnc *s, const tn_call *c)
 {
