@@ -2,7 +2,7 @@
 
    One file beside tensornet.h. Compile it, link it, name it:
 
-       nvcc -O3 -c tensornet_cuda.cu                     (-arch=sm_90, or whatever GPU there is; sm_80 is the least)
+       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (or whatever GPU there is; sm_80 is the least)
        cc -c program.c && nvcc program.o tensornet_cuda.o -o program
 
        tn_desc d = {0};
@@ -23,6 +23,7 @@
                        parameters are F32. Random numbers and masks are the CPU's to the bit, F64 normals to a rounding.
        Same bits       on every run on one kind of GPU with one version of cuBLAS: no sum is made by atomics, no choice by
                        time. Another kind has other grids, and so other last bits.
+       Devices         each call makes desc.device the current one of its thread; a context has one stream, uploads too.
        Errors          come late, as kernels run while the host goes on: at the next download or sync. A kernel's fault ends
                        its context.
        Optimisers      calls for parameters one after the other wait and run together, up to 48 in one launch; whatever
@@ -86,13 +87,16 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #include <cublas_v2.h>
 #include <math.h>
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error tensornet_cuda.cu needs a GPU of sm_80 or later: nvcc -arch=sm_80, or what yours is
+#endif
+
 #define TNC_LAUNCH(kernel, grid, block, shared, stream, ...) (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 #define TNC_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
 #define TNC_SHARED_ALIGN(A, T, name, ...) __shared__ __align__(A) T name __VA_ARGS__
 #define TNC_DYN_SHARED(T, name) \
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
-#define TNC_CONSTANT __constant__
 #define TNC_PRAGMA(x) _Pragma(#x)
 #define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
 #define TNC_UNROLL_BY(n) TNC_PRAGMA(unroll n)   /* before one whose loads are to be under way together         */
@@ -180,6 +184,8 @@ typedef struct tnc_blas {
     cublasStatus_t (*destroy)(cublasHandle_t);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
+    cublasStatus_t (*set_math)(cublasHandle_t, cublasMath_t);
+    const char    *(*text)(cublasStatus_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
                            const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
                            const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
@@ -209,11 +215,12 @@ typedef struct tnc_pending {
 
 enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_ROOM = 32 << 20 };
 
-typedef struct tnc_kept { struct tnc_kept *next; void *p; } tnc_kept;
+/* Device memory that is still in use: by a graph, or by the work before a capture, within which nothing can be freed. */
+typedef struct tnc_kept { struct tnc_kept *next; void *p; bool of_graph; } tnc_kept;
 
 typedef struct tnc {
     tn_allocator      allocator;
-    int               device, sms, capability;      /* capability: 80, 90: the GPU's sm_ number               */
+    int               device, sms;                  /* device: -1 until one is chosen                         */
     size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for        */
     tn_gemm_precision precision;
     cudaStream_t      stream;
@@ -225,11 +232,13 @@ typedef struct tnc {
     char             *scratch;
     size_t            scratch_bytes;
     tnc_pending       pending;
-    tnc_kept         *kept;                         /* scratch of before, for graphs that have it in mind     */
+    tnc_kept         *kept;                         /* what is freed later                                    */
     int               graphs;                       /* that are alive                                         */
+    bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                              */
     bool              lost;                         /* after a kernel's fault nothing on the device works     */
-    char              why[256];                     /* the first error                                        */
+    tn_status         late;                         /* of a flush whose caller had no status to return        */
+    char              why[256];                     /* the first error, until it is told                      */
 } tnc;
 
 typedef tn_status tnc_row(tnc *s, const tn_call *call);
@@ -240,13 +249,27 @@ static tn_status tnc_flush(tnc *s);
 /* Keeps the first error. One that outlives the call - a fault of a kernel - ends the context: what follows fails too. */
 static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 {
-    cudaError_t sticky;
     if (e == cudaSuccess) return TN_OK;
     (void)cudaGetLastError();
-    sticky = cudaPeekAtLastError();
+    if (e == cudaErrorMemoryAllocation) return TN_ERR_MEMORY;           /* which says it all */
     if (!s->why[0]) snprintf(s->why, sizeof s->why, "%s: %s", what, cudaGetErrorString(e));
-    if (sticky != cudaSuccess || cudaStreamQuery(s->stream) == e) s->lost = true;
-    return e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND;
+    if (cudaPeekAtLastError() != cudaSuccess || (!s->capturing && cudaStreamQuery(s->stream) == e)) s->lost = true;
+    (void)cudaGetLastError();                                           /* the query's */
+    return TN_ERR_BACKEND;
+}
+
+/* How all begins but sync: on the context's device; what was told is forgotten, and so is an error that the program left. */
+static tn_status tnc_enter(tnc *s)
+{
+    const tn_status late = s->late;
+    cudaError_t     e;
+    if (s->lost) return TN_ERR_BACKEND;
+    s->late = TN_OK;
+    if (late != TN_OK) return late;
+    s->why[0] = 0;
+    e = cudaSetDevice(s->device);
+    (void)cudaGetLastError();
+    return tnc_fail(s, e, "cudaSetDevice");
 }
 
 /* "gemm [1,64,128] [1,128,32] -> [1,64,32]" */
@@ -265,22 +288,22 @@ static void tnc_describe(char *text, size_t size, const tn_call *c)
     }
 }
 
-/* What every row of the table goes through: the right device, and the first error with its op and shapes. */
+/* What every row of the table goes through. After a launch CUDA may tell of a fault of any kernel before it. */
 template <tnc_row *row> static tn_status tnc_run(void *state, const tn_call *call)
 {
     tnc        *s = (tnc *)state;
-    cudaError_t e = cudaSuccess;
-    char        what[200];
-    tn_status   status;
-    if (s->lost) return TN_ERR_BACKEND;
-    if (cudaSetDevice(s->device) != cudaSuccess) return tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
-    if (s->pending.count > 0 && s->pending.kernel != call->kernel && (status = tnc_flush(s)) != TN_OK) return status;
+    tn_status   status = tnc_enter(s);
+    cudaError_t e;
+    char        what[200] = "at or before ";
+    const int   from = s->wait ? 0 : 13;
+    if (status == TN_OK && s->pending.count > 0 && s->pending.kernel != call->kernel) status = tnc_flush(s);
+    if (status != TN_OK) return status;
     status = row(s, call);
     if (s->wait && status == TN_OK) status = tnc_flush(s);
     e = cudaGetLastError();
     if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
     if (e == cudaSuccess) return status;
-    tnc_describe(what, sizeof what, call);
+    tnc_describe(what + from, sizeof what - (size_t)from, call);
     return tnc_fail(s, e, what);
 }
 
@@ -320,32 +343,54 @@ static void tnc_blas_close(tnc_blas *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Without it the context computes with the kernels of this file. */
-static void tnc_blas_open(tnc *s)
+/* Without it the context computes with the kernel of this file: slow, so the log is told. Sums of products stay in F32. */
+static void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
-    if ((wanted && strcmp(wanted, "0") == 0) || !(b->library = tnc_library_open())) return;
-    *(void **)&b->create = TNC_FIND(cublasCreate);
-    *(void **)&b->destroy = TNC_FIND(cublasDestroy);
-    *(void **)&b->set_stream = TNC_FIND(cublasSetStream);
-    *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
-    *(void **)&b->gemm = TNC_FIND(cublasGemmStridedBatchedEx);
-    if (b->create && b->destroy && b->set_stream && b->set_workspace && b->gemm
-        && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
-        && cudaMalloc(&s->blas_room, TNC_BLAS_ROOM) == cudaSuccess
-        && b->set_workspace(b->handle, s->blas_room, TNC_BLAS_ROOM) == CUBLAS_STATUS_SUCCESS) return;
+    const char *why = "cuBLAS is not installed: products are slow";
+    if (wanted && strcmp(wanted, "0") == 0) return;
+    if ((b->library = tnc_library_open()) != NULL) {
+        *(void **)&b->create = TNC_FIND(cublasCreate);
+        *(void **)&b->destroy = TNC_FIND(cublasDestroy);
+        *(void **)&b->set_stream = TNC_FIND(cublasSetStream);
+        *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
+        *(void **)&b->set_math = TNC_FIND(cublasSetMathMode);
+        *(void **)&b->text = TNC_FIND(cublasGetStatusString);
+        *(void **)&b->gemm = TNC_FIND(cublasGemmStridedBatchedEx);
+        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm
+            && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
+            && b->set_math(b->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == CUBLAS_STATUS_SUCCESS
+            && cudaMalloc(&s->blas_room, TNC_BLAS_ROOM) == cudaSuccess
+            && b->set_workspace(b->handle, s->blas_room, TNC_BLAS_ROOM) == CUBLAS_STATUS_SUCCESS) return;
+        why = "cuBLAS does not open: products are slow";
+    }
     (void)cudaGetLastError();
     tnc_blas_close(b);
+    if (desc->log) desc->log(desc->log_user, TN_LOG_WARN, why);
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------------------- */
 
+static bool tnc_keep(tnc *s, void *p, bool of_graph)
+{
+    tnc_kept *k = (tnc_kept *)s->allocator.alloc(sizeof *k, s->allocator.user);
+    if (!k) return false;
+    k->next = s->kept;
+    k->p = p;
+    k->of_graph = of_graph;
+    s->kept = k;
+    return true;
+}
+
+/* Frees what nobody needs any more; cudaFree waits for what still uses it. */
 static void tnc_kept_free(tnc *s)
 {
-    while (s->kept) {
-        tnc_kept *k = s->kept;
-        s->kept = k->next;
+    tnc_kept **link = &s->kept;
+    while (!s->capturing && *link) {
+        tnc_kept *k = *link;
+        if (k->of_graph && s->graphs > 0) { link = &k->next; continue; }
+        *link = k->next;
         cudaFree(k->p);
         s->allocator.release(k, sizeof *k, s->allocator.user);
     }
@@ -355,11 +400,13 @@ static void tnc_close(void *state)
 {
     tnc *s = (tnc *)state;
     int  i;
-    if (cudaSetDevice(s->device) == cudaSuccess) {
+    if (s->device >= 0 && cudaSetDevice(s->device) == cudaSuccess) {
         if (s->stream) cudaStreamSynchronize(s->stream);
         tnc_blas_close(&s->blas);
         cudaFree(s->blas_room);
         cudaFree(s->scratch);
+        s->graphs = 0;
+        s->capturing = false;
         tnc_kept_free(s);
         for (i = 0; i < TNC_STAGES; i++) {
             if (s->stage[i]) cudaFreeHost(s->stage[i]);
@@ -395,16 +442,16 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
         snprintf(why, 256, "desc.device is %d, but there are %d GPUs", device, devices);
         return cudaErrorInvalidDevice;
     }
-    s->device = device;
     if ((e = cudaSetDevice(device)) != cudaSuccess) {
         snprintf(why, 256, "GPU %d: %s", device, cudaGetErrorString(e));
         return e;
     }
+    s->device = device;
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    s->capability = 10 * major + minor;
-    e = s->capability < 80 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
-    if (e != cudaSuccess) snprintf(why, 256, "GPU %d is sm_%d, this program has no kernels for it", device, s->capability);
+    e = major < 8 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
+    if (e != cudaSuccess)
+        snprintf(why, 256, "GPU %d is sm_%d%d, this program has no kernels for it", device, major, minor);
     return e;
 }
 
@@ -420,6 +467,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
     }
     memset(s, 0, sizeof *s);
     s->allocator = desc->allocator;
+    s->device = -1;
     s->precision = desc->gemm_precision;
     s->wait = wait && strcmp(wait, "0") != 0;
     if ((e = tnc_choose(s, desc->device, why)) == cudaSuccess) {
@@ -437,7 +485,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
         tnc_close(s);
         return e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND;
     }
-    tnc_blas_open(s);
+    tnc_blas_open(s, desc);
     *state = s;
     return TN_OK;
 }
@@ -458,18 +506,21 @@ static void *tnc_alloc(void *state, size_t bytes)
 
 static void tnc_release(void *state, void *p, size_t bytes)
 {
+    tnc            *s = (tnc *)state;
+    const tn_status status = tnc_flush(s);
     (void)bytes;
-    (void)tnc_flush((tnc *)state);
-    if (cudaSetDevice(((tnc *)state)->device) == cudaSuccess) cudaFree(p);      /* waits for what still uses it */
+    if (s->late == TN_OK) s->late = status;
+    if (cudaSetDevice(s->device) == cudaSuccess && !(s->capturing && tnc_keep(s, p, false))) cudaFree(p);   /* which waits */
     (void)cudaGetLastError();
 }
 
-/* Through pinned memory: the host goes on as soon as its bytes are there. */
+/* Through pinned memory, between the kernels of the one stream: the host goes on as soon as its bytes are there. */
 static tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    tn_status   status = tnc_enter(s);
+    cudaError_t e = cudaSuccess;
+    if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return status;
     while (bytes > 0 && e == cudaSuccess) {
         size_t n = bytes < TNC_STAGE ? bytes : (size_t)TNC_STAGE;
@@ -489,23 +540,28 @@ static tn_status tnc_upload(void *state, void *to, const void *from, size_t byte
 static tn_status tnc_download(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    tn_status   status = tnc_enter(s);
+    cudaError_t e = cudaSuccess;
+    if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return status;
-    if (e == cudaSuccess && bytes > 0) e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->stream);
+    if (bytes > 0) e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->stream);
     if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
     return tnc_fail(s, e, "download");
 }
 
+/* Tells the first error since the last sync, be the stream well by now or not. */
 static tn_status tnc_sync(void *state, char why[256])
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (s->late != TN_OK) status = s->late;
+    s->late = TN_OK;
     if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
     if (status == TN_OK) status = tnc_fail(s, e, "a kernel since the last sync (TN_SYNC=1 names it)");
+    if (status == TN_OK && s->why[0]) status = TN_ERR_BACKEND;
     if (status == TN_OK) return TN_OK;
-    memcpy(why, s->why, sizeof s->why);
+    snprintf(why, 256, "%s", s->why[0] ? s->why : tn_status_name(status));
     if (!s->lost) s->why[0] = 0;
     return status;
 }
@@ -514,92 +570,91 @@ static tn_status tnc_sync(void *state, char why[256])
    or it would have to grow while a graph is captured. */
 static void *tnc_scratch(tnc *s, size_t bytes)
 {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    void *p = NULL;
+    void  *p = NULL;
+    size_t more;
     if (bytes == 0) bytes = 1;                                  /* NULL would be an error */
     if (bytes <= s->scratch_bytes) return s->scratch;
-    if (cudaStreamIsCapturing(s->stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return NULL;
-    bytes += bytes / 4;
+    if (s->capturing) return NULL;
     if (s->graphs > 0 && s->scratch) {
-        tnc_kept *k = (tnc_kept *)s->allocator.alloc(sizeof *k, s->allocator.user);
-        if (!k) return NULL;
-        k->p = s->scratch;
-        k->next = s->kept;
-        s->kept = k;
+        if (!tnc_keep(s, s->scratch, true)) return NULL;
     } else cudaFree(s->scratch);                                /* waits for what still uses it */
     s->scratch = NULL;
     s->scratch_bytes = 0;
-    if (cudaMalloc(&p, bytes) != cudaSuccess) {
+    more = bytes + bytes / 4;                                   /* not each time by a little */
+    if (cudaMalloc(&p, more) != cudaSuccess) {
         (void)cudaGetLastError();
-        return NULL;
+        more = bytes;
+        if (cudaMalloc(&p, more) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return NULL;
+        }
     }
     s->scratch = (char *)p;
-    s->scratch_bytes = bytes;
+    s->scratch_bytes = more;
     return p;
 }
 
 /* ---- graphs: what the stream would do, noted and instantiated once --------------------------------------------------- */
 
+static tn_status tnc_capture_fails(const tnc *s, tn_status status, char why[256])
+{
+    snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
+    return status;
+}
+
 static tn_status tnc_capture_begin(void *state, char why[256])
 {
     tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
-    if (status != TN_OK) {
-        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
-        return status;
-    }
+    tn_status   status = tnc_enter(s);
+    cudaError_t e;
     if (s->wait) {
         snprintf(why, 256, "TN_SYNC=1 waits after every kernel, which no capture can");
         return TN_ERR_BACKEND;
     }
-    if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
-    if (e != cudaSuccess) snprintf(why, 256, "capture: %s", cudaGetErrorString(e));
-    return e == cudaSuccess ? TN_OK : tnc_fail(s, e, "capture");
+    if (status == TN_OK) status = tnc_flush(s);
+    if (status != TN_OK) return tnc_capture_fails(s, status, why);
+    e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    if (e != cudaSuccess) return tnc_capture_fails(s, tnc_fail(s, e, "the stream"), why);
+    s->capturing = true;
+    return TN_OK;
 }
 
+/* Whatever happens, the stream is no longer captured after it. */
 static tn_status tnc_capture_end(void *state, void **out, char why[256])
 {
     tnc            *s = (tnc *)state;
     cudaGraph_t     graph = NULL;
     cudaGraphExec_t run = NULL;
     tn_status       status = tnc_flush(s);
-    cudaError_t     e = cudaStreamEndCapture(s->stream, &graph);
-    if (status != TN_OK) {
-        if (graph) cudaGraphDestroy(graph);
-        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
-        return status;
-    }
-    if (e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
+    cudaError_t     e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (e == cudaSuccess) e = cudaStreamEndCapture(s->stream, &graph);
+    s->capturing = false;
+    if (status == TN_OK && e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
     if (graph) cudaGraphDestroy(graph);
-    if (e != cudaSuccess) {
-        snprintf(why, 256, "capture: %s", cudaGetErrorString(e));
-        return tnc_fail(s, e, "capture");
-    }
-    s->graphs++;
+    if (status == TN_OK) status = tnc_fail(s, e, "the graph");
+    (void)cudaGetLastError();
+    if (status == TN_OK) s->graphs++;
+    tnc_kept_free(s);
+    if (status != TN_OK) return tnc_capture_fails(s, status, why);
     *out = run;
     return TN_OK;
 }
 
 static tn_status tnc_replay(void *state, void *graph)
 {
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
-    if (status != TN_OK) return status;
-    if (e == cudaSuccess) e = cudaGraphLaunch((cudaGraphExec_t)graph, s->stream);
-    return tnc_fail(s, e, "replay");
+    tnc      *s = (tnc *)state;
+    tn_status status = tnc_enter(s);
+    if (status == TN_OK) status = tnc_flush(s);
+    return status == TN_OK ? tnc_fail(s, cudaGraphLaunch((cudaGraphExec_t)graph, s->stream), "replay") : status;
 }
 
 static void tnc_graph_release(void *state, void *graph)
 {
     tnc *s = (tnc *)state;
     if (cudaSetDevice(s->device) == cudaSuccess) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    s->graphs--;
+    tnc_kept_free(s);
     (void)cudaGetLastError();
-    if (--s->graphs == 0) {
-        cudaStreamSynchronize(s->stream);
-        tnc_kept_free(s);
-    }
 }
 
 /* ======================================================================
@@ -2157,9 +2212,10 @@ static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t 
     return (columns == 1 || column_step == 1) && lead >= columns && lead <= INT32_MAX && batch_step >= 0;
 }
 
-/* C down its columns is C; along its rows it is C^T, made of B^T and A^T. False: cuBLAS does not take it. */
-static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
+/* C down its columns is C; along its rows it is C^T, made of B^T and A^T. TN_ERR_SHAPE: cuBLAS does not take it. */
+static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
 {
+    cublasStatus_t status;
     tnc_operand  x, y, z;
     const float  alpha = (float)g.alpha, beta = (float)g.beta;
     const bool   wide = g.c_dtype == TN_F64;
@@ -2169,17 +2225,21 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     const bool   tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const void  *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
-    if (!s->blas.handle || g.k == 0) return false;
-    if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
+    if (!s->blas.handle || g.k == 0) return TN_ERR_SHAPE;
+    if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return TN_ERR_SHAPE;
     if (turned) {
         if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
-            || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return false;
+            || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return TN_ERR_SHAPE;
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
-               || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return false;
-    return s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, x.batch_step,
-                        y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step, (int)g.batch,
-                        compute, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+               || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
+    status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
+                          x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step,
+                          (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
+    if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
+    if (!s->why[0]) snprintf(s->why, sizeof s->why, "gemm: %s", s->blas.text(status));
+    return TN_ERR_BACKEND;
 }
 
 /* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix
@@ -2301,11 +2361,12 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
         }
         if (keep) z->data = room;
     }
-    if (!tnc_gemm_blas(s, tnc_matrices_of(&made))) {
+    status = tnc_gemm_blas(s, tnc_matrices_of(&made));
+    if (status == TN_ERR_SHAPE) {
         tnc_gemm_own(s, g);
         return TN_OK;
     }
-    status = tnc_gemm_bias(s, c, z);
+    if (status == TN_OK) status = tnc_gemm_bias(s, c, z);
     return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
@@ -3326,7 +3387,7 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
         R        ahead[2][TNC_CHAIN_AHEAD];
         const R  last_v = a.v[last];
         double   scale = -log((double)last_v);
-        R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale);
+        R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale / 2);       /* twice: its square may have no float */
         for (i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
         dot = dy[dd] - tnc_block_sum(dot);
         for (i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
@@ -3340,7 +3401,7 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
             R       *to = a.dm + j * dd, squares = 0, norm;
             double   before = scale;
             auto     give = [&](int at, R x) {
-                x = factor == 0 ? R(0) : factor * x;
+                x = factor == 0 ? R(0) : factor * (factor * x);
                 to[at] = a.accumulate ? to[at] + x : x;
             };
             if (j == b * a.n) {
@@ -3367,7 +3428,7 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
                 const R by = i == 0 ? norm : a.v[j - 1];
                 if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
             }
-            if (scale != before && last_v != 0) factor = (R)exp(scale);
+            if (scale != before && last_v != 0) factor = (R)exp(scale / 2);
             swap = g; g = next; next = swap;
         }
         __syncthreads();
@@ -6212,7 +6273,17 @@ static __device__ __forceinline__ tnc_range tnc_range_of(int64_t block, int64_t 
     return r;
 }
 
-/* One more call for the pending ones, which run first where it does not fit in. */
+/* Must those that are pending run first? Yes, too, where they have this parameter: its two steps follow each other. */
+static bool tnc_pend_not(const tnc_pending *a, const tnc_pending *like, const void *parameter)
+{
+    int k;
+    if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, like, offsetof(tnc_pending, count)) != 0)) return true;
+    for (k = 0; k < a->count; k++)
+        if (a->part[k].x[0] == parameter) return true;
+    return false;
+}
+
+/* One more call for the pending ones. What they will want of scratch is asked for here, where an error has its own call. */
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n,
                           const void *scalars, const void *fault)
 {
@@ -6233,8 +6304,7 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
         memcpy(like.f, c->f, 3 * sizeof *c->f);
         like.f[3] = c->f[5];
     }
-    if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, &like, offsetof(tnc_pending, count)) != 0))
-        if ((status = tnc_flush(s)) != TN_OK) return status;
+    if (tnc_pend_not(a, &like, x[0]->data) && (status = tnc_flush(s)) != TN_OK) return status;
     if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
     part = &a->part[a->count];
     memset(part, 0, sizeof *part);
@@ -6250,6 +6320,8 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     part->decay = c->f[3];
     part->rate = c->f[4];
     if (part->first + tnc_ceil(n, TNC_SHARE) > INT32_MAX) return TN_ERR_SHAPE;
+    if (c->kernel == TN_KERNEL_SUMSQ && !tnc_scratch(s, (size_t)(part->first + tnc_ceil(n, TNC_SHARE)) * sizeof(double)))
+        return TN_ERR_MEMORY;
     a->count++;
     return TN_OK;
 }
@@ -6375,10 +6447,12 @@ template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const t
 template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
 {
-    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = (R *)part.x[2] + i, *v = (R *)part.x[3] + i;
+    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = NULL, *v = NULL;
     R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
     tnc_load(g_, g);
     tnc_load(p_, p);
+    if (part.x[2]) m = (R *)part.x[2] + i;
+    if (part.x[3]) v = (R *)part.x[3] + i;
     if (KERNEL == TN_KERNEL_ADAMW) {
         tnc_load(m_, m);
         tnc_load(v_, v);
@@ -6392,15 +6466,15 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
         tnc_store(m, m_);
         tnc_store(v, v_);
     } else if (KERNEL == TN_KERNEL_SGD) {
-        if (part.x[2]) tnc_load(m_, m);
+        if (m) tnc_load(m_, m);
         TNC_EACH {
             const R d = g_[k] * r.factor;
             R       to = d;
-            if (part.x[2]) to = m_[k] = tnc_fma(r.keep1, m_[k], d);
+            if (m) to = m_[k] = tnc_fma(r.keep1, m_[k], d);
             if (r.nesterov) to = tnc_fma(r.keep1, to, d);
             p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], to), p_[k]);
         }
-        if (part.x[2]) tnc_store(m, m_);
+        if (m) tnc_store(m, m_);
     } else {
         TNC_EACH p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], r.scale * g_[k]), p_[k]);
     }
@@ -6471,22 +6545,19 @@ template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a
 static tn_status tnc_flush(tnc *s)
 {
     tnc_pending *a = &s->pending;
-    tn_status    status;
+    tn_status    status = TN_ERR_BACKEND;
     cudaError_t  e;
     char         what[96];
-    int          count = a->count;
-    if (count == 0) return TN_OK;
-    if (s->lost || cudaSetDevice(s->device) != cudaSuccess) {
-        a->count = 0;
-        return s->lost ? TN_ERR_BACKEND : tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
+    if (a->count == 0) return TN_OK;
+    snprintf(what, sizeof what, "%s of %d parameters", a->name, a->count);
+    e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (e == cudaSuccess) {
+        status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
+        e = cudaGetLastError();
+        if (e == cudaSuccess && s->wait) e = cudaStreamSynchronize(s->stream);
     }
-    status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
     a->count = 0;
-    e = cudaGetLastError();
-    if (e == cudaSuccess && s->wait) e = cudaStreamSynchronize(s->stream);
-    if (e == cudaSuccess) return status;
-    snprintf(what, sizeof what, "%s of %d parameters", a->name, count);
-    return tnc_fail(s, e, what);
+    return e == cudaSuccess ? status : tnc_fail(s, e, what);
 }
 
 /* ---- muon_begin ---------------------------------------------------------------------------------------------- >>op-optim
