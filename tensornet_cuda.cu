@@ -490,6 +490,16 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
     return TN_OK;
 }
 
+static void tnc_device(void *state, char name[128])
+{
+    const tnc     *s = (const tnc *)state;
+    cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, s->device) != cudaSuccess) {
+        (void)cudaGetLastError();
+        snprintf(name, 128, "sm_%d", s->capability);
+    } else snprintf(name, 128, "%.100s, sm_%d", p.name, s->capability);
+}
+
 /* ======================================================================
    >>memory   alloc, copies, scratch
    ====================================================================== */
@@ -1576,7 +1586,7 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
     for (int64_t base = (int64_t)blockIdx.x * teams; base < tasks; base += (int64_t)gridDim.x * teams) {
         const int64_t task = base + (int)threadIdx.x / team, piece = task % cut.pieces;
         const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
-        int64_t place[TNC_VIEWS] = {};
+        int64_t place[TNC_VIEWS] = {0};
         R       sums[STEPS][V], sum = 0;
         TNC_UNROLL
         for (int u = 0; u < STEPS; u++)
@@ -3791,7 +3801,7 @@ template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R 
 
 /* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ------------------------- */
 
-template <typename T> __global__ void tnc_attend_rows(tnc_attend p)
+template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
 {
     typedef typename tnc_real<T>::type R;
     const int     lane = (int)threadIdx.x & 31;
@@ -3936,7 +3946,8 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R>
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
+template <typename T>
+static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
     typedef tnc_attend_room<R> room;
@@ -4027,7 +4038,7 @@ static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h,
 
 /* KEYS: own rows are keys, to dk and dv. Else they are queries, to dq. */
 template <typename T, bool KEYS>
-__global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
+static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
     typedef tnc_attend_room<R> room;
@@ -4098,7 +4109,8 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
 
 enum { TNC_ATTEND_FEW = 4, TNC_ATTEND_PART = 256 };         /* queries at most; keys of a part */
 
-template <typename T> __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int64_t parts, int64_t blocks)
+template <typename T>
+static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int64_t parts, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
     TNC_SHARED(R, pattern, [TNC_ATTEND_PART]);
@@ -4152,7 +4164,7 @@ template <typename T> __global__ void __launch_bounds__(128) tnc_attend_part(tnc
 }
 
 /* A warp for each query. */
-template <typename T> __global__ void tnc_attend_join(tnc_attend p, int64_t parts)
+template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64_t parts)
 {
     typedef typename tnc_real<T>::type R;
     const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
@@ -4213,31 +4225,31 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
 
 /* The left factor at rows row .. row + 15, columns 16 k .. 16 k + 15. ldmatrix takes four 8 x 8 matrices in the order that mma
    wants them: above, below; then the same to the right. Lanes 0-7 point at the rows of the first, 8-15 of the second, ... */
-template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+template <int D>
+static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    const int lane = (int)threadIdx.x & 31;
     tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
 /* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2], f[3].
    A right factor goes down its columns, which are this tile's rows: no transposition is needed. */
-template <int D> static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+template <int D>
+static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    const int lane = (int)threadIdx.x & 31;
     tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
 }
 
 /* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
-template <int D> static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n)
+template <int D>
+static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n, int lane)
 {
-    const int lane = (int)threadIdx.x & 31;
     tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n, lane >> 4));
 }
 
 /* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
 template <int M, int N, int D>
 static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], const tnc_bf16 *a, int a_row, const tnc_bf16 *b,
-                                                    int b_row)
+                                                    int b_row, int lane)
 {
     int m, n, k, e;
     TNC_UNROLL
@@ -4250,11 +4262,11 @@ static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], con
     for (k = 0; k < D / 16; k++) {
         unsigned left[M][4];
         TNC_UNROLL
-        for (m = 0; m < M; m++) tnc_frag_left<D>(left[m], a, a_row + 16 * m, k);
+        for (m = 0; m < M; m++) tnc_frag_left<D>(left[m], a, a_row + 16 * m, k, lane);
         TNC_UNROLL
         for (n = 0; n < N / 16; n++) {
             unsigned right[4];
-            tnc_frag_right<D>(right, b, b_row + 16 * n, k);
+            tnc_frag_right<D>(right, b, b_row + 16 * n, k, lane);
             TNC_UNROLL
             for (m = 0; m < M; m++) {
                 tnc_mma_bf16(s[m][2 * n], left[m], right);
@@ -4266,13 +4278,14 @@ static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], con
 
 /* out += p x: p of 16 M rows and 16 columns in registers, x the tile's rows row .. row + 15 of C numbers. */
 template <int M, int C>
-static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x, int row)
+static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x, int row,
+                                                    int lane)
 {
     int m, n;
     TNC_UNROLL
     for (n = 0; n < C / 16; n++) {
         unsigned right[4];
-        tnc_frag_down<C>(right, x, row, n);
+        tnc_frag_down<C>(right, x, row, n, lane);
         TNC_UNROLL
         for (m = 0; m < M; m++) {
             tnc_mma_bf16(out[m][2 * n], p[m], right);
@@ -4306,28 +4319,30 @@ static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
-/* Two neighbouring numbers of a row of `to`, stored or added. */
-static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int b, int t, int h, int col, int n,
-                                                      float x0, float x1, bool add)
+/* Two neighbouring numbers of a row, from `column` on, stored or added; pairs: the row is aligned for them, its width even. */
+static __device__ __forceinline__ void tnc_put_two(char *row, int column, int width, bool f32, bool pairs, bool add, float x,
+                                                   float y)
 {
-    if (p.wide) {
-        float *at = tnc_head<float>(to, b, t, h) + col;
-        if (col < n) at[0] = (add ? at[0] : 0.0f) + x0;
-        if (col + 1 < n) at[1] = (add ? at[1] : 0.0f) + x1;
-        return;
+    if (column >= width) return;
+    if (f32 && pairs) {
+        float2 *to = (float2 *)row + column / 2, old = add ? *to : make_float2(0, 0);
+        *to = make_float2(old.x + x, old.y + y);
+    } else if (pairs) {
+        unsigned *to = (unsigned *)row + column / 2, old = add ? *to : 0u;
+        *to = tnc_pair(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
+    } else {
+        float    *to = (float *)row + column;
+        tnc_bf16 *small = (tnc_bf16 *)row + column;
+        int       i;
+        for (i = 0; i < 2 && column + i < width; i++) {
+            const float value = i ? y : x;
+            if (f32) to[i] = add ? to[i] + value : value;
+            else small[i] = __float2bfloat16(add ? __bfloat162float(small[i]) + value : value);
+        }
     }
-    tnc_bf16 *at = tnc_head<tnc_bf16>(to, b, t, h) + col;
-    if (col + 1 < n && ((size_t)at & 3) == 0) {
-        __nv_bfloat162 *two = reinterpret_cast<__nv_bfloat162 *>(at);
-        float2          old = add ? __bfloat1622float2(*two) : make_float2(0.0f, 0.0f);
-        *two = __floats2bfloat162_rn(old.x + x0, old.y + x1);
-        return;
-    }
-    if (col < n) at[0] = tnc_from<tnc_bf16>((add ? tnc_to(at[0]) : 0.0f) + x0);
-    if (col + 1 < n) at[1] = tnc_from<tnc_bf16>((add ? tnc_to(at[1]) : 0.0f) + x1);
 }
 
-/* The same for a warp's 16 M rows from `row` on, each times its factor. */
+/* A warp's 16 M rows from `row` on, each times its factor. */
 template <int M, int C>
 static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row, int rows,
                                                            int n, const float (&x)[M][C / 8][4],
@@ -4341,10 +4356,12 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
         for (half = 0; half < 2; half++) {
             const int t = row + 16 * m + 8 * half + lane / 4;
             if (t >= rows) continue;
+            char      *line = p.wide ? (char *)tnc_head<float>(to, b, t, h) : (char *)tnc_head<tnc_bf16>(to, b, t, h);
+            const bool pairs = n % 2 == 0 && (size_t)line % (p.wide ? 8 : 4) == 0;
             TNC_UNROLL
             for (c = 0; c < C / 8; c++)
-                tnc_attend_put(p, to, b, t, h, 8 * c + 2 * (lane & 3), n, factor[m][half] * x[m][c][2 * half],
-                               factor[m][half] * x[m][c][2 * half + 1], add);
+                tnc_put_two(line, 8 * c + 2 * (lane & 3), n, p.wide, pairs, add, factor[m][half] * x[m][c][2 * half],
+                            factor[m][half] * x[m][c][2 * half + 1]);
         }
 }
 
@@ -4381,22 +4398,21 @@ template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
 
 /* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the next
    arrives. Nothing but o (and the statistic) is written. */
-template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
+template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
     const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    const int     lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 32;
     const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, tiles = (Tq + queries - 1) / queries;
     int           set, m, n, e, k;
     const int i0 = (tiles - 1 - (int)blockIdx.x / ((int)p.B * H)) * queries;        /* those with most keys come first */
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
-    const int from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
+    const int to = tnc_attend_seen(p, last).high;
     float         o[2][DV / 8][4], most[2][2], total[2][2];
-    int           j0, turn = 0;
+    int           j0 = tnc_attend_seen(p, i0).low / keys * keys;
     auto load = [&](int which, int j) {
         const tnc_attend_place at = tnc_attend_place_of(p);
         tnc_bf16 *to_x = stages + which * stage;
@@ -4407,7 +4423,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
     for (set = 0; set < sets; set++)
         tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H),
                                            p.q.t, Tq - i0);
-    if (from < to) load(0, from);
+    if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
     TNC_UNROLL
     for (m = 0; m < 2; m++) {
@@ -4418,7 +4434,9 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
         most[m][0] = most[m][1] = -INFINITY;
         total[m][0] = total[m][1] = 0.0f;
     }
-    for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
+    /* Whatever can be found anew is, so that nothing but sums stays in registers from stage to stage. */
+    for (; j0 < to; j0 += keys) {
+        const int       thread = tnc_thread_anew(), lane = thread & 31, warp_row = thread / 32 * 32, turn = j0 / keys % 2;
         const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
         const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
         float           s[sets][2][keys / 8][4];
@@ -4429,7 +4447,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
         if (meet == 0) continue;
         TNC_UNROLL
         for (set = 0; set < sets; set++)
-            tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
+            tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0, lane);
         /* P in place of the first scores */
         TNC_UNROLL
         for (m = 0; m < 2; m++)
@@ -4480,6 +4498,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
                     TNC_UNROLL
                     for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
             }
+        const int again = tnc_thread_anew() & 31;
         TNC_UNROLL
         for (k = 0; k < keys / 16; k++) {
             unsigned left[2][4];
@@ -4487,10 +4506,11 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
             for (m = 0; m < 2; m++)
                 TNC_UNROLL
                 for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
-            tnc_mma_step<2, DV>(o, left, vt, 16 * k);
+            tnc_mma_step<2, DV>(o, left, vt, 16 * k, again);
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
+    const int thread = tnc_thread_anew(), lane = thread & 31, warp_row = thread / 32 * 32;
     TNC_UNROLL
     for (m = 0; m < 2; m++)
         TNC_UNROLL
@@ -4515,7 +4535,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
 /* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores have
    own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition anywhere. */
 template <int KIND, int D, int DV, bool KEYS>
-__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
+static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 {
     typedef tnc_attend_back_plan<KIND, D, DV, KEYS> plan;
     enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
@@ -4523,7 +4543,6 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * (DV + (KEYS ? 0 : 8));
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
-    const int        lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 16 * M;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
     const int        H = (int)p.H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
     const int        tiles = (T_own + own_rows - 1) / own_rows;
@@ -4531,10 +4550,10 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
     const int tile = (int)blockIdx.x / ((int)p.B * H);
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int own = (KEYS ? tile : tiles - 1 - tile) * own_rows;                             /* causal: the longest first */
-    const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
+    const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1;
     const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };                            /* a float4 for each query: 16 bytes, too */
     float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
-    int           at, from, to, turn = 0, sub;
+    int           at, to;
     auto load = [&](int which, int t) {
         const tnc_attend_place here = tnc_attend_place_of(p);
         tnc_bf16 *x = stages + which * stage;
@@ -4547,10 +4566,10 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
                                               T_other - t);
     };
     if (KEYS) {
-        from = tnc_attend_seeing(p, own, last).low;
+        at = tnc_attend_seeing(p, own, last).low;
         to = tnc_attend_seeing(p, own, last).high;
     } else {
-        from = tnc_attend_seen(p, own).low;
+        at = tnc_attend_seen(p, own).low;
         to = tnc_attend_seen(p, last).high;
     }
     for (set = 0; set < sets; set++)
@@ -4559,7 +4578,8 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
     tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, begin.b, own, begin.h), gy.t, T_own - own);
     if (!KEYS)
         tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, tnc_head<const tnc_bf16>(rows, 0, own, begin.head), 8, T_own - own);
-    if (from < to) load(0, from);
+    at = at / others * others;
+    if (at < to) load(at / others % 2, at);
     tnc_cp_async_commit();
     TNC_UNROLL
     for (m = 0; m < M; m++)
@@ -4572,68 +4592,76 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
                 TNC_UNROLL
                 for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
         }
-    for (at = from; at < to; at += others, turn ^= 1) {
+    /* N others at a time. Whatever can be found anew is, so that nothing but sums stays in registers from turn to turn. */
+    for (; at < to; at += N) {
+        const int       sub = at % others, turn = at / others % 2;
+        const int       thread = tnc_thread_anew(), lane = thread & 31;
+        const int       warp_row = thread / 32 * 16 * M, mine = own + warp_row;
         const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
         const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + others * DV : own_y + own_rows * DV);
-        tnc_cp_async_wait<0>();
-        __syncthreads();                        /* this stage is there, and nobody reads the other any more */
-        if (at + others < to) load(turn ^ 1, at + others);
-        tnc_cp_async_commit();
-        for (sub = 0; sub < others; sub += N) {
-            const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
-                                  : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
-            float     s[sets][M][N / 8][4], dp[M][N / 8][4];
-            if (meet == 0) continue;
+        if (sub == 0) {
+            tnc_cp_async_wait<0>();
+            __syncthreads();                    /* this stage is there, and nobody reads the other any more */
+            if (at + others < to) load(turn ^ 1, at + others);
+            tnc_cp_async_commit();
+        }
+        const int meet = KEYS ? tnc_attend_meet(p, at, at + N - 1, mine, mine + 16 * M - 1)
+                              : tnc_attend_meet(p, mine, mine + 16 * M - 1, at, at + N - 1);
+        float     s[sets][M][N / 8][4], dp[M][N / 8][4];
+        if (meet == 0) continue;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub, lane);
+        if (meet == 1) {
+            TNC_UNROLL
+            for (m = 0; m < M; m++)
+                TNC_UNROLL
+                for (n = 0; n < N / 8; n++)
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) {
+                        const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4;
+                        const int           col = at + 8 * n + 2 * (lane & 3) + e % 2;
+                        const tnc_seen<int> seen = tnc_attend_seen(p, KEYS ? col : row);
+                        if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
+                        s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
+                        if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
+                    }
+        }
+        tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub, lane);
+        TNC_UNROLL
+        for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
+            unsigned left_p[M][4], left_s[sets][M][4];
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
+                float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
+                if (KEYS) {
+                    q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
+                    q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
+                }
+                TNC_UNROLL
+                for (m = 0; m < M; m++) {
+                    const int   c = 2 * k + e / 2, r = e % 2 * 2;
+                    const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1];
+                    const float b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
+                    float       p0, p1, slope0, slope1;
+                    if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
+                    slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
+                    slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
+                    p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                    p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                    left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                    left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                    if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
+                }
+            }
+            if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k, lane);
             TNC_UNROLL
             for (set = 0; set < sets; set++)
-                tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
-            if (meet == 1) {
-                TNC_UNROLL
-                for (m = 0; m < M; m++)
-                    TNC_UNROLL
-                    for (n = 0; n < N / 8; n++)
-                        TNC_UNROLL
-                        for (e = 0; e < 4; e++) {
-                            const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
-                            const tnc_seen<int> seen = tnc_attend_seen(p, KEYS ? col : row);
-                            if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
-                            s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
-                            if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
-                        }
-            }
-            tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
-            TNC_UNROLL
-            for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
-                unsigned left_p[M][4], left_s[sets][M][4];
-                TNC_UNROLL
-                for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
-                    float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
-                    if (KEYS) {
-                        q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
-                        q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
-                    }
-                    TNC_UNROLL
-                    for (m = 0; m < M; m++) {
-                        const int   c = 2 * k + e / 2, r = e % 2 * 2;
-                        const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
-                        float       p0, p1, slope0, slope1;
-                        if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
-                        slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
-                        slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
-                        p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                        p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
-                        left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
-                        left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
-                        if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
-                    }
-                }
-                if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
-                TNC_UNROLL
-                for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
-            }
+                tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k, lane);
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
+    const int mine = own + tnc_thread_anew() / 32 * 16 * M;
     TNC_UNROLL
     for (m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
@@ -4648,7 +4676,8 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 }
 
 /* An operand for the kernels above: BF16 [B,T,n,D], zeros behind d. A thread has 8 numbers. */
-template <typename T> __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
+template <typename T>
+static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     int64_t       at;
@@ -4664,9 +4693,6 @@ template <typename T> __global__ void tnc_attend_pack(tnc_heads x, int64_t time,
 }
 
 /* ---- attention: which kernels ------------------------------------------------------------------------------------------- */
-
-/* Head sizes of the tensor-core kernels, q's and k's, and v's: a call takes the first pair that holds its own, zeros behind. */
-#define TNC_ATTEND_SIZES(X) X(16, 16) X(32, 32) X(32, 64) X(64, 64) X(32, 128) X(64, 128) X(128, 128)
 
 static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
 
@@ -4710,15 +4736,22 @@ typedef struct tnc_attend_size {
 static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
 {
 #define TNC_Y(KIND, D, DV) { tnc_attend_shared<KIND, D, DV>(), tnc_attend_run_mma<KIND, D, DV> }
-#define TNC_X(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } },
-    static const tnc_attend_size sizes[] = { TNC_ATTEND_SIZES(TNC_X) };
-#undef TNC_X
+#define TNC_ALL(D, DV) \
+    { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } }
+#define TNC_SOFTMAX(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), { 0, NULL }, { 0, NULL } } }
+    /* q's and k's size, and v's: a call takes the first pair that holds its own, zeros behind. An instance costs whoever compiles
+       a second: so few pairs. Those of differential attention, whose q and k are half as wide, are of softmax alone. */
+    static const tnc_attend_size sizes[] = {
+        TNC_ALL(16, 16), TNC_ALL(32, 32), TNC_SOFTMAX(32, 64), TNC_ALL(64, 64), TNC_SOFTMAX(64, 128), TNC_ALL(128, 128)
+    };
+#undef TNC_SOFTMAX
+#undef TNC_ALL
 #undef TNC_Y
     size_t i;
     if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
     if (p.Tk < 128 || p.Tq + p.Tk > INT32_MAX / 2 || p.B * p.H * ((p.Tq + p.Tk) / 64 + 1) > INT32_MAX) return NULL;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv)
+        if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv && sizes[i].kind[p.kind].run)
             return (size_t)sizes[i].kind[p.kind].shared <= s->shared_max ? &sizes[i] : NULL;
     return NULL;
 }
@@ -5315,14 +5348,6 @@ static __device__ __forceinline__ int tnc_linear_at(int row, int piece, int piec
 static __device__ __forceinline__ unsigned tnc_linear_lows(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
 static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
 
-static __device__ __forceinline__ unsigned tnc_linear_two(float x, float y)
-{
-    const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
-    unsigned             bits;
-    memcpy(&bits, &two, sizeof bits);
-    return bits;
-}
-
 /* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where nothing is. */
 static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s, int64_t H,
                                                         int64_t head, int64_t t0, int64_t T, int e0, int wide)
@@ -5399,7 +5424,7 @@ static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t,
 #pragma unroll
                 for (int j = 0; j < N / 8; j++)
                     *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
-                        tnc_linear_two(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+                        tnc_pair(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
     };
     for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
         if (i < steps) fetch(i);
@@ -5468,28 +5493,6 @@ static __global__ void tnc_linear_total(const float *carry, const float *totals,
         for (s = 0; s < segments; s++) sum += totals[s * numbers + at];
         left[at] = sum;
         S[at] = __float2bfloat16(sum);
-    }
-}
-
-/* Two numbers of a row of the output, from `column` on. */
-static __device__ __forceinline__ void tnc_linear_store(char *row, int column, const tnc_linear_pass<float> &p, float x, float y)
-{
-    if (column >= p.width) return;
-    if (p.f32 && p.pairs) {
-        float2 *to = (float2 *)row + column / 2, old = p.add ? *to : make_float2(0, 0);
-        *to = make_float2(old.x + x, old.y + y);
-    } else if (p.pairs) {
-        unsigned *to = (unsigned *)row + column / 2, old = p.add ? *to : 0u;
-        *to = tnc_linear_two(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
-    } else {
-        float    *to = (float *)row + column;
-        tnc_bf16 *small = (tnc_bf16 *)row + column;
-        int       i;
-        for (i = 0; i < 2 && column + i < p.width; i++) {
-            const float value = i ? y : x;
-            if (p.f32) to[i] = p.add ? to[i] + value : value;
-            else small[i] = __float2bfloat16(p.add ? __bfloat162float(small[i]) + value : value);
-        }
     }
 }
 
@@ -5675,7 +5678,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                     for (m = 0; m < 2; m++) {
 #pragma unroll
                         for (j = 0; j < 4; j++)
-                            a[j] = tnc_linear_two(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
+                            a[j] = tnc_pair(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
                         tnc_mma_bf16(sum[m][2 * n], a, v);
                         tnc_mma_bf16(sum[m][2 * n + 1], a, v + 2);
                     }
@@ -5696,8 +5699,9 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 char       *to = p.f32 ? (char *)tnc_linear_row<float>(p.out, t.H, head, r)
                                        : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
 #pragma unroll
-                for (n = 0; n < N / 8; n++) 
-                    tnc_linear_store(to, n0 + 8 * n + two, p, factor * sum[m][n][2 * h], factor * sum[m][n][2 * h + 1]);
+                for (n = 0; n < N / 8; n++)
+                    tnc_put_two(to, n0 + 8 * n + two, (int)p.width, p.f32, p.pairs, p.add, factor * sum[m][n][2 * h],
+                                factor * sum[m][n][2 * h + 1]);
             }
         }
 }
@@ -5750,11 +5754,11 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
     const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
 #define TNC_CASE(k, n, turned) \
     if (K == k && N == n && (p.m == 2) == turned) tnc_linear_mma_launch<k, n, turned>(s, grid, t, p, q, S)
-    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);   TNC_CASE(64, 32, true);   TNC_CASE(128, 32, true);
+    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);
     TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
     TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
     TNC_CASE(32, 32, false);  TNC_CASE(64, 32, false);  TNC_CASE(128, 32, false);
-    TNC_CASE(32, 64, false);  TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
+                              TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
 #undef TNC_CASE
 }
 
@@ -5976,7 +5980,7 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
     t.chunk = t.D <= 16 ? 64 : t.D <= 32 ? 128 : t.D <= 64 ? 256 : 512;
     if (tensor) {
         t.D = t.D <= 16 ? 16 : t.D <= 32 ? 32 : t.D <= 64 ? 64 : 128;
-        t.NE = t.NE <= 32 ? 32 : t.NE <= 64 ? 64 : 128;
+        t.NE = t.NE <= 32 && t.D <= 32 ? 32 : t.NE <= 64 ? 64 : 128;                /* few values of wide heads: rare */
         t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work */
     }
     t.chunks = tnc_ceil(t.length, t.chunk);
@@ -6680,7 +6684,7 @@ extern "C" const tn_backend *tn_cuda_backend(void)
 #define TNC_X(ENUM, name) tnc_entry<tnc_##name>(),
     static const tn_backend cuda = {
         TN_BACKEND_ABI, "cuda", false, true, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download, tnc_sync,
-        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, { TN_KERNELS(TNC_X) }
+        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device, { TN_KERNELS(TNC_X) }
     };
 #undef TNC_X
     return &cuda;

@@ -3,6 +3,7 @@
    make && build/examples/gates          or   cc -O2 -I. examples/gates.c -o gates -lm && ./gates
    The first also draws pictures, into out/gates or the folder given as an argument. */
 #define _POSIX_C_SOURCE 200809L
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,9 @@
-/* One file of a program holds the implementation, the other one only calls it. */
+/* One file of a program holds the implementation, the other one only calls it. Another header may have included tensornet.h before, and
+   another may do it after. */
+#include "tensornet.h"
+#include "tensornet.h"
 #define TENSORNET_IMPLEMENTATION
+#include "tensornet.h"
 #include "tensornet.h"
 #include "test.h"
 

@@ -9,7 +9,7 @@
 set -u
 here=$(dirname "$0") source=$1 budget=$2 folder=$3 mode=${4:-}
 name=$(basename "$source" .cu)
-nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
 command -v "$nvcc" >/dev/null || exec sh "$here/../missing.sh" cuda "(nvcc), so tensornet_cuda.cu runs on the host engine, but is not compiled for GPUs"
 
 if [ "$mode" = --prove ]; then
