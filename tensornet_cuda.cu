@@ -220,7 +220,7 @@ typedef struct tnc_kept { struct tnc_kept *next; void *p; bool of_graph; } tnc_k
 
 typedef struct tnc {
     tn_allocator      allocator;
-    int               device, sms;                  /* device: -1 until one is chosen                         */
+    int               device, sms, capability;      /* device: -1 until one is chosen; capability: 80, 90     */
     size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for        */
     tn_gemm_precision precision;
     cudaStream_t      stream;
@@ -449,9 +449,10 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     s->device = device;
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    e = major < 8 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
+    s->capability = 10 * major + minor;
+    e = s->capability < 80 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
     if (e != cudaSuccess)
-        snprintf(why, 256, "GPU %d is sm_%d%d, this program has no kernels for it", device, major, minor);
+        snprintf(why, 256, "GPU %d is sm_%d, this program has no kernels for it", device, s->capability);
     return e;
 }
 
