@@ -20,7 +20,7 @@
    What to know
        Precision       F64 is F64. F32 is F32 but for __expf in cross_entropy; desc.gemm_precision lets products of F32 go to
                        tensor cores by TF32 or BF16. desc.activations = TN_BF16: what ops make is BF16, sums, statistics and
-                       parameters are F32. Random numbers and masks are the CPU's to the bit, F64 normals to a rounding.
+                       parameters are F32. Uniform numbers and masks are the CPU's to the bit, normal ones to 2 ulp.
        Same bits       on every run on one kind of GPU with one version of cuBLAS: no sum is made by atomics, no choice by
                        time. Another kind has other grids, and so other last bits.
        Devices         each call makes desc.device the current one of its thread; a context has one stream, uploads too.
@@ -44,7 +44,7 @@
            >>op-gemm gemm                   >>op-embed embed and backward    >>op-rmsnorm, >>op-layernorm and backward
            >>op-dropout dropout             >>op-cross_entropy               >>op-chain, >>op-rope and backward
            >>op-attention, >>op-attention_linear and backward                >>op-argmax argmax, accuracy
-           >>op-optim sumsq, step_begin, adamw, sgd, muon_end, muon_begin    >>op-tick tick
+           >>op-optim sumsq, step_begin, adamw, sgd, muon_end, muon_begin; and tick, for >>op-random
        >>table     the backend                                                                                            */
 
 #include "tensornet.h"
@@ -753,7 +753,7 @@ template <bool FAST> static __device__ __forceinline__ double tnc_quotient(doubl
 template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) { return a > b || b != b ? a : b; }
 
 static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int     tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
+static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
 
 /* ---- grids: what falls to a block, to a thread ----------------------------------------------------------------------- */
 
@@ -6665,7 +6665,7 @@ static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
     TNC_REALS(c->in[0].dtype, R, return tnc_muon_begin_of<R>(s, c))
 }
 
-/* ---- tick -------------------------------------------------------------------------------------------------------- >>op-tick
+/* ---- tick --------------------------------------------------------------------------------------------------- >>op-random
    The clock of the random numbers. Floor: a launch */
 
 static __global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }
