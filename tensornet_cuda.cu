@@ -2,7 +2,7 @@
 
    One file beside tensornet.h. Compile it, link it, name it:
 
-       nvcc -O3 -c tensornet_cuda.cu                     (-arch=sm_90, or whatever GPU there is; sm_80 is the least)
+       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (or whatever GPU there is; sm_80 is the least)
        cc -c program.c && nvcc program.o tensornet_cuda.o -o program
 
        tn_desc d = {0};
@@ -20,9 +20,10 @@
    What to know
        Precision       F64 is F64. F32 is F32 but for __expf in cross_entropy; desc.gemm_precision lets products of F32 go to
                        tensor cores by TF32 or BF16. desc.activations = TN_BF16: what ops make is BF16, sums, statistics and
-                       parameters are F32. Random numbers and masks are the CPU's to the bit, F64 normals to a rounding.
+                       parameters are F32. Uniform numbers and masks are the CPU's to the bit, normal ones to 2 ulp.
        Same bits       on every run on one kind of GPU with one version of cuBLAS: no sum is made by atomics, no choice by
                        time. Another kind has other grids, and so other last bits.
+       Devices         each call makes desc.device the current one of its thread; a context has one stream, uploads too.
        Errors          come late, as kernels run while the host goes on: at the next download or sync. A kernel's fault ends
                        its context.
        Optimisers      calls for parameters one after the other wait and run together, up to 48 in one launch; whatever
@@ -43,7 +44,7 @@
            >>op-gemm gemm                   >>op-embed embed and backward    >>op-rmsnorm, >>op-layernorm and backward
            >>op-dropout dropout             >>op-cross_entropy               >>op-chain, >>op-rope and backward
            >>op-attention, >>op-attention_linear and backward                >>op-argmax argmax, accuracy
-           >>op-optim sumsq, step_begin, adamw, sgd, muon_end, muon_begin    >>op-tick tick
+           >>op-optim sumsq, step_begin, adamw, sgd, muon_end, muon_begin; and tick, for >>op-random
        >>table     the backend                                                                                            */
 
 #include "tensornet.h"
@@ -86,13 +87,16 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #include <cublas_v2.h>
 #include <math.h>
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error tensornet_cuda.cu needs a GPU of sm_80 or later: nvcc -arch=sm_80, or what yours is
+#endif
+
 #define TNC_LAUNCH(kernel, grid, block, shared, stream, ...) (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 #define TNC_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
 #define TNC_SHARED_ALIGN(A, T, name, ...) __shared__ __align__(A) T name __VA_ARGS__
 #define TNC_DYN_SHARED(T, name) \
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
-#define TNC_CONSTANT __constant__
 #define TNC_PRAGMA(x) _Pragma(#x)
 #define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
 #define TNC_UNROLL_BY(n) TNC_PRAGMA(unroll n)   /* before one whose loads are to be under way together         */
@@ -180,6 +184,8 @@ typedef struct tnc_blas {
     cublasStatus_t (*destroy)(cublasHandle_t);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
+    cublasStatus_t (*set_math)(cublasHandle_t, cublasMath_t);
+    const char    *(*text)(cublasStatus_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
                            const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
                            const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
@@ -209,11 +215,12 @@ typedef struct tnc_pending {
 
 enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_ROOM = 32 << 20 };
 
-typedef struct tnc_kept { struct tnc_kept *next; void *p; } tnc_kept;
+/* Device memory that is still in use: by a graph, or by the work before a capture, within which nothing can be freed. */
+typedef struct tnc_kept { struct tnc_kept *next; void *p; bool of_graph; } tnc_kept;
 
 typedef struct tnc {
     tn_allocator      allocator;
-    int               device, sms, capability;      /* capability: 80, 90: the GPU's sm_ number               */
+    int               device, sms, capability;      /* device: -1 until one is chosen; capability: 80, 90     */
     size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for        */
     tn_gemm_precision precision;
     cudaStream_t      stream;
@@ -225,11 +232,13 @@ typedef struct tnc {
     char             *scratch;
     size_t            scratch_bytes;
     tnc_pending       pending;
-    tnc_kept         *kept;                         /* scratch of before, for graphs that have it in mind     */
+    tnc_kept         *kept;                         /* what is freed later                                    */
     int               graphs;                       /* that are alive                                         */
+    bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                              */
     bool              lost;                         /* after a kernel's fault nothing on the device works     */
-    char              why[256];                     /* the first error                                        */
+    tn_status         late;                         /* of a flush whose caller had no status to return        */
+    char              why[256];                     /* the first error, until it is told                      */
 } tnc;
 
 typedef tn_status tnc_row(tnc *s, const tn_call *call);
@@ -240,13 +249,27 @@ static tn_status tnc_flush(tnc *s);
 /* Keeps the first error. One that outlives the call - a fault of a kernel - ends the context: what follows fails too. */
 static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 {
-    cudaError_t sticky;
     if (e == cudaSuccess) return TN_OK;
     (void)cudaGetLastError();
-    sticky = cudaPeekAtLastError();
+    if (e == cudaErrorMemoryAllocation) return TN_ERR_MEMORY;           /* which says it all */
     if (!s->why[0]) snprintf(s->why, sizeof s->why, "%s: %s", what, cudaGetErrorString(e));
-    if (sticky != cudaSuccess || cudaStreamQuery(s->stream) == e) s->lost = true;
-    return e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND;
+    if (cudaPeekAtLastError() != cudaSuccess || (!s->capturing && cudaStreamQuery(s->stream) == e)) s->lost = true;
+    (void)cudaGetLastError();                                           /* the query's */
+    return TN_ERR_BACKEND;
+}
+
+/* How all begins but sync: on the context's device; what was told is forgotten, and so is an error that the program left. */
+static tn_status tnc_enter(tnc *s)
+{
+    const tn_status late = s->late;
+    cudaError_t     e;
+    if (s->lost) return TN_ERR_BACKEND;
+    s->late = TN_OK;
+    if (late != TN_OK) return late;
+    s->why[0] = 0;
+    e = cudaSetDevice(s->device);
+    (void)cudaGetLastError();
+    return tnc_fail(s, e, "cudaSetDevice");
 }
 
 /* "gemm [1,64,128] [1,128,32] -> [1,64,32]" */
@@ -265,22 +288,22 @@ static void tnc_describe(char *text, size_t size, const tn_call *c)
     }
 }
 
-/* What every row of the table goes through: the right device, and the first error with its op and shapes. */
+/* What every row of the table goes through. After a launch CUDA may tell of a fault of any kernel before it. */
 template <tnc_row *row> static tn_status tnc_run(void *state, const tn_call *call)
 {
     tnc        *s = (tnc *)state;
-    cudaError_t e = cudaSuccess;
-    char        what[200];
-    tn_status   status;
-    if (s->lost) return TN_ERR_BACKEND;
-    if (cudaSetDevice(s->device) != cudaSuccess) return tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
-    if (s->pending.count > 0 && s->pending.kernel != call->kernel && (status = tnc_flush(s)) != TN_OK) return status;
+    tn_status   status = tnc_enter(s);
+    cudaError_t e;
+    char        what[200] = "at or before ";
+    const int   from = s->wait ? 0 : 13;
+    if (status == TN_OK && s->pending.count > 0 && s->pending.kernel != call->kernel) status = tnc_flush(s);
+    if (status != TN_OK) return status;
     status = row(s, call);
     if (s->wait && status == TN_OK) status = tnc_flush(s);
     e = cudaGetLastError();
     if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
     if (e == cudaSuccess) return status;
-    tnc_describe(what, sizeof what, call);
+    tnc_describe(what + from, sizeof what - (size_t)from, call);
     return tnc_fail(s, e, what);
 }
 
@@ -320,32 +343,54 @@ static void tnc_blas_close(tnc_blas *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Without it the context computes with the kernels of this file. */
-static void tnc_blas_open(tnc *s)
+/* Without it the context computes with the kernel of this file: slow, so the log is told. Sums of products stay in F32. */
+static void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
-    if ((wanted && strcmp(wanted, "0") == 0) || !(b->library = tnc_library_open())) return;
-    *(void **)&b->create = TNC_FIND(cublasCreate);
-    *(void **)&b->destroy = TNC_FIND(cublasDestroy);
-    *(void **)&b->set_stream = TNC_FIND(cublasSetStream);
-    *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
-    *(void **)&b->gemm = TNC_FIND(cublasGemmStridedBatchedEx);
-    if (b->create && b->destroy && b->set_stream && b->set_workspace && b->gemm
-        && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
-        && cudaMalloc(&s->blas_room, TNC_BLAS_ROOM) == cudaSuccess
-        && b->set_workspace(b->handle, s->blas_room, TNC_BLAS_ROOM) == CUBLAS_STATUS_SUCCESS) return;
+    const char *why = "cuBLAS is not installed: products are slow";
+    if (wanted && strcmp(wanted, "0") == 0) return;
+    if ((b->library = tnc_library_open()) != NULL) {
+        *(void **)&b->create = TNC_FIND(cublasCreate);
+        *(void **)&b->destroy = TNC_FIND(cublasDestroy);
+        *(void **)&b->set_stream = TNC_FIND(cublasSetStream);
+        *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
+        *(void **)&b->set_math = TNC_FIND(cublasSetMathMode);
+        *(void **)&b->text = TNC_FIND(cublasGetStatusString);
+        *(void **)&b->gemm = TNC_FIND(cublasGemmStridedBatchedEx);
+        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm
+            && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
+            && b->set_math(b->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == CUBLAS_STATUS_SUCCESS
+            && cudaMalloc(&s->blas_room, TNC_BLAS_ROOM) == cudaSuccess
+            && b->set_workspace(b->handle, s->blas_room, TNC_BLAS_ROOM) == CUBLAS_STATUS_SUCCESS) return;
+        why = "cuBLAS does not open: products are slow";
+    }
     (void)cudaGetLastError();
     tnc_blas_close(b);
+    if (desc->log) desc->log(desc->log_user, TN_LOG_WARN, why);
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------------------- */
 
+static bool tnc_keep(tnc *s, void *p, bool of_graph)
+{
+    tnc_kept *k = (tnc_kept *)s->allocator.alloc(sizeof *k, s->allocator.user);
+    if (!k) return false;
+    k->next = s->kept;
+    k->p = p;
+    k->of_graph = of_graph;
+    s->kept = k;
+    return true;
+}
+
+/* Frees what nobody needs any more; cudaFree waits for what still uses it. */
 static void tnc_kept_free(tnc *s)
 {
-    while (s->kept) {
-        tnc_kept *k = s->kept;
-        s->kept = k->next;
+    tnc_kept **link = &s->kept;
+    while (!s->capturing && *link) {
+        tnc_kept *k = *link;
+        if (k->of_graph && s->graphs > 0) { link = &k->next; continue; }
+        *link = k->next;
         cudaFree(k->p);
         s->allocator.release(k, sizeof *k, s->allocator.user);
     }
@@ -355,11 +400,13 @@ static void tnc_close(void *state)
 {
     tnc *s = (tnc *)state;
     int  i;
-    if (cudaSetDevice(s->device) == cudaSuccess) {
+    if (s->device >= 0 && cudaSetDevice(s->device) == cudaSuccess) {
         if (s->stream) cudaStreamSynchronize(s->stream);
         tnc_blas_close(&s->blas);
         cudaFree(s->blas_room);
         cudaFree(s->scratch);
+        s->graphs = 0;
+        s->capturing = false;
         tnc_kept_free(s);
         for (i = 0; i < TNC_STAGES; i++) {
             if (s->stage[i]) cudaFreeHost(s->stage[i]);
@@ -395,16 +442,17 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
         snprintf(why, 256, "desc.device is %d, but there are %d GPUs", device, devices);
         return cudaErrorInvalidDevice;
     }
-    s->device = device;
     if ((e = cudaSetDevice(device)) != cudaSuccess) {
         snprintf(why, 256, "GPU %d: %s", device, cudaGetErrorString(e));
         return e;
     }
+    s->device = device;
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     s->capability = 10 * major + minor;
     e = s->capability < 80 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
-    if (e != cudaSuccess) snprintf(why, 256, "GPU %d is sm_%d, this program has no kernels for it", device, s->capability);
+    if (e != cudaSuccess)
+        snprintf(why, 256, "GPU %d is sm_%d, this program has no kernels for it", device, s->capability);
     return e;
 }
 
@@ -420,6 +468,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
     }
     memset(s, 0, sizeof *s);
     s->allocator = desc->allocator;
+    s->device = -1;
     s->precision = desc->gemm_precision;
     s->wait = wait && strcmp(wait, "0") != 0;
     if ((e = tnc_choose(s, desc->device, why)) == cudaSuccess) {
@@ -437,7 +486,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
         tnc_close(s);
         return e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND;
     }
-    tnc_blas_open(s);
+    tnc_blas_open(s, desc);
     *state = s;
     return TN_OK;
 }
@@ -468,18 +517,21 @@ static void *tnc_alloc(void *state, size_t bytes)
 
 static void tnc_release(void *state, void *p, size_t bytes)
 {
+    tnc            *s = (tnc *)state;
+    const tn_status status = tnc_flush(s);
     (void)bytes;
-    (void)tnc_flush((tnc *)state);
-    if (cudaSetDevice(((tnc *)state)->device) == cudaSuccess) cudaFree(p);      /* waits for what still uses it */
+    if (s->late == TN_OK) s->late = status;
+    if (cudaSetDevice(s->device) == cudaSuccess && !(s->capturing && tnc_keep(s, p, false))) cudaFree(p);   /* which waits */
     (void)cudaGetLastError();
 }
 
-/* Through pinned memory: the host goes on as soon as its bytes are there. */
+/* Through pinned memory, between the kernels of the one stream: the host goes on as soon as its bytes are there. */
 static tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    tn_status   status = tnc_enter(s);
+    cudaError_t e = cudaSuccess;
+    if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return status;
     while (bytes > 0 && e == cudaSuccess) {
         size_t n = bytes < TNC_STAGE ? bytes : (size_t)TNC_STAGE;
@@ -499,23 +551,28 @@ static tn_status tnc_upload(void *state, void *to, const void *from, size_t byte
 static tn_status tnc_download(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    tn_status   status = tnc_enter(s);
+    cudaError_t e = cudaSuccess;
+    if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return status;
-    if (e == cudaSuccess && bytes > 0) e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->stream);
+    if (bytes > 0) e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->stream);
     if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
     return tnc_fail(s, e, "download");
 }
 
+/* Tells the first error since the last sync, be the stream well by now or not. */
 static tn_status tnc_sync(void *state, char why[256])
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_flush(s);
     cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (s->late != TN_OK) status = s->late;
+    s->late = TN_OK;
     if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
     if (status == TN_OK) status = tnc_fail(s, e, "a kernel since the last sync (TN_SYNC=1 names it)");
+    if (status == TN_OK && s->why[0]) status = TN_ERR_BACKEND;
     if (status == TN_OK) return TN_OK;
-    memcpy(why, s->why, sizeof s->why);
+    snprintf(why, 256, "%s", s->why[0] ? s->why : tn_status_name(status));
     if (!s->lost) s->why[0] = 0;
     return status;
 }
@@ -524,92 +581,91 @@ static tn_status tnc_sync(void *state, char why[256])
    or it would have to grow while a graph is captured. */
 static void *tnc_scratch(tnc *s, size_t bytes)
 {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    void *p = NULL;
+    void  *p = NULL;
+    size_t more;
     if (bytes == 0) bytes = 1;                                  /* NULL would be an error */
     if (bytes <= s->scratch_bytes) return s->scratch;
-    if (cudaStreamIsCapturing(s->stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return NULL;
-    bytes += bytes / 4;
+    if (s->capturing) return NULL;
     if (s->graphs > 0 && s->scratch) {
-        tnc_kept *k = (tnc_kept *)s->allocator.alloc(sizeof *k, s->allocator.user);
-        if (!k) return NULL;
-        k->p = s->scratch;
-        k->next = s->kept;
-        s->kept = k;
+        if (!tnc_keep(s, s->scratch, true)) return NULL;
     } else cudaFree(s->scratch);                                /* waits for what still uses it */
     s->scratch = NULL;
     s->scratch_bytes = 0;
-    if (cudaMalloc(&p, bytes) != cudaSuccess) {
+    more = bytes + bytes / 4;                                   /* not each time by a little */
+    if (cudaMalloc(&p, more) != cudaSuccess) {
         (void)cudaGetLastError();
-        return NULL;
+        more = bytes;
+        if (cudaMalloc(&p, more) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return NULL;
+        }
     }
     s->scratch = (char *)p;
-    s->scratch_bytes = bytes;
+    s->scratch_bytes = more;
     return p;
 }
 
 /* ---- graphs: what the stream would do, noted and instantiated once --------------------------------------------------- */
 
+static tn_status tnc_capture_fails(const tnc *s, tn_status status, char why[256])
+{
+    snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
+    return status;
+}
+
 static tn_status tnc_capture_begin(void *state, char why[256])
 {
     tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
-    if (status != TN_OK) {
-        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
-        return status;
-    }
+    tn_status   status = tnc_enter(s);
+    cudaError_t e;
     if (s->wait) {
         snprintf(why, 256, "TN_SYNC=1 waits after every kernel, which no capture can");
         return TN_ERR_BACKEND;
     }
-    if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
-    if (e != cudaSuccess) snprintf(why, 256, "capture: %s", cudaGetErrorString(e));
-    return e == cudaSuccess ? TN_OK : tnc_fail(s, e, "capture");
+    if (status == TN_OK) status = tnc_flush(s);
+    if (status != TN_OK) return tnc_capture_fails(s, status, why);
+    e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    if (e != cudaSuccess) return tnc_capture_fails(s, tnc_fail(s, e, "the stream"), why);
+    s->capturing = true;
+    return TN_OK;
 }
 
+/* Whatever happens, the stream is no longer captured after it. */
 static tn_status tnc_capture_end(void *state, void **out, char why[256])
 {
     tnc            *s = (tnc *)state;
     cudaGraph_t     graph = NULL;
     cudaGraphExec_t run = NULL;
     tn_status       status = tnc_flush(s);
-    cudaError_t     e = cudaStreamEndCapture(s->stream, &graph);
-    if (status != TN_OK) {
-        if (graph) cudaGraphDestroy(graph);
-        snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
-        return status;
-    }
-    if (e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
+    cudaError_t     e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (e == cudaSuccess) e = cudaStreamEndCapture(s->stream, &graph);
+    s->capturing = false;
+    if (status == TN_OK && e == cudaSuccess) e = cudaGraphInstantiate(&run, graph, 0);
     if (graph) cudaGraphDestroy(graph);
-    if (e != cudaSuccess) {
-        snprintf(why, 256, "capture: %s", cudaGetErrorString(e));
-        return tnc_fail(s, e, "capture");
-    }
-    s->graphs++;
+    if (status == TN_OK) status = tnc_fail(s, e, "the graph");
+    (void)cudaGetLastError();
+    if (status == TN_OK) s->graphs++;
+    tnc_kept_free(s);
+    if (status != TN_OK) return tnc_capture_fails(s, status, why);
     *out = run;
     return TN_OK;
 }
 
 static tn_status tnc_replay(void *state, void *graph)
 {
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
-    if (status != TN_OK) return status;
-    if (e == cudaSuccess) e = cudaGraphLaunch((cudaGraphExec_t)graph, s->stream);
-    return tnc_fail(s, e, "replay");
+    tnc      *s = (tnc *)state;
+    tn_status status = tnc_enter(s);
+    if (status == TN_OK) status = tnc_flush(s);
+    return status == TN_OK ? tnc_fail(s, cudaGraphLaunch((cudaGraphExec_t)graph, s->stream), "replay") : status;
 }
 
 static void tnc_graph_release(void *state, void *graph)
 {
     tnc *s = (tnc *)state;
     if (cudaSetDevice(s->device) == cudaSuccess) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    s->graphs--;
+    tnc_kept_free(s);
     (void)cudaGetLastError();
-    if (--s->graphs == 0) {
-        cudaStreamSynchronize(s->stream);
-        tnc_kept_free(s);
-    }
 }
 
 /* ======================================================================
@@ -697,7 +753,7 @@ template <bool FAST> static __device__ __forceinline__ double tnc_quotient(doubl
 template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) { return a > b || b != b ? a : b; }
 
 static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int     tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
+static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
 
 /* ---- grids: what falls to a block, to a thread ----------------------------------------------------------------------- */
 
@@ -2167,9 +2223,10 @@ static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t 
     return (columns == 1 || column_step == 1) && lead >= columns && lead <= INT32_MAX && batch_step >= 0;
 }
 
-/* C down its columns is C; along its rows it is C^T, made of B^T and A^T. False: cuBLAS does not take it. */
-static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
+/* C down its columns is C; along its rows it is C^T, made of B^T and A^T. TN_ERR_SHAPE: cuBLAS does not take it. */
+static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
 {
+    cublasStatus_t status;
     tnc_operand  x, y, z;
     const float  alpha = (float)g.alpha, beta = (float)g.beta;
     const bool   wide = g.c_dtype == TN_F64;
@@ -2179,17 +2236,21 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     const bool   tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const void  *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
-    if (!s->blas.handle || g.k == 0) return false;
-    if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
+    if (!s->blas.handle || g.k == 0) return TN_ERR_SHAPE;
+    if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return TN_ERR_SHAPE;
     if (turned) {
         if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
-            || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return false;
+            || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return TN_ERR_SHAPE;
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
-               || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return false;
-    return s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, x.batch_step,
-                        y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step, (int)g.batch,
-                        compute, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+               || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
+    status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
+                          x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step,
+                          (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
+    if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
+    if (!s->why[0]) snprintf(s->why, sizeof s->why, "gemm: %s", s->blas.text(status));
+    return TN_ERR_BACKEND;
 }
 
 /* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix
@@ -2311,11 +2372,12 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
         }
         if (keep) z->data = room;
     }
-    if (!tnc_gemm_blas(s, tnc_matrices_of(&made))) {
+    status = tnc_gemm_blas(s, tnc_matrices_of(&made));
+    if (status == TN_ERR_SHAPE) {
         tnc_gemm_own(s, g);
         return TN_OK;
     }
-    status = tnc_gemm_bias(s, c, z);
+    if (status == TN_OK) status = tnc_gemm_bias(s, c, z);
     return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
@@ -3336,7 +3398,7 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
         R        ahead[2][TNC_CHAIN_AHEAD];
         const R  last_v = a.v[last];
         double   scale = -log((double)last_v);
-        R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale);
+        R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale / 2);       /* twice: its square may have no float */
         for (i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
         dot = dy[dd] - tnc_block_sum(dot);
         for (i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
@@ -3350,7 +3412,7 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
             R       *to = a.dm + j * dd, squares = 0, norm;
             double   before = scale;
             auto     give = [&](int at, R x) {
-                x = factor == 0 ? R(0) : factor * x;
+                x = factor == 0 ? R(0) : factor * (factor * x);
                 to[at] = a.accumulate ? to[at] + x : x;
             };
             if (j == b * a.n) {
@@ -3377,7 +3439,7 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
                 const R by = i == 0 ? norm : a.v[j - 1];
                 if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
             }
-            if (scale != before && last_v != 0) factor = (R)exp(scale);
+            if (scale != before && last_v != 0) factor = (R)exp(scale / 2);
             swap = g; g = next; next = swap;
         }
         __syncthreads();
@@ -3644,7 +3706,7 @@ static tn_status tnc_rope(tnc *s, const tn_call *c)
 
 static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
 
-/* ---- attention, quadratic ------------------------------------------------------------------------------------------------
+/* ---- attention, quadratic -----------------------------------------------------------------------------------------------
    What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
 
    By fixed rules of dtype and shape (see "which kernels"):
@@ -3653,13 +3715,14 @@ static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s
                                    up to 128: tensor cores, sums in F32
    tnc_attend_plain, _plain_back   all else: any dtype, head size and length, in the dtype's own precision
 
-   Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one whose
-   blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's statistic and
-   one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each time.
+   Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one
+   whose blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's
+   statistic and one float4 a query is read, every sum has one owner and one order, and so no atomics and the same bits each
+   time.
 
-   Flops of a pair (query, key) with s sets of q and k, 2 for bilinear: forward 2 s d + 2 dv; backward, where
-   both kernels make scores and u.v: keys 4 s d + 4 dv, queries 4 s d + 2 dv, together 8 s d + 6 dv. Bytes: each operand
-   once is the floor, far below the flops for more than some 100 keys. */
+   Flops of a pair (query, key) with s sets of q and k, 2 for bilinear: forward 2 s d + 2 dv; backward, where both kernels
+   make scores and u.v: keys 4 s d + 4 dv, queries 4 s d + 2 dv, together 8 s d + 6 dv. Bytes: each operand once is the
+   floor, far below the flops for more than some 100 keys. */
 
 #define TNC_LOG2E 1.4426950408889634
 
@@ -3719,7 +3782,8 @@ template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc
     return R(1);
 }
 
-/* What o = factor sum_j P_ij v_j is multiplied by, and the sum of P as it is kept. `most` is the largest score, of softmax alone. */
+/* What o = factor sum_j P_ij v_j is multiplied by, and the sum of P as it is kept. `most` is the largest score, of softmax
+   alone. */
 template <typename R> static __device__ R tnc_attend_end(const tnc_attend &p, tnc_seen<int64_t> seen, R most, R *sum)
 {
     const bool softmax = p.kind == TN_ATTEND_SOFTMAX;
@@ -3738,7 +3802,7 @@ template <typename R> static __device__ __forceinline__ R tnc_attend_shift(R fro
 /* The larger; a NaN stays. */
 template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R b) { return b > a || b != b ? b : a; }
 
-/* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ------------------------- */
+/* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ----------------------- */
 
 template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
 {
@@ -3760,16 +3824,17 @@ template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
         if (lane > 0) continue;
         row[0] = c;
         row[1] = p.sums ? -dot * c : -dot;
-        row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit);     /* e^(s - l) is 0 where nothing is seen */
+        /* e^(s - l) is 0 where nothing is seen */
+        row[2] = softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit);
         row[3] = R(0);
     }
 }
 
-/* ---- attention: the plain kernels -------------------------------------------------------------------------------------
-   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has a cell
-   of 4 x 4 (in double 2 x 2) of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one row are broadcasts, reads across
-   rows of odd pitch fall into different banks. Outputs are made `side` columns at a time (a slab), each slab by its own block,
-   which makes the scores anew. */
+/* ---- attention: the plain kernels ---------------------------------------------------------------------------------------
+   A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has a
+   cell of 4 x 4 (in double 2 x 2) of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one
+   row are broadcasts, reads across rows of odd pitch fall into different banks. Outputs are made `side` columns at a time
+   (a slab), each slab by its own block, which makes the scores anew. */
 
 template <typename R> struct tnc_attend_room {
     enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
@@ -3782,10 +3847,13 @@ template <typename R> struct tnc_attend_room {
 
 /* out = a b^T of two tiles of rows of n numbers */
 template <typename T, typename R>
-static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *a, int64_t a_pitch, int64_t a_rows,
+static __device__ void tnc_attend_product(tnc_attend_room<R> &m,
+                                          R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *a,
+                                          int64_t a_pitch, int64_t a_rows,
                                           const T *b, int64_t b_pitch, int64_t b_rows, int64_t n)
 {
-    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice, side = tnc_attend_room<R>::side };
+    enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, slice = tnc_attend_room<R>::slice,
+        side = tnc_attend_room<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     int64_t   k0;
     int       r, c, k, t;
@@ -3813,7 +3881,9 @@ static __device__ void tnc_attend_product(tnc_attend_room<R> &m, R (&out)[tnc_at
 /* out += p x, x the rows of `from` at columns [first, first + side) of n. Pairs that do not see each other are left out, so
    that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. */
 template <bool KEYS, typename T, typename R>
-static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *from, int64_t pitch, int64_t rows,
+static __device__ void tnc_attend_gather(tnc_attend_room<R> &m,
+                                         R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *from,
+                                         int64_t pitch, int64_t rows,
                                          int64_t first, int64_t n, int64_t own, int64_t at, bool edge)
 {
     enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
@@ -3837,7 +3907,8 @@ static __device__ void tnc_attend_gather(tnc_attend_room<R> &m, R (&out)[tnc_att
 }
 
 /* What the tile's queries see, and of the backward pass their row of numbers. Queries that there are not see nothing. */
-template <typename R> static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &m, int64_t head, int64_t i0)
+template <typename R>
+static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &m, int64_t head, int64_t i0)
 {
     enum { side = tnc_attend_room<R>::side, threads = tnc_attend_room<R>::threads };
     int t, k;
@@ -3867,8 +3938,11 @@ template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
 
 /* Scores of both sets, the scale in them; with one set the second is the first. */
 template <typename T, typename R>
-static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m, R (&s)[2][tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const tnc_heads &a, int64_t a0,
-                                         int64_t a_rows, const tnc_heads &b, int64_t b0, int64_t b_rows, int64_t batch, int64_t h)
+static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R> &m,
+                                         R (&s)[2][tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const tnc_heads &a,
+                                         int64_t a0,
+                                         int64_t a_rows, const tnc_heads &b, int64_t b0, int64_t b_rows, int64_t batch,
+                                         int64_t h)
 {
     enum { cell = tnc_attend_room<R>::cell };
     const int sets = p.kind == TN_ATTEND_BILINEAR ? 2 : 1;
@@ -3959,7 +4033,8 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
 
 /* to += sum: the tile's rows at the slab's columns */
 template <typename T, typename R>
-static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first, int64_t n,
+static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first,
+                                      int64_t n,
                                       const R (&sum)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell])
 {
     enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes };
@@ -3988,11 +4063,13 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
     const int        x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     const tnc_heads &own_x = KEYS ? p.k : p.q, &own_y = KEYS ? p.v : p.dout, &other_x = KEYS ? p.q : p.k;
     const tnc_heads &other_y = KEYS ? p.dout : p.v, &to = KEYS ? p.dk : p.dq;
-    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk, tiles = (T_own + side - 1) / side;
+    const int64_t    heads = p.B * p.H, T_own = KEYS ? p.Tk : p.Tq, T_other = KEYS ? p.Tq : p.Tk,
+        tiles = (T_own + side - 1) / side;
     int64_t          n;
     int              r, c, set;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
-        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side, tile = n / slabs / heads;
+        const int64_t head = n / slabs % heads, b = head / p.H, h = head % p.H, first = n % slabs * side,
+            tile = n / slabs / heads;
         const int64_t own = (KEYS ? tile : tiles - 1 - tile) * side;                 /* causal: the longest come first */
         const int64_t rows = T_own - own < side ? T_own - own : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
@@ -4009,7 +4086,8 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
             R             s[2][cell][cell], dp[cell][cell];
             if (KEYS) tnc_attend_tile(p, m, head, at);
             tnc_attend_scores<T>(p, m, s, own_x, own, rows, other_x, at, others, b, h);
-            tnc_attend_product(m, dp, tnc_head<const T>(own_y, b, own, h), own_y.t, rows, tnc_head<const T>(other_y, b, at, h),
+            tnc_attend_product(m, dp, tnc_head<const T>(own_y, b, own, h), own_y.t, rows,
+                               tnc_head<const T>(other_y, b, at, h),
                                other_y.t, others, p.n_v);
             TNC_UNROLL
             for (r = 0; r < cell; r++)
@@ -4020,9 +4098,12 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
                     dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* u_i.v_j + w_i */
                     if (softmax) s[1][r][c] = pij;                                                 /* ds is dp times this */
                     else if (!two) s[1][r][c] = R(2) * s[0][r][c];
-                    m.p[cell * y + r][x + lanes * c] = pij * m.row[i][0];                             /* P_ij c_i, for do_i */
+                    /* P_ij c_i, for do_i */
+                    m.p[cell * y + r][x + lanes * c] = pij * m.row[i][0];
                 }
-            if (KEYS) tnc_attend_gather<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, others, first, p.n_v, own, at, true);
+            if (KEYS)
+                tnc_attend_gather<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, others, first, p.n_v, own, at,
+                                        true);
             TNC_UNROLL
             for (set = 0; set < 2; set++) {
                 if (set > two) break;
@@ -4030,7 +4111,8 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
                 for (r = 0; r < cell; r++)
                     TNC_UNROLL
                     for (c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
-                tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others, first, p.n_qk,
+                tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others,
+                                        first, p.n_qk,
                                         own, at, true);
             }
         }
@@ -4043,8 +4125,9 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
 }
 
 /* ---- attention: few queries of many keys --------------------------------------------------------------------------------
-   Decoding: a tile of queries would be nearly empty, and one block a head too few. So a head's keys are split into parts, a block
-   each; what they found (the largest score, the sum of P, P v) is joined in the order of the parts. Floor: k and v once. */
+   Decoding: a tile of queries would be nearly empty, and one block a head too few. So a head's keys are split into parts, a
+   block each; what they found (the largest score, the sum of P, P v) is joined in the order of the parts. Floor: k and v
+   once. */
 
 enum { TNC_ATTEND_FEW = 4, TNC_ATTEND_PART = 256 };         /* queries at most; keys of a part */
 
@@ -4086,9 +4169,11 @@ static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int6
         __syncthreads();
         for (k = lane; k < count; k += 32) total += pattern[k];
         total = tnc_warp_sum(total);
-        for (e = lane; e < (p.n_v + 31) / 32 * 32; e += 32) {                             /* each warp has a quarter of the keys */
+        /* each warp has a quarter of the keys */
+        for (e = lane; e < (p.n_v + 31) / 32 * 32; e += 32) {
             R sum = R(0);
-            for (k = warp; k < count && e < p.n_v; k += 4) sum = fma(pattern[k], R(tnc_to(tnc_head<const T>(p.v, b, first + k, h)[e])), sum);
+            for (k = warp; k < count && e < p.n_v; k += 4)
+                sum = fma(pattern[k], R(tnc_to(tnc_head<const T>(p.v, b, first + k, h)[e])), sum);
             sums[warp][lane] = sum;
             __syncthreads();
             if (warp == 0 && e < p.n_v) to[2 + e] = (sums[0][lane] + sums[1][lane]) + (sums[2][lane] + sums[3][lane]);
@@ -4115,7 +4200,8 @@ template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64
         const R      *from = (const R *)p.rows + n * parts * width;
         R             largest = -R(INFINITY), total = R(0), factor;
         for (k = 0; k < parts; k++) largest = tnc_attend_max(largest, from[k * width]);
-        for (k = 0; k < parts; k++) total = fma(from[k * width + 1], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), total);
+        for (k = 0; k < parts; k++)
+            total = fma(from[k * width + 1], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), total);
         factor = tnc_attend_end(p, tnc_attend_seen(p, i), largest, &total);
         for (e = lane; e < p.n_v; e += 32) {
             R sum = R(0);
@@ -4127,26 +4213,27 @@ template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64
     }
 }
 
-/* ---- attention: tensor cores ---------------------------------------------------------------------------------------------
-   mma m16n8k16 multiplies a 16 x 16 piece of a left matrix by a 16 x 8 piece of a right one. A lane (g = lane / 4,
-   t = 2 (lane % 4)) holds of the result (g, t), (g, t+1), (g+8, t), (g+8, t+1), and of the left factor the pairs at (g, t),
-   (g+8, t), (g, t+8), (g+8, t+8). So two neighbouring results, 16 x 16 together, rounded to BF16 pairs, are just what the lane
+/* ---- attention: tensor cores --------------------------------------------------------------------------------------------
+   mma m16n8k16 multiplies a 16 x 16 piece of a left matrix by a 16 x 8 piece of a right one. A lane (g = lane / 4, t = 2
+   (lane % 4)) holds of the result (g, t), (g, t+1), (g+8, t), (g+8, t+1), and of the left factor the pairs at (g, t), (g+8,
+   t), (g, t+8), (g+8, t+8). So two neighbouring results, 16 x 16 together, rounded to BF16 pairs, are just what the lane
    must hold of a left factor: scores become P or ds and go on as the left factor of the next product, and never leave the
    registers.
 
    Tiles lie in shared memory row by row, D numbers in chunks of 8 (16 bytes, what ldmatrix reads at once). The 8 rows of an
-   8 x 8 matrix are read together and should fall into different banks: the 8 places of 16 bytes in a line of 128. So chunk c
-   of a row stands at c xor row where a row fills lines; where a line has several rows, at c xor line. */
+   8 x 8 matrix are read together and should fall into different banks: the 8 places of 16 bytes in a line of 128. So chunk
+   c of a row stands at c xor row where a row fills lines; where a line has several rows, at c xor line. */
 
-/* Chunk first + more of a row; first is even and known to the compiler, so that what more and row make of it is found once. */
+/* Chunk first + more of a row; first is even and known to the compiler, so that what more and row make of it is found
+   once. */
 template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int first, int more)
 {
     enum { chunks = D / 8, lines = chunks < 8 ? 8 / chunks : 1, mask = (chunks < 8 ? chunks : 8) - 1 };
     return row * D + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ (row / lines & mask))) << 3);
 }
 
-/* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A thread's
-   chunks are 8 rows or a multiple of it apart, where the order within a line is the same. */
+/* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A
+   thread's chunks are 8 rows or a multiple of it apart, where the order within a line is the same. */
 template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_bf16 *from, int64_t pitch, int64_t there)
 {
@@ -4162,16 +4249,17 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
     }
 }
 
-/* The left factor at rows row .. row + 15, columns 16 k .. 16 k + 15. ldmatrix takes four 8 x 8 matrices in the order that mma
-   wants them: above, below; then the same to the right. Lanes 0-7 point at the rows of the first, 8-15 of the second, ... */
+/* The left factor at rows row .. row + 15, columns 16 k .. 16 k + 15. ldmatrix takes four 8 x 8 matrices in the order that
+   mma wants them: above, below; then the same to the right. Lanes 0-7 point at the rows of the first, 8-15 of the second,
+   ... */
 template <int D>
 static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
     tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
-/* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2], f[3].
-   A right factor goes down its columns, which are this tile's rows: no transposition is needed. */
+/* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2],
+   f[3]. A right factor goes down its columns, which are this tile's rows: no transposition is needed. */
 template <int D>
 static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
@@ -4217,7 +4305,8 @@ static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], con
 
 /* out += p x: p of 16 M rows and 16 columns in registers, x the tile's rows row .. row + 15 of C numbers. */
 template <int M, int C>
-static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x, int row,
+static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x,
+                                                    int row,
                                                     int lane)
 {
     int m, n;
@@ -4258,7 +4347,8 @@ static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
-/* Two neighbouring numbers of a row, from `column` on, stored or added; pairs: the row is aligned for them, its width even. */
+/* Two neighbouring numbers of a row, from `column` on, stored or added; pairs: the row is aligned for them, its width
+   even. */
 static __device__ __forceinline__ void tnc_put_two(char *row, int column, int width, bool f32, bool pairs, bool add, float x,
                                                    float y)
 {
@@ -4283,7 +4373,8 @@ static __device__ __forceinline__ void tnc_put_two(char *row, int column, int wi
 
 /* A warp's 16 M rows from `row` on, each times its factor. */
 template <int M, int C>
-static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row, int rows,
+static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row,
+                                                           int rows,
                                                            int n, const float (&x)[M][C / 8][4],
                                                            const float (&factor)[M][2], bool add)
 {
@@ -4304,11 +4395,12 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
         }
 }
 
-/* What registers and shared memory are used for. A thread may have 255 registers, and two blocks of 128 such threads then fill a
-   multiprocessor's 64 K; two times 112 KiB is about its shared memory. A thread has C / 2 sums of C columns of 16 rows.
+/* What registers and shared memory are used for. A thread may have 255 registers, and two blocks of 128 such threads then
+   fill a multiprocessor's 64 K; two times 112 KiB is about its shared memory. A thread has C / 2 sums of C columns of 16
+   rows.
 
-   Forward: 32 queries a warp, so that each right factor that is read serves two left ones; keys come in stages of 64, of 32 where
-   scores of 64 and o would be too much. */
+   Forward: 32 queries a warp, so that each right factor that is read serves two left ones; keys come in stages of 64, of 32
+   where scores of 64 and o would be too much. */
 template <int KIND, int D, int DV> struct tnc_attend_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
@@ -4318,8 +4410,8 @@ template <int KIND, int D, int DV> struct tnc_attend_plan {
     };
 };
 
-/* Backward: `sums` a thread has all the time (for 16 rows), scores get what is left of 200 as columns; 32 rows a warp if then at
-   least 16 columns remain. */
+/* Backward: `sums` a thread has all the time (for 16 rows), scores get what is left of 200 as columns; 32 rows a warp if
+   then at least 16 columns remain. */
 template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
@@ -4335,8 +4427,8 @@ template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
     };
 };
 
-/* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the next
-   arrives. Nothing but o (and the statistic) is written. */
+/* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the
+   next arrives. Nothing but o (and the statistic) is written. */
 template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
@@ -4356,11 +4448,14 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         const tnc_attend_place at = tnc_attend_place_of(p);
         tnc_bf16 *to_x = stages + which * stage;
         for (int x = 0; x < sets; x++)
-            tnc_tile_load<D, keys, threads>(to_x + x * keys * D, tnc_head<const tnc_bf16>(p.k, at.b, j, at.h + x * H), p.k.t, Tk - j);
-        tnc_tile_load<DV, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t, Tk - j);
+            tnc_tile_load<D, keys, threads>(to_x + x * keys * D, tnc_head<const tnc_bf16>(p.k, at.b, j, at.h + x * H),
+                                            p.k.t, Tk - j);
+        tnc_tile_load<DV, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t,
+                                         Tk - j);
     };
     for (set = 0; set < sets; set++)
-        tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H),
+        tnc_tile_load<D, queries, threads>(q + set * queries * D,
+                                           tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H),
                                            p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
@@ -4444,7 +4539,8 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
             TNC_UNROLL
             for (m = 0; m < 2; m++)
                 TNC_UNROLL
-                for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
+                for (e = 0; e < 4; e++)
+                    left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
             tnc_mma_step<2, DV>(o, left, vt, 16 * k, again);
         }
     }
@@ -4471,8 +4567,9 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     tnc_cp_async_wait<0>();
 }
 
-/* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores have
-   own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition anywhere. */
+/* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores
+   have own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition
+   anywhere. */
 template <int KIND, int D, int DV, bool KEYS>
 static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 {
@@ -4480,7 +4577,8 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
            threads = plan::threads };
     TNC_DYN_SHARED(tnc_bf16, shared);
-    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * (DV + (KEYS ? 0 : 8));
+    tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D,
+        *const stages = own_y + own_rows * (DV + (KEYS ? 0 : 8));
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
     const int        H = (int)p.H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
@@ -4490,18 +4588,22 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int own = (KEYS ? tile : tiles - 1 - tile) * own_rows;                             /* causal: the longest first */
     const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1;
-    const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };                            /* a float4 for each query: 16 bytes, too */
+    /* a float4 for each query: 16 bytes, too */
+    const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };
     float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
     int           at, to;
     auto load = [&](int which, int t) {
         const tnc_attend_place here = tnc_attend_place_of(p);
         tnc_bf16 *x = stages + which * stage;
         for (int y = 0; y < sets; y++)
-            tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H), hx.t,
+            tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H),
+                                              hx.t,
                                               T_other - t);
-        tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t, T_other - t);
+        tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
+                                           T_other - t);
         if (KEYS)
-            tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8,
+            tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), tnc_head<const tnc_bf16>(rows, 0, t, here.head),
+                                              8,
                                               T_other - t);
     };
     if (KEYS) {
@@ -4512,11 +4614,13 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
         to = tnc_attend_seen(p, last).high;
     }
     for (set = 0; set < sets; set++)
-        tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D, tnc_head<const tnc_bf16>(gx, begin.b, own, begin.h + set * H),
+        tnc_tile_load<D, own_rows, threads>(own_x + set * own_rows * D,
+                                            tnc_head<const tnc_bf16>(gx, begin.b, own, begin.h + set * H),
                                             gx.t, T_own - own);
     tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, begin.b, own, begin.h), gy.t, T_own - own);
     if (!KEYS)
-        tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, tnc_head<const tnc_bf16>(rows, 0, own, begin.head), 8, T_own - own);
+        tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, tnc_head<const tnc_bf16>(rows, 0, own, begin.head), 8,
+                                            T_own - own);
     at = at / others * others;
     if (at < to) load(at / others % 2, at);
     tnc_cp_async_commit();
@@ -4607,7 +4711,8 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     TNC_UNROLL
     for (set = 0; set < sets; set++)
         if ((KEYS ? p.dk : p.dq).data)
-            tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_own, (int)p.n_qk, dx[set], factor, true);
+            tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_own, (int)p.n_qk, dx[set],
+                                      factor, true);
     TNC_UNROLL
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
     if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor, true);
@@ -4631,7 +4736,7 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
     }
 }
 
-/* ---- attention: which kernels ------------------------------------------------------------------------------------------- */
+/* ---- attention: which kernels ---------------------------------------------------------------------------------------- */
 
 static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
 
@@ -4641,7 +4746,8 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
     typedef tnc_attend_plan<KIND, D, DV> plan;
     typedef tnc_attend_back_plan<KIND, D, DV, false> by_query;
     typedef tnc_attend_back_plan<KIND, D, DV, true> by_key;
-    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries) * heads, queries = tnc_ceil(p.Tq, by_query::own) * heads;
+    const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries) * heads,
+        queries = tnc_ceil(p.Tq, by_query::own) * heads;
     const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
     if (!back) {
         cudaFuncSetAttribute(tnc_attend_mma<KIND, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan::bytes);
@@ -4649,11 +4755,14 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
         return;
     }
     if (p.dq.data) {
-        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_query::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes, s->stream, p);
+        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             by_query::bytes);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes,
+                   s->stream, p);
     }
     if (p.dk.data || p.dv.data) {
-        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, by_key::bytes);
+        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             by_key::bytes);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream, p);
     }
 }
@@ -4678,8 +4787,9 @@ static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
 #define TNC_ALL(D, DV) \
     { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } }
 #define TNC_SOFTMAX(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), { 0, NULL }, { 0, NULL } } }
-    /* q's and k's size, and v's: a call takes the first pair that holds its own, zeros behind. An instance costs whoever compiles
-       a second: so few pairs. Those of differential attention, whose q and k are half as wide, are of softmax alone. */
+    /* q's and k's size, and v's: a call takes the first pair that holds its own, zeros behind. An instance costs whoever
+       compiles a second: so few pairs. Those of differential attention, whose q and k are half as wide, are of softmax
+       alone. */
     static const tnc_attend_size sizes[] = {
         TNC_ALL(16, 16), TNC_ALL(32, 32), TNC_SOFTMAX(32, 64), TNC_ALL(64, 64), TNC_SOFTMAX(64, 128), TNC_ALL(128, 128)
     };
@@ -4698,9 +4808,11 @@ static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
 /* An operand [B,time,n,d] for those kernels: as it is, if it is BF16, of whole chunks, and aligned; else a copy. */
 typedef struct tnc_attend_operand { tnc_heads *x; int64_t time, n, d, D; size_t bytes; } tnc_attend_operand;
 
-static tnc_attend_operand tnc_attend_operand_of(const tnc_attend &p, tnc_heads *x, tn_dtype dtype, bool key, bool value, int D)
+static tnc_attend_operand tnc_attend_operand_of(const tnc_attend &p, tnc_heads *x, tn_dtype dtype, bool key, bool value,
+                                                int D)
 {
-    tnc_attend_operand o = { x, key ? p.Tk : p.Tq, p.H * (!value && p.kind == TN_ATTEND_BILINEAR ? 2 : 1), value ? p.n_v : p.n_qk, D, 0 };
+    tnc_attend_operand o = { x, key ? p.Tk : p.Tq, p.H * (!value && p.kind == TN_ATTEND_BILINEAR ? 2 : 1),
+        value ? p.n_v : p.n_qk, D, 0 };
     const bool whole = o.d == D && x->b % 8 == 0 && x->t % 8 == 0 && x->h % 8 == 0 && (size_t)x->data % 16 == 0;
     if (dtype != TN_BF16 || !whole) o.bytes = (size_t)(p.B * o.time * o.n * D) * sizeof(tnc_bf16);
     return o;
@@ -4711,15 +4823,18 @@ static char *tnc_attend_copy(tnc *s, tnc_attend_operand o, tn_dtype dtype, char 
     const int64_t chunks = (int64_t)(o.bytes / 16);
     if (chunks == 0) return to;
     if (dtype == TN_F32)
-        TNC_LAUNCH((tnc_attend_pack<float>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D, chunks, (uint4 *)to);
+        TNC_LAUNCH((tnc_attend_pack<float>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D,
+                   chunks, (uint4 *)to);
     else
-        TNC_LAUNCH((tnc_attend_pack<tnc_bf16>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D, chunks, (uint4 *)to);
+        TNC_LAUNCH((tnc_attend_pack<tnc_bf16>), tnc_grid(s, chunks, 256), 256, 0, s->stream, *o.x, o.time, o.n, o.d, o.D,
+                   chunks, (uint4 *)to);
     *o.x = tnc_heads{ to, o.time * o.n * o.D, o.n * o.D, o.D };
     return to + o.bytes;
 }
 
 /* Operands as the tensor-core kernels want them, behind `taken` bytes of scratch that are the caller's. */
-static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken, bool back, void **scratch)
+static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken,
+                                     bool back, void **scratch)
 {
     const tnc_attend_operand all[] = { tnc_attend_operand_of(*p, &p->q, dtype, false, false, size->d),
                                        tnc_attend_operand_of(*p, &p->k, dtype, true, false, size->d),
@@ -4736,7 +4851,7 @@ static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_siz
     return TN_OK;
 }
 
-/* ---- attention: the rows ------------------------------------------------------------------------------------------------ */
+/* ---- attention: the rows --------------------------------------------------------------------------------------------- */
 
 static tnc_heads tnc_heads_of(const tn_view *v)
 {
@@ -4789,7 +4904,8 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
 {
     typedef tnc_attend_room<typename tnc_real<T>::type> room;
-    const int64_t slabs = p.n_v > 0 ? tnc_ceil(p.n_v, room::side) : 1, blocks = tnc_ceil(p.Tq, room::side) * p.B * p.H * slabs;
+    const int64_t slabs = p.n_v > 0 ? tnc_ceil(p.n_v, room::side) : 1,
+        blocks = tnc_ceil(p.Tq, room::side) * p.B * p.H * slabs;
     TNC_LAUNCH((tnc_attend_plain<T>), tnc_blocks(blocks), room::threads, 0, s->stream, p, slabs, blocks);
 }
 
@@ -4958,7 +5074,8 @@ static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int
 enum { TNC_LINEAR_COPY, TNC_LINEAR_ONE, TNC_LINEAR_SLOPE };
 
 template <typename T, typename P>
-static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode, tnc_linear_scale<typename tnc_real<T>::type> c, int64_t H, int64_t heads,
+static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, int mode,
+                                       tnc_linear_scale<typename tnc_real<T>::type> c, int64_t H, int64_t heads,
                                 int64_t rows, int64_t width, int64_t pitch, P *to)
 {
     typedef typename tnc_real<T>::type R;
@@ -4986,16 +5103,17 @@ static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, in
 enum { TNC_LINEAR_TILE = 64, TNC_LINEAR_DEPTH = 16 };
 
 template <typename R>
-static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4], const R (*B)[TNC_LINEAR_TILE + 4],
+static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4],
+                                                          const R (*B)[TNC_LINEAR_TILE + 4],
                                                           R sum[4][4])
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     int k, i, j;
-#pragma unroll
+    TNC_UNROLL
     for (k = 0; k < TNC_LINEAR_DEPTH; k++)
-#pragma unroll
+        TNC_UNROLL
         for (i = 0; i < 4; i++)
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
 }
 
@@ -5037,9 +5155,9 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
         __syncthreads();
     }
     S += ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * F * n;
-#pragma unroll
+    TNC_UNROLL
     for (i = 0; i < 4; i++)
-#pragma unroll
+        TNC_UNROLL
         for (j = 0; j < 4; j++) {
             const int64_t f = f0 + threadIdx.x / 16 * 4 + i, e = e0 + threadIdx.x % 16 * 4 + j;
             if (f < F && e < n) S[f * n + e] = sum[i][j];
@@ -5084,7 +5202,8 @@ static __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_
    chunk (each = 1), or one for all (each = 0); NULL: nothing to be seen but the own chunk. Floor: 2 F n flops a row, and
    half a chunk's pairs. */
 template <typename R>
-static __global__ void __launch_bounds__(256, 1) tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk0,
+static __global__ void __launch_bounds__(256, 1)
+tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk0,
                                                        const R *S, int64_t each)
 {
     TNC_SHARED(R, A, [TNC_LINEAR_DEPTH][TNC_LINEAR_TILE + 4]);
@@ -5135,15 +5254,16 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_read(tnc_linear t, t
             }
             A[k][row] = one * two;
             B[k][row] = R(0);
-            if (s + k < end && c0 + row < t.w[2]) B[k][row] = tnc_linear_row<const R>(t.y.set[2], t.H, head, s + k)[c0 + row];
+            if (s + k < end && c0 + row < t.w[2])
+                B[k][row] = tnc_linear_row<const R>(t.y.set[2], t.H, head, s + k)[c0 + row];
         }
         __syncthreads();
         tnc_linear_product<R>(A, B, sum);
         __syncthreads();
     }
-#pragma unroll
+    TNC_UNROLL
     for (n = 0; n < 4; n++)
-#pragma unroll
+        TNC_UNROLL
         for (m = 0; m < 4; m++) {
             const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4 + m;
             if (r >= 0 && r < t.x.T && column < p.width) {
@@ -5156,7 +5276,8 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_read(tnc_linear t, t
 
 /* raw [heads,T,n], scaled: what is in its last column divides the others. */
 template <typename T>
-static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows, int64_t n,
+static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, int64_t H, int64_t heads, int64_t rows,
+                                         int64_t n,
                                   typename tnc_real<T>::type eps, tnc_linear_set out, typename tnc_real<T>::type *stat)
 {
     typedef typename tnc_real<T>::type R;
@@ -5205,7 +5326,8 @@ template <typename R> static tnc_linear_group tnc_linear_groups(const tnc_linear
     return g;
 }
 
-/* All passes over the rows x. room: as the group says. state: the operand of the call, which then holds its keys too, or NULL. */
+/* All passes over the rows x. room: as the group says. state: the operand of the call, which then holds its keys too, or
+   NULL. */
 template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<R> *pass, int passes,
                                                    tnc_linear_group g, R *room, R *state)
 {
@@ -5218,8 +5340,10 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
         R             *carry = room, *S = room + g.heads * size;
         auto read = [&](int64_t from, int64_t chunks, const R *states, int64_t each) {
             for (i = 0; i < passes; i++) {
-                const dim3 grid((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile), (unsigned)heads);
-                TNC_LAUNCH((tnc_linear_read<R>), grid, 256, 0, s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head, from,
+                const dim3 grid((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile),
+                                (unsigned)heads);
+                TNC_LAUNCH((tnc_linear_read<R>), grid, 256, 0, s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head,
+                           from,
                            states, each);
             }
         };
@@ -5230,7 +5354,8 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
             chunk = t.back ? t.chunks - done - chunks : done;
             if (g.states) {
                 const int64_t tiles = tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile);
-                TNC_LAUNCH((tnc_linear_states<R>), dim3((unsigned)tiles, (unsigned)chunks, (unsigned)heads), 256, 0, s->stream, t,
+                TNC_LAUNCH((tnc_linear_states<R>), dim3((unsigned)tiles, (unsigned)chunks, (unsigned)heads), 256, 0,
+                           s->stream, t,
                            head, chunk, S);
                 TNC_LAUNCH((tnc_linear_prefix<R>), wide, 256, 0, s->stream, S, carry, heads, chunks, size, t.back);
             }
@@ -5289,7 +5414,8 @@ static __device__ __forceinline__ unsigned tnc_linear_lows(unsigned a, unsigned 
 static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
 
 /* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where nothing is. */
-static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s, int64_t H,
+static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s,
+                                                        int64_t H,
                                                         int64_t head, int64_t t0, int64_t T, int e0, int wide)
 {
     const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(s, H, head, 0);
@@ -5309,7 +5435,8 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
    16 t of a warp, N = 64: 32 mma of 4096 flops, 16 products of 2 numbers, 28 cycles of shared memory (4 + 16 by ldmatrix,
    8 for x_a), so that shared memory is busy half of the time that mma.sync takes at 600 TF/s. Floor: 2 F n flops a row. */
 template <int X, int N>
-static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
+static __global__ void __launch_bounds__(X * 8, 1)
+tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *left,
                                                             float *totals, tnc_bf16 *S)
 {
     TNC_SHARED_ALIGN(16, tnc_bf16, shared, [TNC_SCAN_STAGES][TNC_SCAN_STEP * (16 + X + N)]);
@@ -5327,11 +5454,11 @@ static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t,
     int           x, j, i, half;
     if (t.squared && x0 > y0) return;                                       /* X >= 16: no block of it is kept */
 
-#pragma unroll
+    TNC_UNROLL
     for (x = 0; x < 4; x++)
-#pragma unroll
+        TNC_UNROLL
         for (half = 0; half < 2; half++)
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < N / 8; j++) {
                 const int64_t at = corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
                 float2        value = carry && S ? *(const float2 *)(carry + blockIdx.z * size + at) : make_float2(0, 0);
@@ -5357,11 +5484,11 @@ static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t,
     auto keep = [&](int64_t chunk) {
         tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
         if (p.chunk0 + chunk == p.start) return;
-#pragma unroll
+        TNC_UNROLL
         for (int x = 0; x < 4; x++)
-#pragma unroll
+            TNC_UNROLL
             for (int half = 0; half < 2; half++)
-#pragma unroll
+                TNC_UNROLL
                 for (int j = 0; j < N / 8; j++)
                     *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
                         tnc_pair(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
@@ -5378,19 +5505,19 @@ static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t,
         if (step + TNC_SCAN_STAGES - 1 < steps) fetch(step + TNC_SCAN_STAGES - 1);
         tnc_cp_async_commit();
         if (S && step % per == 0) keep(chunk_of(step));
-#pragma unroll
+        TNC_UNROLL
         for (k = 0; k < TNC_SCAN_STEP; k += 16) {
             unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
             /* rows t of x_b and y are rows of k: both operands are turned. a: matrix 1 is 8 b's on, 2 is 8 t's on; b: 1 is
                8 t's on, 2 the next 8 columns. */
             tnc_ldmatrix_x4_trans(phi, b + tnc_linear_at(k + lane % 8 + lane / 16 * 8, lane / 8 % 2, 2));
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < N / 16; j++) {
                 tnc_ldmatrix_x4_trans(r, y + tnc_linear_at(k + lane % 16, 2 * j + lane / 16, N / 8));
                 v[2 * j][0] = r[0]; v[2 * j][1] = r[1]; v[2 * j + 1][0] = r[2]; v[2 * j + 1][1] = r[3];
             }
             /* x_a of this lane's t, t+1 and t+8, t+9, four a's side by side */
-#pragma unroll
+            TNC_UNROLL
             for (half = 0; half < 2; half++) {
                 const int   at = k + 8 * half + two, piece = warp / 2, rest = warp % 2 * 4;
                 const uint2 even = *(const uint2 *)(a + tnc_linear_at(at, piece, X / 8) + rest);
@@ -5400,11 +5527,11 @@ static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t,
                 pair[2][half] = tnc_linear_lows(even.y, odd.y);
                 pair[3][half] = tnc_linear_highs(even.y, odd.y);
             }
-#pragma unroll
+            TNC_UNROLL
             for (x = 0; x < 4; x++) {
-#pragma unroll
+                TNC_UNROLL
                 for (i = 0; i < 4; i++) scaled[i] = tnc_mul_bf16x2(phi[i], pair[x][i / 2]);
-#pragma unroll
+                TNC_UNROLL
                 for (j = 0; j < N / 8; j++) tnc_mma_bf16(sum[x][j], scaled, v[j]);
             }
         }
@@ -5413,18 +5540,19 @@ static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t,
     if (S && last) keep(chunk_of(steps));
     if (S && !(left && blockIdx.y == gridDim.y - 1)) return;
     left = S ? left + blockIdx.z * size : totals + ((int64_t)blockIdx.y * gridDim.z + blockIdx.z) * size;
-#pragma unroll
+    TNC_UNROLL
     for (x = 0; x < 4; x++)
-#pragma unroll
+        TNC_UNROLL
         for (half = 0; half < 2; half++)
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < N / 8; j++)
                 *(float2 *)(left + corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
                     make_float2(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
 }
 
 /* left = carry + totals of all segments [segments,numbers], in their order; S, if any, is that in BF16. */
-static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers, float *left,
+static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers,
+                                        float *left,
                                         tnc_bf16 *S)
 {
     int64_t at, s;
@@ -5462,14 +5590,14 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
     if (r0 >= t.x.T || r0 + TNC_LINEAR_ROWS <= 0) return;
     tnc_linear_fetch(xa, TNC_LINEAR_ROWS, D8, t.x.set[0], t.H, head, r0, t.x.T, 0, t.wide[0]);
     tnc_cp_async_commit();
-#pragma unroll
+    TNC_UNROLL
     for (m = 0; m < 2; m++)
-#pragma unroll
+        TNC_UNROLL
         for (h = 0; h < 2; h++) {
             const int64_t   r = r0 + 32 * warp + 16 * m + 8 * h + g;
             const bool      here = r >= 0 && r < t.x.T;
             const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(t.x.set[1], t.H, head, here ? r : 0) + two;
-#pragma unroll
+            TNC_UNROLL
             for (k = 0; k < K / 16; k++) {
                 xb[m][k][h] = here && 16 * k < t.wide[1] ? *(const unsigned *)(from + 16 * k) : 0u;
                 xb[m][k][h + 2] = here && 16 * k + 8 < t.wide[1] ? *(const unsigned *)(from + 16 * k + 8) : 0u;
@@ -5500,7 +5628,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         }
         for (i = 0; i < loops; i += 4) {
             uint2 scale[4];                                         /* four i's of rows g, g + 8, g + 16, g + 24 */
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < 4; j++) {
                 if (j % GROUP == 0) {
                     const int stage = (i + j) / GROUP;
@@ -5510,18 +5638,18 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                     tnc_cp_async_commit();
                 }
                 if (j == 0) {
-#pragma unroll
+                    TNC_UNROLL
                     for (h = 0; h < 4; h++)
                         scale[h] = *(const uint2 *)(xa + tnc_linear_at(32 * warp + 8 * h + g, i / 8, D8) + i % 8);
                 }
                 const tnc_bf16 *slab = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * SLAB;
                 unsigned        once[4], factor[4];
-#pragma unroll
+                TNC_UNROLL
                 for (h = 0; h < 4; h++) {
                     const unsigned word = j < 2 ? scale[h].x : scale[h].y;
                     once[h] = factor[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
                 }
-#pragma unroll
+                TNC_UNROLL
                 for (k = 0; k < K / 16; k++) {
                     unsigned a[2][4], r[4];
                     if (TURNED && t.squared) {
@@ -5529,17 +5657,17 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                         if (16 * k > i + j)                                             /* off the diagonal: twice, exact */
                             for (h = 0; h < 4; h++) factor[h] = tnc_mul_bf16x2(once[h], 0x40004000u);
                     }
-#pragma unroll
+                    TNC_UNROLL
                     for (m = 0; m < 2; m++)
-#pragma unroll
+                        TNC_UNROLL
                         for (h = 0; h < 4; h++)                                     /* rows g, g + 8, g, g + 8 */
                             a[m][h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);
-#pragma unroll
+                    TNC_UNROLL
                     for (n = 0; n < N / 16; n++) {
                         const int down = lane % 16, right = lane % 8 + lane / 16 * 8;
                         if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_linear_at(16 * k + down, 2 * n + lane / 16, PIECES));
                         else tnc_ldmatrix_x4(r, slab + tnc_linear_at(16 * n + right, 2 * k + lane / 8 % 2, PIECES));
-#pragma unroll
+                        TNC_UNROLL
                         for (m = 0; m < 2; m++) {
                             tnc_mma_bf16(sum[m][2 * n], a[m], r);
                             tnc_mma_bf16(sum[m][2 * n + 1], a[m], r + 2);
@@ -5582,26 +5710,26 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* the same for the warp */
                 for (k = 0; k < t.D / 16; k++) {
                     tnc_ldmatrix_x4(b, ya + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, D8));
-#pragma unroll
+                    TNC_UNROLL
                     for (m = 0; m < 2; m++) {
                         tnc_ldmatrix_x4(a, xa + tnc_linear_at(32 * warp + 16 * m + lane % 16, 2 * k + lane / 16, D8));
                         tnc_mma_bf16(one[m][0], a, b);
                         tnc_mma_bf16(one[m][1], a, b + 2);
                     }
                 }
-#pragma unroll
+                TNC_UNROLL
                 for (k = 0; k < K / 16; k++) {
                     tnc_ldmatrix_x4(b, yb + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, K / 8));
-#pragma unroll
+                    TNC_UNROLL
                     for (m = 0; m < 2; m++) {
                         tnc_mma_bf16(other[m][0], xb[m][k], b);
                         tnc_mma_bf16(other[m][1], xb[m][k], b + 2);
                     }
                 }
                 /* the product at (row, key) of a lane is what the next product's first operand has there */
-#pragma unroll
+                TNC_UNROLL
                 for (m = 0; m < 2; m++)
-#pragma unroll
+                    TNC_UNROLL
                     for (j = 0; j < 4; j++) {
                         const int64_t row = mine + 16 * m + 8 * (j % 2) + g, at = key + 8 * (j / 2) + two;
                         const int     e = 2 * (j % 2);
@@ -5611,12 +5739,12 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                         one[m][j / 2][e] = p0_;
                         one[m][j / 2][e + 1] = p1_;
                     }
-#pragma unroll
+                TNC_UNROLL
                 for (n = 0; n < N / 16; n++) {
                     tnc_ldmatrix_x4_trans(v, ym + tnc_linear_at(16 * h + lane % 16, 2 * n + lane / 16, N / 8));
-#pragma unroll
+                    TNC_UNROLL
                     for (m = 0; m < 2; m++) {
-#pragma unroll
+                        TNC_UNROLL
                         for (j = 0; j < 4; j++)
                             a[j] = tnc_pair(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
                         tnc_mma_bf16(sum[m][2 * n], a, v);
@@ -5628,9 +5756,9 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
     }
     tnc_cp_async_wait<0>();
 
-#pragma unroll
+    TNC_UNROLL
     for (m = 0; m < 2; m++)
-#pragma unroll
+        TNC_UNROLL
         for (h = 0; h < 2; h++) {
             const int64_t r = r0 + 32 * warp + 16 * m + 8 * h + g;
             if (r >= 0 && r < t.x.T) {
@@ -5638,7 +5766,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 const float factor = p.factor * scale;
                 char       *to = p.f32 ? (char *)tnc_linear_row<float>(p.out, t.H, head, r)
                                        : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
-#pragma unroll
+                TNC_UNROLL
                 for (n = 0; n < N / 8; n++)
                     tnc_put_two(to, n0 + 8 * n + two, (int)p.width, p.f32, p.pairs, p.add, factor * sum[m][n][2 * h],
                                 factor * sum[m][n][2 * h + 1]);
@@ -5662,7 +5790,8 @@ static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
-    each = 8 + 4 * (double)g.segments;                                              /* bytes of a number, but for the copies */
+    /* bytes of a number, but for the copies */
+    each = 8 + 4 * (double)g.segments;
     g.chunks = t->chunks < most ? t->chunks : most;
     if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
     each += 2 * (double)(t->causal ? g.chunks : 1);                                 /* else one state for all */
@@ -5768,7 +5897,8 @@ typedef struct tnc_linear_new {
 
 /* Number e of v' of key j */
 template <typename T>
-static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_value(const tnc_linear_new &t, int64_t head, int64_t j, int64_t e)
+static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_value(const tnc_linear_new &t, int64_t head,
+                                                                              int64_t j, int64_t e)
 {
     typedef typename tnc_real<T>::type R;
     return e < t.dv ? tnc_to(tnc_linear_row<const T>(t.v, t.H, head, j)[e]) : R(1);
@@ -5776,7 +5906,8 @@ static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_value(co
 
 /* phi_ab of row i of q or k */
 template <typename T>
-static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_phi(const tnc_linear_new &t, const tnc_linear_set x[2],
+static __device__ __forceinline__ typename tnc_real<T>::type tnc_linear_phi(const tnc_linear_new &t,
+                                                                            const tnc_linear_set x[2],
                                                                             int64_t head, int64_t i, unsigned a, unsigned b)
 {
     return tnc_to(tnc_linear_row<const T>(x[0], t.H, head, i)[a]) * tnc_to(tnc_linear_row<const T>(x[1], t.H, head, i)[b]);
@@ -5812,12 +5943,12 @@ static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, 
                 now = tnc_fma(tnc_linear_phi<T>(t, t.k, head, j, a, b), tnc_linear_value<T>(t, head, j, e), now);
             state[f * t.n + e] = now;
             if (before > 0) S = now;
-#pragma unroll
+            TNC_UNROLL
             for (i = 0; i < TNC_LINEAR_FEW; i++)
                 if (i < t.Tq)
                     sum[i] = tnc_fma(tnc_linear_phi<T>(t, t.q, head, i, a, b) * R(t.squared && a != b ? 2 : 1), S, sum[i]);
         }
-#pragma unroll
+        TNC_UNROLL
         for (i = 0; i < TNC_LINEAR_FEW; i++) partial[warp][i][lane] = sum[i];
         __syncthreads();
         if (warp < t.Tq && e < t.n) {
@@ -5831,7 +5962,8 @@ static __global__ void __launch_bounds__(256) tnc_linear_step(tnc_linear_new t, 
 
 /* raw [heads,Tq,n] = f0^2 c (the parts' sum, and causal the pairs of this call) */
 template <typename T>
-static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts, int64_t heads,
+static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_real<T>::type *part, int64_t parts,
+                                           int64_t heads,
                                     typename tnc_real<T>::type factor, tnc_linear_scale<typename tnc_real<T>::type> scale,
                                     typename tnc_real<T>::type *raw)
 {
@@ -5843,8 +5975,10 @@ static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_
         R             sum = R(0), value;
         for (p = 0; p < parts; p++) sum += part[p * all + at];
         for (j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
-            const T *q1 = tnc_linear_row<const T>(t.q[0], t.H, head, row), *k1 = tnc_linear_row<const T>(t.k[0], t.H, head, j);
-            const T *q2 = tnc_linear_row<const T>(t.q[1], t.H, head, row), *k2 = tnc_linear_row<const T>(t.k[1], t.H, head, j);
+            const T *q1 = tnc_linear_row<const T>(t.q[0], t.H, head, row),
+                *k1 = tnc_linear_row<const T>(t.k[0], t.H, head, j);
+            const T *q2 = tnc_linear_row<const T>(t.q[1], t.H, head, row),
+                *k2 = tnc_linear_row<const T>(t.k[1], t.H, head, j);
             R        one = R(0), two = R(0);
             for (i = 0; i < t.d; i++) {
                 one = tnc_fma(tnc_to(q1[i]), tnc_to(k1[i]), one);
@@ -6006,7 +6140,8 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (item->pack) {
             E *to = (E *)(room + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
-                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of<R>(c, backward), q.H, q.heads,
+                       tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of<R>(c, backward), q.H,
+                       q.heads,
                        item->T, item->width, item->pitch, to);
             item->set = tnc_linear_packed(to, q.H, item->T, item->pitch);
         }
@@ -6043,7 +6178,8 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
             tnc_linear_sweep(s, side ? k : q, pass, n, g, (E *)(room + fixed), (R *)(backward ? NULL : c->out[2].data));
     }
     if (sums && !backward)
-        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room, q.H,
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, q.heads * q.x.T * q.w[2], 256), 256, 0, s->stream, (const R *)room,
+                   q.H,
                    q.heads, q.x.T, q.w[2], (R)c->f[3], tnc_linear_view(&c->out[0], q.H, 0, sizeof(T)), (R *)c->out[1].data);
     return TN_OK;
 }
@@ -6069,11 +6205,13 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     t.H = p.H; t.Tq = p.x.T; t.Tk = p.y.T; t.d = p.w[0]; t.dv = c->in[2].shape[3]; t.n = p.w[2];
     t.squared = p.squared;
     t.causal = p.causal;
-    TNC_LAUNCH((tnc_linear_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t, (R *)c->out[2].data, part);
+    TNC_LAUNCH((tnc_linear_step<T>), dim3((unsigned)parts, (unsigned)p.heads), 256, 0, s->stream, t, (R *)c->out[2].data,
+               part);
     TNC_LAUNCH((tnc_linear_step_end<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, t, (const R *)part, parts, p.heads,
                (R)(c->f[0] * c->f[0]), tnc_linear_scale_of<R>(c, false), raw);
     if (sums)
-        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)raw, t.H, p.heads, t.Tq, t.n,
+        TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)raw, t.H, p.heads, t.Tq,
+                   t.n,
                    (R)c->f[3], t.out, (R *)c->out[1].data);
     return TN_OK;
 }
@@ -6217,7 +6355,17 @@ static __device__ __forceinline__ tnc_range tnc_range_of(int64_t block, int64_t 
     return r;
 }
 
-/* One more call for the pending ones, which run first where it does not fit in. */
+/* Must those that are pending run first? Yes, too, where they have this parameter: its two steps follow each other. */
+static bool tnc_pend_not(const tnc_pending *a, const tnc_pending *like, const void *parameter)
+{
+    int k;
+    if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, like, offsetof(tnc_pending, count)) != 0)) return true;
+    for (k = 0; k < a->count; k++)
+        if (a->part[k].x[0] == parameter) return true;
+    return false;
+}
+
+/* One more call for the pending ones. What they will want of scratch is asked for here, where an error has its own call. */
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n,
                           const void *scalars, const void *fault)
 {
@@ -6238,8 +6386,7 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
         memcpy(like.f, c->f, 3 * sizeof *c->f);
         like.f[3] = c->f[5];
     }
-    if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, &like, offsetof(tnc_pending, count)) != 0))
-        if ((status = tnc_flush(s)) != TN_OK) return status;
+    if (tnc_pend_not(a, &like, x[0]->data) && (status = tnc_flush(s)) != TN_OK) return status;
     if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
     part = &a->part[a->count];
     memset(part, 0, sizeof *part);
@@ -6255,6 +6402,8 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     part->decay = c->f[3];
     part->rate = c->f[4];
     if (part->first + tnc_ceil(n, TNC_SHARE) > INT32_MAX) return TN_ERR_SHAPE;
+    if (c->kernel == TN_KERNEL_SUMSQ && !tnc_scratch(s, (size_t)(part->first + tnc_ceil(n, TNC_SHARE)) * sizeof(double)))
+        return TN_ERR_MEMORY;
     a->count++;
     return TN_OK;
 }
@@ -6380,10 +6529,12 @@ template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const t
 template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
 {
-    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = (R *)part.x[2] + i, *v = (R *)part.x[3] + i;
+    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = NULL, *v = NULL;
     R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
     tnc_load(g_, g);
     tnc_load(p_, p);
+    if (part.x[2]) m = (R *)part.x[2] + i;
+    if (part.x[3]) v = (R *)part.x[3] + i;
     if (KERNEL == TN_KERNEL_ADAMW) {
         tnc_load(m_, m);
         tnc_load(v_, v);
@@ -6397,15 +6548,15 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
         tnc_store(m, m_);
         tnc_store(v, v_);
     } else if (KERNEL == TN_KERNEL_SGD) {
-        if (part.x[2]) tnc_load(m_, m);
+        if (m) tnc_load(m_, m);
         TNC_EACH {
             const R d = g_[k] * r.factor;
             R       to = d;
-            if (part.x[2]) to = m_[k] = tnc_fma(r.keep1, m_[k], d);
+            if (m) to = m_[k] = tnc_fma(r.keep1, m_[k], d);
             if (r.nesterov) to = tnc_fma(r.keep1, to, d);
             p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], to), p_[k]);
         }
-        if (part.x[2]) tnc_store(m, m_);
+        if (m) tnc_store(m, m_);
     } else {
         TNC_EACH p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], r.scale * g_[k]), p_[k]);
     }
@@ -6476,22 +6627,19 @@ template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a
 static tn_status tnc_flush(tnc *s)
 {
     tnc_pending *a = &s->pending;
-    tn_status    status;
+    tn_status    status = TN_ERR_BACKEND;
     cudaError_t  e;
     char         what[96];
-    int          count = a->count;
-    if (count == 0) return TN_OK;
-    if (s->lost || cudaSetDevice(s->device) != cudaSuccess) {
-        a->count = 0;
-        return s->lost ? TN_ERR_BACKEND : tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
+    if (a->count == 0) return TN_OK;
+    snprintf(what, sizeof what, "%s of %d parameters", a->name, a->count);
+    e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    if (e == cudaSuccess) {
+        status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
+        e = cudaGetLastError();
+        if (e == cudaSuccess && s->wait) e = cudaStreamSynchronize(s->stream);
     }
-    status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
     a->count = 0;
-    e = cudaGetLastError();
-    if (e == cudaSuccess && s->wait) e = cudaStreamSynchronize(s->stream);
-    if (e == cudaSuccess) return status;
-    snprintf(what, sizeof what, "%s of %d parameters", a->name, count);
-    return tnc_fail(s, e, what);
+    return e == cudaSuccess ? status : tnc_fail(s, e, what);
 }
 
 /* ---- muon_begin ---------------------------------------------------------------------------------------------- >>op-optim
@@ -6594,7 +6742,7 @@ static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
     TNC_REALS(c->in[0].dtype, R, return tnc_muon_begin_of<R>(s, c))
 }
 
-/* ---- tick -------------------------------------------------------------------------------------------------------- >>op-tick
+/* ---- tick --------------------------------------------------------------------------------------------------- >>op-random
    The clock of the random numbers. Floor: a launch */
 
 static __global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }

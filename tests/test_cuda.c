@@ -1031,12 +1031,13 @@ static bool poisoned(tn_ctx *ctx, int index, result *r, setting *s)
 }
 
 /* The reference and the device in the same numbers: each result is finite, NaN, or one of the infinities where it is for the other. */
-static void nonfinite_in(tn_dtype dtype)
+static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
 {
     tn_desc d = desc_with(tn_reference_backend(), dtype), e = desc_with(device(), dtype);
     tn_ctx *reference, *ctx;
     int     index, shown = 0;
     int64_t special = 0, i;
+    d.activations = e.activations = activations;
     if (!CHECK_STATUS(tn_ctx_create(&reference, &d, NULL), TN_OK)) return;
     if (!CHECK_STATUS(tn_ctx_create(&ctx, &e, NULL), TN_OK)) return;
     for (index = 0; index < RESULTS; index++) {
@@ -1068,7 +1069,7 @@ static void nonfinite_in(tn_dtype dtype)
     }
     tn_ctx_destroy(ctx);
     tn_ctx_destroy(reference);
-    printf("%s: %" PRId64 " results that are not finite\n", dtype_text(dtype), special);
+    printf("%s: %" PRId64 " results that are not finite\n", activations == TN_BF16 ? "BF16" : dtype_text(dtype), special);
     if (all_chosen()) CHECK(special > (least() ? 10 : test_small() ? 100 : 1000));
 }
 
@@ -1076,8 +1077,9 @@ TEST(nan_and_infinity)
 {
     NEED_DEVICE();
     REQUIRE(oracle_ready());
-    nonfinite_in(TN_F32);
-    if (!least()) nonfinite_in(TN_F64);
+    nonfinite_in(TN_F32, TN_REAL);
+    nonfinite_in(TN_F32, TN_BF16);
+    if (!least()) nonfinite_in(TN_F64, TN_REAL);
 }
 
 /* ---- the same bits on every run, whatever else is done -------------------------------------------------------------------------------- */

@@ -1164,7 +1164,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     tnch_stream *s = stream_of(stream);
     if (!known(s)) return remember(cudaErrorInvalidResourceHandle);
     if (s->recording) return invalidate(cudaErrorStreamCaptureUnsupported);
-    return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+    return s->queue.empty() ? cudaSuccess : remember(cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize(void)

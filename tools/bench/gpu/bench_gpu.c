@@ -180,7 +180,8 @@ static tn_desc desc_of(tn_gemm_precision precision, tn_dtype activations)
 
 static size_t size_of(tn_dtype t) { return t == TN_F64 ? 8 : t == TN_BF16 ? 2 : 4; }
 
-/* Contiguous, with normal numbers times `size` (or whole ones below `size` in I32), the same 1009 again and again. */
+/* Contiguous, with numbers within 1.73 times `size`, the same 1009 again and again; in I32 whole ones below `size`, a MiB of them,
+   so that ids meet all of a table. */
 static tn_view make(tn_dtype dtype, int rank, const int64_t *shape, double size)
 {
     static unsigned char block[1 << 20];
@@ -196,7 +197,7 @@ static tn_view make(tn_dtype dtype, int rank, const int64_t *shape, double size)
     some = (int64_t)(sizeof block / size_of(dtype)) / 1009 * 1009;
     for (i = 0; i < some; i++) {
         double u;
-        if (i % 1009 == 0) x = 88172645463325252u;
+        if (dtype != TN_I32 && i % 1009 == 0) x = 88172645463325252u;
         x ^= x << 13; x ^= x >> 7; x ^= x << 17;
         u = ((double)(x >> 11) * 0x1p-53 - 0.5) * 3.46 * size;
         if (dtype == TN_I32) ((int32_t *)block)[i] = (int32_t)((double)(x >> 11) * 0x1p-53 * size);
@@ -486,6 +487,7 @@ static void rows(void)
 {
     const int64_t R = tiny ? 64 : 16384, C = tiny ? 32 : 2048, V = tiny ? 100 : 50304, L = tiny ? 16 : 8192, P = tiny ? 1000 : 124000000;
     const double  rc = (double)R * (double)C, lv = (double)L * (double)V, lc = (double)L * (double)C;
+    const double  met = (double)V * (1 - pow(1 - 1 / (double)V, (double)L)) * (double)C;      /* numbers of the rows that ids name */
     char    work[4][64];
     tn_view v[12];
     tn_call a, b;
@@ -521,11 +523,12 @@ static void rows(void)
     }
 
     v[0] = make2(TN_F32, V, C, 1); v[1] = make1(TN_I32, L, (double)V); v[2] = make2(TN_BF16, L, C, 0); v[3] = make1(TN_I32, 4, 0); v[4] = make2(TN_F32, V, C, 0);
+    v[5] = make2(TN_F32, L, C, 1);
     a = (tn_call){ .kernel = TN_KERNEL_EMBED, .n_in = 2, .n_out = 2, .in = { v[0], v[1] }, .out = { v[2], v[3] } };
-    b = (tn_call){ .kernel = TN_KERNEL_EMBED_BACKWARD, .n_in = 2, .n_out = 1, .in = { v[1], v[2] }, .out = { v[4] }, .accumulate = true };
-    memory_row("embedding fwd", NULL, 6 * lc, a, a, 1);
-    memory_row("embedding bwd, adding", work[3], 10 * lc, b, b, 1);
-    unmake(v, 5);
+    b = (tn_call){ .kernel = TN_KERNEL_EMBED_BACKWARD, .n_in = 2, .n_out = 1, .in = { v[1], v[5] }, .out = { v[4] }, .accumulate = true };
+    memory_row("embedding fwd, F32 to BF16", NULL, 4 * met + 2 * lc, a, a, 1);
+    memory_row("embedding bwd, F32, adding", work[3], 8 * met + 4 * lc, b, b, 1);
+    unmake(v, 6);
 }
 
 int main(int argc, char **argv)

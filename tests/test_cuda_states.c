@@ -1,0 +1,300 @@
+/* What a state of the cuda backend goes through besides computing: calls that wait for each other, errors and who is told,
+   memory that is given back while a graph is captured. By calls of the backend itself. */
+
+#include "test.h"
+#ifdef TN_CUDA_HOST
+#include "control.h"
+#endif
+
+typedef struct world { const tn_backend *table; void *state; test_heap heap; } world;
+
+static bool open_world(world *w, char why[256])
+{
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    memset(w, 0, sizeof *w);
+    d.allocator = test_heap_allocator(&w->heap);
+    w->table = tn_cuda_backend();
+    return w->table->open(&d, &w->state, why) == TN_OK;
+}
+
+static void close_world(world *w)
+{
+    w->table->close(w->state);
+    CHECK_INT(w->heap.live, 0);
+#ifdef TN_CUDA_HOST
+    CHECK(tnch_memory_in_use() == 0);
+#endif
+}
+
+#ifdef TN_CUDA_HOST
+#define NEED_WORLD(w) do { char why_[256] = ""; if (!CHECK(open_world(w, why_))) { printf("     %s\n", why_); return; } } while (0)
+#else
+#define NEED_WORLD(w) do { char why_[256] = ""; if (!open_world(w, why_)) SKIP("gpu", why_); } while (0)
+#endif
+
+/* [a], [a,b], ... of n numbers, all of them `value` where numbers are not given */
+static tn_view view_of(world *w, tn_dtype dtype, int rank, const int64_t *shape, double value)
+{
+    tn_view v;
+    tn_call c;
+    int64_t n = 1;
+    int     i;
+    memset(&v, 0, sizeof v);
+    v.dtype = dtype;
+    v.rank = rank;
+    for (i = rank - 1; i >= 0; n *= shape[i--]) {
+        v.shape[i] = shape[i];
+        v.strides[i] = n;
+    }
+    v.data = w->table->alloc(w->state, (size_t)(n > 0 ? n : 1) * 8);
+    if (!CHECK(v.data != NULL)) return v;
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_FILL;
+    c.n_out = 1;
+    c.out[0] = v;
+    c.f[0] = value;
+    if (n > 0) CHECK_STATUS(w->table->fn[TN_KERNEL_FILL](w->state, &c), TN_OK);
+    return v;
+}
+
+static tn_view line_of(world *w, tn_dtype dtype, int64_t n, double value) { return view_of(w, dtype, 1, &n, value); }
+
+static void drop(world *w, tn_view v) { w->table->release(w->state, v.data, 0); }
+static tn_status run(world *w, const tn_call *c) { return w->table->fn[c->kernel](w->state, c); }
+static tn_status sync(world *w, char why[256]) { why[0] = 0; return w->table->sync(w->state, why); }
+
+/* ---- calls that wait -------------------------------------------------------------------------------------------------- */
+
+/* Two steps of one parameter follow each other, though calls of one kind run together. */
+static void step_twice(void)
+{
+    enum { N = 20000 };
+    static float got[N];
+    const float  scalars[8] = {0.5f, 1, 0, 1, 0, 0, 0, 1};
+    world        w;
+    tn_view      p, g, m, s;
+    tn_call      c;
+    int64_t      i;
+    NEED_WORLD(&w);
+    p = line_of(&w, TN_F32, N, 1);
+    g = line_of(&w, TN_F32, N, 2);
+    m = line_of(&w, TN_F32, N, 0);
+    s = line_of(&w, TN_F32, 8, 0);
+    CHECK_STATUS(w.table->upload(w.state, s.data, scalars, sizeof scalars), TN_OK);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_SGD;
+    c.n_in = 1;
+    c.n_out = 3;
+    c.in[0] = s;
+    c.out[0] = p;
+    c.out[1] = g;
+    c.out[2] = m;
+    c.f[0] = 0.5;
+    c.f[4] = 1;
+    CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 2, p = 1 - 0.5 * 2 = 0 */
+    c.f[4] = 4;
+    CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 1, p = 0 - 2 = -2; the other way around -5 + ... */
+    CHECK_STATUS(w.table->download(w.state, got, p.data, sizeof got), TN_OK);
+    for (i = 0; i < N && got[i] == -2; i++) {}
+    CHECK_INT(i, N);
+    drop(&w, p);
+    drop(&w, g);
+    drop(&w, m);
+    drop(&w, s);
+    close_world(&w);
+}
+
+TEST(two_steps_of_one_parameter)
+{
+#ifdef TN_CUDA_HOST
+    int order;
+    for (order = 0; order < 3; order++) {
+        tnch_set_order((tnch_order)order, 3);
+        step_twice();
+    }
+    tnch_set_order(TNCH_FORWARD, 0);
+#else
+    step_twice();
+#endif
+}
+
+/* Parameters without elements need no scratch, and there is none yet. */
+TEST(parameters_of_nothing)
+{
+    world   w;
+    tn_view g, s, fault;
+    tn_call c;
+    char    why[256];
+    NEED_WORLD(&w);
+    g = line_of(&w, TN_F32, 0, 0);
+    s = line_of(&w, TN_F32, 8, 0);
+    fault = line_of(&w, TN_I32, 4, 0);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_SUMSQ;
+    c.n_in = 1;
+    c.n_out = 2;
+    c.in[0] = g;
+    c.out[0] = s;
+    c.out[1] = fault;
+    CHECK_STATUS(run(&w, &c), TN_OK);
+    CHECK_STATUS(sync(&w, why), TN_OK);
+    drop(&w, g);
+    drop(&w, s);
+    drop(&w, fault);
+    close_world(&w);
+}
+
+/* ---- numbers at the ends of their range ------------------------------------------------------------------------------- */
+
+/* y = M0 M1 / |M0 M1| of M = 3e-38 I, 64 x 64: |dM| is 1e37, but e^scale of its factors has no float. */
+TEST(chain_of_the_smallest)
+{
+    enum { D = 64, DD = D * D };
+    static float m[2 * DD], dy[DD + 1], got[2 * DD];
+    const int64_t four[4] = {1, 2, D, D}, two[2] = {1, DD + 1}, each[2] = {1, 2}, room[3] = {1, 4, DD};
+    world         w;
+    tn_view       M, p, v, y, work, dm;
+    tn_call       c;
+    int           i;
+    NEED_WORLD(&w);
+    for (i = 0; i < 2 * DD; i++) m[i] = i % DD % (D + 1) == 0 ? 3e-38f : 0;
+    for (i = 0; i < DD; i++) dy[i] = i == 1 ? 640.0f : 0;          /* one element off the diagonal: the norm is not moved */
+    dy[DD] = 0;
+    M = view_of(&w, TN_F32, 4, four, 0);
+    p = view_of(&w, TN_F32, 4, four, 0);
+    dm = view_of(&w, TN_F32, 4, four, 0);
+    v = view_of(&w, TN_F32, 2, each, 0);
+    y = view_of(&w, TN_F32, 2, two, 0);
+    work = view_of(&w, TN_F32, 3, room, 0);
+    w.table->upload(w.state, M.data, m, sizeof m);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_CHAIN;
+    c.n_in = 1;
+    c.n_out = 4;
+    c.in[0] = M;
+    c.out[0] = y;
+    c.out[1] = p;
+    c.out[2] = v;
+    c.out[3] = work;
+    CHECK_STATUS(run(&w, &c), TN_OK);
+    w.table->upload(w.state, y.data, dy, sizeof dy);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_CHAIN_BACKWARD;
+    c.n_in = 4;
+    c.n_out = 2;
+    c.in[0] = M;
+    c.in[1] = p;
+    c.in[2] = v;
+    c.in[3] = y;
+    c.out[0] = dm;
+    c.out[1] = work;
+    CHECK_STATUS(run(&w, &c), TN_OK);
+    CHECK_STATUS(w.table->download(w.state, got, dm.data, sizeof got), TN_OK);
+    for (i = 0; i < 2 * DD; i++) {                                  /* dM_j = dy / (8 * 3e-38) for both */
+        const double want = i % DD == 1 ? 640 / (8 * 3e-38) : 0;
+        if (want > 3e38 ? !(got[i] > 3e38f) : !(fabs(got[i] - want) <= 1e-4 * want)) break;
+    }
+    if (!CHECK_INT(i, 2 * DD)) printf("     dm[%d] is %g\n", i, (double)got[i]);
+    drop(&w, M);
+    drop(&w, p);
+    drop(&w, dm);
+    drop(&w, v);
+    drop(&w, y);
+    drop(&w, work);
+    close_world(&w);
+}
+
+/* ---- errors: told once, with what was done ---------------------------------------------------------------------------- */
+
+TEST(an_error_is_told_once)
+{
+    world   w;
+    tn_view x;
+    char    why[256];
+    float   v = 0;
+    NEED_WORLD(&w);
+    x = line_of(&w, TN_F32, 1, 3);
+    CHECK_STATUS(w.table->download(w.state, &v, &w, (size_t)1 << 40), TN_ERR_BACKEND);      /* no such memory */
+#ifdef TN_CUDA_HOST
+    CHECK(tnch_faults() > 0);
+    tnch_clear();
+#endif
+    CHECK_STATUS(sync(&w, why), TN_ERR_BACKEND);
+    if (!CHECK(strstr(why, "download: ") == why)) printf("     %s\n", why);
+    CHECK_STATUS(sync(&w, why), TN_OK);
+    CHECK_STATUS(w.table->download(w.state, &v, x.data, sizeof v), TN_OK);
+    CHECK(v == 3);
+    drop(&w, x);
+    close_world(&w);
+}
+
+/* ---- graphs ----------------------------------------------------------------------------------------------------------- */
+
+static void *capture(world *w, const tn_call *c)
+{
+    void *graph = NULL;
+    char  why[256] = "";
+    if (!CHECK_STATUS(w->table->capture_begin(w->state, why), TN_OK)) printf("     %s\n", why);
+    CHECK_STATUS(run(w, c), TN_OK);
+    if (!CHECK_STATUS(w->table->capture_end(w->state, &graph, why), TN_OK)) printf("     %s\n", why);
+    return graph;
+}
+
+static tn_call product_of(world *w, int64_t n, tn_view *a, tn_view *b, tn_view *y)
+{
+    const int64_t shape[3] = {1, n, n};
+    tn_call       c;
+    *a = view_of(w, TN_BF16, 3, shape, 1);
+    *b = view_of(w, TN_F32, 3, shape, 2);                            /* is rounded in scratch */
+    *y = view_of(w, TN_F32, 3, shape, 0);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_GEMM;
+    c.n_in = 2;
+    c.n_out = 1;
+    c.in[0] = *a;
+    c.in[1] = *b;
+    c.out[0] = *y;
+    c.f[0] = 1;
+    return c;
+}
+
+/* While one graph is captured, memory is given back and another graph ends, whose scratch has moved since. */
+TEST(memory_during_a_capture)
+{
+    world   w;
+    tn_view a, b, y, A, B, Y, spare;
+    tn_call small, large;
+    void   *first, *second = NULL;
+    char    why[256] = "";
+    float   v[2] = {0, 0};
+    NEED_WORLD(&w);
+    small = product_of(&w, 64, &a, &b, &y);
+    large = product_of(&w, 128, &A, &B, &Y);
+    spare = line_of(&w, TN_F32, 100, 0);
+    CHECK_STATUS(run(&w, &small), TN_OK);
+    first = capture(&w, &small);
+    CHECK_STATUS(run(&w, &large), TN_OK);                            /* more scratch: the graph's stays */
+    CHECK_STATUS(w.table->replay(w.state, first), TN_OK);
+    CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
+    drop(&w, spare);
+    w.table->graph_release(w.state, first);
+    CHECK_STATUS(run(&w, &large), TN_OK);
+    if (!CHECK_STATUS(w.table->capture_end(w.state, &second, why), TN_OK)) printf("     %s\n", why);
+    if (second) {
+        CHECK_STATUS(w.table->replay(w.state, second), TN_OK);
+        CHECK_STATUS(w.table->download(w.state, &v[0], y.data, sizeof v[0]), TN_OK);
+        CHECK_STATUS(w.table->download(w.state, &v[1], Y.data, sizeof v[1]), TN_OK);
+        CHECK(v[0] == 128 && v[1] == 256);
+        w.table->graph_release(w.state, second);
+    }
+    drop(&w, a);
+    drop(&w, b);
+    drop(&w, y);
+    drop(&w, A);
+    drop(&w, B);
+    drop(&w, Y);
+    close_world(&w);
+}
+
+TEST_MAIN(two_steps_of_one_parameter, parameters_of_nothing, chain_of_the_smallest, an_error_is_told_once, memory_during_a_capture)
