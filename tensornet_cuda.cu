@@ -4034,8 +4034,7 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
 /* to += sum: the tile's rows at the slab's columns */
 template <typename T, typename R>
 static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h, int64_t own, int64_t rows, int64_t first,
-                                      int64_t n,
-                                      const R (&sum)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell])
+                                      int64_t n, const R (&sum)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell])
 {
     enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
@@ -4112,8 +4111,7 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
                     TNC_UNROLL
                     for (c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
                 tnc_attend_gather<KEYS>(m, dx[set], tnc_head<const T>(other_x, b, at, h + set * p.H), other_x.t, others,
-                                        first, p.n_qk,
-                                        own, at, true);
+                                        first, p.n_qk, own, at, true);
             }
         }
         TNC_UNROLL
@@ -4306,8 +4304,7 @@ static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], con
 /* out += p x: p of 16 M rows and 16 columns in registers, x the tile's rows row .. row + 15 of C numbers. */
 template <int M, int C>
 static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x,
-                                                    int row,
-                                                    int lane)
+                                                    int row, int lane)
 {
     int m, n;
     TNC_UNROLL
@@ -4374,8 +4371,7 @@ static __device__ __forceinline__ void tnc_put_two(char *row, int column, int wi
 /* A warp's 16 M rows from `row` on, each times its factor. */
 template <int M, int C>
 static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row,
-                                                           int rows,
-                                                           int n, const float (&x)[M][C / 8][4],
+                                                           int rows, int n, const float (&x)[M][C / 8][4],
                                                            const float (&factor)[M][2], bool add)
 {
     const int lane = (int)threadIdx.x & 31;
@@ -4455,8 +4451,7 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     };
     for (set = 0; set < sets; set++)
         tnc_tile_load<D, queries, threads>(q + set * queries * D,
-                                           tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H),
-                                           p.q.t, Tq - i0);
+                                           tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H), p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
     TNC_UNROLL
@@ -4597,14 +4592,12 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
         tnc_bf16 *x = stages + which * stage;
         for (int y = 0; y < sets; y++)
             tnc_tile_load<D, others, threads>(x + y * others * D, tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H),
-                                              hx.t,
-                                              T_other - t);
+                                              hx.t, T_other - t);
         tnc_tile_load<DV, others, threads>(x + sets * others * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
                                            T_other - t);
         if (KEYS)
             tnc_tile_load<8, others, threads>(x + others * (sets * D + DV), tnc_head<const tnc_bf16>(rows, 0, t, here.head),
-                                              8,
-                                              T_other - t);
+                                              8, T_other - t);
     };
     if (KEYS) {
         at = tnc_attend_seeing(p, own, last).low;
@@ -5104,8 +5097,7 @@ enum { TNC_LINEAR_TILE = 64, TNC_LINEAR_DEPTH = 16 };
 
 template <typename R>
 static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4],
-                                                          const R (*B)[TNC_LINEAR_TILE + 4],
-                                                          R sum[4][4])
+                                                          const R (*B)[TNC_LINEAR_TILE + 4], R sum[4][4])
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     int k, i, j;
@@ -5343,8 +5335,7 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
                 const dim3 grid((unsigned)tnc_ceil(t.w[pass[i].m], tile), (unsigned)(chunks * t.chunk / tile),
                                 (unsigned)heads);
                 TNC_LAUNCH((tnc_linear_read<R>), grid, 256, 0, s->stream, tnc_linear_turned(&t, pass[i].m), pass[i], head,
-                           from,
-                           states, each);
+                           from, states, each);
             }
         };
         if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
@@ -5355,8 +5346,7 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
             if (g.states) {
                 const int64_t tiles = tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile);
                 TNC_LAUNCH((tnc_linear_states<R>), dim3((unsigned)tiles, (unsigned)chunks, (unsigned)heads), 256, 0,
-                           s->stream, t,
-                           head, chunk, S);
+                           s->stream, t, head, chunk, S);
                 TNC_LAUNCH((tnc_linear_prefix<R>), wide, 256, 0, s->stream, S, carry, heads, chunks, size, t.back);
             }
             if (t.causal) read(chunk, chunks, g.states ? S : (R *)NULL, 1);
@@ -5415,8 +5405,7 @@ static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned
 
 /* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where nothing is. */
 static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s,
-                                                        int64_t H,
-                                                        int64_t head, int64_t t0, int64_t T, int e0, int wide)
+                                                        int64_t H, int64_t head, int64_t t0, int64_t T, int e0, int wide)
 {
     const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(s, H, head, 0);
     int             at;
@@ -5552,8 +5541,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
 
 /* left = carry + totals of all segments [segments,numbers], in their order; S, if any, is that in BF16. */
 static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers,
-                                        float *left,
-                                        tnc_bf16 *S)
+                                        float *left, tnc_bf16 *S)
 {
     int64_t at, s;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
@@ -6141,8 +6129,7 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
             E *to = (E *)(room + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
                        tnc_linear_view(&c->in[3], q.H, 0, sizeof(T)), item->mode, tnc_linear_scale_of<R>(c, backward), q.H,
-                       q.heads,
-                       item->T, item->width, item->pitch, to);
+                       q.heads, item->T, item->width, item->pitch, to);
             item->set = tnc_linear_packed(to, q.H, item->T, item->pitch);
         }
         if (q.squared && i % 3 == 1) item->set = items[i - 1].set;
@@ -6211,8 +6198,7 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
                (R)(c->f[0] * c->f[0]), tnc_linear_scale_of<R>(c, false), raw);
     if (sums)
         TNC_LAUNCH((tnc_linear_divide<T>), tnc_grid(s, numbers, 256), 256, 0, s->stream, (const R *)raw, t.H, p.heads, t.Tq,
-                   t.n,
-                   (R)c->f[3], t.out, (R *)c->out[1].data);
+                   t.n, (R)c->f[3], t.out, (R *)c->out[1].data);
     return TN_OK;
 }
 
