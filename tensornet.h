@@ -87,6 +87,8 @@
 #define TN_API extern
 #endif
 #endif
+/* Young: what is declared so may still change, with a recipe in docs/CHANGES.md. */
+#define TN_EXPERIMENTAL
 
 #ifdef __cplusplus
 extern "C" {
@@ -139,7 +141,7 @@ typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AV
    leading one and sum in F32; the two in parts are F32 there. A product of which an operand is BF16 (desc.activations) runs
    on them in any setting: what it multiplies is exact, its sums are F32.
    Errors: Frobenius norm of the difference over that of the product, for numbers drawn evenly from [-1,1), measured on
-   the cpu at depth 1000. */
+   the cpu at depth 1000; that of TF32, which no cpu has, computed from its rounding. */
 typedef enum tn_gemm_precision {
     TN_GEMM_F32 = 0,     /* 4e-7                                                        */
     TN_GEMM_BF16,        /* 2e-3: one part                                              */
@@ -213,6 +215,8 @@ TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* never TN_REAL:
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);
 TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);
 TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);
+/* What else than the processor it computes on: "NVIDIA H200, sm_90"; "" on cpu. Of the context, which keeps it. */
+TN_API TN_EXPERIMENTAL const char *tn_ctx_device_name(const tn_ctx *ctx);
 TN_API const char *tn_status_name(tn_status s);
 TN_API const char *tn_version(void);
 
@@ -315,21 +319,22 @@ struct tn_backend {
     tn_status (*upload)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*sync)(void *state, char why[256]);    /* NULL: nothing to wait for                 */
-    /* Graphs, all four or none. Between begin and end the rows only note what they would do; end hands out what was
-       noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay where they
-       are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
+    /* Graphs, all four or none, and none with host. Between begin and end the rows only note what they would do; end hands
+       out what was noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay
+       where they are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
     tn_status (*capture_begin)(void *state, char why[256]);
     tn_status (*capture_end)(void *state, void **graph, char why[256]);
     tn_status (*replay)(void *state, void *graph);
     void      (*graph_release)(void *state, void *graph);
+    void      (*device)(void *state, char name[128]); /* what it computes on, and its architecture; NULL: nothing to tell */
     tn_kernel_fn fn[TN_KERNEL_COUNT];
 };
 
 TN_API const tn_backend *tn_reference_backend(void);  /* one thread, written to be read          */
 TN_API const tn_backend *tn_cpu_backend(void);        /* packed SIMD GEMM, fused kernels; default */
 /* The kernels of NVIDIA GPUs. tensornet_cuda.cu defines this one function: compile it with nvcc and link it, tensornet.h
-   itself never calls it. desc.device is the GPU. It opens with a reason, and the context runs on cpu, where there is no
-   driver, no such GPU, or none that the file was compiled for. */
+   itself never calls it. desc.device is the GPU. Where there is no driver, no such GPU, or none that the file was compiled
+   for, it does not open, with a reason, and the context runs on cpu. */
 extern const tn_backend *tn_cuda_backend(void);
 TN_API const char       *tn_kernel_name(tn_kernel k);
 /* How often this context has run kernel k (fallbacks and compositions count as what they run). */
@@ -523,13 +528,16 @@ TN_API tn_status  tn_watch(tn_tensor *t);
 /* A part of the recording that keeps nothing but its inputs and its result (Chen et al. 2016): what fn makes is dropped when
    it returns and made a second time, by calling fn again, when the backward pass gets there. The memory of one such part
    instead of all, for one more forward pass. Numbers and gradients have the same bits: random calls are repeated, too.
-       fn returns one tensor, made from in[0..n), parameters and other owned tensors by ops alone. Arena tensors that want
-       a gradient must be among the inputs (an error names one that is not). It may be called at any time up to
-       tn_backward, with its own copy of the bytes at `with`, and must do the same each time.
+       fn returns one tensor, made from in[0..n), parameters and other owned tensors by ops alone; tn_record, tn_backward,
+       tn_ctx_reset and graphs are errors in it. Arena tensors that want a gradient must be among the inputs: an error
+       names one that is not, unless it has a gradient already from what was made later (that gradient is right, too).
+       It may be called at any time up to tn_backward, with its own copy of the bytes at `with`, and must do the same
+       each time.
    0 <= n <= 3, an input may be NULL. While not recording, or inside of another one, it is fn(ctx, with, in) and no more. A
    tensor that is watched inside has no gradient afterwards. Returns NULL where fn does; the context has the error. */
 typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);
-TN_API tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in);
+TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n,
+                                               tn_tensor *const *in);
 
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
@@ -1119,7 +1127,8 @@ typedef struct tn_optim_desc {
     double        adam_lr;      /* Muon: of what AdamW updates; 0: 3e-4, with TN_MUON_RMS lr       */
     tn_muon_scale muon_scale;
     int           newton_schulz;   /* Muon's steps, up to 20; 0: 5                                 */
-    int64_t       momentum_warmup; /* Muon's momentum goes up linearly over so many steps; 0: none */
+    int64_t       momentum_warmup; /* Muon's momentum goes up linearly over so many steps; 0: none. An F32
+                                      device is told it in F32, also behind the warm-up: last bits differ from 0's */
     double        momentum_start;  /* from here; 0: 0.85, or momentum if that is less              */
 } tn_optim_desc;
 
@@ -1145,7 +1154,10 @@ TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* of the next step; 0 for AdamW       */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping   */
 /* The same number where it lies: an arena view [1], to be kept by tn_assign without waiting for the device. */
-TN_API tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
+TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
+/* Beside it: 0, or another number where the last step updated nothing because of what a kernel had found, in it or in one
+   before it since the last sync. */
+TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
 
 /* ---- graphs: what repeats is noted once and replayed ----------------------------------------------------------------
    A step of a small model is a thousand short kernels, and a fast device waits for the host to name them. Where the
@@ -1159,8 +1171,12 @@ TN_API tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
            else if (warm && tn_graph_supported(ctx)) {     at least one step was taken as it is: all memory is found
                tn_graph_begin(ctx);
                step();                                     notes, computes nothing
-               tn_graph_end(ctx, &graph);
-               tn_graph_run(graph);
+               if (tn_graph_end(ctx, &graph) == TN_OK) tn_graph_run(graph);
+               else {                                      tn_ctx_error says why; nothing runs until that is cleared
+                   tn_ctx_clear_error(ctx);
+                   warm = false;                           no graph, then
+                   step();
+               }
            } else step();
        }
        void step(void)                                     all of it: reset, forward, backward, update
@@ -1178,21 +1194,23 @@ TN_API tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
    their schedules, the step's number). What the host decided at the capture stays: shapes, addresses, numbers given to
    ops (a factor, p of dropout, clip_norm, decay, lr_scale, what is frozen, which parameters there are).
    Inside, nothing can need the host: tn_read, tn_item, tn_write, tn_ctx_sync, tn_ctx_seed, files, memory that is not
-   there yet, a kernel that the backend lacks. Each is an error that names it, tn_graph_end returns it, and the context is
-   as it was before tn_graph_begin. Arena tensors of the captured step are dead after tn_graph_end. */
+   there yet, a cache (decoding, its reset), a kernel that the backend lacks. Each is an error that names it, tn_graph_end
+   returns it, and but for that error the context is as it was before tn_graph_begin. Arena tensors of the captured step are
+   dead after tn_graph_end. */
 
 /* false: the backend cannot (cpu, reference), tn_graph_begin would be an error; the step as it is is all there is to do. */
-TN_API bool      tn_graph_supported(const tn_ctx *ctx);
+TN_API TN_EXPERIMENTAL bool      tn_graph_supported(const tn_ctx *ctx);
 /* Resets the arena, as tn_ctx_reset does; from here on kernels are noted instead of run. TN_ERR_BACKEND where that is not
    supported. Not while another graph is captured. */
-TN_API tn_status tn_graph_begin(tn_ctx *ctx);
-/* *graph lives until tn_graph_destroy or the end of the context; NULL on error. An optimiser may step once in a graph. */
-TN_API tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
+TN_API TN_EXPERIMENTAL tn_status tn_graph_begin(tn_ctx *ctx);
+/* *graph lives until tn_graph_destroy or the end of the context; NULL on error, also on one that was cleared since
+   tn_graph_begin. An optimiser may step once in a graph. */
+TN_API TN_EXPERIMENTAL tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
 /* Resets the arena, tells the optimisers' numbers, replays. Does not wait: what a kernel finds (a bad id, a gradient that is
    not finite) comes at the next sync. TN_ERR_ARG, and nothing is done: a tensor that it uses was destroyed, a checkpoint was
    read, the context has another seed, or a gradient that was zero at the capture is not (or the other way round). */
-TN_API tn_status tn_graph_run(tn_graph *graph);
-TN_API void      tn_graph_destroy(tn_graph *graph);
+TN_API TN_EXPERIMENTAL tn_status tn_graph_run(tn_graph *graph);
+TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
 
 /* ======================================================================
    >>io       safetensors, npy, idx
@@ -2152,7 +2170,7 @@ struct tn_ctx {
     void             *state;
     tni_pool          pool;             /* for host algorithms                  */
     tn_status         status;
-    char              error[512];
+    char              error[512], device[128];
     tn_memory         memory;
     tni_arena         heads[2], data[2];    /* tensor headers and tape; their bytes, and those of what is recomputed */
     int               head;             /* which of the two is in use: TN_DEBUG keeps the last one readable */
@@ -2160,12 +2178,14 @@ struct tn_ctx {
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     tni_owned        *owned;
-    struct tni_node  *tape;             /* newest first                         */
+    struct tni_node  *tape, *waiting;   /* newest first; the tape of what a recomputed part stands in, meanwhile */
     bool              recording;
     tn_dtype          made;             /* what ops make: desc.activations, in a tni_scope desc.dtype */
     uint64_t          resets;           /* of the arena: a mark is good for one   */
     tn_tensor        *idle;             /* gradients whose memory is free again */
     tn_graph         *graphs, *capture; /* all of them, newest first; the one that is being captured, or NULL */
+    tn_status         spoilt;           /* the first failure in that capture, cleared or not */
+    char              spoilt_by[512];
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
     int64_t           calls;            /* random calls since the clock's last tick */
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
@@ -2197,6 +2217,10 @@ TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
         ctx->status = s;
         memcpy(ctx->error, message, sizeof message);
     }
+    if (ctx->capture && ctx->spoilt == TN_OK) {
+        ctx->spoilt = s;
+        memcpy(ctx->spoilt_by, message, sizeof message);
+    }
     tni_say(&ctx->desc, TN_LOG_ERROR, message);
     return s;
 }
@@ -2218,6 +2242,7 @@ const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the co
 tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
 tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
 int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
+const char *tn_ctx_device_name(const tn_ctx *ctx) { return ctx ? ctx->device : ""; }
 const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
 
 tn_memory tn_ctx_memory(const tn_ctx *ctx)
@@ -7148,7 +7173,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_X(ENUM, name) tni_cpu_run,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, false, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
     return &cpu;
@@ -7159,7 +7184,7 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_X(ENUM, name) tni_reference_run,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
     return &reference;
@@ -7206,6 +7231,14 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
     }
     *low += first * (int64_t)tni_dtype_size(v->dtype);
     *bytes = (size_t)(last - first + 1) * tni_dtype_size(v->dtype);
+}
+
+/* fn of a tn_recompute makes tensors by ops: it does not begin, end or drop what it is a part of. */
+static bool tni_not_aside(tn_ctx *ctx, const char *what)
+{
+    if (!ctx->aside) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: not inside of a function that tn_recompute calls", what);
+    return false;
 }
 
 /* Nothing that needs the host can be part of a graph; `what` is named. */
@@ -7487,6 +7520,13 @@ static tn_status tni_desc_check(const tn_desc *d, char *why)
     return TN_OK;
 }
 
+/* A host's rows run as they are named, and its steps are told at once what a graph's are told at a sync: none of these. */
+static bool tni_graphs_whole(const tn_backend *b)
+{
+    const int n = (b->capture_begin != NULL) + (b->capture_end != NULL) + (b->replay != NULL) + (b->graph_release != NULL);
+    return n == 0 || (n == 4 && !b->host);
+}
+
 /* Opens the wanted backend, or with the reason logged the cpu. */
 static tn_status tni_open_backend(tn_ctx *ctx, char *why)
 {
@@ -7494,6 +7534,9 @@ static tn_status tni_open_backend(tn_ctx *ctx, char *why)
     tn_status         s;
     if (wanted->abi != TN_BACKEND_ABI) {
         tni_print(why, 256, "backend %s: abi %d, this header has %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
+        s = TN_ERR_BACKEND;
+    } else if (!tni_graphs_whole(wanted)) {
+        tni_print(why, 256, "backend %s: graphs are four functions, all or none, and none of a host's", wanted->name);
         s = TN_ERR_BACKEND;
     } else s = wanted->open(&ctx->desc, &ctx->state, why);
     if (s != TN_OK && !ctx->desc.backend_required && wanted != tn_cpu_backend()) {
@@ -7505,6 +7548,7 @@ static tn_status tni_open_backend(tn_ctx *ctx, char *why)
         s = wanted->open(&ctx->desc, &ctx->state, why);
     }
     ctx->backend = wanted;
+    if (s == TN_OK && wanted->device) wanted->device(ctx->state, ctx->device);
     if (s == TN_OK && wanted == tn_cpu_backend()) ((tni_cpu *)ctx->state)->ctx = ctx;
     return s;
 }
@@ -7840,7 +7884,7 @@ static void tni_bury(tn_ctx *ctx, const tn_tensor *until)
 
 void tn_ctx_reset(tn_ctx *ctx)
 {
-    if (!ctx) return;
+    if (!ctx || !tni_not_aside(ctx, "reset")) return;
     tni_tape_clear(ctx);
     tni_bury(ctx, NULL);
     ctx->resets++;
@@ -8309,18 +8353,22 @@ struct tni_node {
     const void     *with;               /* of a tn_recompute: its tni_again */
 };
 
-/* Would the backward pass notice if t changed? */
-static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
+static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
 {
-    const tni_node *n;
-    int             i;
-    for (n = ctx->tape; n; n = n->before) {
+    int i;
+    for (; n; n = n->before) {
         if (tni_root(n->out) == tni_root(t)) return true;
         for (i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
         for (i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
         if (n->with && (tni_root(t)->flags & TNI_OWNED)) return true;       /* fn may read any of them */
     }
     return false;
+}
+
+/* Would the backward pass notice if t changed? */
+static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
+{
+    return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
 /* What was computed is a constant from now on: an intermediate must not look as if it still led to a parameter. */
@@ -8425,7 +8473,7 @@ static void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
 
 void tn_record(tn_ctx *ctx)
 {
-    if (!ctx) return;
+    if (!ctx || !tni_not_aside(ctx, "record")) return;
     tni_tape_clear(ctx);
     ctx->recording = true;
 }
@@ -8487,7 +8535,7 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
 {
     tn_tensor *g;
     bool       add;
-    if (!ctx) return TN_ERR_ARG;
+    if (!ctx || !tni_not_aside(ctx, "backward")) return TN_ERR_ARG;
     ctx->recording = false;
     g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
     if (g && add) tni_add_number(g, 1);                     /* a parameter, to which an earlier pass has added */
@@ -8508,14 +8556,14 @@ typedef struct tni_again { tn_recompute_fn fn; const void *with; int64_t first, 
 static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b);
 
 /* What waits meanwhile. */
-typedef struct tni_aside { tni_node *tape; tn_tensor *idle, *newest; tn_mark mark; } tni_aside;
+typedef struct tni_aside { tn_tensor *idle, *newest; tn_mark mark; } tni_aside;
 
 static tni_aside tni_step_aside(tn_ctx *ctx)
 {
     tni_aside a;
-    a.tape = ctx->tape;
     a.idle = ctx->idle;
     a.newest = ctx->arena_tensors;
+    ctx->waiting = ctx->tape;
     ctx->tape = NULL;
     ctx->idle = NULL;
     ctx->aside = 1;
@@ -8528,18 +8576,20 @@ static tni_aside tni_step_aside(tn_ctx *ctx)
 static tn_tensor *tni_step_back(tn_ctx *ctx, const tni_aside *a, bool recording)
 {
     tn_tensor *bereft = tni_arena_back(ctx, a->mark, a->newest);
-    ctx->tape = a->tape;
+    ctx->tape = ctx->waiting;
+    ctx->waiting = NULL;
     ctx->idle = a->idle;
     ctx->aside = 0;
     ctx->recording = recording;
     return bereft;
 }
 
-/* The gradient of an input is made before, so that it does not lie aside. true: it was not there. */
+/* The gradient of an input is made before, so that it does not lie aside; a parameter's never does, and one that nothing
+   reaches must have none. true: it was not there. */
 static bool tni_grad_early(tn_tensor *in)
 {
     tn_tensor *t = in && in->base ? in->base : in;
-    if (!tni_wants_grad(t) || t->grad) return false;
+    if (!tni_wants_grad(t) || t->grad || (t->flags & TNI_PARAM)) return false;
     t->grad = tni_grad_new(t);
     return t->grad != NULL;
 }
@@ -8570,7 +8620,7 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     bereft = tni_step_back(ctx, &a, false);
     for (i = 0; i < 3; i++) {
         tn_tensor *t = n->in[i] && n->in[i]->base ? n->in[i]->base : n->in[i];
-        if (!early[i] || (t->flags & (TNI_GRAD_USED | TNI_PARAM))) continue;
+        if (!early[i] || (t->flags & TNI_GRAD_USED)) continue;
         tni_grad_done(ctx, t);                              /* nothing came of it */
         t->grad = NULL;
     }
@@ -13978,7 +14028,7 @@ size_t tn_attention_cache_bytes(const tn_attention_cache *c)
 
 void tn_attention_cache_reset(tn_attention_cache *c)
 {
-    if (!c) return;
+    if (!c || !tni_uncaptured(c->owned.ctx, "an attention cache is reset")) return;
     c->past = 0;
     c->broken = c->state && tni_fill(c->state, 0) != TN_OK;
 }
@@ -14039,6 +14089,7 @@ static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, con
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: %s, %lld heads of %lld and %lld",
                  tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk, (long long)made->d_v);
     else if (ctx->recording) tni_fail(ctx, TN_ERR_ARG, "attention: nothing is decoded while recording");
+    else if (!tni_uncaptured(ctx, "an attention cache takes in positions")) return false;
     else if (c->broken)
         tni_fail(ctx, TN_ERR_ARG, "attention: the last call failed while the cache took it in; reset it first");
     else if (x->shape[0] != c->batch)
@@ -15912,6 +15963,8 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
     int       k, wanted = tni_optim_wants(o, p);
     double    scalars[TNI_SCALARS];
     tn_status s;
+    if (o->state[i].rule != tni_optim_rule(o, p) && !tni_uncaptured(o->owned.ctx, "moments of another kind are made"))
+        return TN_ERR_ARG;
     if (o->state[i].rule != tni_optim_rule(o, p)) tni_optim_forget(&o->state[i]);
     o->state[i].rule = tni_optim_rule(o, p);
     for (k = 0; k < wanted; k++) {
@@ -16167,6 +16220,7 @@ double tn_optim_grad_norm(const tn_optim *o)
     return s[TNI_NORM];
 }
 
+tn_tensor *tn_optim_skipped_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_SKIP, TNI_SKIP + 1) : NULL; }
 tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_NORM, TNI_NORM + 1) : NULL; }
 
 /* ---- graphs --------------------------------------------------------------------------- >>graph
@@ -16267,6 +16321,7 @@ tn_status tn_graph_begin(tn_ctx *ctx)
     if (!tn_graph_supported(ctx))
         return tni_fail(ctx, TN_ERR_BACKEND, "graph: backend %s cannot capture (tn_graph_supported)", ctx->backend->name);
     if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: one is being captured already");
+    if (!tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
     g = (tn_graph *)tni_alloc(ctx, sizeof *g, "graph");
     if (!g) return TN_ERR_MEMORY;
     memset(g, 0, sizeof *g);
@@ -16284,6 +16339,7 @@ tn_status tn_graph_begin(tn_ctx *ctx)
         return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
     }
     ctx->capture = g;
+    ctx->spoilt = TN_OK;
     return TN_OK;
 }
 
@@ -16320,10 +16376,15 @@ tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
     tn_status s;
     int       i;
     if (out) *out = NULL;
-    if (!ctx || !out) return TN_ERR_ARG;
+    if (!ctx) return TN_ERR_ARG;
     g = ctx->capture;
     if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: none is being captured");
+    if (!out) tni_fail(ctx, TN_ERR_ARG, "graph: there is no place for the one that was captured, it is dropped");
     ctx->capture = NULL;
+    if (ctx->status == TN_OK && ctx->spoilt != TN_OK) {        /* an error that was cleared: what it stopped is missing */
+        ctx->status = ctx->spoilt;
+        memcpy(ctx->error, ctx->spoilt_by, sizeof ctx->error);
+    }
     s = ctx->backend->capture_end(ctx->state, &g->recorded, why);
     if (s != TN_OK) tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
     s = tni_graph_collect(ctx, g, ctx->status == TN_OK);
@@ -16359,7 +16420,7 @@ static tn_status tni_graph_check(const tn_graph *g)
     tn_ctx *ctx = g->owned.ctx;
     int64_t i;
     if (ctx->status != TN_OK) return ctx->status;
-    if (!tni_uncaptured(ctx, "another one is run")) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "another one is run") || !tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
     if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s; it must be captured anew", g->lost);
     if (g->seed != ctx->desc.seed)
         return tni_fail(ctx, TN_ERR_ARG, "graph: the context has another seed by now; it must be captured anew");
@@ -20895,7 +20956,7 @@ void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transfor
 void tn_transformer_cache_reset(tn_transformer_cache *c)
 {
     int64_t l;
-    if (!c) return;
+    if (!c || !tni_uncaptured(c->owned.ctx, "a transformer's cache is reset")) return;
     for (l = 0; l < c->layers; l++) tn_attention_cache_reset(c->attn[l]);
     c->past = 0;
     c->broken = false;
@@ -20927,6 +20988,7 @@ static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tens
         tni_fail(ctx, TN_ERR_ARG, "transformer: decoding while recording");
         return false;
     }
+    if (!tni_uncaptured(ctx, "a transformer's cache takes in tokens")) return false;
     if (ids->shape[0] == c->batch && ids->shape[1] > 0 && ids->shape[1] <= c->length - c->past) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "transformer: ids are %s, but the cache is of %lld texts and has %lld of %lld tokens",
              TNI_SHAPE(ids), (long long)c->batch, (long long)c->past, (long long)c->length);

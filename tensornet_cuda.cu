@@ -10,17 +10,40 @@
        tn_ctx_create(&ctx, &d, why);
 
    Where there is no GPU the context runs on the cpu backend and its log says why; desc.backend_required makes it an error.
-   Products are cuBLAS's, which is opened at run time; where it is absent a kernel of this file does them.
+   A context has one stream of desc.device. Products are cuBLAS's, opened at run time; where it is absent a kernel of
+   this file makes them.
 
    Environment, read when a context opens:
-       TN_SYNC=1       waits after every kernel, so that an error names the very op
-       TN_CUBLAS=0     products by this file's own kernels
+       TN_SYNC=1       waits after every call, so that an error names the very op; nothing can be captured then
+       TN_CUBLAS=0     products by this file's own kernel
 
-   SECTIONS
+   What to know
+       Precision       F64 is F64. F32 is F32 but for __expf in cross_entropy; desc.gemm_precision lets products of F32 go to
+                       tensor cores by TF32 or BF16. desc.activations = TN_BF16: what ops make is BF16, sums, statistics and
+                       parameters are F32. Random numbers and masks are the CPU's to the bit, F64 normals to a rounding.
+       Same bits       on every run on one kind of GPU with one version of cuBLAS: no sum is made by atomics, no choice by
+                       time. Another kind has other grids, and so other last bits.
+       Errors          come late, as kernels run while the host goes on: at the next download or sync. A kernel's fault ends
+                       its context.
+       Optimisers      calls for parameters one after the other wait and run together, up to 48 in one launch; whatever
+                       touches the device's memory runs them first.
+       Graphs          tn_graph notes a step once and replays it with one call. Scratch may not grow meanwhile: take the step
+                       once uncaptured before. What a graph may use stays until the last graph goes.
+       Scratch         grows to what the hungriest call so far has asked for, and stays until the context closes.
+       Limits          rows of norms and classes below 2^31, chains to 16384 x 16384, 2^32 ids a call; else TN_ERR_SHAPE.
+                       A call of other types than these rows take is made in F32 by the dispatcher.
+
+   SECTIONS (a row's tag is that of its section in tensornet.h, which has the math)
        >>port      how CUDA is spelled, for nvcc and for the engine of tests/cuda_host that runs kernels on the CPU
-       >>state     a context's stream, its cuBLAS, its first error          >>memory   alloc, copies, scratch
-       >>device    what kernels share: conversions, sums over a warp and a block
-       >>rows      one section for each row of the kernel table, in its order
+       >>state     a context's stream, its cuBLAS, its first error          >>memory   alloc, copies, scratch, graphs
+       >>device    what rows share: types, numbers, grids, sums, packs, walks, passes over elements, random numbers, faults
+       >>rows      the kernel table, in its order
+           >>op-copy copy, fill             >>op-random uniform, normal      >>op-add add, mul           >>op-sum sum
+           >>op-act act, >>op-glu glu and their backward                     >>op-prod prod and backward
+           >>op-gemm gemm                   >>op-embed embed and backward    >>op-rmsnorm, >>op-layernorm and backward
+           >>op-dropout dropout             >>op-cross_entropy               >>op-chain, >>op-rope and backward
+           >>op-attention, >>op-attention_linear and backward                >>op-argmax argmax, accuracy
+           >>op-optim sumsq, step_begin, adamw, sgd, muon_end, muon_begin    >>op-tick tick
        >>table     the backend                                                                                            */
 
 #include "tensornet.h"
@@ -37,6 +60,7 @@
 #ifdef TN_CUDA_HOST
 #include "cuda_host.h"
 #define TNC_UNROLL
+#define TNC_UNROLL_BY(n)
 #define TNC_ROLLED
 static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
 static inline int tnc_block_anew(void) { return (int)blockIdx.x; }
@@ -45,7 +69,8 @@ static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
     const float low = __uint_as_float(a << 16) * __uint_as_float(b << 16);
     const float high = __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
-    return (unsigned)__bfloat16_as_ushort(__float2bfloat16(low)) | (unsigned)__bfloat16_as_ushort(__float2bfloat16(high)) << 16;
+    return (unsigned)__bfloat16_as_ushort(__float2bfloat16(low))
+         | (unsigned)__bfloat16_as_ushort(__float2bfloat16(high)) << 16;
 }
 
 /* sin and cos of pi x; x mod 2 is exact */
@@ -68,10 +93,12 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
     extern __shared__ __align__(16) unsigned char tnc_dynamic[]; \
     T *name = reinterpret_cast<T *>(tnc_dynamic)
 #define TNC_CONSTANT __constant__
+#define TNC_PRAGMA(x) _Pragma(#x)
 #define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
+#define TNC_UNROLL_BY(n) TNC_PRAGMA(unroll n)   /* before one whose loads are to be under way together         */
 #define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
 
-/* threadIdx.x and blockIdx.x, asked for each time: what is made of them does not stay in registers that a loop needs for its sums. */
+/* threadIdx.x and blockIdx.x, asked for each time: what is made of them takes no registers from a loop's sums. */
 static __device__ __forceinline__ int tnc_thread_anew(void)
 {
     int x;
@@ -118,7 +145,7 @@ static __device__ __forceinline__ void tnc_ldmatrix_x4_trans(unsigned r[4], cons
 }
 
 /* d[16,8] += a[16,16] b[16,8], sums in F32. Of lane l, with g = l / 4 and t = 2 (l % 4): d is (g, t), (g, t+1), (g+8, t),
-   (g+8, t+1); a holds the pairs at (g, t), (g+8, t), (g, t+8), (g+8, t+8); b the pairs down the column at (t, g), (t+8, g). */
+   (g+8, t+1); a holds the pairs at (g, t), (g+8, t), (g, t+8), (g+8, t+8); b those down the column at (t, g), (t+8, g). */
 static __device__ __forceinline__ void tnc_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -154,8 +181,8 @@ typedef struct tnc_blas {
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
-                           const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long, const void *,
-                           void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
+                           const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
+                           const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
 } tnc_blas;
 
 /* Calls of one kind, each on a parameter of its own, that run together: see tnc_flush. It travels as a kernel's parameter,
@@ -210,7 +237,7 @@ typedef tn_status tnc_row(tnc *s, const tn_call *call);
 /* Runs what is pending. Whatever touches device memory, or the stream, from outside calls it first. */
 static tn_status tnc_flush(tnc *s);
 
-/* Keeps the first error. One that outlives the call - a fault of a kernel - ends the context: CUDA then answers every call with it. */
+/* Keeps the first error. One that outlives the call - a fault of a kernel - ends the context: what follows fails too. */
 static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 {
     cudaError_t sticky;
@@ -263,7 +290,7 @@ template <tnc_row *row> static constexpr tn_kernel_fn tnc_entry(void)
     else return tnc_run<row>;
 }
 
-/* ---- cuBLAS ----------------------------------------------------------------------------------------------------------- */
+/* ---- cuBLAS ---------------------------------------------------------------------------------------------------------- */
 
 #define TNC_TEXT_(x) #x
 #define TNC_TEXT(x) TNC_TEXT_(x)
@@ -312,7 +339,7 @@ static void tnc_blas_open(tnc *s)
     tnc_blas_close(b);
 }
 
-/* ---- open and close --------------------------------------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------------------------------- */
 
 static void tnc_kept_free(tnc *s)
 {
@@ -355,7 +382,7 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     if (e == cudaErrorInsufficientDriver) {
         cudaDriverGetVersion(&driver);
         cudaRuntimeGetVersion(&runtime);
-        if (driver == 0) snprintf(why, 256, "no GPU: there is no driver, and this program needs one for CUDA %d.%d", runtime / 1000, runtime % 1000 / 10);
+        if (driver == 0) snprintf(why, 256, "no GPU: there is no NVIDIA driver");
         else snprintf(why, 256, "the driver is for CUDA %d.%d, this program needs %d.%d", driver / 1000, driver % 1000 / 10,
                       runtime / 1000, runtime % 1000 / 10);
         return e;
@@ -413,6 +440,16 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
     tnc_blas_open(s);
     *state = s;
     return TN_OK;
+}
+
+static void tnc_device(void *state, char name[128])
+{
+    const tnc     *s = (const tnc *)state;
+    cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, s->device) != cudaSuccess) {
+        (void)cudaGetLastError();
+        snprintf(name, 128, "sm_%d", s->capability);
+    } else snprintf(name, 128, "%.100s, sm_%d", p.name, s->capability);
 }
 
 /* ======================================================================
@@ -483,12 +520,13 @@ static tn_status tnc_sync(void *state, char why[256])
     return status;
 }
 
-/* Device memory that is the calling row's until it returns: what it launches comes before the next row's. NULL: none left, or it
-   would have to grow while a graph is captured. */
+/* Device memory that is the calling row's until it returns: what it launches comes before the next row's. NULL: none left,
+   or it would have to grow while a graph is captured. */
 static void *tnc_scratch(tnc *s, size_t bytes)
 {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     void *p = NULL;
+    if (bytes == 0) bytes = 1;                                  /* NULL would be an error */
     if (bytes <= s->scratch_bytes) return s->scratch;
     if (cudaStreamIsCapturing(s->stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return NULL;
     bytes += bytes / 4;
@@ -510,7 +548,7 @@ static void *tnc_scratch(tnc *s, size_t bytes)
     return p;
 }
 
-/* ---- graphs: what the stream would do, noted and instantiated once ---------------------------------------------------- */
+/* ---- graphs: what the stream would do, noted and instantiated once --------------------------------------------------- */
 
 static tn_status tnc_capture_begin(void *state, char why[256])
 {
@@ -578,6 +616,8 @@ static void tnc_graph_release(void *state, void *graph)
    >>device   what kernels share
    ====================================================================== */
 
+/* ---- types ----------------------------------------------------------------------------------------------------------- */
+
 /* What parameters, statistics and sums are where activations are T. */
 template <typename T> struct tnc_real { typedef T type; };
 template <> struct tnc_real<tnc_bf16> { typedef float type; };
@@ -596,21 +636,126 @@ template <> struct tnc_code<tnc_bf16> { enum { dtype = TN_BF16 }; };
     default: return TN_ERR_DTYPE; \
     }
 
+/* The same where BF16 would lose too much: of it the dispatcher makes F32. */
+#define TNC_REALS(code, R, ...) \
+    switch (code) { \
+    case TN_F32: { typedef float R; __VA_ARGS__; break; } \
+    case TN_F64: { typedef double R; __VA_ARGS__; break; } \
+    default: return TN_ERR_DTYPE; \
+    }
+
+/* A case of a switch over two or three dtypes */
+#define TNC_MIX(y, a, b) ((int)(y) << 8 | (int)(a) << 4 | (int)(b))
+
+static inline int64_t tnc_size_of(int dtype) { return dtype == TN_F64 ? 8 : dtype == TN_BF16 ? 2 : 4; }
+
+/* An operand that is absent fits every type. */
+static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (int)v->dtype == dtype; }
+
+/* Have all operands that there are the same type? */
+static bool tnc_alike(const tn_call *c)
+{
+    int i;
+    for (i = 0; i < c->n_in; i++)
+        if (!tnc_has(&c->in[i], c->out[0].dtype)) return false;
+    for (i = 1; i < c->n_out; i++)
+        if (!tnc_has(&c->out[i], c->out[0].dtype)) return false;
+    return true;
+}
+
+/* ---- numbers --------------------------------------------------------------------------------------------------------- */
+
 static __device__ __forceinline__ float    tnc_to(float x) { return x; }
 static __device__ __forceinline__ double   tnc_to(double x) { return x; }
 static __device__ __forceinline__ float    tnc_to(tnc_bf16 x) { return __bfloat162float(x); }
+static __device__ __forceinline__ uint16_t tnc_to(uint16_t x) { return x; }         /* bits of what is only moved */
+static __device__ __forceinline__ uint32_t tnc_to(uint32_t x) { return x; }
+static __device__ __forceinline__ uint64_t tnc_to(uint64_t x) { return x; }
 template <typename T> static __device__ __forceinline__ T tnc_from(typename tnc_real<T>::type x) { return T(x); }
 template <> __device__ __forceinline__ tnc_bf16 tnc_from<tnc_bf16>(float x) { return __float2bfloat16(x); }
 
-/* The sum over a warp, in every lane; the same tree each time. */
-template <typename R> static __device__ __forceinline__ R tnc_warp_sum(R x)
+/* Functions by one name for both types. FAST: to 2e-6, which is nothing beside BF16's 4e-3. */
+static __device__ __forceinline__ float  tnc_fma(float a, float b, float c) { return fmaf(a, b, c); }
+static __device__ __forceinline__ double tnc_fma(double a, double b, double c) { return fma(a, b, c); }
+static __device__ __forceinline__ float  tnc_sqrt(float x) { return sqrtf(x); }
+static __device__ __forceinline__ double tnc_sqrt(double x) { return sqrt(x); }
+static __device__ __forceinline__ float  tnc_abs(float x) { return fabsf(x); }
+static __device__ __forceinline__ double tnc_abs(double x) { return fabs(x); }
+static __device__ __forceinline__ float  tnc_rint(float x) { return rintf(x); }
+static __device__ __forceinline__ double tnc_rint(double x) { return rint(x); }
+static __device__ __forceinline__ float  tnc_log(float x) { return logf(x); }
+static __device__ __forceinline__ double tnc_log(double x) { return log(x); }
+static __device__ __forceinline__ float  tnc_tanh(float x) { return tanhf(x); }
+static __device__ __forceinline__ double tnc_tanh(double x) { return tanh(x); }
+template <bool FAST> static __device__ __forceinline__ float tnc_exp(float x) { return FAST ? __expf(x) : expf(x); }
+template <bool FAST> static __device__ __forceinline__ double tnc_exp(double x) { return exp(x); }
+template <bool FAST>
+static __device__ __forceinline__ float tnc_quotient(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }
+template <bool FAST> static __device__ __forceinline__ double tnc_quotient(double a, double b) { return a / b; }
+
+/* The larger; a NaN is passed over. */
+template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) { return a > b || b != b ? a : b; }
+
+static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int     tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
+
+/* ---- grids: what falls to a block, to a thread ----------------------------------------------------------------------- */
+
+enum { TNC_THREADS = 256 };              /* of most blocks */
+
+/* A block for each part of the work: a kernel that only streams is fastest so. Beyond 2^30 blocks they loop. */
+static inline unsigned tnc_blocks(int64_t n, int64_t each)
 {
-    int k;
-    for (k = 16; k; k >>= 1) x += __shfl_xor_sync(0xffffffffu, x, k);
+    const int64_t blocks = tnc_ceil(n, each);
+    return (unsigned)(blocks < 1 ? 1 : blocks < (1 << 30) ? blocks : 1 << 30);
+}
+
+/* As many as the device has room for: where a block keeps something from part to part, or leaves a sum of its own. */
+static inline unsigned tnc_grid(const tnc *s, int64_t n, int64_t each)
+{
+    return (unsigned)tnc_bound(tnc_ceil(n, each), 1, s->sms * 16);
+}
+
+/* A kernel of such blocks, on the stream of s */
+#define TNC_START(kernel, blocks, ...) TNC_LAUNCH(kernel, blocks, TNC_THREADS, 0, s->stream, __VA_ARGS__)
+
+/* What a thread has of n elements, among all blocks */
+#define TNC_MINE(i, n) \
+    int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < (n); i += (int64_t)gridDim.x * TNC_THREADS
+
+/* Of a row of so many pieces: the power of two of threads that it keeps busy. */
+static inline int tnc_lanes(int64_t pieces, int most)
+{
+    int lanes = 1;
+    while (lanes < most && lanes < pieces) lanes *= 2;
+    return lanes;
+}
+
+/* A row belongs to `lanes` threads: to a power of two up to a warp - then a block has several rows - or to the whole block.
+   Which, is a rule of the shape alone. held: how many pieces a thread can keep; most: threads of the largest block. */
+typedef struct tnc_rows { int lanes, threads; } tnc_rows;
+
+static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
+{
+    tnc_rows r = { tnc_lanes(pieces, 32), TNC_THREADS };
+    if (pieces > 32 * held) r.lanes = r.threads = 32 * tnc_bound(tnc_ceil(pieces, held * 32), 2, most / 32);
+    return r;
+}
+
+static __device__ __forceinline__ int tnc_lane(int lanes) { return (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1); }
+
+/* ---- sums: the same tree each time, the result in every thread of it; every thread of the block comes here ----------- */
+
+/* Over neighbours in a warp, a power of two of them */
+template <typename R> static __device__ __forceinline__ R tnc_lanes_sum(R x, int lanes)
+{
+    for (int k = lanes >> 1; k; k >>= 1) x += __shfl_xor_sync(0xffffffffu, x, k);
     return x;
 }
 
-/* The sum over a block of whole warps, in every thread. */
+template <typename R> static __device__ __forceinline__ R tnc_warp_sum(R x) { return tnc_lanes_sum(x, 32); }
+
+/* Over a block of whole warps */
 template <typename R> static __device__ __forceinline__ R tnc_block_sum(R x)
 {
     TNC_SHARED(R, part, [32]);
@@ -623,44 +768,109 @@ template <typename R> static __device__ __forceinline__ R tnc_block_sum(R x)
     return x;
 }
 
-static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/* Blocks for n pieces of work of a kernel that loops over the rest. */
-static inline unsigned tnc_grid(const tnc *s, int64_t n, int64_t each)
+/* Over the threads of a row */
+template <typename R> static __device__ __forceinline__ R tnc_row_sum(R x, int lanes)
 {
-    int64_t blocks = tnc_ceil(n, each), most = (int64_t)s->sms * 16;
-    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+    return lanes > 32 ? tnc_block_sum(x) : tnc_lanes_sum(x, lanes);
 }
 
-/* The bits of a number, for what is only moved. */
-static __device__ __forceinline__ uint16_t tnc_to(uint16_t x) { return x; }
-static __device__ __forceinline__ uint32_t tnc_to(uint32_t x) { return x; }
-static __device__ __forceinline__ uint64_t tnc_to(uint64_t x) { return x; }
+template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, int lanes)
+{
+    TNC_SHARED(R, part, [32]);
+    const int warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
+    int k;
+    for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) x = tnc_larger(x, __shfl_xor_sync(0xffffffffu, x, k));
+    if (lanes <= 32) return x;
+    if ((threadIdx.x & 31) == 0) part[warp] = x;
+    __syncthreads();
+    for (k = 0; k < warps; k++) x = tnc_larger(x, part[k]);
+    __syncthreads();
+    return x;
+}
 
-static __device__ __forceinline__ float  tnc_fma(float a, float b, float c) { return fmaf(a, b, c); }
-static __device__ __forceinline__ double tnc_fma(double a, double b, double c) { return fma(a, b, c); }
+/* to[C] += the sum over `parts` rows of part[parts,C]: eight threads a column, in a fixed order. */
+template <typename R> static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_add_parts_kernel(const R *part, int64_t parts, int64_t C, R *to)
+{
+    TNC_SHARED(R, sums, [8][33]);
+    const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
+    const int64_t c = (int64_t)blockIdx.x * 32 + column;
+    int64_t i;
+    R       sum = 0;
+    int     k;
+    TNC_UNROLL_BY(4)
+    for (i = lane; c < C && i < parts; i += 8) sum += part[i * C + c];
+    sums[lane][column] = sum;
+    __syncthreads();
+    if (lane > 0 || c >= C) return;
+    for (sum = 0, k = 0; k < 8; k++) sum += sums[k][column];
+    to[c] += sum;
+}
 
-enum { TNC_THREADS = 256 };              /* of most blocks */
+template <typename R> static void tnc_add_parts(tnc *s, const R *part, int64_t parts, int64_t C, R *to)
+{
+    TNC_START((tnc_add_parts_kernel<R>), (unsigned)tnc_ceil(C, 32), part, parts, C, to);
+}
 
-/* V numbers that travel together, 16 bytes at a time where there are as many. */
+/* to = sum of part[parts] / count */
+template <typename N, typename R> static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_mean_kernel(const N *part, int64_t parts, double count, R *to)
+{
+    N       sum = 0;
+    int64_t i;
+    for (i = threadIdx.x; i < parts; i += TNC_THREADS) sum += part[i];
+    sum = tnc_block_sum(sum);
+    if (threadIdx.x == 0) *to = (R)((double)sum / count);
+}
+
+/* ---- packs: V numbers that travel together ------------------------------------------------------------------------------
+   16 bytes where rows begin at multiples of 16, else one number. A pack is a struct of the numbers themselves, so that it
+   may alias them; nvcc moves it by one instruction. */
+
 template <typename T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) tnc_pack { T x[V]; };
 
-template <int V, typename T> static __device__ __forceinline__ void tnc_load(typename tnc_real<T>::type (&to)[V], const T *from)
+template <typename T> struct tnc_wide { enum { count = 16 / sizeof(T) }; };          /* numbers of a pack */
+
+/* A loop over a pack's numbers */
+#define TNC_EACH TNC_UNROLL for (int k = 0; k < V; k++)
+
+static inline bool tnc_aligned(const void *p, size_t bytes = 16) { return (uintptr_t)p % bytes == 0; }
+
+template <int V, typename T> static __device__ __forceinline__ tnc_pack<T, V> tnc_fetch(const T *from)
 {
-    const tnc_pack<T, V> p = *reinterpret_cast<const tnc_pack<T, V> *>(from);
-#pragma unroll
-    for (int k = 0; k < V; k++) to[k] = tnc_to(p.x[k]);
+    return *reinterpret_cast<const tnc_pack<T, V> *>(from);
 }
 
-template <int V, typename T> static __device__ __forceinline__ void tnc_store(T *to, const typename tnc_real<T>::type (&from)[V])
+template <int V, typename T>
+static __device__ __forceinline__ void tnc_unpack(typename tnc_real<T>::type (&to)[V], const tnc_pack<T, V> &p)
+{
+    TNC_EACH to[k] = tnc_to(p.x[k]);
+}
+
+template <int V, typename T>
+static __device__ __forceinline__ void tnc_load(typename tnc_real<T>::type (&to)[V], const T *from)
+{
+    tnc_unpack<V, T>(to, tnc_fetch<V>(from));
+}
+
+template <int V, typename T>
+static __device__ __forceinline__ void tnc_store(T *to, const typename tnc_real<T>::type (&from)[V])
 {
     tnc_pack<T, V> p;
-#pragma unroll
-    for (int k = 0; k < V; k++) p.x[k] = tnc_from<T>(from[k]);
+    TNC_EACH p.x[k] = tnc_from<T>(from[k]);
     *reinterpret_cast<tnc_pack<T, V> *>(to) = p;
 }
 
-/* ---- views that are walked in step ------------------------------------------------------------------------------------
+template <int V, typename T>
+static __device__ __forceinline__ void tnc_add_to(T *to, const typename tnc_real<T>::type (&x)[V])
+{
+    typename tnc_real<T>::type sum[V];
+    tnc_load(sum, to);
+    TNC_EACH sum[k] += x[k];
+    tnc_store(to, sum);
+}
+
+/* ---- views that are walked in step --------------------------------------------------------------------------------------
    What a kernel gets instead of views: the axes that are left once those that follow each other in every view have become
    one, those with the smallest steps of view 0 first. A thread finds its element's place in each view by division, which
    multiplies where numbers are below 2^31: q = (high(n m) + n) >> shift with m = 2^32 (2^shift - d) / d + 1 (Granlund &
@@ -707,8 +917,6 @@ template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_wal
     for (v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
 }
 
-static int64_t tnc_abs(int64_t x) { return x < 0 ? -x : x; }
-
 /* Views of one shape, that of the first; fewer than three end with NULL. */
 static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
@@ -722,7 +930,7 @@ static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c
         w.count *= a->shape[i];
         if (a->shape[i] == 1) continue;
         for (v = 0; v < TNC_VIEWS; v++) axis.step[v] = view[v] ? view[v]->strides[i] : 0;
-        for (k = w.rank++; k > 0 && tnc_abs(w.axis[k - 1].step[0]) > tnc_abs(axis.step[0]); k--) w.axis[k] = w.axis[k - 1];
+        for (k = w.rank++; k > 0 && llabs(w.axis[k - 1].step[0]) > llabs(axis.step[0]); k--) w.axis[k] = w.axis[k - 1];
         w.axis[k] = axis;
     }
     w.wide = w.count > INT32_MAX;
@@ -741,14 +949,14 @@ static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c
     return w;
 }
 
-/* In pieces of V elements, if they lie so in every view that has a size, and each of their first bytes is at a multiple of 16. */
+/* In pieces of V elements, if they lie so in every view that has a size, and all begin at multiples of 16 bytes. */
 static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
 {
     int k, v;
     if (w->axis[0].extent.by % V != 0) return false;
     for (v = 0; v < TNC_VIEWS; v++) {
         if (size[v] == 0 || (v > 0 && w->axis[0].step[v] == 0)) continue;
-        if (w->axis[0].step[v] != 1 || (uintptr_t)p[v] % 16 != 0) return false;
+        if (w->axis[0].step[v] != 1 || !tnc_aligned(p[v])) return false;
         for (k = 1; k < w->rank; k++)
             if (w->axis[k].step[v] * (int64_t)size[v] % 16 != 0) return false;
     }
@@ -759,26 +967,18 @@ static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_
     return true;
 }
 
-/* A block for each part of the work: a kernel that only streams is fastest so. Beyond 2^30 blocks they loop. */
-static unsigned tnc_blocks(int64_t n, int64_t each)
-{
-    int64_t blocks = tnc_ceil(n, each);
-    return (unsigned)(blocks < 1 ? 1 : blocks < (1 << 30) ? blocks : 1 << 30);
-}
-
-/* ---- passes over elements ---------------------------------------------------------------------------------------------
-   y = op(a, b), or y += it, in one pass: each byte is read once and written once, 16 at a time; a thread has two pieces under
-   way, which keeps 32 KiB and more of a multiprocessor's loads in flight. An op takes arrays, so that a switch in it is
-   taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
+/* ---- passes over elements -----------------------------------------------------------------------------------------------
+   y = op(a, b), or y += it, in one pass: each byte is read once and written once, 16 at a time; a thread has two pieces
+   under way, which keeps 32 KiB and more of a multiprocessor's loads in flight. An op takes arrays, so that a switch in it
+   is taken once for a whole piece. It says how many inputs it reads and whether it can be added to y. */
 
 template <int V, typename T>
 static __device__ __forceinline__ void tnc_load_or_spread(typename tnc_real<T>::type (&to)[V], const T *from, bool one)
 {
-    if (V == 1 || !one) tnc_load<V>(to, from);
+    if (V == 1 || !one) tnc_load(to, from);
     else {
         const typename tnc_real<T>::type x = tnc_to(*from);
-#pragma unroll
-        for (int k = 0; k < V; k++) to[k] = x;
+        TNC_EACH to[k] = x;
     }
 }
 
@@ -792,7 +992,7 @@ tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, cons
     for (int64_t first = (int64_t)blockIdx.x * (TNC_THREADS * PIECES) + threadIdx.x; first < w.count; first += all) {
         int64_t at[PIECES][TNC_VIEWS];
         R va[PIECES][V], vb[PIECES][V], vy[PIECES][V];
-#pragma unroll
+        TNC_UNROLL
         for (int u = 0; u < PIECES; u++) {
             if (first + u * TNC_THREADS >= w.count) break;
             tnc_at<1 + Op::inputs>(w, first + u * TNC_THREADS, at[u]);
@@ -803,19 +1003,18 @@ tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, cons
                 tnc_load_or_spread<V>(vb[u], b + at[u][2], w.axis[0].step[2] == 0);
             }
             if constexpr (Op::adds) {
-                if (add) tnc_load<V>(vy[u], y + at[u][0]);
+                if (add) tnc_load(vy[u], y + at[u][0]);
             }
         }
-#pragma unroll
+        TNC_UNROLL
         for (int u = 0; u < PIECES; u++) {
             R v[V];
             if (first + u * TNC_THREADS >= w.count) break;
             op(v, va[u], vb[u]);
             if constexpr (Op::adds) {
-#pragma unroll
-                for (int k = 0; k < V; k++) if (add) v[k] += vy[u][k];
+                TNC_EACH if (add) v[k] += vy[u][k];
             }
-            tnc_store<V>(y + at[u][0], v);
+            tnc_store(y + at[u][0], v);
         }
     }
 }
@@ -823,8 +1022,7 @@ tnc_map_kernel(const tnc_walk w, const Op op, Y *y, const A *a, const B *b, cons
 template <class Op, int V, typename Y, typename A, typename B>
 static void tnc_map_launch(tnc *s, const tnc_walk &w, const Op &op, Y *y, const A *a, const B *b, bool add)
 {
-    TNC_LAUNCH((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * 2), TNC_THREADS, 0, s->stream,
-               w, op, y, a, b, add);
+    TNC_START((tnc_map_kernel<Op, V, Y, A, B>), tnc_blocks(w.count, TNC_THREADS * 2), w, op, y, a, b, add);
 }
 
 /* w: of y, a, b. Pieces of 16 bytes of the smallest type; a flat walk that does not end with one has its last few apart. */
@@ -856,33 +1054,131 @@ static void tnc_map(tnc *s, tnc_walk w, const Op &op, Y *y, const A *a, const B 
     }
 }
 
+/* ---- views of [rows, parts h] ---------------------------------------------------------------------------------------- */
+
+/* Columns [part h, (part + 1) h) of rows of `parts` times h. */
+static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
+{
+    x.shape[1] /= parts;
+    x.data = (char *)x.data + part * x.shape[1] * x.strides[1] * tnc_size_of(x.dtype);
+    return x;
+}
+
+/* Of parts of x, of dx, of dy: in pieces, if the other parts lie as well as the first. */
+static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
+{
+    const void  *p[TNC_VIEWS] = { x, dy, NULL };
+    const size_t sizes[TNC_VIEWS] = { size, size, 0 };
+    return h % V == 0 && tnc_aligned(dx) && tnc_walk_widen(w, V, p, sizes);
+}
+
+/* ---- random numbers, see >>rng ------------------------------------------------------------------------------------------
+   A thread has the four numbers of a Philox block, and with them elements 4 i .. 4 i + 3. */
+
+typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* mean, deviation; p */
+
+static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32_t clock, uint64_t block, uint32_t (&c)[4])
+{
+    uint32_t key0 = (uint32_t)g.key, key1 = (uint32_t)(g.key >> 32);
+    c[0] = (uint32_t)block;
+    c[1] = (uint32_t)(block >> 32);
+    c[2] = g.call;
+    c[3] = clock;
+    TNC_UNROLL
+    for (int round = 0; round < 10; round++, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+        const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ key0;
+        c[1] = (uint32_t)b;
+        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ key1;
+        c[3] = (uint32_t)a;
+    }
+}
+
+/* 23 bits in the middle of their interval, exact in float. */
+static __device__ __forceinline__ float tnc_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+
+/* Elements 4 block .. 4 block + 3 of n. */
+template <typename T>
+static __device__ __forceinline__ void tnc_store_four(T *y, int64_t block, int64_t n, bool aligned,
+                                                      const typename tnc_real<T>::type (&v)[4])
+{
+    if (aligned && 4 * block + 4 <= n) {
+        tnc_store(y + 4 * block, v);
+        return;
+    }
+    TNC_UNROLL
+    for (int k = 0; k < 4; k++)
+        if (4 * block + k < n) y[4 * block + k] = tnc_from<T>(v[k]);
+}
+
+template <typename T>
+static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type (&v)[4], const T *x, int64_t block,
+                                                     int64_t n, bool aligned)
+{
+    if (aligned && 4 * block + 4 <= n) {
+        tnc_load(v, x + 4 * block);
+        return;
+    }
+    TNC_UNROLL
+    for (int k = 0; k < 4; k++) v[k] = 4 * block + k < n ? tnc_to(x[4 * block + k]) : typename tnc_real<T>::type(0);
+}
+
+static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
+{
+    tnc_stream_of g = { (uint64_t)c->i[0], (uint32_t)c->i[1], low, width };
+    return g;
+}
+
+/* ---- the fault word: the first of a step is kept --------------------------------------------------------------------- */
+
+/* A bad id or label at `row`: the first of a call is kept, so who has it looks whether there is one before. */
+static __device__ void tnc_blame(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
+{
+    int64_t i;
+    for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
+    if (!fault || fault[0] != 0) return;
+    fault[0] = 1;
+    fault[1] = (int32_t)row;
+    fault[2] = ids[row];
+    fault[3] = 0;
+}
+
+static __device__ void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
+{
+    if (!fault || fault[0] != 0) return;
+    fault[0] = 2;
+    fault[1] = which;
+    fault[2] = 0;
+    fault[3] = step;
+}
+
 /* ======================================================================
    >>rows     the kernel table, row by row
    ====================================================================== */
 
-/* ---- copy, fill, see >>op-copy ------------------------------------------------------------------------------------------
+/* ---- copy, fill ----------------------------------------------------------------------------------------------- >>op-copy
    Numbers of one type are moved as bits. Floor: the bytes read and written. */
 
 template <typename T> struct tnc_same {
     enum { inputs = 1, adds = 0 };
-    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    template <typename R, int V>
+    __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
     {
-#pragma unroll
-        for (int k = 0; k < V; k++) v[k] = a[k];
+        TNC_EACH v[k] = a[k];
     }
 };
 
 template <typename T> struct tnc_value {
     enum { inputs = 0, adds = 0 };
     T value;
-    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&)[V], const R (&)[V]) const
+    template <typename R, int V>
+    __device__ __forceinline__ void operator()(R (&v)[V], const R (&)[V], const R (&)[V]) const
     {
-#pragma unroll
-        for (int k = 0; k < V; k++) v[k] = value;
+        TNC_EACH v[k] = value;
     }
 };
 
-/* Between any two types, by way of double, rounded once. To BF16: what only looks like a tie once it is a float is nudged off it. */
+/* Between any two types, by way of double, rounded once: to BF16, what only as a float looks like a tie is nudged off it. */
 static __device__ __forceinline__ double tnc_read(const void *p, int dtype, int64_t i)
 {
     switch (dtype) {
@@ -903,11 +1199,16 @@ static __host__ __device__ inline uint16_t tnc_bits_of_bf16(double v)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+static __host__ __device__ inline int32_t tnc_to_int(double v)
+{
+    return v != v ? 0 : v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v;
+}
+
 static __device__ __forceinline__ void tnc_write(void *p, int dtype, int64_t i, double v)
 {
     switch (dtype) {
     case TN_F64:  ((double *)p)[i] = v; break;
-    case TN_I32:  ((int32_t *)p)[i] = v != v ? 0 : v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v; break;
+    case TN_I32:  ((int32_t *)p)[i] = tnc_to_int(v); break;
     case TN_BF16: ((uint16_t *)p)[i] = tnc_bits_of_bf16(v); break;
     default:      ((float *)p)[i] = (float)v; break;
     }
@@ -917,7 +1218,7 @@ static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_cast_kernel(const tnc_walk w, void *y, int y_dtype, const void *x, int x_dtype)
 {
     int64_t at[TNC_VIEWS];
-    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+    for (TNC_MINE(i, w.count)) {
         tnc_at<2>(w, i, at);
         tnc_write(y, y_dtype, at[0], tnc_read(x, x_dtype, at[1]));
     }
@@ -966,8 +1267,8 @@ template <typename Y, typename X> static void tnc_copy_as(tnc *s, const tn_view 
         const tnc_axis along = w.axis[k];
         for (; k > 1; k--) w.axis[k] = w.axis[k - 1];
         w.axis[1] = along;
-        TNC_LAUNCH((tnc_turn_kernel<Y, X>), tnc_blocks(w.count, TNC_SQUARE * TNC_SQUARE), TNC_THREADS, 0, s->stream, w,
-                   (Y *)to->data, (const X *)from->data);
+        TNC_START((tnc_turn_kernel<Y, X>), tnc_blocks(w.count, TNC_SQUARE * TNC_SQUARE), w, (Y *)to->data,
+                  (const X *)from->data);
     } else tnc_map(s, w, tnc_same<Y>(), (Y *)to->data, (const X *)from->data, (const X *)NULL, false);
 }
 
@@ -978,8 +1279,8 @@ static void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
     else if (x->dtype != y->dtype) {
         tnc_walk w = tnc_walk_of(y, x, NULL);
         if (w.count > 0)
-            TNC_LAUNCH(tnc_cast_kernel, tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, y->data, (int)y->dtype,
-                       (const void *)x->data, (int)x->dtype);
+            TNC_START(tnc_cast_kernel, tnc_blocks(w.count, TNC_THREADS), w, y->data, (int)y->dtype, (const void *)x->data,
+                      (int)x->dtype);
     } else if (x->dtype == TN_F64) tnc_copy_as<uint64_t, uint64_t>(s, x, y);
     else if (x->dtype == TN_BF16) tnc_copy_as<uint16_t, uint16_t>(s, x, y);
     else tnc_copy_as<uint32_t, uint32_t>(s, x, y);
@@ -1004,61 +1305,13 @@ static tn_status tnc_fill(tnc *s, const tn_call *c)
     if (y->dtype == TN_F64) tnc_fill_as<double>(s, y, v);
     else if (y->dtype == TN_F32) tnc_fill_as<float>(s, y, (float)v);
     else if (y->dtype == TN_BF16) tnc_fill_as<uint16_t>(s, y, tnc_bits_of_bf16(v));
-    else tnc_fill_as<uint32_t>(s, y, (uint32_t)(v != v ? 0 : v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN
-                                                                                              : (int32_t)v));
+    else tnc_fill_as<uint32_t>(s, y, (uint32_t)tnc_to_int(v));
     return TN_OK;
 }
 
-/* ---- uniform, normal, dropout, see >>rng, >>op-random, >>op-dropout ---------------------------------------------------------
+/* ---- uniform, normal ---------------------------------------------------------------------------------------- >>op-random
    A thread has the four numbers of a Philox block. Uniform numbers and masks are the CPU's to the bit; normal ones in F32
    come from its polynomials. Floor: the bytes written, 20 instructions of Philox a number. */
-
-typedef struct tnc_stream_of { uint64_t key; uint32_t call; double low, width; } tnc_stream_of;   /* mean, deviation; p */
-
-static __device__ __forceinline__ void tnc_philox(const tnc_stream_of &g, uint32_t clock, uint64_t block, uint32_t (&c)[4])
-{
-    uint32_t key0 = (uint32_t)g.key, key1 = (uint32_t)(g.key >> 32);
-    c[0] = (uint32_t)block;
-    c[1] = (uint32_t)(block >> 32);
-    c[2] = g.call;
-    c[3] = clock;
-#pragma unroll
-    for (int round = 0; round < 10; round++, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
-        const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ key0;
-        c[1] = (uint32_t)b;
-        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ key1;
-        c[3] = (uint32_t)a;
-    }
-}
-
-/* 23 bits in the middle of their interval, exact in float. */
-static __device__ __forceinline__ float tnc_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
-
-/* Elements 4 block .. 4 block + 3 of n. */
-template <typename T>
-static __device__ __forceinline__ void tnc_store_four(T *y, int64_t block, int64_t n, bool aligned,
-                                                      const typename tnc_real<T>::type (&v)[4])
-{
-    if (aligned && 4 * block + 4 <= n) {
-        tnc_store<4>(y + 4 * block, v);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        if (4 * block + k < n) y[4 * block + k] = tnc_from<T>(v[k]);
-}
-
-template <typename T>
-static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type (&v)[4], const T *x, int64_t block, int64_t n, bool aligned)
-{
-    if (aligned && 4 * block + 4 <= n) {
-        tnc_load<4>(v, x + 4 * block);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k++) v[k] = 4 * block + k < n ? tnc_to(x[4 * block + k]) : typename tnc_real<T>::type(0);
-}
 
 template <typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
@@ -1066,12 +1319,12 @@ tnc_uniform_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n,
 {
     typedef typename tnc_real<T>::type R;
     const int64_t blocks = (n + 3) / 4;
-    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+    for (TNC_MINE(i, blocks)) {
         uint32_t word[4];
         R        v[4];
         tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
-#pragma unroll
-        for (int k = 0; k < 4; k++)                          /* rounded after the product and after the sum: the same everywhere */
+        TNC_UNROLL
+        for (int k = 0; k < 4; k++)              /* rounded after the product and after the sum: as everywhere */
             v[k] = (R)__dadd_rn(g.low, __dmul_rn(g.width, (double)tnc_unit(word[k])));
         tnc_store_four(y, i, n, aligned, v);
     }
@@ -1135,11 +1388,11 @@ tnc_normal_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, 
 {
     typedef typename tnc_real<T>::type R;
     const int64_t blocks = (n + 3) / 4;
-    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
+    for (TNC_MINE(i, blocks)) {
         uint32_t word[4];
         R        v[4];
         tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
-#pragma unroll
+        TNC_UNROLL
         for (int k = 0; k < 4; k += 2) {
             double a, b;
             tnc_gauss(tnc_unit(word[k]), tnc_unit(word[k + 1]), &a, &b, R(0));
@@ -1150,47 +1403,15 @@ tnc_normal_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, 
     }
 }
 
-/* Kept numbers are multiplied by 1/(1-p), in F64 divided by 1-p as the reference does; p as a float lies between two
-   neighbours of the 2^23 numbers that it is compared with just as p in double does. */
-template <typename T>
-static __global__ void __launch_bounds__(TNC_THREADS)
-tnc_dropout_kernel(const tnc_stream_of g, const int32_t *clock, T *y, const T *x, int64_t n, bool aligned, bool add, float p)
-{
-    typedef typename tnc_real<T>::type R;
-    const int64_t blocks = (n + 3) / 4;
-    const R       scale = (R)(1 / g.width);
-    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < blocks; i += (int64_t)gridDim.x * TNC_THREADS) {
-        uint32_t word[4];
-        R        v[4], old[4];
-        tnc_load_four(v, x, i, n, aligned);
-        if (add) tnc_load_four(old, (const T *)y, i, n, aligned);
-        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            v[k] = tnc_unit(word[k]) < p ? R(0) : sizeof(R) == 8 ? v[k] / (R)g.width : v[k] * scale;
-            if (add) v[k] += old[k];
-        }
-        tnc_store_four(y, i, n, aligned, v);
-    }
-}
-
-static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
-{
-    tnc_stream_of g = { (uint64_t)c->i[0], (uint32_t)c->i[1], low, width };
-    return g;
-}
-
-template <typename T> static bool tnc_four(const void *p) { return (uintptr_t)p % alignof(tnc_pack<T, 4>) == 0; }
-
 static tn_status tnc_uniform(tnc *s, const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     const int64_t  n = y->shape[0];
     if (n > 0)
         TNC_TYPES(y->dtype, T,
-            TNC_LAUNCH((tnc_uniform_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
-                       tnc_stream_from(c, c->f[0], c->f[1] - c->f[0]), (const int32_t *)c->in[0].data, (T *)y->data, n,
-                       tnc_four<T>(y->data)))
+            TNC_START((tnc_uniform_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS),
+                      tnc_stream_from(c, c->f[0], c->f[1] - c->f[0]), (const int32_t *)c->in[0].data, (T *)y->data, n,
+                      tnc_aligned(y->data, alignof(tnc_pack<T, 4>))))
     return TN_OK;
 }
 
@@ -1200,36 +1421,21 @@ static tn_status tnc_normal(tnc *s, const tn_call *c)
     const int64_t  n = y->shape[0];
     if (n > 0)
         TNC_TYPES(y->dtype, T,
-            TNC_LAUNCH((tnc_normal_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
-                       tnc_stream_from(c, c->f[0], c->f[1]), (const int32_t *)c->in[0].data, (T *)y->data, n,
-                       tnc_four<T>(y->data)))
+            TNC_START((tnc_normal_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), tnc_stream_from(c, c->f[0], c->f[1]),
+                      (const int32_t *)c->in[0].data, (T *)y->data, n, tnc_aligned(y->data, alignof(tnc_pack<T, 4>))))
     return TN_OK;
 }
 
-static tn_status tnc_dropout(tnc *s, const tn_call *c)
-{
-    const tn_view *x = &c->in[0], *y = &c->out[0];
-    const int64_t  n = y->shape[0];
-    const float    p = ((float)ceil(c->f[0] * 8388608.0 - 0.5) + 0.5f) * (1.0f / 8388608.0f);
-    if (x->dtype != y->dtype) return TN_ERR_DTYPE;
-    if (n > 0)
-        TNC_TYPES(y->dtype, T,
-            TNC_LAUNCH((tnc_dropout_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), TNC_THREADS, 0, s->stream,
-                       tnc_stream_from(c, 0, 1 - c->f[0]), (const int32_t *)c->in[1].data, (T *)y->data, (const T *)x->data, n,
-                       tnc_four<T>(y->data) && tnc_four<T>(x->data), c->accumulate, p))
-    return TN_OK;
-}
-
-/* ---- add, mul, see >>op-add -------------------------------------------------------------------------------------------------
+/* ---- add, mul -------------------------------------------------------------------------------------------------- >>op-add
    F32 and BF16 may meet, as where a parameter is added to activations. Floor: the bytes read and written. */
 
 template <typename R> struct tnc_scaled {               /* f0 a */
     enum { inputs = 1, adds = 1 };
     R f0;
-    template <int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    template <int V>
+    __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
     {
-#pragma unroll
-        for (int k = 0; k < V; k++) v[k] = f0 * a[k];
+        TNC_EACH v[k] = f0 * a[k];
     }
 };
 
@@ -1237,10 +1443,10 @@ template <typename R> struct tnc_pairs {                /* f0 a + f1 b, or f0 a 
     enum { inputs = 2, adds = 1 };
     R    f0, f1;
     bool product;
-    template <int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
+    template <int V>
+    __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
     {
-#pragma unroll
-        for (int k = 0; k < V; k++) v[k] = product ? f0 * a[k] * b[k] : tnc_fma(f0, a[k], f1 * b[k]);
+        TNC_EACH v[k] = product ? f0 * a[k] * b[k] : tnc_fma(f0, a[k], f1 * b[k]);
     }
 };
 
@@ -1258,11 +1464,10 @@ static tn_status tnc_pairs_run(tnc *s, const tn_call *c, const tn_view *a, const
 {
     typedef typename tnc_real<Y>::type R;
     const tnc_pairs<R> op = { (R)f0, (R)f1, c->kernel == TN_KERNEL_MUL };
-    tnc_map(s, tnc_walk_of(&c->out[0], a, b), op, (Y *)c->out[0].data, (const A *)a->data, (const B *)b->data, c->accumulate);
+    const tn_view *y = &c->out[0];
+    tnc_map(s, tnc_walk_of(y, a, b), op, (Y *)y->data, (const A *)a->data, (const B *)b->data, c->accumulate);
     return TN_OK;
 }
-
-#define TNC_MIX(y, a, b) ((int)(y) << 8 | (int)(a) << 4 | (int)(b))
 
 static tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
 {
@@ -1303,11 +1508,12 @@ static tn_status tnc_add(tnc *s, const tn_call *c)
 
 static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
 
-/* ---- sum, see >>op-sum --------------------------------------------------------------------------------------------------------
-   For each element of y a part of x: its place is found by one walk, `kept`, what is summed by another, `gone`. Where what is
-   summed lies in memory, a warp or a block has one element, and its lanes take turns along the part. Where elements lie side by
-   side, a thread has one or a piece of them, and the block's eight warps take turns down the part. Parts are cut where there
-   are few elements: pieces' sums go to scratch and are summed in the same way. Cuts and order follow from the shape.
+/* ---- sum ------------------------------------------------------------------------------------------------------- >>op-sum
+   For each element of y a part of x: its place is found by one walk, `kept`, what is summed by another, `gone`. Where what
+   is summed lies in memory, a warp or a block has one element, and its lanes take turns along the part. Where elements lie
+   side by side, a thread has one or a piece of them, and the block's eight warps take turns down the part. Parts are cut
+   where there are few elements: pieces' sums go to scratch and are summed in the same way. Cuts and order follow from the
+   shape.
    Floor: the bytes of x. */
 
 /* Pieces of a part: how long, how many, how far apart their sums are in y; how far apart elements are there. */
@@ -1327,31 +1533,28 @@ tnc_sum_along_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut
         const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
         int64_t place[TNC_VIEWS] = {0};
         R       sums[STEPS][V], sum = 0;
-#pragma unroll
+        TNC_UNROLL
         for (int u = 0; u < STEPS; u++)
-#pragma unroll
-            for (int k = 0; k < V; k++) sums[u][k] = 0;
+            TNC_EACH sums[u][k] = 0;
         if (task < tasks) {
             tnc_at<2>(kept, task / cut.pieces, place);
             for (int64_t i = begin + lane; i < end; i += STEPS * team) {
                 R v[STEPS][V];
-#pragma unroll
+                TNC_UNROLL
                 for (int u = 0; u < STEPS; u++) {
                     int64_t at[TNC_VIEWS];
                     if (i + u * team >= end) break;
                     tnc_at<1>(gone, i + u * team, at);
-                    tnc_load<V>(v[u], x + place[0] + at[0]);
+                    tnc_load(v[u], x + place[0] + at[0]);
                 }
-#pragma unroll
+                TNC_UNROLL
                 for (int u = 0; u < STEPS; u++) {
                     if (i + u * team >= end) break;
-#pragma unroll
-                    for (int k = 0; k < V; k++) sums[u][k] += v[u][k];
+                    TNC_EACH sums[u][k] += v[u][k];
                 }
             }
         }
-#pragma unroll
-        for (int k = 0; k < V; k++) sum += (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+        TNC_EACH sum += (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
         sum = cut.block ? tnc_block_sum(sum) : tnc_warp_sum(sum);
         if (task < tasks && lane == 0) {
             Y *to = y + place[1] + piece * cut.step;
@@ -1373,37 +1576,34 @@ tnc_sum_down_kernel(const tnc_walk kept, const tnc_walk gone, const tnc_cut cut,
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
         const int64_t piece = task / across, element = task % across * 32 + lane;
         const int64_t begin = piece * cut.length, end = begin + cut.length < gone.count ? begin + cut.length : gone.count;
-        int64_t place[TNC_VIEWS];
+        int64_t place[TNC_VIEWS] = {};
         R       sums[STEPS][V];
-#pragma unroll
+        TNC_UNROLL
         for (int u = 0; u < STEPS; u++)
-#pragma unroll
-            for (int k = 0; k < V; k++) sums[u][k] = 0;
+            TNC_EACH sums[u][k] = 0;
         if (element < kept.count) {
             tnc_at<2>(kept, element, place);
             for (int64_t i = begin + warp; i < end; i += STEPS * WARPS) {
                 R v[STEPS][V];
-#pragma unroll
+                TNC_UNROLL
                 for (int u = 0; u < STEPS; u++) {
                     int64_t at[TNC_VIEWS];
                     if (i + u * WARPS >= end) break;
                     tnc_at<1>(gone, i + u * WARPS, at);
-                    tnc_load<V>(v[u], x + place[0] + at[0]);
+                    tnc_load(v[u], x + place[0] + at[0]);
                 }
-#pragma unroll
+                TNC_UNROLL
                 for (int u = 0; u < STEPS; u++) {
                     if (i + u * WARPS >= end) break;
-#pragma unroll
-                    for (int k = 0; k < V; k++) sums[u][k] += v[u][k];
+                    TNC_EACH sums[u][k] += v[u][k];
                 }
             }
         }
-#pragma unroll
-        for (int k = 0; k < V; k++) part[warp][k][lane] = (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+        TNC_EACH part[warp][k][lane] = (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
         __syncthreads();
         for (int k = warp; k < V; k += WARPS) {
             R sum = part[0][k][lane];
-#pragma unroll
+            TNC_UNROLL
             for (int j = 1; j < WARPS; j++) sum += part[j][k][lane];
             if (element < kept.count) {
                 Y *to = y + place[1] + k * cut.along + piece * cut.step;
@@ -1438,17 +1638,18 @@ static bool tnc_steps_divide(const tnc_walk *w, int V)
 }
 
 template <int V, typename Y, typename X>
-static void tnc_sum_launch(tnc *s, const tnc_walk &kept, const tnc_walk &gone, const tnc_sums *j, const tnc_cut &cut, double factor, bool add)
+static void tnc_sum_launch(tnc *s, const tnc_walk &kept, const tnc_walk &gone, const tnc_sums *j, const tnc_cut &cut,
+                           double factor, bool add)
 {
     typedef typename tnc_real<Y>::type R;
     const int64_t tasks = j->down ? tnc_ceil(kept.count, 32) : tnc_ceil(kept.count, cut.block ? 1 : TNC_THREADS / 32);
     const unsigned blocks = tnc_blocks(tasks * cut.pieces, 1);
     if (j->down)
-        TNC_LAUNCH((tnc_sum_down_kernel<V, Y, X>), blocks, TNC_THREADS, 0, s->stream, kept, gone, cut, (Y *)j->kept_y.data,
-                   (const X *)j->kept_x.data, (R)factor, add);
+        TNC_START((tnc_sum_down_kernel<V, Y, X>), blocks, kept, gone, cut, (Y *)j->kept_y.data, (const X *)j->kept_x.data,
+                  (R)factor, add);
     else
-        TNC_LAUNCH((tnc_sum_along_kernel<V, Y, X>), blocks, TNC_THREADS, 0, s->stream, kept, gone, cut, (Y *)j->kept_y.data,
-                   (const X *)j->kept_x.data, (R)factor, add);
+        TNC_START((tnc_sum_along_kernel<V, Y, X>), blocks, kept, gone, cut, (Y *)j->kept_y.data, (const X *)j->kept_x.data,
+                  (R)factor, add);
 }
 
 /* In pieces of 16 bytes where they lie so: of elements side by side, or of a part. */
@@ -1476,7 +1677,8 @@ template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums 
     int            i;
     int64_t        step;
     if (kept.count == 0) return TN_OK;
-    first.down = second.down = kept.count > 1 && (tnc_abs(kept.axis[0].step[0]) < tnc_abs(gone.axis[0].step[0]) || gone.count < 16);
+    first.down = second.down = kept.count > 1
+        && (llabs(kept.axis[0].step[0]) < llabs(gone.axis[0].step[0]) || gone.count < 16);
     cut = tnc_sum_cut(&first, kept.count, gone.count);
     if (cut.pieces == 1) {
         tnc_sum_pass<Y, X>(s, &first, cut, factor, add);
@@ -1517,23 +1719,15 @@ static tn_status tnc_sum(tnc *s, const tn_call *c)
     }
 }
 
-/* ---- act, act_backward, glu, glu_backward, see >>op-act, >>op-glu -----------------------------------------------------------------
-   One pass each. glu's halves are two views of x: its kernel is that of a pair of operands. F32 takes the CPU's polynomials for
-   Phi and what CUDA has for the others; BF16, which keeps 8 bits, the fast exponential and quotient. Floor: bytes. */
-
-template <bool FAST> static __device__ __forceinline__ float tnc_exp(float x) { return FAST ? __expf(x) : expf(x); }
-template <bool FAST> static __device__ __forceinline__ double tnc_exp(double x) { return exp(x); }
-template <bool FAST> static __device__ __forceinline__ float tnc_quotient(float a, float b) { return FAST ? __fdividef(a, b) : a / b; }
-template <bool FAST> static __device__ __forceinline__ double tnc_quotient(double a, double b) { return a / b; }
-static __device__ __forceinline__ float  tnc_tanh(float x) { return tanhf(x); }
-static __device__ __forceinline__ double tnc_tanh(double x) { return tanh(x); }
-static __device__ __forceinline__ float  tnc_rint(float x) { return rintf(x); }
-static __device__ __forceinline__ double tnc_rint(double x) { return rint(x); }
+/* ---- act, act_backward, glu, glu_backward ------------------------------------------------------------- >>op-act >>op-glu
+   One pass each. glu's halves are two views of x: its kernel is that of a pair of operands. F32 takes the CPU's polynomials
+   for Phi and what CUDA has for the others; BF16, which keeps 8 bits, the fast exponential and quotient. Floor: bytes. */
 
 /* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
 template <bool FAST> static __device__ __forceinline__ float tnc_normal_cdf(float x, float *density)
 {
-    const float t = fminf(15.0f, fabsf(x)), square = t * t, lost = fmaf(t, t, -square), z = tnc_quotient<FAST>(1.0f, fmaf(0.3f, t, 1.0f));
+    const float t = fminf(15.0f, fabsf(x)), square = t * t, lost = fmaf(t, t, -square);
+    const float z = tnc_quotient<FAST>(1.0f, fmaf(0.3f, t, 1.0f));
     float e = tnc_exp<FAST>(-0.5f * square), g;
     e = fmaf(e, -0.5f * lost, e);                                       /* what rounding took from the square */
     g = fmaf(-0.0206242893f, z, 0.112440139f);
@@ -1559,7 +1753,6 @@ template <bool FAST> static __device__ __forceinline__ double tnc_normal_cdf(dou
 template <bool FAST, int V, typename R>
 static __device__ __forceinline__ void tnc_activate(int kind, const R (&x)[V], R (&value)[V], R (&slope)[V])
 {
-#define TNC_EACH _Pragma("unroll") for (int k = 0; k < V; k++)
     switch (kind) {
     case TN_ACT_RELU:
         TNC_EACH {
@@ -1626,7 +1819,8 @@ static __device__ __forceinline__ void tnc_activate(int kind, const R (&x)[V], R
 template <typename T> struct tnc_act_of {               /* act(a) */
     enum { inputs = 1, adds = 0 };
     int kind;
-    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
+    template <typename R, int V>
+    __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&)[V]) const
     {
         R slope[V];
         tnc_activate<sizeof(T) == 2>(kind, a, v, slope);
@@ -1637,7 +1831,8 @@ template <typename T> struct tnc_gate_of {              /* act(a) b, or its slop
     enum { inputs = 2, adds = 1 };
     int  kind;
     bool slope;
-    template <typename R, int V> __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
+    template <typename R, int V>
+    __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
     {
         R value[V], slopes[V];
         tnc_activate<sizeof(T) == 2>(kind, a, value, slopes);
@@ -1648,7 +1843,7 @@ template <typename T> struct tnc_gate_of {              /* act(a) b, or its slop
 static tn_status tnc_act(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
-    if (x->dtype != y->dtype) return TN_ERR_DTYPE;
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
     TNC_TYPES(y->dtype, T,
         const tnc_act_of<T> op = { (int)c->i[0] };
         tnc_map(s, tnc_walk_of(y, x, NULL), op, (T *)y->data, (const T *)x->data, (const T *)NULL, false))
@@ -1658,7 +1853,7 @@ static tn_status tnc_act(tnc *s, const tn_call *c)
 static tn_status tnc_gate(tnc *s, const tn_call *c, const tn_view *a, const tn_view *b, bool slope)
 {
     const tn_view *y = &c->out[0];
-    if (a->dtype != y->dtype || b->dtype != y->dtype) return TN_ERR_DTYPE;
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
     TNC_TYPES(y->dtype, T,
         const tnc_gate_of<T> op = { (int)c->i[0], slope };
         tnc_map(s, tnc_walk_of(y, a, b), op, (T *)y->data, (const T *)a->data, (const T *)b->data, c->accumulate))
@@ -1666,14 +1861,6 @@ static tn_status tnc_gate(tnc *s, const tn_call *c, const tn_view *a, const tn_v
 }
 
 static tn_status tnc_act_backward(tnc *s, const tn_call *c) { return tnc_gate(s, c, &c->in[0], &c->in[1], true); }
-
-/* Columns [part h, (part + 1) h) of rows of `parts` times h. */
-static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
-{
-    x.shape[1] /= parts;
-    x.data = (char *)x.data + part * x.shape[1] * x.strides[1] * (int64_t)(x.dtype == TN_F64 ? 8 : x.dtype == TN_F32 ? 4 : 2);
-    return x;
-}
 
 static tn_status tnc_glu(tnc *s, const tn_call *c)
 {
@@ -1687,16 +1874,16 @@ static __global__ void __launch_bounds__(TNC_THREADS, 3)
 tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T *dx, const T *x, const T *dy, const bool add)
 {
     typedef typename tnc_real<T>::type R;
-    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+    for (TNC_MINE(i, w.count)) {
         int64_t at[TNC_VIEWS];
         R       a[V], b[V], d[V], old_a[V], old_b[V], value[V], slope[V];
         tnc_at<2>(w, i, at);
-        tnc_load<V>(a, x + at[0]);
-        tnc_load<V>(b, x + at[0] + half);
-        tnc_load<V>(d, dy + at[1]);
+        tnc_load(a, x + at[0]);
+        tnc_load(b, x + at[0] + half);
+        tnc_load(d, dy + at[1]);
         if (add) {
-            tnc_load<V>(old_a, dx + at[0]);
-            tnc_load<V>(old_b, dx + at[0] + half);
+            tnc_load(old_a, dx + at[0]);
+            tnc_load(old_b, dx + at[0] + half);
         }
         tnc_activate<sizeof(T) == 2>(kind, a, value, slope);
         TNC_EACH {
@@ -1707,17 +1894,9 @@ tnc_glu_backward_kernel(const tnc_walk w, const int64_t half, const int kind, T 
                 b[k] += old_b[k];
             }
         }
-        tnc_store<V>(dx + at[0], a);
-        tnc_store<V>(dx + at[0] + half, b);
+        tnc_store(dx + at[0], a);
+        tnc_store(dx + at[0] + half, b);
     }
-}
-
-/* Of parts of x, of dx, of dy: in pieces, if the other parts lie as well as the first. */
-static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
-{
-    const void  *p[TNC_VIEWS] = { x, dy, NULL };
-    const size_t sizes[TNC_VIEWS] = { size, size, 0 };
-    return h % V == 0 && (uintptr_t)dx % 16 == 0 && tnc_walk_widen(w, V, p, sizes);
 }
 
 template <typename T> static void tnc_glu_backward_run(tnc *s, const tn_call *c)
@@ -1729,77 +1908,78 @@ template <typename T> static void tnc_glu_backward_run(tnc *s, const tn_call *c)
     const T      *x = (const T *)c->in[0].data, *dy = (const T *)c->in[1].data;
     if (w.count == 0) return;
     if (tnc_parts_widen(&w, V, sizeof(T), a.shape[1], x, dx, dy))
-        TNC_LAUNCH((tnc_glu_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, a.shape[1],
-                   (int)c->i[0], dx, x, dy, c->accumulate);
+        TNC_START((tnc_glu_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), w, a.shape[1], (int)c->i[0], dx, x, dy,
+                  c->accumulate);
     else
-        TNC_LAUNCH((tnc_glu_backward_kernel<1, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, a.shape[1],
-                   (int)c->i[0], dx, x, dy, c->accumulate);
+        TNC_START((tnc_glu_backward_kernel<1, T>), tnc_blocks(w.count, TNC_THREADS), w, a.shape[1], (int)c->i[0], dx, x, dy,
+                  c->accumulate);
 }
 
 static tn_status tnc_glu_backward(tnc *s, const tn_call *c)
 {
-    if (c->in[0].dtype != c->out[0].dtype || c->in[1].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_glu_backward_run<T>(s, c))
     return TN_OK;
 }
 
-/* ---- prod, prod_backward, see >>op-prod --------------------------------------------------------------------------------------------
-   A thread has a piece of the product; going back, it meets each factor once for every other, the first time in memory. */
+/* ---- prod, prod_backward -------------------------------------------------------------------------------------- >>op-prod
+   A thread has a piece of the product; going back, it meets each factor once for every other, the first time in memory.
+   Floor: the bytes of x and y, back those of x, dy and dx */
 
 template <int V, typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_prod_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *y, const T *x)
 {
     typedef typename tnc_real<T>::type R;
-    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+    for (TNC_MINE(i, w.count)) {
         int64_t at[TNC_VIEWS];
         R       v[V], f[V];
         tnc_at<2>(w, i, at);
-        tnc_load<V>(v, x + at[0]);
+        tnc_load(v, x + at[0]);
         for (int64_t e = 1; e < factors; e++) {
-            tnc_load<V>(f, x + at[0] + e * half);
+            tnc_load(f, x + at[0] + e * half);
             TNC_EACH v[k] *= f[k];
         }
-        tnc_store<V>(y + at[1], v);
+        tnc_store(y + at[1], v);
     }
 }
 
 template <int V, typename T>
 static __global__ void __launch_bounds__(TNC_THREADS)
-tnc_prod_backward_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *dx, const T *x, const T *dy, const bool add)
+tnc_prod_backward_kernel(const tnc_walk w, const int64_t half, const int64_t factors, T *dx, const T *x, const T *dy,
+                         const bool add)
 {
     typedef typename tnc_real<T>::type R;
-    for (int64_t i = (int64_t)blockIdx.x * TNC_THREADS + threadIdx.x; i < w.count; i += (int64_t)gridDim.x * TNC_THREADS) {
+    for (TNC_MINE(i, w.count)) {
         int64_t at[TNC_VIEWS];
         R       d[V], v[V], f[V];
         tnc_at<2>(w, i, at);
-        tnc_load<V>(d, dy + at[1]);
+        tnc_load(d, dy + at[1]);
         for (int64_t e = 0; e < factors; e++) {
             TNC_EACH v[k] = d[k];
             for (int64_t o = 0; o < factors; o++) {
                 if (o == e) continue;
-                tnc_load<V>(f, x + at[0] + o * half);
+                tnc_load(f, x + at[0] + o * half);
                 TNC_EACH v[k] *= f[k];
             }
             if (add) {
-                tnc_load<V>(f, dx + at[0] + e * half);
+                tnc_load(f, dx + at[0] + e * half);
                 TNC_EACH v[k] += f[k];
             }
-            tnc_store<V>(dx + at[0] + e * half, v);
+            tnc_store(dx + at[0] + e * half, v);
         }
     }
 }
-#undef TNC_EACH
 
 /* y is NULL on the way back. */
 template <int V, typename T>
 static void tnc_prod_launch(tnc *s, const tn_call *c, const tnc_walk &w, int64_t h, T *y, T *dx, const T *x, const T *dy)
 {
     if (y)
-        TNC_LAUNCH((tnc_prod_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, h, c->i[0], y, x);
+        TNC_START((tnc_prod_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), w, h, c->i[0], y, x);
     else
-        TNC_LAUNCH((tnc_prod_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), TNC_THREADS, 0, s->stream, w, h, c->i[0],
-                   dx, x, dy, c->accumulate);
+        TNC_START((tnc_prod_backward_kernel<V, T>), tnc_blocks(w.count, TNC_THREADS), w, h, c->i[0], dx, x, dy,
+                  c->accumulate);
 }
 
 template <typename T> static void tnc_prod_run(tnc *s, const tn_call *c, bool back)
@@ -1820,24 +2000,25 @@ template <typename T> static void tnc_prod_run(tnc *s, const tn_call *c, bool ba
 
 static tn_status tnc_prod(tnc *s, const tn_call *c)
 {
-    if (c->in[0].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, false))
     return TN_OK;
 }
 
 static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 {
-    if (c->in[0].dtype != c->out[0].dtype || c->in[1].dtype != c->out[0].dtype) return TN_ERR_DTYPE;
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, true))
     return TN_OK;
 }
 
-/* ---- gemm, see >>op-gemm -------------------------------------------------------------------------------------------------------------
-   By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a transposed
-   operand is only a flag there, and C^T = B^T A^T. Where A or B is BF16, or by TN_GEMM_BF16, what is F32 of them is
-   rounded to BF16 in scratch (packed, so that any strides will do); where the product is thin, what is BF16 is widened instead.
-   Sums are F32. F32 alone: F32, or TF32 if desc says so. The bias is a pass of its own. All else by the kernels below. Sums run along k in its order; what cuBLAS does
-   on one kind of device is the same every time. Floor: 2 m n k flops. */
+/* ---- gemm ----------------------------------------------------------------------------------------------------- >>op-gemm
+   By cuBLAS where the strides allow: of the last two axes of A, B and C one each has stride 1, in either order, since a
+   transposed operand is only a flag there, and C^T = B^T A^T. Where A or B is BF16, or by TN_GEMM_BF16, what is F32 of them
+   is rounded to BF16 in scratch (packed, so that any strides will do); where the product is thin, what is BF16 is widened
+   instead. Sums are F32. F32 alone: F32, or TF32 if desc says so. The bias is a pass of its own. All else by the kernel
+   below, whose sums run along k in its order; what cuBLAS does on one kind of device is the same every time.
+   Floor: 2 m n k flops */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
     int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
@@ -1860,13 +2041,15 @@ static __device__ __forceinline__ void tnc_number_put(void *p, int dtype, int64_
     else ((float *)p)[i] = v;
 }
 
-/* A block of 256 threads makes BM x BN of C, a thread TM x TN of it: in squares of four, BN / (TN / 4) columns apart, so that a
-   warp reads shared memory without two lanes in one bank. Slices of A and B, BK deep, are loaded while the ones before are
-   multiplied: along k or across it, whichever lies in memory. */
+/* A block of 256 threads makes BM x BN of C, a thread TM x TN of it: in squares of four, BN / (TN / 4) columns apart, so
+   that a warp reads shared memory without two lanes in one bank. Slices of A and B, BK deep, are loaded while the ones
+   before are multiplied: along k or across it, whichever lies in memory. */
 template <typename R, int BM, int BN, int BK, int TM, int TN>
-static __global__ void __launch_bounds__(TNC_THREADS) tnc_gemm_kernel(const tnc_matrices g, const bool a_along, const bool b_along)
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_gemm_kernel(const tnc_matrices g, const bool a_along, const bool b_along)
 {
-    enum { ACROSS = BN / TN, FAR_M = BM / (TM / 4), FAR_N = BN / (TN / 4), LA = BM * BK / TNC_THREADS, LB = BN * BK / TNC_THREADS };
+    enum { ACROSS = BN / TN, FAR_M = BM / (TM / 4), FAR_N = BN / (TN / 4) };
+    enum { LA = BM * BK / TNC_THREADS, LB = BN * BK / TNC_THREADS };
     static_assert((BM / TM) * (BN / TN) == TNC_THREADS, "a thread for each part");
     TNC_SHARED_ALIGN(16, R, left, [2][BK][BM + 4]);
     TNC_SHARED_ALIGN(16, R, right, [2][BK][BN + 4]);
@@ -1876,47 +2059,49 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_gemm_kernel(const tnc_
         const int64_t r0 = tile / across % down * BM, c0 = tile % across * BN, batch = tile / across / down;
         const int64_t a0 = batch * g.a_step[0], b0 = batch * g.b_step[0];
         R sum[TM][TN], next_a[LA], next_b[LB];
-#pragma unroll
+        TNC_UNROLL
         for (int i = 0; i < TM; i++)
-#pragma unroll
+            TNC_UNROLL
             for (int j = 0; j < TN; j++) sum[i][j] = 0;
         for (int64_t k0 = -BK; k0 < g.k; k0 += BK) {
             const int now = (int)(k0 / BK & 1);
             if (k0 + BK < g.k) {
-#pragma unroll
+                TNC_UNROLL
                 for (int e = 0; e < LA; e++) {
                     const int     at = tid + e * TNC_THREADS;
                     const int64_t k = k0 + BK + (a_along ? at % BK : at / BM), r = r0 + (a_along ? at / BK : at % BM);
-                    next_a[e] = k < g.k && r < g.m ? tnc_number(g.a, g.a_dtype, a0 + r * g.a_step[1] + k * g.a_step[2], R(0)) : R(0);
+                    next_a[e] = k < g.k && r < g.m
+                        ? tnc_number(g.a, g.a_dtype, a0 + r * g.a_step[1] + k * g.a_step[2], R(0)) : R(0);
                 }
-#pragma unroll
+                TNC_UNROLL
                 for (int e = 0; e < LB; e++) {
                     const int     at = tid + e * TNC_THREADS;
                     const int64_t k = k0 + BK + (b_along ? at % BK : at / BN), c = c0 + (b_along ? at / BK : at % BN);
-                    next_b[e] = k < g.k && c < g.n ? tnc_number(g.b, g.b_dtype, b0 + k * g.b_step[1] + c * g.b_step[2], R(0)) : R(0);
+                    next_b[e] = k < g.k && c < g.n
+                        ? tnc_number(g.b, g.b_dtype, b0 + k * g.b_step[1] + c * g.b_step[2], R(0)) : R(0);
                 }
             }
             if (k0 >= 0) {
-#pragma unroll
+                TNC_UNROLL
                 for (int k = 0; k < BK; k++) {
                     R x[TM], y[TN];
-#pragma unroll
+                    TNC_UNROLL
                     for (int i = 0; i < TM; i++) x[i] = left[now][k][i / 4 * FAR_M + row + i % 4];
-#pragma unroll
+                    TNC_UNROLL
                     for (int j = 0; j < TN; j++) y[j] = right[now][k][j / 4 * FAR_N + column + j % 4];
-#pragma unroll
+                    TNC_UNROLL
                     for (int i = 0; i < TM; i++)
-#pragma unroll
+                        TNC_UNROLL
                         for (int j = 0; j < TN; j++) sum[i][j] = tnc_fma(x[i], y[j], sum[i][j]);
                 }
             }
             if (k0 + BK < g.k) {
-#pragma unroll
+                TNC_UNROLL
                 for (int e = 0; e < LA; e++) {
                     const int at = tid + e * TNC_THREADS;
                     left[1 - now][a_along ? at % BK : at / BM][a_along ? at / BK : at % BM] = next_a[e];
                 }
-#pragma unroll
+                TNC_UNROLL
                 for (int e = 0; e < LB; e++) {
                     const int at = tid + e * TNC_THREADS;
                     right[1 - now][b_along ? at % BK : at / BN][b_along ? at / BK : at % BN] = next_b[e];
@@ -1924,9 +2109,9 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_gemm_kernel(const tnc_
             }
             __syncthreads();
         }
-#pragma unroll
+        TNC_UNROLL
         for (int i = 0; i < TM; i++)
-#pragma unroll
+            TNC_UNROLL
             for (int j = 0; j < TN; j++) {
                 const int64_t r = r0 + i / 4 * FAR_M + row + i % 4, c = c0 + j / 4 * FAR_N + column + j % 4;
                 const int64_t to = batch * g.c_step[0] + r * g.c_step[1] + c * g.c_step[2];
@@ -1942,8 +2127,8 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_gemm_kernel(const tnc_
 template <typename R, int BM, int BN, int BK, int TM, int TN> static void tnc_gemm_launch(tnc *s, const tnc_matrices &g)
 {
     const int64_t tiles = g.batch * tnc_ceil(g.m, BM) * tnc_ceil(g.n, BN);
-    TNC_LAUNCH((tnc_gemm_kernel<R, BM, BN, BK, TM, TN>), tnc_blocks(tiles, 1), TNC_THREADS, 0, s->stream, g,
-               tnc_abs(g.a_step[2]) < tnc_abs(g.a_step[1]), tnc_abs(g.b_step[1]) < tnc_abs(g.b_step[2]));
+    TNC_START((tnc_gemm_kernel<R, BM, BN, BK, TM, TN>), tnc_blocks(tiles, 1), g, llabs(g.a_step[2]) < llabs(g.a_step[1]),
+              llabs(g.b_step[1]) < llabs(g.b_step[2]));
 }
 
 /* Large tiles where they fill the device. */
@@ -1958,7 +2143,13 @@ static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
 static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < 64 || g.n < 64 || g.k < 64; }
 
 /* rows x columns for cuBLAS, whose matrices run down their columns: as it is, or as its transpose. */
-typedef struct tnc_operand { const void *data; cublasOperation_t op; int lead; cudaDataType type; int64_t batch_step; } tnc_operand;
+typedef struct tnc_operand {
+    const void       *data;
+    cublasOperation_t op;
+    cudaDataType      type;
+    int               lead;
+    int64_t           batch_step;
+} tnc_operand;
 
 static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t rows, int64_t columns, int64_t row_step,
                            int64_t column_step, int64_t batch_step)
@@ -1982,25 +2173,27 @@ static bool tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     tnc_operand  x, y, z;
     const float  alpha = (float)g.alpha, beta = (float)g.beta;
     const bool   wide = g.c_dtype == TN_F64;
-    const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0]) && z.op == CUBLAS_OP_N;
+    const bool   turned = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0])
+                       && z.op == CUBLAS_OP_N;
     const int64_t m = turned ? g.n : g.m, n = turned ? g.m : g.n;
-    const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
-        : g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    if (!s->blas.handle || g.k == 0 || m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
+    const bool   tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
+    const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const void  *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
+    if (!s->blas.handle || g.k == 0) return false;
+    if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return false;
     if (turned) {
         if (!tnc_operand_of(&x, g.b, g.b_dtype, g.n, g.k, g.b_step[2], g.b_step[1], g.b_step[0])
             || !tnc_operand_of(&y, g.a, g.a_dtype, g.k, g.m, g.a_step[2], g.a_step[1], g.a_step[0])) return false;
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
                || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return false;
-    return s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, wide ? (const void *)&g.alpha : (const void *)&alpha,
-                        x.data, x.type, x.lead, x.batch_step, y.data, y.type, y.lead, y.batch_step,
-                        wide ? (const void *)&g.beta : (const void *)&beta, g.c, z.type, z.lead, z.batch_step, (int)g.batch, compute,
-                        CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+    return s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, x.batch_step,
+                        y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step, (int)g.batch,
+                        compute, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix of
-   a batch that is one. Returns its bytes. */
+/* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix
+   of a batch that is one. Returns its bytes. */
 static size_t tnc_gemm_place(const tn_view *x, tn_dtype dtype, tn_view *y)
 {
     const bool    down = x->strides[1] == 1 && x->strides[2] != 1;
@@ -2010,7 +2203,7 @@ static size_t tnc_gemm_place(const tn_view *x, tn_dtype dtype, tn_view *y)
     y->strides[1] = down ? 1 : line;
     y->strides[2] = down ? line : 1;
     y->strides[0] = x->strides[0] == 0 ? 0 : line * x->shape[down ? 2 : 1];
-    return (size_t)(line * x->shape[down ? 2 : 1] * (x->strides[0] == 0 ? 1 : x->shape[0])) * (dtype == TN_BF16 ? 2 : 4);
+    return (size_t)(line * x->shape[down ? 2 : 1] * (x->strides[0] == 0 ? 1 : x->shape[0])) * (size_t)tnc_size_of(dtype);
 }
 
 static void tnc_gemm_convert(tnc *s, tn_view from, tn_view to)
@@ -2126,360 +2319,23 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
     return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
-/* ---- rope, rope_backward, see >>op-rope -------------------------------------------------------------------------------------------------
-   A block has a position t and some of the rows [b,t,n] there: the cosines and sines of t are made once, in double, since t runs
-   to a hundred thousand, and kept in shared memory; a team of lanes has a row, a lane a piece of its first half and of its second.
-   A row is read once, also for its norm. What lies otherwise, or is longer than a warp's pieces, goes through a plain kernel: a
-   warp a row. Floor: the bytes of x and y, back those of x, dy and dx. */
+/* ---- embed --------------------------------------------------------------------------------------------------- >>op-embed
+   y[r] = table[ids[r]], one row of the table after the other in pieces. Floor: reads and writes R d numbers */
 
-typedef struct tnc_turns {
-    const void *x, *dy;                  /* dy: NULL on the way there */
-    void   *y;                           /* or dx                     */
-    int64_t x_step[3], dy_step[3], y_step[3];
-    int64_t batch, length, heads, d, first;
-    int64_t pieces, rows;                /* of a position, and how many rows each has */
-    double  octaves;                     /* pair k turns by t 2^(-k octaves) */
-    double  eps;                         /* below zero: no norm              */
-    int     team;
-    bool    still, add;
-} tnc_turns;
-
-static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_t t, int64_t k, double *cosine, double *sine)
-{
-    *cosine = 1;
-    *sine = 0;
-    if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
-}
-
-/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. Without the norm the pull is 0. */
-template <typename R> static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
-
-template <typename T, bool BACK>
-static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_turns g)
+template <typename T, int V> static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T *y, int32_t *fault, int64_t rows, int64_t d,
+                 int64_t words, int lanes)
 {
     typedef typename tnc_real<T>::type R;
-    enum { V = (int)(16 / sizeof(T)) };
-    TNC_DYN_SHARED(R, turn);
-    const int     h = (int)(g.d / 2), lane = (int)threadIdx.x & (g.team - 1), teams = TNC_THREADS / g.team, mine = (int)threadIdx.x / g.team;
-    const bool    norms = g.eps >= 0;
-    for (int64_t task = blockIdx.x; task < g.length * g.pieces; task += gridDim.x) {
-        const int64_t t = task / g.pieces, begin = task % g.pieces * g.rows;
-        const int64_t all = g.batch * g.heads, end = begin + g.rows < all ? begin + g.rows : all;
-        for (int k = (int)threadIdx.x; k < h; k += TNC_THREADS) {
-            double cosine, sine;
-            tnc_rope_angle(g, t, k, &cosine, &sine);
-            turn[k] = (R)cosine;
-            turn[h + k] = (R)sine;
-        }
-        __syncthreads();
-        for (int64_t base = begin; base < end; base += teams) {
-            const int64_t row = base + mine, b = row / g.heads, n = row - b * g.heads;
-            const bool    live = row < end && lane * V < h;
-            T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2] + lane * V;
-            R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
-            if (live) {
-                const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
-                tnc_load<V>(x0, x);
-                tnc_load<V>(x1, x + h);
-                if (BACK) {
-                    const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
-                    tnc_load<V>(d0, dy);
-                    tnc_load<V>(d1, dy + h);
-                }
-                if (g.add) {
-                    tnc_load<V>(old0, y);
-                    tnc_load<V>(old1, y + h);
-                }
-#pragma unroll
-                for (int k = 0; k < V; k++) {
-                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
-                    if (BACK) {
-                        const R back = tnc_fma(d0[k], cosine, d1[k] * sine);
-                        d1[k] = tnc_fma(d1[k], cosine, -d0[k] * sine);
-                        d0[k] = back;
-                    }
-                    if (norms) {
-                        squares = tnc_fma(x0[k], x0[k], tnc_fma(x1[k], x1[k], squares));
-                        if (BACK) dot = tnc_fma(x0[k], d0[k], tnc_fma(x1[k], d1[k], dot));
-                    }
-                }
-            }
-            if (norms) {
-                for (int k = g.team / 2; k; k >>= 1) {
-                    squares += __shfl_xor_sync(0xffffffffu, squares, k);
-                    if (BACK) dot += __shfl_xor_sync(0xffffffffu, dot, k);
-                }
-                norm = R(1) / (R)sqrt(squares / (R)g.d + (R)g.eps);
-                pull = norm * norm * dot / (R)g.d;
-            }
-            if (!live) continue;
-#pragma unroll
-            for (int k = 0; k < V; k++) {
-                if (BACK) {
-                    d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
-                    d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
-                } else {
-                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
-                    d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
-                    d1[k] = norm * tnc_fma(x1[k], cosine, x0[k] * sine);
-                }
-                if (g.add) {
-                    d0[k] += old0[k];
-                    d1[k] += old1[k];
-                }
-            }
-            tnc_store<V>(y, d0);
-            tnc_store<V>(y + h, d1);
-        }
-        __syncthreads();
-    }
-}
-
-/* R_t^T dy of pair k, or of the last of an odd row. */
-template <typename R, typename T>
-static __device__ __forceinline__ void tnc_rope_pair(const tnc_turns &g, const T *x, int64_t t, int64_t k, R *first, R *second)
-{
-    const int64_t h = g.d / 2;
-    double        cosine, sine;
-    const R       a = tnc_to(x[k < h ? k : g.d - 1]), b = k < h ? tnc_to(x[k + h]) : R(0);
-    tnc_rope_angle(g, t, k, &cosine, &sine);
-    if (k >= h) {
-        *first = a;
-        *second = 0;
-        return;
-    }
-    if (g.dy) sine = -sine;
-    *first = tnc_fma(a, (R)cosine, -b * (R)sine);
-    *second = tnc_fma(b, (R)cosine, a * (R)sine);
-}
-
-template <typename T>
-static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(const tnc_turns g)
-{
-    typedef typename tnc_real<T>::type R;
-    const int     lane = (int)threadIdx.x & 31;
-    const int64_t rows = g.batch * g.length * g.heads, all = (int64_t)gridDim.x * (TNC_THREADS / 32), h = g.d / 2;
-    for (int64_t row = (int64_t)blockIdx.x * (TNC_THREADS / 32) + (threadIdx.x >> 5); row < rows; row += all) {
-        const int64_t n = row % g.heads, t = row / g.heads % g.length, b = row / g.heads / g.length;
-        const T      *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2];
-        const T      *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2];
-        T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2];
-        R             squares = 0, dot = 0, norm = 1, pull = 0, first, second;
-        if (g.eps >= 0) {
-            for (int64_t k = lane; k < g.d; k += 32) squares = tnc_fma(tnc_to(x[k]), tnc_to(x[k]), squares);
-            for (int64_t k = lane; g.dy && k < h + g.d % 2; k += 32) {
-                tnc_rope_pair<R>(g, dy, t, k, &first, &second);
-                dot += first * tnc_to(x[k < h ? k : g.d - 1]) + (k < h ? second * tnc_to(x[k + h]) : R(0));
-            }
-            norm = R(1) / (R)sqrt(tnc_warp_sum(squares) / (R)g.d + (R)g.eps);
-            pull = norm * norm * tnc_warp_sum(dot) / (R)g.d;
-        }
-        for (int64_t k = lane; k < h + g.d % 2; k += 32) {
-            T *to = y + (k < h ? k : g.d - 1);
-            tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
-            first = g.dy ? tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull) : norm * first;
-            *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
-            if (k >= h) continue;
-            to = y + k + h;
-            second = g.dy ? tnc_rope_back(second, tnc_to(x[k + h]), norm, pull) : norm * second;
-            *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
-        }
-    }
-}
-
-static bool tnc_heads_aligned(const tn_view *v, int64_t bytes)
-{
-    int i;
-    for (i = 0; i < 3; i++)
-        if (v->shape[i] > 1 && v->strides[i] * bytes % 16 != 0) return false;
-    return (uintptr_t)v->data % 16 == 0;
-}
-
-template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
-{
-    typedef typename tnc_real<T>::type R;
-    const tn_view *x = &c->in[0], *dy = c->n_in > 1 ? &c->in[1] : NULL, *y = &c->out[0];
-    const int64_t  d = x->shape[3], rows = x->shape[0] * x->shape[2], lanes = d / 2 * (int64_t)sizeof(T) / 16;
-    tnc_turns      g;
-    int            i;
-    memset(&g, 0, sizeof g);
-    g.x = x->data;
-    g.dy = dy ? dy->data : NULL;
-    g.y = y->data;
-    for (i = 0; i < 3; i++) {
-        g.x_step[i] = x->strides[i];
-        g.dy_step[i] = dy ? dy->strides[i] : 0;
-        g.y_step[i] = y->strides[i];
-    }
-    g.batch = x->shape[0];
-    g.length = x->shape[1];
-    g.heads = x->shape[2];
-    g.d = d;
-    g.first = c->i[0];
-    g.octaves = 2 * log2(c->f[0]) / (double)(d > 0 ? d : 1);
-    g.eps = c->f[1];
-    g.still = c->i[1] != 0;
-    g.add = c->accumulate;
-    if (rows * g.length * d == 0) return;
-    if (d * (int64_t)sizeof(T) % 32 == 0 && lanes <= 32 && tnc_heads_aligned(x, sizeof(T)) && tnc_heads_aligned(y, sizeof(T))
-        && (!dy || tnc_heads_aligned(dy, sizeof(T)))) {
-        const size_t shared = (size_t)d * sizeof(R);
-        for (g.team = 1; g.team < lanes; g.team *= 2) {}
-        g.pieces = tnc_ceil(2048, g.length);                    /* enough blocks, and no fewer than four rows for a team */
-        if (g.pieces > rows * g.team / (4 * TNC_THREADS)) g.pieces = rows * g.team / (4 * TNC_THREADS);
-        if (g.pieces < 1) g.pieces = 1;
-        g.rows = tnc_ceil(rows, g.pieces);
-        g.pieces = tnc_ceil(rows, g.rows);
-        if (dy) TNC_LAUNCH((tnc_rope_kernel<T, true>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream, g);
-        else TNC_LAUNCH((tnc_rope_kernel<T, false>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream, g);
-    } else TNC_LAUNCH((tnc_rope_plain_kernel<T>), tnc_blocks(rows * g.length, TNC_THREADS / 32), TNC_THREADS, 0, s->stream, g);
-}
-
-static tn_status tnc_rope(tnc *s, const tn_call *c)
-{
-    if (c->in[0].dtype != c->out[0].dtype || (c->n_in > 1 && c->in[1].dtype != c->out[0].dtype)) return TN_ERR_DTYPE;
-    TNC_TYPES(c->out[0].dtype, T, tnc_rope_run<T>(s, c))
-    return TN_OK;
-}
-
-static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
-
-/* ---- rows of numbers: what norms, softmax, embeddings and the optimisers share ----------------------------------------
-   A piece is what travels at once: 16 bytes where rows begin at multiples of 16, else one element. A row belongs to `lanes`
-   threads: a power of two up to a warp - then a block of 256 has several rows - or the whole block. Which, is a rule of the
-   shape alone. */
-
-template <typename T, int V> struct tnc_piece { typedef uint4 type; };
-template <typename T> struct tnc_piece<T, 1> { typedef T type; };
-
-template <typename T> struct tnc_wide { enum { count = 16 / sizeof(T) }; };      /* elements of a piece */
-
-template <typename T, int V> static __device__ __forceinline__ typename tnc_piece<T, V>::type tnc_fetch(const T *from)
-{
-    return *reinterpret_cast<const typename tnc_piece<T, V>::type *>(from);
-}
-
-template <typename T, int V, typename R>
-static __device__ __forceinline__ void tnc_unpack(R (&to)[V], const typename tnc_piece<T, V>::type &piece)
-{
-    T   part[V];
-    int k;
-    memcpy(part, &piece, sizeof part);
-#pragma unroll
-    for (k = 0; k < V; k++) to[k] = tnc_to(part[k]);
-}
-
-static inline bool tnc_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
-
-/* An operand that is absent fits every type. */
-static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (int)v->dtype == dtype; }
-
-static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
-
-static __device__ __forceinline__ float  tnc_sqrt(float x) { return sqrtf(x); }
-static __device__ __forceinline__ double tnc_sqrt(double x) { return sqrt(x); }
-static __device__ __forceinline__ float  tnc_abs(float x) { return fabsf(x); }
-static __device__ __forceinline__ double tnc_abs(double x) { return fabs(x); }
-static __device__ __forceinline__ float  tnc_exp(float x) { return __expf(x); }          /* to 2e-6 of what softmax has */
-static __device__ __forceinline__ double tnc_exp(double x) { return exp(x); }
-static __device__ __forceinline__ float  tnc_log(float x) { return logf(x); }
-static __device__ __forceinline__ double tnc_log(double x) { return log(x); }
-
-/* Lanes of a warp that a row of so many pieces keeps busy. */
-static inline int tnc_lanes(int64_t pieces)
-{
-    int lanes = 1;
-    while (lanes < 32 && lanes < pieces) lanes *= 2;
-    return lanes;
-}
-
-struct tnc_rows { int lanes, threads; };
-
-/* held: how many pieces a thread can keep; most: threads of the largest block. */
-static inline tnc_rows tnc_rows_of(int64_t pieces, int held, int most)
-{
-    tnc_rows r = {tnc_lanes(pieces), 256};
-    if (pieces > 32 * held) r.lanes = r.threads = 32 * tnc_bound(tnc_ceil(pieces, held * 32), 2, most / 32);
-    return r;
-}
-
-/* The largest number of a row; a NaN is passed over. */
-template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) { return a > b || b != b ? a : b; }
-
-/* Sums and largest numbers over the lanes of a row, in each of them. Every thread of the block comes here. */
-template <typename R> static __device__ __forceinline__ R tnc_row_sum(R x, int lanes)
-{
-    int k;
-    if (lanes > 32) return tnc_block_sum(x);
-    for (k = lanes >> 1; k; k >>= 1) x += __shfl_xor_sync(0xffffffffu, x, k);
-    return x;
-}
-
-template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, int lanes)
-{
-    TNC_SHARED(R, part, [32]);
-    const int warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
-    int k;
-    for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) x = tnc_larger(x, __shfl_xor_sync(0xffffffffu, x, k));
-    if (lanes <= 32) return x;
-    if ((threadIdx.x & 31) == 0) part[warp] = x;
-    __syncthreads();
-    for (k = 0; k < warps; k++) x = tnc_larger(x, part[k]);
-    __syncthreads();
-    return x;
-}
-
-/* A bad id or label at `row`: the first of a call is the one that is kept, so who has it looks whether there is one before. */
-static __device__ void tnc_blame(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
-{
-    int64_t i;
-    for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
-    if (!fault || fault[0] != 0) return;
-    fault[0] = 1;
-    fault[1] = (int32_t)row;
-    fault[2] = ids[row];
-    fault[3] = 0;
-}
-
-/* to[C] += the sum over `parts` rows of part[parts,C]: eight threads a column, in a fixed order. */
-template <typename R> __global__ void __launch_bounds__(256) tnc_add_parts_kernel(const R *part, int64_t parts, int64_t C, R *to)
-{
-    TNC_SHARED(R, sums, [8][33]);
-    const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
-    const int64_t c = (int64_t)blockIdx.x * 32 + column;
-    int64_t i;
-    R       sum = 0;
-    int     k;
-#pragma unroll 4
-    for (i = lane; c < C && i < parts; i += 8) sum += part[i * C + c];
-    sums[lane][column] = sum;
-    __syncthreads();
-    if (lane > 0 || c >= C) return;
-    for (sum = 0, k = 0; k < 8; k++) sum += sums[k][column];
-    to[c] += sum;
-}
-
-template <typename R> static void tnc_add_parts(tnc *s, const R *part, int64_t parts, int64_t C, R *to)
-{
-    TNC_LAUNCH((tnc_add_parts_kernel<R>), (unsigned)tnc_ceil(C, 32), 256, 0, s->stream, part, parts, C, to);
-}
-
-/* ---- embed -------------------------------------------------------------------------------------------------------------
-   y[r] = table[ids[r]], one row of the table after the other in pieces.    floor: reads and writes R d numbers */
-template <typename T, int V>
-__global__ void __launch_bounds__(256) tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T *y, int32_t *fault,
-                                                        int64_t rows, int64_t d, int64_t words, int lanes)
-{
-    typedef typename tnc_real<T>::type R;
-    const int64_t n = d / V, step = (int64_t)gridDim.x * (256 / lanes);
-    const int     lane = (int)threadIdx.x & (lanes - 1);
+    const int64_t n = d / V, step = (int64_t)gridDim.x * (TNC_THREADS / lanes);
+    const int     lane = tnc_lane(lanes);
     int64_t row, i;
-    for (row = (int64_t)blockIdx.x * (256 / lanes) + (int)threadIdx.x / lanes; row < rows; row += step) {
+    for (row = (int64_t)blockIdx.x * (TNC_THREADS / lanes) + (int)threadIdx.x / lanes; row < rows; row += step) {
         const int32_t id = ids[row];
         const bool    good = id >= 0 && id < words;
         const R      *from = table + (good ? id : 0) * d;
         T            *to = y + row * d;
-#pragma unroll 4
+        TNC_UNROLL_BY(4)
         for (i = lane; i < n; i += lanes) {
             R v[V] = {};
             if (good) tnc_load(v, from + i * V);
@@ -2493,10 +2349,10 @@ template <typename T, int V> static void tnc_embed_launch(tnc *s, const tn_call 
 {
     typedef typename tnc_real<T>::type R;
     const int64_t rows = c->out[0].shape[0], d = c->out[0].shape[1];
-    const int     lanes = tnc_lanes(d / V);
-    TNC_LAUNCH((tnc_embed_kernel<T, V>), tnc_grid(s, rows, 256 / lanes), 256, 0, s->stream,
-               (const R *)c->in[0].data, (const int32_t *)c->in[1].data, (T *)c->out[0].data, (int32_t *)c->out[1].data, rows, d,
-               c->in[0].shape[0], lanes);
+    const int     lanes = tnc_lanes(d / V, 32);
+    TNC_START((tnc_embed_kernel<T, V>), tnc_grid(s, rows, TNC_THREADS / lanes), (const R *)c->in[0].data,
+              (const int32_t *)c->in[1].data, (T *)c->out[0].data, (int32_t *)c->out[1].data, rows, d, c->in[0].shape[0],
+              lanes);
 }
 
 template <typename T> static tn_status tnc_embed_of(tnc *s, const tn_call *c)
@@ -2505,23 +2361,24 @@ template <typename T> static tn_status tnc_embed_of(tnc *s, const tn_call *c)
     enum { V = tnc_wide<T>::count };
     if (!tnc_has(&c->in[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     if (c->out[0].shape[0] == 0) return TN_OK;
-    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->out[0].data)) tnc_embed_launch<T, V>(s, c);
+    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->out[0].data))
+        tnc_embed_launch<T, V>(s, c);
     else tnc_embed_launch<T, 1>(s, c);
     return TN_OK;
 }
 
 static tn_status tnc_embed(tnc *s, const tn_call *c)
 {
-    tn_status status;
-    TNC_TYPES(c->out[0].dtype, T, status = tnc_embed_of<T>(s, c));
-    return status;
+    TNC_TYPES(c->out[0].dtype, T, return tnc_embed_of<T>(s, c))
 }
 
-/* ---- embed_backward -----------------------------------------------------------------------------------------------------
-   dtable[id] += the sum of dy[r] over ids[r] = id, in an order that is the same on every run: positions are sorted by id, equal
-   ids by position (a stable radix sort of 8 bits a pass, whose counters are integers), then cut into tiles of as many each. A
-   tile sums its runs of equal ids; a run that crosses tiles leaves a share in each, and they are added from the left.
-   floor: reads R d numbers, reads and writes the rows of dtable that occur */
+/* ---- embed_backward ------------------------------------------------------------------------------------------ >>op-embed
+   dtable[id] += the sum of dy[r] over ids[r] = id, in an order that is the same on every run: positions are sorted by id,
+   equal ids by position (a stable radix sort of 8 bits a pass, whose counters are integers), then cut into tiles of as many
+   each. A tile sums its runs of equal ids; a run that crosses tiles leaves a share in each, and they are added from the
+   left.
+   Floor: reads R d numbers, reads and writes the rows of dtable that occur */
+
 enum { TNC_SORT_THREADS = 512, TNC_SORT_BLOCKS = 128, TNC_SORT_COUNTERS = 256 * TNC_SORT_BLOCKS };
 
 typedef struct tnc_sort {
@@ -2540,7 +2397,7 @@ static __device__ __forceinline__ uint32_t tnc_sort_key(const tnc_sort &s, int64
     return s.ids[i] >= 0 && s.ids[i] < s.words ? (uint32_t)s.ids[i] : (uint32_t)s.words;
 }
 
-__global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel(tnc_sort s)
+static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel(tnc_sort s)
 {
     TNC_SHARED(uint32_t, count, [256]);
     const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
@@ -2563,7 +2420,7 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
     uint32_t  before = 0, total = 0;
     int       k;
     if (me < 256) {
-#pragma unroll 8
+        TNC_UNROLL_BY(8)
         for (k = 0; k < s.blocks; k++) {
             const uint32_t x = s.count[k * 256 + me];
             if (k < (int)blockIdx.x) before += x;
@@ -2582,9 +2439,9 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
     __syncthreads();
 }
 
-/* A warp ranks its 32 digits among each other by ballots, the block ranks its warps. Counts the digits of the next pass on the
-   way, for the chunks that will hold them. */
-__global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_sort s)
+/* A warp ranks its 32 digits among each other by ballots, the block ranks its warps. Counts the digits of the next pass on
+   the way, for the chunks that will hold them. */
+static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_sort s)
 {
     enum { WARPS = TNC_SORT_THREADS / 32 };
     TNC_SHARED(uint32_t, start, [256]);
@@ -2600,7 +2457,7 @@ __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_sort s)
         unsigned       peers = __ballot_sync(0xffffffffu, live);
         int            rank;
         for (k = me; k < WARPS * 256; k += TNC_SORT_THREADS) (&count[0][0])[k] = 0;
-#pragma unroll
+        TNC_UNROLL
         for (k = 0; k < 8; k++) {
             const unsigned have = __ballot_sync(0xffffffffu, digit >> k & 1);
             peers &= digit >> k & 1 ? have : ~have;
@@ -2636,7 +2493,10 @@ typedef struct tnc_runs {
 } tnc_runs;
 
 /* Does the run at position i go on at i + 1? */
-static __device__ __forceinline__ bool tnc_run_on(const tnc_runs &r, int64_t i) { return i + 1 < r.n && r.key[i] == r.key[i + 1]; }
+static __device__ __forceinline__ bool tnc_run_on(const tnc_runs &r, int64_t i)
+{
+    return i + 1 < r.n && r.key[i] == r.key[i + 1];
+}
 
 /* What a thread of both kernels stands for: a tile, and a piece of the columns. */
 template <int V> static __device__ __forceinline__ bool tnc_runs_place(const tnc_runs &r, int64_t *tile, int64_t *column)
@@ -2646,63 +2506,50 @@ template <int V> static __device__ __forceinline__ bool tnc_runs_place(const tnc
     return *tile < r.tiles && *column < r.d;
 }
 
-template <int V, typename T, typename R> static __device__ __forceinline__ void tnc_add_to(T *to, const R (&x)[V])
-{
-    R   old[V];
-    int k;
-    tnc_load(old, to);
-#pragma unroll
-    for (k = 0; k < V; k++) old[k] += x[k];
-    tnc_store(to, old);
-}
-
 /* share[tiles,2,d]: what a tile has of the run that comes in from the left; of the one that goes out and began here. */
-template <typename T, int V>
-__global__ void __launch_bounds__(128) tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table,
-                                                       typename tnc_real<T>::type *share)
+template <typename T, int V> static __global__ void __launch_bounds__(128)
+tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table, typename tnc_real<T>::type *share)
 {
     typedef typename tnc_real<T>::type R;
     enum { AHEAD = 8 };
     int64_t tile, column, i, begin, end;
     R       sum[V] = {};
     bool    from_left;
-    int     j, k;
+    int     j;
     if (!tnc_runs_place<V>(r, &tile, &column)) return;
     begin = tile * r.tile;
     end = begin + r.tile < r.n ? begin + r.tile : r.n;
     from_left = begin > 0 && tnc_run_on(r, begin - 1);
     for (i = begin; i < end; i += AHEAD) {
-        typename tnc_piece<T, V>::type piece[AHEAD];
-#pragma unroll
+        tnc_pack<T, V> piece[AHEAD];
+        TNC_UNROLL
         for (j = 0; j < AHEAD; j++) {
             const int64_t at = i + j < end ? i + j : end - 1;
-            piece[j] = tnc_fetch<T, V>(dy + (int64_t)r.row[at] * r.d + column);
+            piece[j] = tnc_fetch<V>(dy + (int64_t)r.row[at] * r.d + column);
         }
-#pragma unroll
+        TNC_UNROLL
         for (j = 0; j < AHEAD; j++) {
             R v[V];
             if (i + j >= end || r.key[i + j] >= r.words) break;
-            tnc_unpack<T, V>(v, piece[j]);
-#pragma unroll
-            for (k = 0; k < V; k++) sum[k] += v[k];
+            tnc_unpack(v, piece[j]);
+            TNC_EACH sum[k] += v[k];
             if (i + j + 1 < end && tnc_run_on(r, i + j)) continue;
             if (from_left) tnc_store(share + 2 * tile * r.d + column, sum);
             else if (tnc_run_on(r, i + j)) tnc_store(share + (2 * tile + 1) * r.d + column, sum);
-            else tnc_add_to<V>(table + (int64_t)r.key[i + j] * r.d + column, sum);
+            else tnc_add_to(table + (int64_t)r.key[i + j] * r.d + column, sum);
             from_left = false;
-#pragma unroll
-            for (k = 0; k < V; k++) sum[k] = 0;
+            TNC_EACH sum[k] = 0;
         }
     }
 }
 
 /* A tile from which a run goes out that began in it adds up the shares. */
-template <typename R, int V> __global__ void __launch_bounds__(128) tnc_runs_join_kernel(tnc_runs r, R *table, const R *share)
+template <typename R, int V> static __global__ void __launch_bounds__(128)
+tnc_runs_join_kernel(tnc_runs r, R *table, const R *share)
 {
     int64_t  tile, column, last, step, i;
     uint32_t key;
     R        sum[V];
-    int      k;
     if (!tnc_runs_place<V>(r, &tile, &column) || tile + 1 >= r.tiles) return;
     last = (tile + 1) * r.tile - 1;
     key = r.key[last];
@@ -2711,14 +2558,13 @@ template <typename R, int V> __global__ void __launch_bounds__(128) tnc_runs_joi
     for (last = tile + 1, step = 1; last + step < r.tiles && r.key[(last + step) * r.tile] == key; step *= 2) last += step;
     for (; step; step /= 2) if (last + step < r.tiles && r.key[(last + step) * r.tile] == key) last += step;
     tnc_load(sum, share + (2 * tile + 1) * r.d + column);
-#pragma unroll 4
+    TNC_UNROLL_BY(4)
     for (i = tile + 1; i <= last; i++) {
         R v[V];
         tnc_load(v, share + 2 * i * r.d + column);
-#pragma unroll
-        for (k = 0; k < V; k++) sum[k] += v[k];
+        TNC_EACH sum[k] += v[k];
     }
-    tnc_add_to<V>(table + (int64_t)key * r.d + column, sum);
+    tnc_add_to(table + (int64_t)key * r.d + column, sum);
 }
 
 template <typename T, int V> static void tnc_runs_launch(tnc *s, const tn_call *c, tnc_runs r, void *share)
@@ -2726,7 +2572,7 @@ template <typename T, int V> static void tnc_runs_launch(tnc *s, const tn_call *
     typedef typename tnc_real<T>::type R;
     const int64_t pieces = r.d / V;
     dim3          grid;
-    for (r.lanes = 1; r.lanes < 128 && r.lanes < pieces; r.lanes *= 2) {}
+    r.lanes = tnc_lanes(pieces, 128);
     if (pieces > 32 && pieces < 128) r.lanes = 32 * (int)tnc_ceil(pieces, 32);
     grid = dim3((unsigned)tnc_ceil(r.tiles, r.lanes > 64 ? 1 : 128 / r.lanes), (unsigned)tnc_ceil(pieces, r.lanes));
     TNC_LAUNCH((tnc_runs_kernel<T, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (const T *)c->in[1].data,
@@ -2792,7 +2638,8 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
     if (r.n > (int64_t)UINT32_MAX || r.words > (int64_t)INT32_MAX) return TN_ERR_SHAPE;
     for (r.tile = 16; r.tile * 1024 < r.n; r.tile *= 2) {}
     r.tiles = tnc_ceil(r.n, r.tile);
-    status = tnc_sort_ids(s, (const int32_t *)c->in[0].data, r.n, r.words, (size_t)(2 * r.tiles * r.d) * sizeof(R), &r, &share);
+    status = tnc_sort_ids(s, (const int32_t *)c->in[0].data, r.n, r.words, (size_t)(2 * r.tiles * r.d) * sizeof(R), &r,
+                          &share);
     if (status != TN_OK) return status;
     if (r.d % V == 0 && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)) tnc_runs_launch<T, V>(s, c, r, share);
     else tnc_runs_launch<T, 1>(s, c, r, share);
@@ -2801,23 +2648,23 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
 
 static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
 {
-    tn_status status;
-    TNC_TYPES(c->in[1].dtype, T, status = tnc_embed_backward_of<T>(s, c));
-    return status;
+    TNC_TYPES(c->in[1].dtype, T, return tnc_embed_backward_of<T>(s, c))
 }
 
-/* ---- rmsnorm, layernorm ---------------------------------------------------------------------------------------------------
-   A row is read once and waits in registers (what does not fit there is read again): its mean, and the mean that rounding left,
-   if it is centred; its mean square; then y.    floor: reads and writes R C numbers
-   The largest and the smallest numbers have squares that no float has: such a row takes its sum in double. */
+/* ---- rmsnorm, layernorm --------------------------------------------------------------------- >>op-rmsnorm >>op-layernorm
+   A row is read once and waits in registers (what does not fit there is read again): its mean, and the mean that rounding
+   left, if it is centred; its mean square; then y. The largest and the smallest numbers have squares that no float has:
+   such a row takes its sum in double.
+   Floor: reads and writes R C numbers */
+
 template <typename T, int V, bool CENTRED>
-__global__ void __launch_bounds__(256, 3) tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w,
-                                                       const typename tnc_real<T>::type *b, T *y, typename tnc_real<T>::type *r,
-                                                       int64_t rows, int C, double eps, int lanes)
+static __global__ void __launch_bounds__(TNC_THREADS, 3)
+tnc_norm_kernel(const T *x, const typename tnc_real<T>::type *w, const typename tnc_real<T>::type *b, T *y,
+                typename tnc_real<T>::type *r, int64_t rows, int C, double eps, int lanes)
 {
     typedef typename tnc_real<T>::type R;
     enum { HELD = 4 };
-    const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1), each = (int)blockDim.x / lanes;
+    const int     lane = tnc_lane(lanes), each = (int)blockDim.x / lanes;
     const int     n = C / V;
     const double  whole = 1.0 / C;
     const R       part = (R)whole;
@@ -2825,16 +2672,16 @@ __global__ void __launch_bounds__(256, 3) tnc_norm_kernel(const T *x, const type
     for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
         const T      *from = x + row * C;
-        typename tnc_piece<T, V>::type held[HELD];
+        tnc_pack<T, V> held[HELD];
         R    mean = 0, rest = 0, sum = 0, scale;
         int  k;
         auto pieces = [&](auto use) {
             int i, j;
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < HELD; j++) {
                 R v[V];
                 if (lane + j * lanes >= n) break;
-                tnc_unpack<T, V>(v, held[j]);
+                tnc_unpack(v, held[j]);
                 use(v, lane + j * lanes);
             }
             for (i = lane + HELD * lanes; i < n; i += lanes) {
@@ -2843,8 +2690,8 @@ __global__ void __launch_bounds__(256, 3) tnc_norm_kernel(const T *x, const type
                 use(v, i);
             }
         };
-#pragma unroll
-        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
+        TNC_UNROLL
+        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = tnc_fetch<V>(from + (lane + k * lanes) * V);
         if (CENTRED) {
             pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) mean += v[i] * part; });
             mean = tnc_row_sum(mean, lanes);
@@ -2858,7 +2705,9 @@ __global__ void __launch_bounds__(256, 3) tnc_norm_kernel(const T *x, const type
             const bool far = !(sum > 1e-30f && sum < 1e30f);
             if (__any_sync(0xffffffffu, far)) {
                 double wide = 0;
-                pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); } });
+                pieces([&](R (&v)[V], int) {
+                    for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); }
+                });
                 wide = tnc_row_sum(wide, lanes);
                 if (far) scale = (R)rsqrt(wide * whole + eps);
             }
@@ -2869,7 +2718,7 @@ __global__ void __launch_bounds__(256, 3) tnc_norm_kernel(const T *x, const type
             R gain[V] = {}, bias[V] = {};
             if (w) tnc_load(gain, w + i * V);
             if (b) tnc_load(bias, b + i * V);
-#pragma unroll
+            TNC_UNROLL
             for (int q = 0; q < V; q++) {
                 R z = (v[q] - mean - rest) * scale;
                 if (w) z *= gain[q];
@@ -2884,7 +2733,7 @@ template <typename T, int V, bool CENTRED> static void tnc_norm_launch(tnc *s, c
 {
     typedef typename tnc_real<T>::type R;
     const int64_t  rows = c->out[0].shape[0], C = c->out[0].shape[1];
-    const tnc_rows at = tnc_rows_of(C / V, 4, 256);
+    const tnc_rows at = tnc_rows_of(C / V, 4, TNC_THREADS);
     TNC_LAUNCH((tnc_norm_kernel<T, V, CENTRED>), tnc_grid(s, rows, at.threads / at.lanes), at.threads, 0, s->stream,
                (const T *)c->in[0].data, (const R *)c->in[1].data, CENTRED ? (const R *)c->in[2].data : (const R *)NULL,
                (T *)c->out[0].data, (R *)c->out[1].data, rows, (int)C, c->f[0], at.lanes);
@@ -2898,32 +2747,31 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_of(tnc *s, const t
     for (i = 1; i < c->n_in; i++) if (!tnc_has(&c->in[i], real)) return TN_ERR_DTYPE;
     if (c->out[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
     if (c->out[0].shape[0] == 0 || c->out[0].shape[1] == 0) return TN_OK;
-    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)
-        && (!CENTRED || tnc_aligned(c->in[2].data))) tnc_norm_launch<T, V, CENTRED>(s, c);
+    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data)
+        && tnc_aligned(c->out[0].data) && (!CENTRED || tnc_aligned(c->in[2].data))) tnc_norm_launch<T, V, CENTRED>(s, c);
     else tnc_norm_launch<T, 1, CENTRED>(s, c);
     return TN_OK;
 }
 
 static tn_status tnc_rmsnorm(tnc *s, const tn_call *c)
 {
-    tn_status status;
-    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_of<T, false>(s, c));
-    return status;
+    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false>(s, c))
 }
 
 static tn_status tnc_layernorm(tnc *s, const tn_call *c)
 {
-    tn_status status;
-    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_of<T, true>(s, c));
-    return status;
+    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, true>(s, c))
 }
 
-/* ---- rmsnorm_backward, layernorm_backward -----------------------------------------------------------------------------------
-   dx row by row, with x and dy in registers. SUMS: a thread always has the same columns, so it adds up what its rows give dw and
-   db; a block adds its threads in their order and leaves part[2,blocks,C], and a second kernel adds the blocks. Where a thread
-   would have too many columns, the first kernel leaves the rows' means instead and a third reads x and dy again.
-   floor: reads 2 R C numbers (3 when dx is added to), writes R C */
-template <int V, bool CENTRED> struct tnc_norm_held { enum { count = CENTRED && V == 8 ? 2 : 4 }; };     /* what registers hold */
+/* ---- rmsnorm_backward, layernorm_backward --------------------------------------------------- >>op-rmsnorm >>op-layernorm
+   dx row by row, with x and dy in registers. SUMS: a thread always has the same columns, so it adds up what its rows give
+   dw and db; a block adds its threads in their order and leaves part[2,blocks,C], and a second kernel adds the blocks.
+   Where a thread would have too many columns, the first kernel leaves the rows' means instead and a third reads x and dy
+   again.
+   Floor: reads 2 R C numbers (3 when dx is added to), writes R C */
+
+template <int V, bool CENTRED>
+struct tnc_norm_held { enum { count = CENTRED && V == 8 ? 2 : 4 }; };     /* what registers hold */
 
 template <typename R> struct tnc_norm_more {
     R      *part;                       /* [2,blocks,C], or NULL          */
@@ -2934,14 +2782,14 @@ template <typename R> struct tnc_norm_more {
 };
 
 template <typename T, int V, bool CENTRED, bool SUMS>
-__global__ void __launch_bounds__(256, 2)
-tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const typename tnc_real<T>::type *r, const T *dy, T *dx,
-                         tnc_norm_more<typename tnc_real<T>::type> more)
+static __global__ void __launch_bounds__(TNC_THREADS, 2)
+tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const typename tnc_real<T>::type *r, const T *dy,
+                         T *dx, tnc_norm_more<typename tnc_real<T>::type> more)
 {
     typedef typename tnc_real<T>::type R;
     enum { HELD = tnc_norm_held<V, CENTRED>::count, MINE = SUMS ? HELD * V : 1 };
     const int     lanes = more.lanes, each = (int)blockDim.x / lanes;
-    const int     lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1);
+    const int     lane = tnc_lane(lanes);
     const int     C = more.C, n = C / V;
     const double  whole = 1.0 / C;
     const R       part = (R)whole;
@@ -2952,17 +2800,17 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         const bool    live = mine < more.rows;
         const T      *from = x + row * C, *from_dy = dy + row * C;
         const R       scale = r[row];
-        typename tnc_piece<T, V>::type held[HELD], held_dy[HELD];
+        tnc_pack<T, V> held[HELD], held_dy[HELD];
         R    mean = 0, rest = 0, sum = 0, dot = 0;
         int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, which piece, how many of this thread came before) */
             R   v[V], d[V];
             int i, j;
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < HELD; j++) {
                 if (lane + j * lanes >= n) break;
-                tnc_unpack<T, V>(v, held[j]);
-                tnc_unpack<T, V>(d, held_dy[j]);
+                tnc_unpack(v, held[j]);
+                tnc_unpack(d, held_dy[j]);
                 use(v, d, lane + j * lanes, j);
             }
             for (i = lane + HELD * lanes; !SUMS && i < n; i += lanes) {
@@ -2971,11 +2819,11 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                 use(v, d, i, 0);
             }
         };
-#pragma unroll
+        TNC_UNROLL
         for (k = 0; k < HELD; k++) {
             if (lane + k * lanes >= n) break;
-            held[k] = tnc_fetch<T, V>(from + (lane + k * lanes) * V);
-            held_dy[k] = tnc_fetch<T, V>(from_dy + (lane + k * lanes) * V);
+            held[k] = tnc_fetch<V>(from + (lane + k * lanes) * V);
+            held_dy[k] = tnc_fetch<V>(from_dy + (lane + k * lanes) * V);
         }
         if (CENTRED) {
             pieces([&](R (&v)[V], R (&)[V], int, int) { for (int q = 0; q < V; q++) mean += v[q] * part; });
@@ -2990,7 +2838,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         pieces([&](R (&v)[V], R (&d)[V], int i, int j) {
             R gain[V] = {};
             if (w) tnc_load(gain, w + i * V);
-#pragma unroll
+            TNC_UNROLL
             for (int q = 0; q < V; q++) {
                 const R z = (v[q] - mean - rest) * scale, g = w ? d[q] * gain[q] : d[q];
                 if (SUMS && live) {
@@ -3003,19 +2851,19 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         });
         if (!dx) continue;
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
-        dot = tnc_row_sum(dot, lanes);                  /* what x is taken times: found in double, for it nearly cancels dy */
+        dot = tnc_row_sum(dot, lanes);          /* x is taken times this: in double, for it nearly cancels dy */
         dot = (R)(CENTRED ? -(double)dot * whole : -(double)scale * scale * scale * dot * whole);
         if (!live) continue;
         pieces([&](R (&v)[V], R (&d)[V], int i, int) {
             T *to = dx + row * C + i * V;
             R  gain[V];
             if (w) tnc_load(gain, w + i * V);
-#pragma unroll
+            TNC_UNROLL
             for (int q = 0; q < V; q++) {
                 const R g = w ? d[q] * gain[q] : d[q];
                 v[q] = CENTRED ? scale * tnc_fma((v[q] - mean - rest) * scale, dot, g - sum) : tnc_fma(v[q], dot, g * scale);
             }
-            if (more.accumulate) tnc_add_to<V>(to, v);
+            if (more.accumulate) tnc_add_to(to, v);
             else tnc_store(to, v);
         });
     }
@@ -3025,7 +2873,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         R        *to = more.part + (int64_t)blockIdx.x * C, *to_b = to + (int64_t)gridDim.x * C;
         int       g, j;
         auto leave = [&](R *at, const R *of, bool first) {
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < HELD; j++) {
                 if (lane + j * lanes >= n) break;
                 for (int q = 0; q < V; q++) {
@@ -3050,8 +2898,9 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
 
 /* part[2,chunks,C] of what chunks of rows give dw and db: 32 columns a block, 8 rows at a time. */
 template <typename T>
-__global__ void __launch_bounds__(256) tnc_norm_columns_kernel(const T *x, const typename tnc_real<T>::type *r, const T *dy, int64_t chunk,
-                                                               tnc_norm_more<typename tnc_real<T>::type> more)
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_norm_columns_kernel(const T *x, const typename tnc_real<T>::type *r, const T *dy, int64_t chunk,
+                        tnc_norm_more<typename tnc_real<T>::type> more)
 {
     typedef typename tnc_real<T>::type R;
     TNC_SHARED(R, sums, [2][8][33]);
@@ -3061,7 +2910,7 @@ __global__ void __launch_bounds__(256) tnc_norm_columns_kernel(const T *x, const
     int64_t i;
     R       dw = 0, db = 0;
     int     k;
-#pragma unroll 4
+    TNC_UNROLL_BY(4)
     for (i = begin + lane; c < more.C && i < end; i += 8) {
         const R mean = more.means ? more.means[i] : R(0), rest = more.means ? more.means[more.rows + i] : R(0);
         const R d = tnc_to(dy[i * more.C + c]);
@@ -3077,7 +2926,8 @@ __global__ void __launch_bounds__(256) tnc_norm_columns_kernel(const T *x, const
 }
 
 template <typename T, int V, bool CENTRED, bool SUMS>
-static void tnc_norm_backward_launch(tnc *s, const tn_call *c, tnc_rows at, unsigned blocks, tnc_norm_more<typename tnc_real<T>::type> more)
+static void tnc_norm_backward_launch(tnc *s, const tn_call *c, tnc_rows at, unsigned blocks,
+                                     tnc_norm_more<typename tnc_real<T>::type> more)
 {
     typedef typename tnc_real<T>::type R;
     TNC_LAUNCH((tnc_norm_backward_kernel<T, V, CENTRED, SUMS>), blocks, at.threads, 0, s->stream, (const T *)c->in[0].data,
@@ -3090,15 +2940,17 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s
     enum { V = tnc_wide<T>::count, HELD = tnc_norm_held<V, CENTRED>::count, real = tnc_code<R>::dtype };
     const int        chunks = 64;
     const int64_t    rows = c->in[0].shape[0], C = c->in[0].shape[1];
-    R               *dw = c->n_out > 1 ? (R *)c->out[1].data : NULL, *db = CENTRED && c->n_out > 2 ? (R *)c->out[2].data : NULL;
-    const bool       wide = C % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data) && tnc_aligned(c->in[3].data)
-                         && tnc_aligned(c->out[0].data);
-    const tnc_rows   at = tnc_rows_of(wide ? C / V : C, HELD, 256);
+    R               *dw = c->n_out > 1 ? (R *)c->out[1].data : NULL;
+    R               *db = CENTRED && c->n_out > 2 ? (R *)c->out[2].data : NULL;
+    const bool       wide = C % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data)
+                         && tnc_aligned(c->in[3].data) && tnc_aligned(c->out[0].data);
+    const tnc_rows   at = tnc_rows_of(wide ? C / V : C, HELD, TNC_THREADS);
     const bool       wanted = dw || db, sums = wanted && wide && C / V <= (int64_t)at.lanes * HELD;
-    const unsigned   blocks = sums ? (unsigned)tnc_bound(tnc_ceil(rows, at.threads / at.lanes), 1, s->sms * (512 / at.threads))
-                                   : tnc_grid(s, rows, at.threads / at.lanes);
+    const int        each = at.threads / at.lanes;
+    const unsigned   blocks = sums ? (unsigned)tnc_bound(tnc_ceil(rows, each), 1, s->sms * (512 / at.threads))
+                                   : tnc_grid(s, rows, each);
     const int64_t    parts = sums ? (int64_t)blocks : chunks;
-    tnc_norm_more<R> more = {NULL, NULL, rows, (int)C, at.lanes, c->accumulate};
+    tnc_norm_more<R> more = { NULL, NULL, rows, (int)C, at.lanes, c->accumulate };
     if (!tnc_has(&c->in[1], real) || !tnc_has(&c->in[2], real) || !tnc_has(&c->in[3], c->in[0].dtype)
         || !tnc_has(&c->out[0], c->in[0].dtype) || (dw && !tnc_has(&c->out[1], real)) || (db && !tnc_has(&c->out[2], real)))
         return TN_ERR_DTYPE;
@@ -3113,8 +2965,8 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s
     else if (wide) tnc_norm_backward_launch<T, V, CENTRED, false>(s, c, at, blocks, more);
     else tnc_norm_backward_launch<T, 1, CENTRED, false>(s, c, at, blocks, more);
     if (wanted && !sums)
-        TNC_LAUNCH((tnc_norm_columns_kernel<T>), dim3((unsigned)tnc_ceil(C, 32), chunks), 256, 0, s->stream,
-                   (const T *)c->in[0].data, (const R *)c->in[2].data, (const T *)c->in[3].data, tnc_ceil(rows, chunks), more);
+        TNC_START((tnc_norm_columns_kernel<T>), dim3((unsigned)tnc_ceil(C, 32), chunks), (const T *)c->in[0].data,
+                  (const R *)c->in[2].data, (const T *)c->in[3].data, tnc_ceil(rows, chunks), more);
     if (dw) tnc_add_parts(s, more.part, parts, C, dw);
     if (db) tnc_add_parts(s, more.part + parts * C, parts, C, db);
     return TN_OK;
@@ -3122,23 +2974,62 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s
 
 static tn_status tnc_rmsnorm_backward(tnc *s, const tn_call *c)
 {
-    tn_status status;
-    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_backward_of<T, false>(s, c));
-    return status;
+    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_backward_of<T, false>(s, c))
 }
 
 static tn_status tnc_layernorm_backward(tnc *s, const tn_call *c)
 {
-    tn_status status;
-    TNC_TYPES(c->in[0].dtype, T, status = tnc_norm_backward_of<T, true>(s, c));
-    return status;
+    TNC_TYPES(c->in[0].dtype, T, return tnc_norm_backward_of<T, true>(s, c))
 }
 
-/* ---- cross_entropy ----------------------------------------------------------------------------------------------------------
-   A row's largest logit m and sum of e^(z - m) grow together, thread by thread, the sum scaled when m does; pieces that fit stay
-   in shared memory for the second pass, which writes the gradient. Rows need not begin at multiples of 16: V > 1 takes single
-   elements at both ends. Each block adds the losses of its rows, a second kernel the blocks.
-   floor: reads R C numbers, and writes as many if the gradient is wanted */
+/* ---- dropout ----------------------------------------------------------------------------------------------- >>op-dropout
+   Masks are the CPU's to the bit: p as a float lies between two neighbours of the 2^23 numbers that it is compared with just
+   as p in double does. Kept numbers are multiplied by 1/(1-p), in F64 divided by 1-p as the reference does.
+   Floor: the bytes of x and y, 20 instructions of Philox a number */
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_dropout_kernel(const tnc_stream_of g, const int32_t *clock, T *y, const T *x, int64_t n, bool aligned, bool add, float p)
+{
+    typedef typename tnc_real<T>::type R;
+    const int64_t blocks = (n + 3) / 4;
+    const R       scale = (R)(1 / g.width);
+    for (TNC_MINE(i, blocks)) {
+        uint32_t word[4];
+        R        v[4], old[4];
+        tnc_load_four(v, x, i, n, aligned);
+        if (add) tnc_load_four(old, (const T *)y, i, n, aligned);
+        tnc_philox(g, (uint32_t)*clock, (uint64_t)i, word);
+        TNC_UNROLL
+        for (int k = 0; k < 4; k++) {
+            v[k] = tnc_unit(word[k]) < p ? R(0) : sizeof(R) == 8 ? v[k] / (R)g.width : v[k] * scale;
+            if (add) v[k] += old[k];
+        }
+        tnc_store_four(y, i, n, aligned, v);
+    }
+}
+
+static tn_status tnc_dropout(tnc *s, const tn_call *c)
+{
+    const tn_view *x = &c->in[0], *y = &c->out[0];
+    const int64_t  n = y->shape[0];
+    const float    p = ((float)ceil(c->f[0] * 8388608.0 - 0.5) + 0.5f) * (1.0f / 8388608.0f);
+    if (x->dtype != y->dtype) return TN_ERR_DTYPE;
+    if (n > 0)
+        TNC_TYPES(y->dtype, T,
+            TNC_START((tnc_dropout_kernel<T>), tnc_blocks(tnc_ceil(n, 4), TNC_THREADS), tnc_stream_from(c, 0, 1 - c->f[0]),
+                      (const int32_t *)c->in[1].data, (T *)y->data, (const T *)x->data, n,
+                      tnc_aligned(x->data, alignof(tnc_pack<T, 4>)) && tnc_aligned(y->data, alignof(tnc_pack<T, 4>)),
+                      c->accumulate, p))
+    return TN_OK;
+}
+
+/* ---- cross_entropy ----------------------------------------------------------------------------------- >>op-cross_entropy
+   A row's largest logit m and sum of e^(z - m) grow together, thread by thread, the sum scaled when m does; pieces that fit
+   stay in shared memory for the second pass, which writes the gradient. Rows need not begin at multiples of 16: V > 1 takes
+   single elements at both ends. Each block adds the losses of its rows, a second kernel the blocks.
+   Floor: reads R C numbers, and writes as many if the gradient is wanted */
+
 template <typename T> struct tnc_entropy {
     typedef typename tnc_real<T>::type R;
     const T       *z;
@@ -3154,26 +3045,25 @@ template <typename T> struct tnc_entropy {
 /* One more number of a running m, sum. Equal to the reference where m stays infinite: the sum is NaN there in the end. */
 template <typename R, int V> static __device__ __forceinline__ void tnc_entropy_add(const R (&v)[V], R *most, R *sum)
 {
-    R   top = v[0], from;
-    int k;
-#pragma unroll
-    for (k = 1; k < V; k++) top = tnc_larger(v[k], top);
+    R top = v[0], from;
+    TNC_UNROLL
+    for (int k = 1; k < V; k++) top = tnc_larger(v[k], top);
     if (top > *most) {
-        *sum *= tnc_exp(*most - top);
+        *sum *= tnc_exp<true>(*most - top);
         *most = top;
     }
     from = *most > -R(INFINITY) ? *most : R(0);
-#pragma unroll
-    for (k = 0; k < V; k++) *sum += tnc_exp(v[k] - from);
+    TNC_EACH *sum += tnc_exp<true>(v[k] - from);
 }
 
-template <typename T, int V> __global__ void __launch_bounds__(512, sizeof(T) == 8 ? 1 : 2) tnc_entropy_kernel(tnc_entropy<T> a)
+template <typename T, int V> static __global__ void __launch_bounds__(512, sizeof(T) == 8 ? 1 : 2)
+tnc_entropy_kernel(tnc_entropy<T> a)
 {
     typedef typename tnc_real<T>::type R;
-    typedef typename tnc_piece<T, V>::type P;
+    typedef tnc_pack<T, V> P;
     enum { AHEAD = 4 };
     TNC_DYN_SHARED(P, shared);
-    const int lanes = a.lanes, each = (int)blockDim.x / lanes, lane = (int)threadIdx.x & (lanes > 32 ? 1023 : lanes - 1);
+    const int lanes = a.lanes, each = (int)blockDim.x / lanes, lane = tnc_lane(lanes);
     P        *held = shared + (int)threadIdx.x / lanes * a.room;
     double    loss = 0;
     int64_t   base;
@@ -3186,26 +3076,26 @@ template <typename T, int V> __global__ void __launch_bounds__(512, sizeof(T) ==
         const bool    good = label >= 0 && label < a.C;
         const T      *body = from + head;
         R       most = -R(INFINITY), sum = 0, top, scale;
-        int     i, k;
+        int     i;
         for (i = lane; i < ends; i += lanes) {
-            const R v[1] = {tnc_to(from[i < head ? i : i + n * V])};
+            const R v[1] = { tnc_to(from[i < head ? i : i + n * V]) };
             tnc_entropy_add(v, &most, &sum);
         }
         for (i = lane; i < n; i += AHEAD * lanes) {
             P piece[AHEAD];
-#pragma unroll
-            for (k = 0; k < AHEAD; k++) if (i + k * lanes < n) piece[k] = tnc_fetch<T, V>(body + (i + k * lanes) * V);
-#pragma unroll
-            for (k = 0; k < AHEAD; k++) {
+            TNC_UNROLL
+            for (int k = 0; k < AHEAD; k++) if (i + k * lanes < n) piece[k] = tnc_fetch<V>(body + (i + k * lanes) * V);
+            TNC_UNROLL
+            for (int k = 0; k < AHEAD; k++) {
                 R v[V];
                 if (i + k * lanes >= n) break;
                 if (i + k * lanes < a.room) held[i + k * lanes] = piece[k];
-                tnc_unpack<T, V>(v, piece[k]);
+                tnc_unpack(v, piece[k]);
                 tnc_entropy_add(v, &most, &sum);
             }
         }
         top = tnc_row_largest(most, lanes);
-        sum = tnc_row_sum(sum * tnc_exp(most - (top > -R(INFINITY) ? top : R(0))), lanes);
+        sum = tnc_row_sum(sum * tnc_exp<true>(most - (top > -R(INFINITY) ? top : R(0))), lanes);
         if (top == -R(INFINITY)) sum = R(NAN);                  /* all of them: nothing to compare with */
         if (mine >= a.rows) continue;
         if (lane == 0) {
@@ -3220,16 +3110,15 @@ template <typename T, int V> __global__ void __launch_bounds__(512, sizeof(T) ==
             scale = share / sum;
             for (i = lane; i < ends; i += lanes) {
                 const int at = i < head ? i : i + n * V;
-                const R   v = tnc_exp(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
+                const R   v = tnc_exp<true>(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
                 to[at] = tnc_from<T>(good ? v : R(0));
             }
-#pragma unroll 2
+            TNC_UNROLL_BY(2)
             for (i = lane; i < n; i += lanes) {
                 R v[V];
-                tnc_unpack<T, V>(v, i < a.room ? held[i] : tnc_fetch<T, V>(body + i * V));
-#pragma unroll
-                for (k = 0; k < V; k++) {
-                    v[k] = tnc_exp(v[k] - top) * scale - (head + i * V + k == label ? share : R(0));
+                tnc_unpack(v, i < a.room ? held[i] : tnc_fetch<V>(body + i * V));
+                TNC_EACH {
+                    v[k] = tnc_exp<true>(v[k] - top) * scale - (head + i * V + k == label ? share : R(0));
                     if (!good) v[k] = 0;
                 }
                 tnc_store(to_body + i * V, v);
@@ -3238,16 +3127,6 @@ template <typename T, int V> __global__ void __launch_bounds__(512, sizeof(T) ==
     }
     loss = tnc_block_sum(loss);
     if (threadIdx.x == 0) a.part[blockIdx.x] = loss;
-}
-
-/* to = sum of part[parts] / count */
-template <typename N, typename R> __global__ void __launch_bounds__(256) tnc_mean_kernel(const N *part, int64_t parts, double count, R *to)
-{
-    N       sum = 0;
-    int64_t i;
-    for (i = threadIdx.x; i < parts; i += 256) sum += part[i];
-    sum = tnc_block_sum(sum);
-    if (threadIdx.x == 0) *to = (R)((double)sum / count);
 }
 
 template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_entropy<T> a)
@@ -3268,7 +3147,7 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
         cudaFuncSetAttribute(tnc_entropy_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     }
     TNC_LAUNCH((tnc_entropy_kernel<T, V>), blocks, at.threads, shared, s->stream, a);
-    TNC_LAUNCH((tnc_mean_kernel<double, R>), 1, 256, 0, s->stream, (const double *)a.part, (int64_t)blocks, (double)a.rows, a.loss);
+    TNC_START((tnc_mean_kernel<double, R>), 1, (const double *)a.part, (int64_t)blocks, (double)a.rows, a.loss);
     return TN_OK;
 }
 
@@ -3294,102 +3173,15 @@ template <typename T> static tn_status tnc_cross_entropy_of(tnc *s, const tn_cal
 
 static tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
 {
-    tn_status status;
-    TNC_TYPES(c->in[0].dtype, T, status = tnc_cross_entropy_of<T>(s, c));
-    return status;
+    TNC_TYPES(c->in[0].dtype, T, return tnc_cross_entropy_of<T>(s, c))
 }
 
-/* ---- argmax, accuracy --------------------------------------------------------------------------------------------------------
-   The first of the largest, a NaN being largest: of two numbers the better is decided alone by what and where they are, so any
-   tree finds the same one. Accuracy counts rows in whole numbers.    floor: reads R C numbers */
-template <typename R> static __device__ __forceinline__ bool tnc_better(R x, int64_t i, R y, int64_t j)
-{
-    if ((x != x) != (y != y)) return x != x;
-    if (x == x && x != y) return x > y;
-    return i < j;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(256) tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, int64_t C, int lanes)
-{
-    typedef typename tnc_real<T>::type R;
-    TNC_SHARED(R, value, [8]);
-    TNC_SHARED(int64_t, place, [8]);
-    const int each = 256 / lanes, lane = (int)threadIdx.x & (lanes - 1), warp = (int)threadIdx.x >> 5;
-    int       right = 0;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
-        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
-        const T      *from = x + row * C;
-        int64_t best = 0, i;
-        R       most = tnc_to(from[0]);
-        int     k;
-#pragma unroll 4
-        for (i = lane; i < C; i += lanes) {
-            const R v = tnc_to(from[i]);
-            if (tnc_better(v, i, most, best)) { most = v; best = i; }
-        }
-        for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) {
-            const R       v = __shfl_xor_sync(0xffffffffu, most, k);
-            const int64_t j = __shfl_xor_sync(0xffffffffu, best, k);
-            if (tnc_better(v, j, most, best)) { most = v; best = j; }
-        }
-        if (lanes > 32) {
-            if ((threadIdx.x & 31) == 0) { value[warp] = most; place[warp] = best; }
-            __syncthreads();
-            for (k = 0; k < 8; k++) if (tnc_better(value[k], place[k], most, best)) { most = value[k]; best = place[k]; }
-            __syncthreads();
-        }
-        if (lane > 0 || mine >= rows) continue;
-        if (label) right += best == label[row];
-        else to[row] = (int32_t)best;
-    }
-    if (!label) return;
-    right = tnc_block_sum(right);
-    if (threadIdx.x == 0) to[blockIdx.x] = right;
-}
-
-/* With labels: how often the rows of each block are right. */
-template <typename T> static unsigned tnc_argmax_launch(tnc *s, const tn_view *x, const int32_t *label, int32_t *to)
-{
-    const int      lanes = x->shape[1] > 1024 ? 256 : tnc_lanes(x->shape[1]);
-    const unsigned blocks = tnc_grid(s, x->shape[0], 256 / lanes);
-    TNC_LAUNCH((tnc_argmax_kernel<T>), blocks, 256, 0, s->stream, (const T *)x->data, label, to, x->shape[0], x->shape[1], lanes);
-    return blocks;
-}
-
-static tn_status tnc_argmax(tnc *s, const tn_call *c)
-{
-    if (c->in[0].shape[0] == 0) return TN_OK;
-    TNC_TYPES(c->in[0].dtype, T, tnc_argmax_launch<T>(s, &c->in[0], NULL, (int32_t *)c->out[0].data));
-    return TN_OK;
-}
-
-template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
-{
-    typedef typename tnc_real<T>::type R;
-    int32_t *right = (int32_t *)tnc_scratch(s, (size_t)s->sms * 16 * sizeof(int32_t));
-    unsigned blocks;
-    if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
-    if (!right) return TN_ERR_MEMORY;
-    blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
-    TNC_LAUNCH((tnc_mean_kernel<int32_t, R>), 1, 256, 0, s->stream, (const int32_t *)right, (int64_t)blocks,
-               (double)c->in[0].shape[0], (R *)c->out[0].data);
-    return TN_OK;
-}
-
-static tn_status tnc_accuracy(tnc *s, const tn_call *c)
-{
-    tn_status status;
-    TNC_TYPES(c->in[0].dtype, T, status = tnc_accuracy_of<T>(s, c));
-    return status;
-}
-
-/* ---- chain, chain_backward ---------------------------------------------------------------------------------------------------
+/* ---- chain, chain_backward ----------------------------------------------------------------------------------- >>op-chain
    A block per chain, whose products follow each other: the running product in shared memory, the next matrix on its way in
-   registers while the present one is multiplied. A product is left as it is while its norm is within 2^+-16, the last is divided
-   by it. Matrices too large for shared memory stay in the workspace. TILE: a thread computes TILE x TILE elements.
-   floor: 2 n d^3 flops a chain, forward; twice that backward; the chains side by side */
+   registers while the present one is multiplied. A product is left as it is while its norm is within 2^+-16, the last is
+   divided by it. Matrices too large for shared memory stay in the workspace. TILE: a thread computes TILE x TILE elements.
+   Floor: 2 n d^3 flops a chain, forward; twice that backward; the chains side by side */
+
 template <typename R> struct tnc_chains {
     R *m, *p, *v;                           /* [b,n,d,d], [b,n,d,d] or NULL, [b,n] or NULL */
     R *y;                                   /* [b,d*d+1]: the output, or its gradient      */
@@ -3402,20 +3194,22 @@ template <typename R> struct tnc_chains {
 enum { TNC_CHAIN_AHEAD = 4 };
 
 /* The next matrix: asked for by fetch, there after put. What is too large to wait in registers is read by put. */
-template <typename R> static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
+template <typename R>
+static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
 {
     int k;
-#pragma unroll
+    TNC_UNROLL
     for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
         const int i = (int)threadIdx.x + k * (int)blockDim.x;
         if (i < dd) next[k] = from[i];
     }
 }
 
-template <typename R> static __device__ __forceinline__ void tnc_chain_put(R *to, const R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
+template <typename R>
+static __device__ __forceinline__ void tnc_chain_put(R *to, const R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
 {
     int i, k;
-#pragma unroll
+    TNC_UNROLL
     for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
         i = (int)threadIdx.x + k * (int)blockDim.x;
         if (i < dd) to[i] = next[k];
@@ -3433,26 +3227,26 @@ static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b,
         const int row = t / side, column = t % side;            /* and every side-th after them */
         R         sum[TILE][TILE] = {};
         int       at_row[TILE], at_column[TILE];
-#pragma unroll
+        TNC_UNROLL
         for (i = 0; i < TILE; i++) {
             at_row[i] = (row + i * side < d ? row + i * side : d - 1) * (TA ? 1 : d);
             at_column[i] = (column + i * side < d ? column + i * side : d - 1) * (TB ? d : 1);
         }
         for (k = 0; k < d; k++) {
             R left[TILE], right[TILE];
-#pragma unroll
+            TNC_UNROLL
             for (i = 0; i < TILE; i++) {
                 left[i] = a[at_row[i] + (TA ? k * d : k)];
                 right[i] = b[at_column[i] + (TB ? k : k * d)];
             }
-#pragma unroll
+            TNC_UNROLL
             for (i = 0; i < TILE; i++)
-#pragma unroll
+                TNC_UNROLL
                 for (j = 0; j < TILE; j++) sum[i][j] = tnc_fma(left[i], right[j], sum[i][j]);
         }
-#pragma unroll
+        TNC_UNROLL
         for (i = 0; i < TILE; i++)
-#pragma unroll
+            TNC_UNROLL
             for (j = 0; j < TILE; j++)
                 if (row + i * side < d && column + j * side < d) keep((row + i * side) * d + column + j * side, sum[i][j]);
     }
@@ -3484,14 +3278,15 @@ template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, i
     return ldexp(total * unit, power);
 }
 
-template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_chain_kernel(tnc_chains<R> a)
+template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THREADS, 2) tnc_chain_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
     int64_t   b, j;
     int       i;
     for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
-        R       *to = a.shared ? shared : a.work + b * 2 * dd, *from = to + dd, *keep = a.shared ? shared + 2 * dd : NULL, *swap;
+        R       *to = a.shared ? shared : a.work + b * 2 * dd, *from = to + dd, *swap;
+        R       *keep = a.shared ? shared + 2 * dd : NULL;
         const R *m = a.m + b * a.n * dd;
         R        next[TNC_CHAIN_AHEAD], *y = a.y + b * (dd + 1);
         double   log_norm = 0;
@@ -3526,7 +3321,8 @@ template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_ch
     }
 }
 
-template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_chain_backward_kernel(tnc_chains<R> a)
+template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THREADS, 2)
+tnc_chain_backward_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
@@ -3534,7 +3330,8 @@ template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_ch
     int       i;
     for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
         const int64_t last = (b + 1) * a.n - 1;
-        R       *g = a.shared ? shared : a.work + b * 4 * dd, *next = g + dd, *keep = a.shared ? shared + 2 * dd : NULL, *swap;
+        R       *g = a.shared ? shared : a.work + b * 4 * dd, *next = g + dd, *swap;
+        R       *keep = a.shared ? shared + 2 * dd : NULL;
         const R *y = a.p + last * dd, *dy = a.y + b * (dd + 1);
         R        ahead[2][TNC_CHAIN_AHEAD];
         const R  last_v = a.v[last];
@@ -3575,7 +3372,7 @@ template <typename R, int TILE> __global__ void __launch_bounds__(256, 2) tnc_ch
                 squares = tnc_fma(x, x, squares);
             });
             norm = tnc_chain_norm(next, dd, squares, false);
-#pragma unroll 1
+            TNC_ROLLED
             for (i = 0; i < 2; i++) {
                 const R by = i == 0 ? norm : a.v[j - 1];
                 if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
@@ -3604,10 +3401,8 @@ template <typename R> static tn_status tnc_chain_launch(tnc *s, tnc_chains<R> a,
 template <typename R> static tn_status tnc_chain_of(tnc *s, const tn_call *c, bool backward)
 {
     tnc_chains<R> a;
-    int          i;
     memset(&a, 0, sizeof a);
-    for (i = 0; i < c->n_in; i++) if (!tnc_has(&c->in[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
-    for (i = 0; i < c->n_out; i++) if (!tnc_has(&c->out[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
     a.batch = c->in[0].shape[0];
     a.n = c->in[0].shape[1];
     a.accumulate = c->accumulate;
@@ -3626,421 +3421,228 @@ template <typename R> static tn_status tnc_chain_of(tnc *s, const tn_call *c, bo
 /* Its results are divided by each other's norms: BF16 would lose them, the dispatcher makes F32 of it. */
 static tn_status tnc_chain_call(tnc *s, const tn_call *c, bool backward)
 {
-    if (c->in[0].dtype == TN_F32) return tnc_chain_of<float>(s, c, backward);
-    return c->in[0].dtype == TN_F64 ? tnc_chain_of<double>(s, c, backward) : TN_ERR_DTYPE;
+    TNC_REALS(c->in[0].dtype, R, return tnc_chain_of<R>(s, c, backward))
 }
 
 static tn_status tnc_chain(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, false); }
 static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, true); }
 
-/* ---- the optimisers: sumsq, adamw, sgd, muon_end ------------------------------------------------------------------------------
-   The header calls once per parameter. Calls of one kind that follow each other wait in s->pending until another kind of call
-   comes, or somebody looks (tnc_flush), and then run together: a block takes TNC_SHARE elements of whatever parameter it falls
-   on. Waiting changes nothing that can be seen, since whoever touches device memory flushes first.
-   floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum), muon_end reads 2, writes 1; sumsq reads 1 */
-enum { TNC_SHARE = 8192 };
-enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };        /* the scalars of >>op-optim */
+/* ---- rope, rope_backward -------------------------------------------------------------------------------------- >>op-rope
+   A block has a position t and some of the rows [b,t,n] there: the cosines and sines of t are made once, in double, since t
+   runs to a hundred thousand, and kept in shared memory; a team of lanes has a row, a lane a piece of its first half and of
+   its second. A row is read once, also for its norm. What lies otherwise, or is longer than a warp's pieces, goes through a
+   plain kernel: a warp a row. Floor: the bytes of x and y, back those of x, dy and dx. */
 
-#define TNC_FINITE 1.7976931348623157e308
+typedef struct tnc_turns {
+    const void *x, *dy;                  /* dy: NULL on the way there */
+    void   *y;                           /* or dx                     */
+    int64_t x_step[3], dy_step[3], y_step[3];
+    int64_t batch, length, heads, d, first;
+    int64_t pieces, rows;                /* of a position, and how many rows each has */
+    double  octaves;                     /* pair k turns by t 2^(-k octaves) */
+    double  eps;                         /* below zero: no norm              */
+    int     team;
+    bool    still, add;
+} tnc_turns;
 
-/* Which parameter does the block work on? */
-static __device__ __forceinline__ int tnc_part_of(const tnc_pending &a, int64_t block)
+static __device__ __forceinline__ void tnc_rope_angle(const tnc_turns &g, int64_t t, int64_t k, double *cosine, double *sine)
 {
-    int low = 0, high = a.count - 1;
-    while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (a.part[middle].first <= block) low = middle;
-        else high = middle - 1;
-    }
-    return low;
+    *cosine = 1;
+    *sine = 0;
+    if (!g.still) tnc_sincospi((double)(g.first + t) * exp2(-(double)k * g.octaves) * 0.3183098861837907, sine, cosine);
 }
 
-/* What a rule needs of the scalars and of its call; one thread finds it for its block. */
-template <typename R> struct tnc_rule {
-    R    keep1, take1, keep2, take2, unbias1, unbias2, eps, decay, down, factor, scale;
-    bool skip, nesterov;
-};
+/* The rest of the backward pass, when the team has |x|^2's sum and (g x)'s. Without the norm the pull is 0. */
+template <typename R>
+static __device__ __forceinline__ R tnc_rope_back(R g, R x, R norm, R pull) { return norm * (g - x * pull); }
 
-template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const tnc_pending &a, const tnc_part &part)
+template <typename T, bool BACK>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_kernel(const tnc_turns g)
 {
-    const R     *s = (const R *)a.scalars;
-    const double t = (double)s[TNC_STEP] - a.f[3];
-    r->skip = s[TNC_SKIP] != 0;
-    r->keep1 = (R)a.f[0];
-    r->take1 = (R)(1 - a.f[0]);
-    r->keep2 = (R)a.f[1];
-    r->take2 = (R)(1 - a.f[1]);
-    r->nesterov = a.f[1] != 0;
-    r->scale = (R)part.scale;
-    r->eps = (R)a.f[2];
-    r->decay = (R)part.decay;
-    r->down = (R)(-(double)s[TNC_LR] * part.rate);
-    r->factor = s[TNC_FACTOR];
-    if (a.kernel != TN_KERNEL_ADAMW) return;
-    r->unbias1 = (R)(1 / (1 - pow(a.f[0], t)));
-    r->unbias2 = (R)(1 / (1 - pow(a.f[1], t)));
-}
-
-/* One element of each array, V of them. */
-template <typename R, int V, int KERNEL>
-static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
-{
-    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = (R *)part.x[2] + i, *v = (R *)part.x[3] + i;
-    R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
-    int k;
-    tnc_load(g_, g);
-    tnc_load(p_, p);
-    if (KERNEL == TN_KERNEL_ADAMW) {
-        tnc_load(m_, m);
-        tnc_load(v_, v);
-#pragma unroll
-        for (k = 0; k < V; k++) {
-            const R d = g_[k] * r.factor;
-            m_[k] = tnc_fma(r.take1, d, r.keep1 * m_[k]);
-            v_[k] = tnc_fma(r.take2 * d, d, r.keep2 * v_[k]);
-            p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], m_[k] * r.unbias1 / (tnc_sqrt(v_[k] * r.unbias2) + r.eps)), p_[k]);
+    typedef typename tnc_real<T>::type R;
+    enum { V = (int)(16 / sizeof(T)) };
+    TNC_DYN_SHARED(R, turn);
+    const int  h = (int)(g.d / 2), lane = tnc_lane(g.team), teams = TNC_THREADS / g.team, mine = (int)threadIdx.x / g.team;
+    const bool norms = g.eps >= 0;
+    for (int64_t task = blockIdx.x; task < g.length * g.pieces; task += gridDim.x) {
+        const int64_t t = task / g.pieces, begin = task % g.pieces * g.rows;
+        const int64_t all = g.batch * g.heads, end = begin + g.rows < all ? begin + g.rows : all;
+        for (int k = (int)threadIdx.x; k < h; k += TNC_THREADS) {
+            double cosine, sine;
+            tnc_rope_angle(g, t, k, &cosine, &sine);
+            turn[k] = (R)cosine;
+            turn[h + k] = (R)sine;
         }
-        tnc_store(m, m_);
-        tnc_store(v, v_);
-    } else if (KERNEL == TN_KERNEL_SGD) {
-        if (part.x[2]) tnc_load(m_, m);
-#pragma unroll
-        for (k = 0; k < V; k++) {
-            const R d = g_[k] * r.factor;
-            R       to = d;
-            if (part.x[2]) to = m_[k] = tnc_fma(r.keep1, m_[k], d);
-            if (r.nesterov) to = tnc_fma(r.keep1, to, d);
-            p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], to), p_[k]);
+        __syncthreads();
+        for (int64_t base = begin; base < end; base += teams) {
+            const int64_t row = base + mine, b = row / g.heads, n = row - b * g.heads;
+            const bool    live = row < end && lane * V < h;
+            T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2] + lane * V;
+            R x0[V], x1[V], d0[V], d1[V], old0[V], old1[V], squares = 0, dot = 0, norm = 1, pull = 0;
+            if (live) {
+                const T *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2] + lane * V;
+                tnc_load(x0, x);
+                tnc_load(x1, x + h);
+                if (BACK) {
+                    const T *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2] + lane * V;
+                    tnc_load(d0, dy);
+                    tnc_load(d1, dy + h);
+                }
+                if (g.add) {
+                    tnc_load(old0, y);
+                    tnc_load(old1, y + h);
+                }
+                TNC_EACH {
+                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
+                    if (BACK) {
+                        const R back = tnc_fma(d0[k], cosine, d1[k] * sine);
+                        d1[k] = tnc_fma(d1[k], cosine, -d0[k] * sine);
+                        d0[k] = back;
+                    }
+                    if (norms) {
+                        squares = tnc_fma(x0[k], x0[k], tnc_fma(x1[k], x1[k], squares));
+                        if (BACK) dot = tnc_fma(x0[k], d0[k], tnc_fma(x1[k], d1[k], dot));
+                    }
+                }
+            }
+            if (norms) {
+                squares = tnc_lanes_sum(squares, g.team);
+                if (BACK) dot = tnc_lanes_sum(dot, g.team);
+                norm = R(1) / (R)sqrt(squares / (R)g.d + (R)g.eps);
+                pull = norm * norm * dot / (R)g.d;
+            }
+            if (!live) continue;
+            TNC_EACH {
+                if (BACK) {
+                    d0[k] = tnc_rope_back(d0[k], x0[k], norm, pull);
+                    d1[k] = tnc_rope_back(d1[k], x1[k], norm, pull);
+                } else {
+                    const R cosine = turn[lane * V + k], sine = turn[h + lane * V + k];
+                    d0[k] = norm * tnc_fma(x0[k], cosine, -x1[k] * sine);
+                    d1[k] = norm * tnc_fma(x1[k], cosine, x0[k] * sine);
+                }
+                if (g.add) {
+                    d0[k] += old0[k];
+                    d1[k] += old1[k];
+                }
+            }
+            tnc_store(y, d0);
+            tnc_store(y + h, d1);
         }
-        if (part.x[2]) tnc_store(m, m_);
-    } else {
-#pragma unroll
-        for (k = 0; k < V; k++) p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], r.scale * g_[k]), p_[k]);
+        __syncthreads();
     }
-    tnc_store(p, p_);
-    if (KERNEL != TN_KERNEL_MUON_END) tnc_store(g, zero);
 }
 
-template <typename R, int KERNEL> __global__ void __launch_bounds__(256, sizeof(R) == 8 ? 2 : 4) tnc_update_kernel(const __grid_constant__ tnc_pending a)
+/* R_t^T dy of pair k, or of the last of an odd row. */
+template <typename R, typename T>
+static __device__ __forceinline__ void tnc_rope_pair(const tnc_turns &g, const T *x, int64_t t, int64_t k, R *first,
+                                                     R *second)
 {
-    enum { V = tnc_wide<R>::count };
-    TNC_SHARED(tnc_rule<R>, shared, [1]);
-    const int       which = tnc_part_of(a, blockIdx.x);
-    const tnc_part &part = a.part[which];
-    const int64_t   begin = (blockIdx.x - part.first) * (int64_t)TNC_SHARE;
-    const int64_t   end = begin + TNC_SHARE < part.n ? begin + TNC_SHARE : part.n, wide = part.wide ? end - (end - begin) % V : begin;
-    const R         zero[V] = {};
-    tnc_rule<R>     r;
-    int64_t         i;
-    if (threadIdx.x == 0) tnc_rule_of(&shared[0], a, part);
-    __syncthreads();
-    r = shared[0];
-    if (r.skip) {
-        R *g = (R *)part.x[1];
-        for (i = begin + (int)threadIdx.x * V; KERNEL != TN_KERNEL_MUON_END && i < wide; i += 256 * V) tnc_store(g + i, zero);
-        for (i = wide + (int)threadIdx.x; KERNEL != TN_KERNEL_MUON_END && i < end; i += 256) g[i] = 0;
+    const int64_t h = g.d / 2;
+    double        cosine, sine;
+    const R       a = tnc_to(x[k < h ? k : g.d - 1]), b = k < h ? tnc_to(x[k + h]) : R(0);
+    tnc_rope_angle(g, t, k, &cosine, &sine);
+    if (k >= h) {
+        *first = a;
+        *second = 0;
         return;
     }
-#pragma unroll 2
-    for (i = begin + (int)threadIdx.x * V; i < wide; i += 256 * V) tnc_update<R, V, KERNEL>(r, part, i);
-    for (i = wide + (int)threadIdx.x; i < end; i += 256) tnc_update<R, 1, KERNEL>(r, part, i);
+    if (g.dy) sine = -sine;
+    *first = tnc_fma(a, (R)cosine, -b * (R)sine);
+    *second = tnc_fma(b, (R)cosine, a * (R)sine);
 }
 
-/* The sum of squares of each block's elements. In double, as few GPUs are too slow for: a square may have no float. */
-template <typename R> __global__ void __launch_bounds__(256) tnc_squares_kernel(const __grid_constant__ tnc_pending a, double *sums)
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(const tnc_turns g)
 {
-    enum { V = tnc_wide<R>::count };
-    const tnc_part &part = a.part[tnc_part_of(a, blockIdx.x)];
-    const R        *g = (const R *)part.x[0];
-    const int64_t   begin = (blockIdx.x - part.first) * (int64_t)TNC_SHARE;
-    const int64_t   end = begin + TNC_SHARE < part.n ? begin + TNC_SHARE : part.n, wide = part.wide ? end - (end - begin) % V : begin;
-    double          sum = 0;
-    int64_t         i;
-#pragma unroll 4
-    for (i = begin + (int)threadIdx.x * V; i < wide; i += 256 * V) {
-        R v[V];
-        tnc_load(v, g + i);
-#pragma unroll
-        for (int k = 0; k < V; k++) sum = fma((double)v[k], (double)v[k], sum);
-    }
-    for (i = wide + (int)threadIdx.x; i < end; i += 256) sum = fma((double)g[i], (double)g[i], sum);
-    sum = tnc_block_sum(sum);
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-}
-
-static __device__ void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
-{
-    if (!fault || fault[0] != 0) return;
-    fault[0] = 2;
-    fault[1] = which;
-    fault[2] = 0;
-    fault[3] = step;
-}
-
-/* One block: a warp sums what the blocks of a parameter left, then one thread goes through the parameters in their order. */
-template <typename R>
-__global__ void __launch_bounds__(1024) tnc_squares_end_kernel(const __grid_constant__ tnc_pending a, const double *sums, int64_t blocks)
-{
-    TNC_SHARED(double, total, [TNC_PENDING]);
-    R      *s = (R *)a.scalars;
-    int64_t i;
-    int     k;
-    for (k = (int)threadIdx.x >> 5; k < a.count; k += 32) {
-        const int64_t end = k + 1 < a.count ? a.part[k + 1].first : blocks;
-        double        sum = 0;
-#pragma unroll 4
-        for (i = a.part[k].first + (threadIdx.x & 31); i < end; i += 32) sum += sums[i];
-        sum = tnc_warp_sum(sum);
-        if ((threadIdx.x & 31) == 0) total[k] = sum;
-    }
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    for (k = 0; k < a.count; k++) {
-        s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
-        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
+    typedef typename tnc_real<T>::type R;
+    const int     lane = (int)threadIdx.x & 31;
+    const int64_t rows = g.batch * g.length * g.heads, all = (int64_t)gridDim.x * (TNC_THREADS / 32), h = g.d / 2;
+    for (int64_t row = (int64_t)blockIdx.x * (TNC_THREADS / 32) + (threadIdx.x >> 5); row < rows; row += all) {
+        const int64_t n = row % g.heads, t = row / g.heads % g.length, b = row / g.heads / g.length;
+        const T      *x = (const T *)g.x + b * g.x_step[0] + t * g.x_step[1] + n * g.x_step[2];
+        const T      *dy = (const T *)g.dy + b * g.dy_step[0] + t * g.dy_step[1] + n * g.dy_step[2];
+        T            *y = (T *)g.y + b * g.y_step[0] + t * g.y_step[1] + n * g.y_step[2];
+        R             squares = 0, dot = 0, norm = 1, pull = 0, first, second;
+        if (g.eps >= 0) {
+            for (int64_t k = lane; k < g.d; k += 32) squares = tnc_fma(tnc_to(x[k]), tnc_to(x[k]), squares);
+            for (int64_t k = lane; g.dy && k < h + g.d % 2; k += 32) {
+                tnc_rope_pair<R>(g, dy, t, k, &first, &second);
+                dot += first * tnc_to(x[k < h ? k : g.d - 1]) + (k < h ? second * tnc_to(x[k + h]) : R(0));
+            }
+            norm = R(1) / (R)sqrt(tnc_warp_sum(squares) / (R)g.d + (R)g.eps);
+            pull = norm * norm * tnc_warp_sum(dot) / (R)g.d;
+        }
+        for (int64_t k = lane; k < h + g.d % 2; k += 32) {
+            T *to = y + (k < h ? k : g.d - 1);
+            tnc_rope_pair<R>(g, g.dy ? dy : x, t, k, &first, &second);
+            first = g.dy ? tnc_rope_back(first, tnc_to(x[k < h ? k : g.d - 1]), norm, pull) : norm * first;
+            *to = tnc_from<T>(g.add ? tnc_to(*to) + first : first);
+            if (k >= h) continue;
+            to = y + k + h;
+            second = g.dy ? tnc_rope_back(second, tnc_to(x[k + h]), norm, pull) : norm * second;
+            *to = tnc_from<T>(g.add ? tnc_to(*to) + second : second);
+        }
     }
 }
 
-template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a)
+static bool tnc_heads_aligned(const tn_view *v, int64_t bytes)
 {
-    const tnc_part *last = &a.part[a.count - 1];
-    const int64_t   blocks = last->first + tnc_ceil(last->n, TNC_SHARE);
-    double         *sums;
-    if (a.kernel == TN_KERNEL_SUMSQ) {
-        sums = (double *)tnc_scratch(s, (size_t)blocks * sizeof *sums);
-        if (!sums) return TN_ERR_MEMORY;
-        if (blocks > 0) TNC_LAUNCH((tnc_squares_kernel<R>), (unsigned)blocks, 256, 0, s->stream, a, sums);
-        TNC_LAUNCH((tnc_squares_end_kernel<R>), 1, 1024, 0, s->stream, a, (const double *)sums, blocks);
-        return TN_OK;
+    int i;
+    for (i = 0; i < 3; i++)
+        if (v->shape[i] > 1 && v->strides[i] * bytes % 16 != 0) return false;
+    return tnc_aligned(v->data);
+}
+
+template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    const tn_view *x = &c->in[0], *dy = c->n_in > 1 ? &c->in[1] : NULL, *y = &c->out[0];
+    const int64_t  d = x->shape[3], rows = x->shape[0] * x->shape[2], lanes = d / 2 * (int64_t)sizeof(T) / 16;
+    tnc_turns      g;
+    int            i;
+    memset(&g, 0, sizeof g);
+    g.x = x->data;
+    g.dy = dy ? dy->data : NULL;
+    g.y = y->data;
+    for (i = 0; i < 3; i++) {
+        g.x_step[i] = x->strides[i];
+        g.dy_step[i] = dy ? dy->strides[i] : 0;
+        g.y_step[i] = y->strides[i];
     }
-    if (blocks == 0) return TN_OK;
-    switch ((int)a.kernel) {
-    case TN_KERNEL_ADAMW: TNC_LAUNCH((tnc_update_kernel<R, TN_KERNEL_ADAMW>), (unsigned)blocks, 256, 0, s->stream, a); break;
-    case TN_KERNEL_SGD:   TNC_LAUNCH((tnc_update_kernel<R, TN_KERNEL_SGD>), (unsigned)blocks, 256, 0, s->stream, a); break;
-    default:              TNC_LAUNCH((tnc_update_kernel<R, TN_KERNEL_MUON_END>), (unsigned)blocks, 256, 0, s->stream, a); break;
-    }
+    g.batch = x->shape[0];
+    g.length = x->shape[1];
+    g.heads = x->shape[2];
+    g.d = d;
+    g.first = c->i[0];
+    g.octaves = 2 * log2(c->f[0]) / (double)(d > 0 ? d : 1);
+    g.eps = c->f[1];
+    g.still = c->i[1] != 0;
+    g.add = c->accumulate;
+    if (rows * g.length * d == 0) return;
+    if (d * (int64_t)sizeof(T) % 32 == 0 && lanes <= 32 && tnc_heads_aligned(x, sizeof(T)) && tnc_heads_aligned(y, sizeof(T))
+        && (!dy || tnc_heads_aligned(dy, sizeof(T)))) {
+        const size_t shared = (size_t)d * sizeof(R);
+        g.team = tnc_lanes(lanes, 32);
+        g.pieces = tnc_ceil(2048, g.length);                    /* enough blocks, and no fewer than four rows for a team */
+        if (g.pieces > rows * g.team / (4 * TNC_THREADS)) g.pieces = rows * g.team / (4 * TNC_THREADS);
+        if (g.pieces < 1) g.pieces = 1;
+        g.rows = tnc_ceil(rows, g.pieces);
+        g.pieces = tnc_ceil(rows, g.rows);
+        if (dy) TNC_LAUNCH((tnc_rope_kernel<T, true>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream,
+                           g);
+        else TNC_LAUNCH((tnc_rope_kernel<T, false>), tnc_blocks(g.length * g.pieces, 1), TNC_THREADS, shared, s->stream, g);
+    } else TNC_START((tnc_rope_plain_kernel<T>), tnc_blocks(rows * g.length, TNC_THREADS / 32), g);
+}
+
+static tn_status tnc_rope(tnc *s, const tn_call *c)
+{
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    TNC_TYPES(c->out[0].dtype, T, tnc_rope_run<T>(s, c))
     return TN_OK;
 }
 
-static tn_status tnc_flush(tnc *s)
-{
-    tnc_pending *a = &s->pending;
-    tn_status    status;
-    cudaError_t  e;
-    char         what[96];
-    int          count = a->count;
-    if (count == 0) return TN_OK;
-    if (s->lost || cudaSetDevice(s->device) != cudaSuccess) {
-        a->count = 0;
-        return s->lost ? TN_ERR_BACKEND : tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
-    }
-    status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
-    a->count = 0;
-    e = cudaGetLastError();
-    if (e == cudaSuccess && s->wait) e = cudaStreamSynchronize(s->stream);
-    if (e == cudaSuccess) return status;
-    snprintf(what, sizeof what, "%s of %d parameters", a->name, count);
-    return tnc_fail(s, e, what);
-}
-
-/* One more call for the pending ones, which run first where it does not fit in. */
-static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n, const void *scalars,
-                          const void *fault)
-{
-    tnc_pending  *a = &s->pending, like;
-    tnc_part     *part;
-    const tn_dtype dtype = x[0]->dtype;
-    tn_status     status;
-    int           k;
-    if (dtype != TN_F32 && dtype != TN_F64) return TN_ERR_DTYPE;
-    for (k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
-    memset(&like, 0, sizeof like);
-    like.kernel = c->kernel;
-    like.dtype = dtype;
-    like.name = name;
-    like.scalars = scalars;
-    like.fault = fault;
-    if (c->kernel == TN_KERNEL_ADAMW || c->kernel == TN_KERNEL_SGD) {
-        memcpy(like.f, c->f, 3 * sizeof *c->f);
-        like.f[3] = c->f[5];
-    }
-    if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, &like, offsetof(tnc_pending, count)) != 0))
-        if ((status = tnc_flush(s)) != TN_OK) return status;
-    if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
-    part = &a->part[a->count];
-    memset(part, 0, sizeof *part);
-    part->wide = true;
-    for (k = 0; k < 4; k++) {
-        part->x[k] = x[k] ? x[k]->data : NULL;
-        part->wide = part->wide && tnc_aligned(part->x[k]);
-    }
-    part->n = n;
-    part->first = a->count ? part[-1].first + tnc_ceil(part[-1].n, TNC_SHARE) : 0;
-    part->index = (int32_t)c->i[0];
-    part->scale = c->f[0];
-    part->decay = c->f[3];
-    part->rate = c->f[4];
-    if (part->first + tnc_ceil(n, TNC_SHARE) > INT32_MAX) return TN_ERR_SHAPE;
-    a->count++;
-    return TN_OK;
-}
-
-static tn_status tnc_sumsq(tnc *s, const tn_call *c)
-{
-    const tn_view *const x[4] = {&c->in[0], NULL, NULL, NULL};
-    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
-}
-
-static tn_status tnc_adamw(tnc *s, const tn_call *c)
-{
-    const tn_view *const x[4] = {&c->out[0], &c->out[1], &c->out[2], &c->out[3]};
-    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL);
-}
-
-static tn_status tnc_sgd(tnc *s, const tn_call *c)
-{
-    const tn_view *const x[4] = {&c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL};
-    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL);
-}
-
-static tn_status tnc_muon_end(tnc *s, const tn_call *c)
-{
-    const tn_view *const x[4] = {&c->out[0], &c->in[1], NULL, NULL};
-    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL);
-}
-
-/* ---- step_begin, tick: single numbers ------------------------------------------------------------------------------------------ */
-template <typename R> __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
-{
-    const double norm = (double)s[TNC_SIZE];
-    bool         skip;
-    if (threadIdx.x > 0) return;
-    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);        /* each gradient is finite, their norm is not */
-    skip = fault[0] != 0;
-    s[TNC_NORM] = (R)norm;
-    s[TNC_SKIP] = R(skip ? 1 : 0);
-    s[TNC_FACTOR] = (R)(clip > 0 && norm > clip ? clip / norm : 1);
-    s[TNC_STEP] = (R)((double)s[TNC_STEP] + (skip ? 0 : 1));
-    s[TNC_SIZE] = 0;
-}
-
-static tn_status tnc_step_begin(tnc *s, const tn_call *c)
-{
-    int32_t *fault = (int32_t *)c->out[1].data;
-    if (c->out[0].dtype == TN_F64)
-        TNC_LAUNCH((tnc_step_begin_kernel<double>), 1, 32, 0, s->stream, (double *)c->out[0].data, fault, c->f[0]);
-    else if (c->out[0].dtype == TN_F32)
-        TNC_LAUNCH((tnc_step_begin_kernel<float>), 1, 32, 0, s->stream, (float *)c->out[0].data, fault, c->f[0]);
-    else return TN_ERR_DTYPE;
-    return TN_OK;
-}
-
-__global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }
-
-static tn_status tnc_tick(tnc *s, const tn_call *c)
-{
-    TNC_LAUNCH(tnc_tick_kernel, 1, 32, 0, s->stream, (uint32_t *)c->out[0].data, (uint32_t)c->i[0]);
-    return TN_OK;
-}
-
-/* ---- muon_begin --------------------------------------------------------------------------------------------------------------
-   The momentum and the unscaled x in a first pass, with the sum of squares of each block; the second divides x by its matrix's
-   norm, which every block adds up for itself, in one order.    floor: reads 3 arrays, writes 4 */
-template <typename R> struct tnc_muon {
-    const R *scalars;
-    R       *x, *g, *m;                     /* [batch,n] */
-    double  *sums;                          /* [batch,blocks] */
-    int64_t  n;
-    unsigned blocks;                        /* of a matrix */
-    double   momentum;
-    bool     nesterov, wide;
-};
-
-template <typename R, int V> static __device__ __forceinline__ double tnc_muon_move(const tnc_muon<R> &a, int64_t at, R keep, R take, R factor)
-{
-    R      g[V], m[V], x[V], zero[V] = {};
-    double squares = 0;
-    int    k;
-    tnc_load(g, a.g + at);
-    tnc_load(m, a.m + at);
-#pragma unroll
-    for (k = 0; k < V; k++) {
-        const R d = take * (g[k] * factor);
-        m[k] = tnc_fma(keep, m[k], d);
-        x[k] = a.nesterov ? tnc_fma(keep, m[k], d) : m[k];
-        squares = fma((double)x[k], (double)x[k], squares);
-    }
-    tnc_store(a.m + at, m);
-    tnc_store(a.x + at, x);
-    tnc_store(a.g + at, zero);
-    return squares;
-}
-
-/* A step that is skipped leaves the momentum and makes x zero: what comes next multiplies matrices and is not asked. */
-template <typename R> __global__ void __launch_bounds__(256) tnc_muon_begin_kernel(tnc_muon<R> a)
-{
-    enum { V = tnc_wide<R>::count };
-    const int64_t matrix = blockIdx.x / a.blocks, begin = blockIdx.x % a.blocks * (int64_t)TNC_SHARE, first = matrix * a.n;
-    const int64_t end = begin + TNC_SHARE < a.n ? begin + TNC_SHARE : a.n, wide = a.wide ? end - (end - begin) % V : begin;
-    const double  momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
-    const R       keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
-    double        sum = 0;
-    int64_t       i;
-    if (a.scalars[TNC_SKIP] != 0) {
-        for (i = begin + (int)threadIdx.x; i < end; i += 256) a.x[first + i] = a.g[first + i] = 0;
-    } else {
-#pragma unroll 2
-        for (i = begin + (int)threadIdx.x * V; i < wide; i += 256 * V) sum += tnc_muon_move<R, V>(a, first + i, keep, take, factor);
-        for (i = wide + (int)threadIdx.x; i < end; i += 256) sum += tnc_muon_move<R, 1>(a, first + i, keep, take, factor);
-    }
-    sum = tnc_block_sum(sum);
-    if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
-}
-
-template <typename R> __global__ void __launch_bounds__(256) tnc_muon_unit_kernel(tnc_muon<R> a)
-{
-    const int64_t matrix = blockIdx.x / a.blocks, begin = blockIdx.x % a.blocks * (int64_t)TNC_SHARE;
-    const int64_t end = begin + TNC_SHARE < a.n ? begin + TNC_SHARE : a.n;
-    R            *x = a.x + matrix * a.n;
-    double        sum = 0;
-    R             unit;
-    int64_t       i;
-    for (i = threadIdx.x; i < a.blocks; i += 256) sum += a.sums[matrix * a.blocks + i];
-    sum = tnc_block_sum(sum);
-    unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);             /* below 1e-30 there may be no such float */
-    for (i = begin + (int)threadIdx.x; i < end; i += 256) x[i] *= unit;
-}
-
-template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *c)
-{
-    const int64_t batch = c->out[0].shape[0];
-    tnc_muon<R>   a;
-    int           k;
-    for (k = 0; k < 3; k++) if (!tnc_has(&c->out[k], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
-    memset(&a, 0, sizeof a);
-    a.scalars = (const R *)c->in[0].data;
-    a.x = (R *)c->out[0].data;
-    a.g = (R *)c->out[1].data;
-    a.m = (R *)c->out[2].data;
-    a.n = c->out[0].shape[1];
-    if (batch == 0 || a.n == 0) return TN_OK;
-    a.wide = tnc_aligned(a.x) && tnc_aligned(a.g) && tnc_aligned(a.m) && a.n % tnc_wide<R>::count == 0;
-    a.momentum = c->f[0];
-    a.nesterov = c->f[1] != 0;
-    a.blocks = (unsigned)tnc_ceil(a.n, TNC_SHARE);
-    if (batch > INT32_MAX / a.blocks) return TN_ERR_SHAPE;
-    a.sums = (double *)tnc_scratch(s, (size_t)(batch * a.blocks) * sizeof *a.sums);
-    if (!a.sums) return TN_ERR_MEMORY;
-    TNC_LAUNCH((tnc_muon_begin_kernel<R>), (unsigned)(batch * a.blocks), 256, 0, s->stream, a);
-    TNC_LAUNCH((tnc_muon_unit_kernel<R>), (unsigned)(batch * a.blocks), 256, 0, s->stream, a);
-    return TN_OK;
-}
-
-static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
-{
-    if (c->in[0].dtype == TN_F32) return tnc_muon_begin_of<float>(s, c);
-    return c->in[0].dtype == TN_F64 ? tnc_muon_begin_of<double>(s, c) : TN_ERR_DTYPE;
-}
+static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
 
 /* ---- attention, quadratic ------------------------------------------------------------------------------------------------
    What is computed stands at tensornet.h's >>op-attention; the words here are its own: u_i = c_i do_i, w_i, P, ds.
@@ -4138,7 +3740,7 @@ template <typename R> static __device__ __forceinline__ R tnc_attend_max(R a, R 
 
 /* ---- attention: what the backward pass asks of a query, one warp each: rows = c_i, w_i, l_i, 0 ------------------------- */
 
-template <typename T> __global__ void tnc_attend_rows(tnc_attend p)
+template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
 {
     typedef typename tnc_real<T>::type R;
     const int     lane = (int)threadIdx.x & 31;
@@ -4283,7 +3885,8 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_room<R>
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
+template <typename T>
+static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t slabs, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
     typedef tnc_attend_room<R> room;
@@ -4374,7 +3977,7 @@ static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h,
 
 /* KEYS: own rows are keys, to dk and dv. Else they are queries, to dq. */
 template <typename T, bool KEYS>
-__global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
+static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64_t slabs, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
     typedef tnc_attend_room<R> room;
@@ -4445,7 +4048,8 @@ __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p, int64
 
 enum { TNC_ATTEND_FEW = 4, TNC_ATTEND_PART = 256 };         /* queries at most; keys of a part */
 
-template <typename T> __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int64_t parts, int64_t blocks)
+template <typename T>
+static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int64_t parts, int64_t blocks)
 {
     typedef typename tnc_real<T>::type R;
     TNC_SHARED(R, pattern, [TNC_ATTEND_PART]);
@@ -4499,7 +4103,7 @@ template <typename T> __global__ void __launch_bounds__(128) tnc_attend_part(tnc
 }
 
 /* A warp for each query. */
-template <typename T> __global__ void tnc_attend_join(tnc_attend p, int64_t parts)
+template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64_t parts)
 {
     typedef typename tnc_real<T>::type R;
     const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
@@ -4560,31 +4164,31 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
 
 /* The left factor at rows row .. row + 15, columns 16 k .. 16 k + 15. ldmatrix takes four 8 x 8 matrices in the order that mma
    wants them: above, below; then the same to the right. Lanes 0-7 point at the rows of the first, 8-15 of the second, ... */
-template <int D> static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+template <int D>
+static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    const int lane = (int)threadIdx.x & 31;
     tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
 /* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2], f[3].
    A right factor goes down its columns, which are this tile's rows: no transposition is needed. */
-template <int D> static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k)
+template <int D>
+static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    const int lane = (int)threadIdx.x & 31;
     tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
 }
 
 /* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
-template <int D> static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n)
+template <int D>
+static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n, int lane)
 {
-    const int lane = (int)threadIdx.x & 31;
     tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n, lane >> 4));
 }
 
 /* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
 template <int M, int N, int D>
 static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], const tnc_bf16 *a, int a_row, const tnc_bf16 *b,
-                                                    int b_row)
+                                                    int b_row, int lane)
 {
     int m, n, k, e;
     TNC_UNROLL
@@ -4597,11 +4201,11 @@ static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], con
     for (k = 0; k < D / 16; k++) {
         unsigned left[M][4];
         TNC_UNROLL
-        for (m = 0; m < M; m++) tnc_frag_left<D>(left[m], a, a_row + 16 * m, k);
+        for (m = 0; m < M; m++) tnc_frag_left<D>(left[m], a, a_row + 16 * m, k, lane);
         TNC_UNROLL
         for (n = 0; n < N / 16; n++) {
             unsigned right[4];
-            tnc_frag_right<D>(right, b, b_row + 16 * n, k);
+            tnc_frag_right<D>(right, b, b_row + 16 * n, k, lane);
             TNC_UNROLL
             for (m = 0; m < M; m++) {
                 tnc_mma_bf16(s[m][2 * n], left[m], right);
@@ -4613,13 +4217,14 @@ static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], con
 
 /* out += p x: p of 16 M rows and 16 columns in registers, x the tile's rows row .. row + 15 of C numbers. */
 template <int M, int C>
-static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x, int row)
+static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x, int row,
+                                                    int lane)
 {
     int m, n;
     TNC_UNROLL
     for (n = 0; n < C / 16; n++) {
         unsigned right[4];
-        tnc_frag_down<C>(right, x, row, n);
+        tnc_frag_down<C>(right, x, row, n, lane);
         TNC_UNROLL
         for (m = 0; m < M; m++) {
             tnc_mma_bf16(out[m][2 * n], p[m], right);
@@ -4653,28 +4258,30 @@ static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
-/* Two neighbouring numbers of a row of `to`, stored or added. */
-static __device__ __forceinline__ void tnc_attend_put(const tnc_attend &p, const tnc_heads &to, int b, int t, int h, int col, int n,
-                                                      float x0, float x1, bool add)
+/* Two neighbouring numbers of a row, from `column` on, stored or added; pairs: the row is aligned for them, its width even. */
+static __device__ __forceinline__ void tnc_put_two(char *row, int column, int width, bool f32, bool pairs, bool add, float x,
+                                                   float y)
 {
-    if (p.wide) {
-        float *at = tnc_head<float>(to, b, t, h) + col;
-        if (col < n) at[0] = (add ? at[0] : 0.0f) + x0;
-        if (col + 1 < n) at[1] = (add ? at[1] : 0.0f) + x1;
-        return;
+    if (column >= width) return;
+    if (f32 && pairs) {
+        float2 *to = (float2 *)row + column / 2, old = add ? *to : make_float2(0, 0);
+        *to = make_float2(old.x + x, old.y + y);
+    } else if (pairs) {
+        unsigned *to = (unsigned *)row + column / 2, old = add ? *to : 0u;
+        *to = tnc_pair(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
+    } else {
+        float    *to = (float *)row + column;
+        tnc_bf16 *small = (tnc_bf16 *)row + column;
+        int       i;
+        for (i = 0; i < 2 && column + i < width; i++) {
+            const float value = i ? y : x;
+            if (f32) to[i] = add ? to[i] + value : value;
+            else small[i] = __float2bfloat16(add ? __bfloat162float(small[i]) + value : value);
+        }
     }
-    tnc_bf16 *at = tnc_head<tnc_bf16>(to, b, t, h) + col;
-    if (col + 1 < n && ((size_t)at & 3) == 0) {
-        __nv_bfloat162 *two = reinterpret_cast<__nv_bfloat162 *>(at);
-        float2          old = add ? __bfloat1622float2(*two) : make_float2(0.0f, 0.0f);
-        *two = __floats2bfloat162_rn(old.x + x0, old.y + x1);
-        return;
-    }
-    if (col < n) at[0] = tnc_from<tnc_bf16>((add ? tnc_to(at[0]) : 0.0f) + x0);
-    if (col + 1 < n) at[1] = tnc_from<tnc_bf16>((add ? tnc_to(at[1]) : 0.0f) + x1);
 }
 
-/* The same for a warp's 16 M rows from `row` on, each times its factor. */
+/* A warp's 16 M rows from `row` on, each times its factor. */
 template <int M, int C>
 static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, const tnc_heads &to, int b, int h, int row, int rows,
                                                            int n, const float (&x)[M][C / 8][4],
@@ -4688,10 +4295,12 @@ static __device__ __forceinline__ void tnc_attend_put_rows(const tnc_attend &p, 
         for (half = 0; half < 2; half++) {
             const int t = row + 16 * m + 8 * half + lane / 4;
             if (t >= rows) continue;
+            char      *line = p.wide ? (char *)tnc_head<float>(to, b, t, h) : (char *)tnc_head<tnc_bf16>(to, b, t, h);
+            const bool pairs = n % 2 == 0 && (size_t)line % (p.wide ? 8 : 4) == 0;
             TNC_UNROLL
             for (c = 0; c < C / 8; c++)
-                tnc_attend_put(p, to, b, t, h, 8 * c + 2 * (lane & 3), n, factor[m][half] * x[m][c][2 * half],
-                               factor[m][half] * x[m][c][2 * half + 1], add);
+                tnc_put_two(line, 8 * c + 2 * (lane & 3), n, p.wide, pairs, add, factor[m][half] * x[m][c][2 * half],
+                            factor[m][half] * x[m][c][2 * half + 1]);
         }
 }
 
@@ -4728,22 +4337,21 @@ template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
 
 /* Four warps of 32 queries each walk over the keys, two stages of which are in shared memory: one is being read while the next
    arrives. Nothing but o (and the statistic) is written. */
-template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
+template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128, 2) tnc_attend_mma(tnc_attend p)
 {
     typedef tnc_attend_plan<KIND, D, DV> plan;
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
     const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    const int     lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 32;
     const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, tiles = (Tq + queries - 1) / queries;
     int           set, m, n, e, k;
     const int i0 = (tiles - 1 - (int)blockIdx.x / ((int)p.B * H)) * queries;        /* those with most keys come first */
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
-    const int from = tnc_attend_seen(p, i0).low, to = tnc_attend_seen(p, last).high;
+    const int to = tnc_attend_seen(p, last).high;
     float         o[2][DV / 8][4], most[2][2], total[2][2];
-    int           j0, turn = 0;
+    int           j0 = tnc_attend_seen(p, i0).low / keys * keys;
     auto load = [&](int which, int j) {
         const tnc_attend_place at = tnc_attend_place_of(p);
         tnc_bf16 *to_x = stages + which * stage;
@@ -4754,7 +4362,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
     for (set = 0; set < sets; set++)
         tnc_tile_load<D, queries, threads>(q + set * queries * D, tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H),
                                            p.q.t, Tq - i0);
-    if (from < to) load(0, from);
+    if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
     TNC_UNROLL
     for (m = 0; m < 2; m++) {
@@ -4765,7 +4373,9 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
         most[m][0] = most[m][1] = -INFINITY;
         total[m][0] = total[m][1] = 0.0f;
     }
-    for (j0 = from; j0 < to; j0 += keys, turn ^= 1) {
+    /* Whatever can be found anew is, so that nothing but sums stays in registers from stage to stage. */
+    for (; j0 < to; j0 += keys) {
+        const int       thread = tnc_thread_anew(), lane = thread & 31, warp_row = thread / 32 * 32, turn = j0 / keys % 2;
         const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
         const int       meet = tnc_attend_meet(p, i0 + warp_row, i0 + warp_row + 31, j0, j0 + keys - 1);
         float           s[sets][2][keys / 8][4];
@@ -4776,7 +4386,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
         if (meet == 0) continue;
         TNC_UNROLL
         for (set = 0; set < sets; set++)
-            tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0);
+            tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0, lane);
         /* P in place of the first scores */
         TNC_UNROLL
         for (m = 0; m < 2; m++)
@@ -4827,6 +4437,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
                     TNC_UNROLL
                     for (n = 0; n < keys / 8; n++) total[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
             }
+        const int again = tnc_thread_anew() & 31;
         TNC_UNROLL
         for (k = 0; k < keys / 16; k++) {
             unsigned left[2][4];
@@ -4834,10 +4445,11 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
             for (m = 0; m < 2; m++)
                 TNC_UNROLL
                 for (e = 0; e < 4; e++) left[m][e] = tnc_pair(s[0][m][2 * k + e / 2][e % 2 * 2], s[0][m][2 * k + e / 2][e % 2 * 2 + 1]);
-            tnc_mma_step<2, DV>(o, left, vt, 16 * k);
+            tnc_mma_step<2, DV>(o, left, vt, 16 * k, again);
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
+    const int thread = tnc_thread_anew(), lane = thread & 31, warp_row = thread / 32 * 32;
     TNC_UNROLL
     for (m = 0; m < 2; m++)
         TNC_UNROLL
@@ -4862,7 +4474,7 @@ template <int KIND, int D, int DV> __global__ void __launch_bounds__(128, 2) tnc
 /* Backwards, as the plain one: own rows are keys (to dk, dv) or queries (to dq), the others stream by in two stages. Scores have
    own rows and the others' columns, so that ds and P are left factors of the others' rows: no transposition anywhere. */
 template <int KIND, int D, int DV, bool KEYS>
-__global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
+static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 {
     typedef tnc_attend_back_plan<KIND, D, DV, KEYS> plan;
     enum { sets = plan::sets, M = plan::M, N = plan::N, own_rows = plan::own, others = plan::others, stage = plan::stage,
@@ -4870,7 +4482,6 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const  own_x = shared, *const own_y = shared + own_rows * sets * D, *const stages = own_y + own_rows * (DV + (KEYS ? 0 : 8));
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
-    const int        lane = (int)threadIdx.x & 31, warp_row = (int)threadIdx.x / 32 * 16 * M;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
     const int        H = (int)p.H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
     const int        tiles = (T_own + own_rows - 1) / own_rows;
@@ -4878,10 +4489,10 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
     const int tile = (int)blockIdx.x / ((int)p.B * H);
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int own = (KEYS ? tile : tiles - 1 - tile) * own_rows;                             /* causal: the longest first */
-    const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1, mine = own + warp_row;
+    const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1;
     const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };                            /* a float4 for each query: 16 bytes, too */
     float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
-    int           at, from, to, turn = 0, sub;
+    int           at, to;
     auto load = [&](int which, int t) {
         const tnc_attend_place here = tnc_attend_place_of(p);
         tnc_bf16 *x = stages + which * stage;
@@ -4894,10 +4505,10 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
                                               T_other - t);
     };
     if (KEYS) {
-        from = tnc_attend_seeing(p, own, last).low;
+        at = tnc_attend_seeing(p, own, last).low;
         to = tnc_attend_seeing(p, own, last).high;
     } else {
-        from = tnc_attend_seen(p, own).low;
+        at = tnc_attend_seen(p, own).low;
         to = tnc_attend_seen(p, last).high;
     }
     for (set = 0; set < sets; set++)
@@ -4906,7 +4517,8 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
     tnc_tile_load<DV, own_rows, threads>(own_y, tnc_head<const tnc_bf16>(gy, begin.b, own, begin.h), gy.t, T_own - own);
     if (!KEYS)
         tnc_tile_load<8, own_rows, threads>(own_y + own_rows * DV, tnc_head<const tnc_bf16>(rows, 0, own, begin.head), 8, T_own - own);
-    if (from < to) load(0, from);
+    at = at / others * others;
+    if (at < to) load(at / others % 2, at);
     tnc_cp_async_commit();
     TNC_UNROLL
     for (m = 0; m < M; m++)
@@ -4919,68 +4531,76 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
                 TNC_UNROLL
                 for (n = 0; n < D / 8; n++) dx[set][m][n][e] = 0.0f;
         }
-    for (at = from; at < to; at += others, turn ^= 1) {
+    /* N others at a time. Whatever can be found anew is, so that nothing but sums stays in registers from turn to turn. */
+    for (; at < to; at += N) {
+        const int       sub = at % others, turn = at / others % 2;
+        const int       thread = tnc_thread_anew(), lane = thread & 31;
+        const int       warp_row = thread / 32 * 16 * M, mine = own + warp_row;
         const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * others * D;
         const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + others * DV : own_y + own_rows * DV);
-        tnc_cp_async_wait<0>();
-        __syncthreads();                        /* this stage is there, and nobody reads the other any more */
-        if (at + others < to) load(turn ^ 1, at + others);
-        tnc_cp_async_commit();
-        for (sub = 0; sub < others; sub += N) {
-            const int meet = KEYS ? tnc_attend_meet(p, at + sub, at + sub + N - 1, mine, mine + 16 * M - 1)
-                                  : tnc_attend_meet(p, mine, mine + 16 * M - 1, at + sub, at + sub + N - 1);
-            float     s[sets][M][N / 8][4], dp[M][N / 8][4];
-            if (meet == 0) continue;
+        if (sub == 0) {
+            tnc_cp_async_wait<0>();
+            __syncthreads();                    /* this stage is there, and nobody reads the other any more */
+            if (at + others < to) load(turn ^ 1, at + others);
+            tnc_cp_async_commit();
+        }
+        const int meet = KEYS ? tnc_attend_meet(p, at, at + N - 1, mine, mine + 16 * M - 1)
+                              : tnc_attend_meet(p, mine, mine + 16 * M - 1, at, at + N - 1);
+        float     s[sets][M][N / 8][4], dp[M][N / 8][4];
+        if (meet == 0) continue;
+        TNC_UNROLL
+        for (set = 0; set < sets; set++)
+            tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub, lane);
+        if (meet == 1) {
+            TNC_UNROLL
+            for (m = 0; m < M; m++)
+                TNC_UNROLL
+                for (n = 0; n < N / 8; n++)
+                    TNC_UNROLL
+                    for (e = 0; e < 4; e++) {
+                        const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4;
+                        const int           col = at + 8 * n + 2 * (lane & 3) + e % 2;
+                        const tnc_seen<int> seen = tnc_attend_seen(p, KEYS ? col : row);
+                        if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
+                        s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
+                        if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
+                    }
+        }
+        tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub, lane);
+        TNC_UNROLL
+        for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
+            unsigned left_p[M][4], left_s[sets][M][4];
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
+                float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
+                if (KEYS) {
+                    q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
+                    q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
+                }
+                TNC_UNROLL
+                for (m = 0; m < M; m++) {
+                    const int   c = 2 * k + e / 2, r = e % 2 * 2;
+                    const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1];
+                    const float b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
+                    float       p0, p1, slope0, slope1;
+                    if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
+                    slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
+                    slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
+                    p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
+                    p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
+                    left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
+                    left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
+                    if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
+                }
+            }
+            if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k, lane);
             TNC_UNROLL
             for (set = 0; set < sets; set++)
-                tnc_mma_rows<M, N, D>(s[set], own_x + set * own_rows * D, warp_row, xt + set * others * D, sub);
-            if (meet == 1) {
-                TNC_UNROLL
-                for (m = 0; m < M; m++)
-                    TNC_UNROLL
-                    for (n = 0; n < N / 8; n++)
-                        TNC_UNROLL
-                        for (e = 0; e < 4; e++) {
-                            const int           row = mine + 16 * m + 8 * (e / 2) + lane / 4, col = at + sub + 8 * n + 2 * (lane & 3) + e % 2;
-                            const tnc_seen<int> seen = tnc_attend_seen(p, KEYS ? col : row);
-                            if ((KEYS ? row : col) >= seen.low && (KEYS ? row : col) < seen.high) continue;
-                            s[0][m][n][e] = !softmax ? 0.0f : p.score < 0.0f ? INFINITY : -INFINITY;
-                            if (sets == 2) s[sets - 1][m][n][e] = 0.0f;
-                        }
-            }
-            tnc_mma_rows<M, N, DV>(dp, own_y, warp_row, yt, sub);
-            TNC_UNROLL
-            for (k = 0; k < N / 16; k++) {                  /* 16 others: left factors, and their products */
-                unsigned left_p[M][4], left_s[sets][M][4];
-                TNC_UNROLL
-                for (e = 0; e < 4; e++) {                   /* e / 2: the 8 columns, e % 2: the 8 rows */
-                    float4 q0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f), q1 = q0;
-                    if (KEYS) {
-                        q0 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3)];
-                        q1 = queries[sub + 16 * k + 8 * (e / 2) + 2 * (lane & 3) + 1];
-                    }
-                    TNC_UNROLL
-                    for (m = 0; m < M; m++) {
-                        const int   c = 2 * k + e / 2, r = e % 2 * 2;
-                        const float a0 = s[0][m][c][r], a1 = s[0][m][c][r + 1], b0 = s[sets - 1][m][c][r], b1 = s[sets - 1][m][c][r + 1];
-                        float       p0, p1, slope0, slope1;
-                        if (!KEYS) q0 = q1 = queries[warp_row + 16 * m + 8 * (e % 2) + lane / 4];
-                        slope0 = fmaf(q0.x, dp[m][c][r], q0.y);
-                        slope1 = fmaf(q1.x, dp[m][c][r + 1], q1.y);
-                        p0 = softmax ? exp2f(fmaf(a0, p.power, -q0.z)) : a0 * b0;
-                        p1 = softmax ? exp2f(fmaf(a1, p.power, -q1.z)) : a1 * b1;
-                        left_p[m][e] = tnc_pair(q0.x * p0, q1.x * p1);
-                        left_s[0][m][e] = softmax ? tnc_pair(p0 * slope0, p1 * slope1) : tnc_pair(b0 * slope0, b1 * slope1);
-                        if (sets == 2) left_s[sets - 1][m][e] = tnc_pair(a0 * slope0, a1 * slope1);
-                    }
-                }
-                if (KEYS) tnc_mma_step<M, DV>(dv, left_p, yt, sub + 16 * k);
-                TNC_UNROLL
-                for (set = 0; set < sets; set++) tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k);
-            }
+                tnc_mma_step<M, D>(dx[set], left_s[set], xt + set * others * D, sub + 16 * k, lane);
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
+    const int mine = own + tnc_thread_anew() / 32 * 16 * M;
     TNC_UNROLL
     for (m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
@@ -4995,7 +4615,8 @@ __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend p)
 }
 
 /* An operand for the kernels above: BF16 [B,T,n,D], zeros behind d. A thread has 8 numbers. */
-template <typename T> __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
+template <typename T>
+static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     int64_t       at;
@@ -5011,9 +4632,6 @@ template <typename T> __global__ void tnc_attend_pack(tnc_heads x, int64_t time,
 }
 
 /* ---- attention: which kernels ------------------------------------------------------------------------------------------- */
-
-/* Head sizes of the tensor-core kernels, q's and k's, and v's: a call takes the first pair that holds its own, zeros behind. */
-#define TNC_ATTEND_SIZES(X) X(16, 16) X(32, 32) X(32, 64) X(64, 64) X(32, 128) X(64, 128) X(128, 128)
 
 static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
 
@@ -5057,15 +4675,22 @@ typedef struct tnc_attend_size {
 static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
 {
 #define TNC_Y(KIND, D, DV) { tnc_attend_shared<KIND, D, DV>(), tnc_attend_run_mma<KIND, D, DV> }
-#define TNC_X(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } },
-    static const tnc_attend_size sizes[] = { TNC_ATTEND_SIZES(TNC_X) };
-#undef TNC_X
+#define TNC_ALL(D, DV) \
+    { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), TNC_Y(TN_ATTEND_SQUARED, D, DV), TNC_Y(TN_ATTEND_BILINEAR, D, DV) } }
+#define TNC_SOFTMAX(D, DV) { D, DV, { TNC_Y(TN_ATTEND_SOFTMAX, D, DV), { 0, NULL }, { 0, NULL } } }
+    /* q's and k's size, and v's: a call takes the first pair that holds its own, zeros behind. An instance costs whoever compiles
+       a second: so few pairs. Those of differential attention, whose q and k are half as wide, are of softmax alone. */
+    static const tnc_attend_size sizes[] = {
+        TNC_ALL(16, 16), TNC_ALL(32, 32), TNC_SOFTMAX(32, 64), TNC_ALL(64, 64), TNC_SOFTMAX(64, 128), TNC_ALL(128, 128)
+    };
+#undef TNC_SOFTMAX
+#undef TNC_ALL
 #undef TNC_Y
     size_t i;
     if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
     if (p.Tk < 128 || p.Tq + p.Tk > INT32_MAX / 2 || p.B * p.H * ((p.Tq + p.Tk) / 64 + 1) > INT32_MAX) return NULL;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv)
+        if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv && sizes[i].kind[p.kind].run)
             return (size_t)sizes[i].kind[p.kind].shared <= s->shared_max ? &sizes[i] : NULL;
     return NULL;
 }
@@ -5229,7 +4854,8 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     const tn_dtype dtype = c->in[0].dtype;
     const int64_t  rows = p.B * p.H * p.Tq;
     const size_t   bytes = 4 * (size_t)rows * (dtype == TN_F64 ? 8 : 4);
-    const tnc_attend_size *size = tnc_attend_size_of(s, p, dtype);
+    /* What forwards took unrounded operands for a few queries has their l: so have they backwards. */
+    const tnc_attend_size *size = p.Tq <= TNC_ATTEND_FEW && dtype == TN_F32 ? NULL : tnc_attend_size_of(s, p, dtype);
     tnc_attend     m;
     p.o = tnc_heads_of(&c->in[3]);
     p.stat = c->in[4].data;
@@ -5662,14 +5288,6 @@ static __device__ __forceinline__ int tnc_linear_at(int row, int piece, int piec
 static __device__ __forceinline__ unsigned tnc_linear_lows(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
 static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
 
-static __device__ __forceinline__ unsigned tnc_linear_two(float x, float y)
-{
-    const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
-    unsigned             bits;
-    memcpy(&bits, &two, sizeof bits);
-    return bits;
-}
-
 /* `rows` rows from row t0 of a set, `pieces` pieces of each from number e0 on, to shared memory; zeros where nothing is. */
 static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, int pieces, const tnc_linear_set &s, int64_t H,
                                                         int64_t head, int64_t t0, int64_t T, int e0, int wide)
@@ -5746,7 +5364,7 @@ static __global__ void __launch_bounds__(X * 8, 1) tnc_linear_scan(tnc_linear t,
 #pragma unroll
                 for (int j = 0; j < N / 8; j++)
                     *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
-                        tnc_linear_two(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+                        tnc_pair(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
     };
     for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
         if (i < steps) fetch(i);
@@ -5815,28 +5433,6 @@ static __global__ void tnc_linear_total(const float *carry, const float *totals,
         for (s = 0; s < segments; s++) sum += totals[s * numbers + at];
         left[at] = sum;
         S[at] = __float2bfloat16(sum);
-    }
-}
-
-/* Two numbers of a row of the output, from `column` on. */
-static __device__ __forceinline__ void tnc_linear_store(char *row, int column, const tnc_linear_pass<float> &p, float x, float y)
-{
-    if (column >= p.width) return;
-    if (p.f32 && p.pairs) {
-        float2 *to = (float2 *)row + column / 2, old = p.add ? *to : make_float2(0, 0);
-        *to = make_float2(old.x + x, old.y + y);
-    } else if (p.pairs) {
-        unsigned *to = (unsigned *)row + column / 2, old = p.add ? *to : 0u;
-        *to = tnc_linear_two(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
-    } else {
-        float    *to = (float *)row + column;
-        tnc_bf16 *small = (tnc_bf16 *)row + column;
-        int       i;
-        for (i = 0; i < 2 && column + i < p.width; i++) {
-            const float value = i ? y : x;
-            if (p.f32) to[i] = p.add ? to[i] + value : value;
-            else small[i] = __float2bfloat16(p.add ? __bfloat162float(small[i]) + value : value);
-        }
     }
 }
 
@@ -6022,7 +5618,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                     for (m = 0; m < 2; m++) {
 #pragma unroll
                         for (j = 0; j < 4; j++)
-                            a[j] = tnc_linear_two(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
+                            a[j] = tnc_pair(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
                         tnc_mma_bf16(sum[m][2 * n], a, v);
                         tnc_mma_bf16(sum[m][2 * n + 1], a, v + 2);
                     }
@@ -6043,8 +5639,9 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 char       *to = p.f32 ? (char *)tnc_linear_row<float>(p.out, t.H, head, r)
                                        : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
 #pragma unroll
-                for (n = 0; n < N / 8; n++) 
-                    tnc_linear_store(to, n0 + 8 * n + two, p, factor * sum[m][n][2 * h], factor * sum[m][n][2 * h + 1]);
+                for (n = 0; n < N / 8; n++)
+                    tnc_put_two(to, n0 + 8 * n + two, (int)p.width, p.f32, p.pairs, p.add, factor * sum[m][n][2 * h],
+                                factor * sum[m][n][2 * h + 1]);
             }
         }
 }
@@ -6097,11 +5694,11 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
     const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
 #define TNC_CASE(k, n, turned) \
     if (K == k && N == n && (p.m == 2) == turned) tnc_linear_mma_launch<k, n, turned>(s, grid, t, p, q, S)
-    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);   TNC_CASE(64, 32, true);   TNC_CASE(128, 32, true);
+    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);
     TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
     TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
     TNC_CASE(32, 32, false);  TNC_CASE(64, 32, false);  TNC_CASE(128, 32, false);
-    TNC_CASE(32, 64, false);  TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
+                              TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
 #undef TNC_CASE
 }
 
@@ -6323,7 +5920,7 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
     t.chunk = t.D <= 16 ? 64 : t.D <= 32 ? 128 : t.D <= 64 ? 256 : 512;
     if (tensor) {
         t.D = t.D <= 16 ? 16 : t.D <= 32 ? 32 : t.D <= 64 ? 64 : 128;
-        t.NE = t.NE <= 32 ? 32 : t.NE <= 64 ? 64 : 128;
+        t.NE = t.NE <= 32 && t.D <= 32 ? 32 : t.NE <= 64 ? 64 : 128;                /* few values of wide heads: rare */
         t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work */
     }
     t.chunks = tnc_ceil(t.length, t.chunk);
@@ -6501,6 +6098,513 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
 static tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
 static tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }
 
+/* ---- argmax, accuracy --------------------------------------------------------------------------------------- >>op-argmax
+   The first of the largest, a NaN being largest: of two numbers the better is decided alone by what and where they are, so
+   any tree finds the same one. Accuracy counts rows in whole numbers. Floor: reads R C numbers */
+
+template <typename R> static __device__ __forceinline__ bool tnc_better(R x, int64_t i, R y, int64_t j)
+{
+    if ((x != x) != (y != y)) return x != x;
+    if (x == x && x != y) return x > y;
+    return i < j;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, int64_t C, int lanes)
+{
+    typedef typename tnc_real<T>::type R;
+    TNC_SHARED(R, value, [8]);
+    TNC_SHARED(int64_t, place, [8]);
+    const int each = TNC_THREADS / lanes, lane = tnc_lane(lanes), warp = (int)threadIdx.x >> 5;
+    int       right = 0;
+    int64_t   base;
+    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
+        const T      *from = x + row * C;
+        int64_t best = 0, i;
+        R       most = tnc_to(from[0]);
+        int     k;
+        TNC_UNROLL_BY(4)
+        for (i = lane; i < C; i += lanes) {
+            const R v = tnc_to(from[i]);
+            if (tnc_better(v, i, most, best)) { most = v; best = i; }
+        }
+        for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) {
+            const R       v = __shfl_xor_sync(0xffffffffu, most, k);
+            const int64_t j = __shfl_xor_sync(0xffffffffu, best, k);
+            if (tnc_better(v, j, most, best)) { most = v; best = j; }
+        }
+        if (lanes > 32) {
+            if ((threadIdx.x & 31) == 0) { value[warp] = most; place[warp] = best; }
+            __syncthreads();
+            for (k = 0; k < 8; k++) if (tnc_better(value[k], place[k], most, best)) { most = value[k]; best = place[k]; }
+            __syncthreads();
+        }
+        if (lane > 0 || mine >= rows) continue;
+        if (label) right += best == label[row];
+        else to[row] = (int32_t)best;
+    }
+    if (!label) return;
+    right = tnc_block_sum(right);
+    if (threadIdx.x == 0) to[blockIdx.x] = right;
+}
+
+/* With labels: how often the rows of each block are right. */
+template <typename T> static unsigned tnc_argmax_launch(tnc *s, const tn_view *x, const int32_t *label, int32_t *to)
+{
+    const int      lanes = x->shape[1] > 1024 ? TNC_THREADS : tnc_lanes(x->shape[1], 32);
+    const unsigned blocks = tnc_grid(s, x->shape[0], TNC_THREADS / lanes);
+    TNC_START((tnc_argmax_kernel<T>), blocks, (const T *)x->data, label, to, x->shape[0], x->shape[1], lanes);
+    return blocks;
+}
+
+static tn_status tnc_argmax(tnc *s, const tn_call *c)
+{
+    if (c->in[0].shape[0] == 0) return TN_OK;
+    TNC_TYPES(c->in[0].dtype, T, tnc_argmax_launch<T>(s, &c->in[0], NULL, (int32_t *)c->out[0].data));
+    return TN_OK;
+}
+
+template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
+{
+    typedef typename tnc_real<T>::type R;
+    int32_t *right = (int32_t *)tnc_scratch(s, (size_t)s->sms * 16 * sizeof(int32_t));
+    unsigned blocks;
+    if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    if (!right) return TN_ERR_MEMORY;
+    blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
+    TNC_START((tnc_mean_kernel<int32_t, R>), 1, (const int32_t *)right, (int64_t)blocks, (double)c->in[0].shape[0],
+              (R *)c->out[0].data);
+    return TN_OK;
+}
+
+static tn_status tnc_accuracy(tnc *s, const tn_call *c)
+{
+    TNC_TYPES(c->in[0].dtype, T, return tnc_accuracy_of<T>(s, c))
+}
+
+/* ---- optimisers: calls that wait for each other -------------------------------------------------------------- >>op-optim
+   The header calls once per parameter. Calls of one kind that follow each other wait in s->pending until another kind of
+   call comes, or somebody looks (tnc_flush), and then run together: a block takes TNC_SHARE elements of whatever parameter
+   it falls on. Waiting changes nothing that can be seen, since whoever touches device memory flushes first. */
+
+enum { TNC_SHARE = 8192 };
+enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };        /* the scalars */
+
+#define TNC_FINITE 1.7976931348623157e308
+
+/* Which parameter does the block work on? */
+static __device__ __forceinline__ int tnc_part_of(const tnc_pending &a, int64_t block)
+{
+    int low = 0, high = a.count - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (a.part[middle].first <= block) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+/* Of a block: elements [begin,end) of its parameter, whole packs up to `wide`. */
+typedef struct tnc_range { int64_t begin, wide, end; } tnc_range;
+
+static __device__ __forceinline__ tnc_range tnc_range_of(int64_t block, int64_t n, bool packs, int V)
+{
+    tnc_range r = { block * TNC_SHARE, block * TNC_SHARE, block * TNC_SHARE + TNC_SHARE };
+    if (r.end > n) r.end = n;
+    if (packs) r.wide = r.end - (r.end - r.begin) % V;
+    return r;
+}
+
+/* One more call for the pending ones, which run first where it does not fit in. */
+static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n,
+                          const void *scalars, const void *fault)
+{
+    tnc_pending  *a = &s->pending, like;
+    tnc_part     *part;
+    const tn_dtype dtype = x[0]->dtype;
+    tn_status     status;
+    int           k;
+    if (dtype != TN_F32 && dtype != TN_F64) return TN_ERR_DTYPE;
+    for (k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
+    memset(&like, 0, sizeof like);
+    like.kernel = c->kernel;
+    like.dtype = dtype;
+    like.name = name;
+    like.scalars = scalars;
+    like.fault = fault;
+    if (c->kernel == TN_KERNEL_ADAMW || c->kernel == TN_KERNEL_SGD) {
+        memcpy(like.f, c->f, 3 * sizeof *c->f);
+        like.f[3] = c->f[5];
+    }
+    if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, &like, offsetof(tnc_pending, count)) != 0))
+        if ((status = tnc_flush(s)) != TN_OK) return status;
+    if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
+    part = &a->part[a->count];
+    memset(part, 0, sizeof *part);
+    part->wide = true;
+    for (k = 0; k < 4; k++) {
+        part->x[k] = x[k] ? x[k]->data : NULL;
+        part->wide = part->wide && tnc_aligned(part->x[k]);
+    }
+    part->n = n;
+    part->first = a->count ? part[-1].first + tnc_ceil(part[-1].n, TNC_SHARE) : 0;
+    part->index = (int32_t)c->i[0];
+    part->scale = c->f[0];
+    part->decay = c->f[3];
+    part->rate = c->f[4];
+    if (part->first + tnc_ceil(n, TNC_SHARE) > INT32_MAX) return TN_ERR_SHAPE;
+    a->count++;
+    return TN_OK;
+}
+/* ---- sumsq --------------------------------------------------------------------------------------------------- >>op-optim
+   In double, as few GPUs are too slow for: a square may have no float. Floor: reads every gradient */
+
+/* The sum of squares of each block's elements. */
+template <typename R>
+static __global__ void __launch_bounds__(TNC_THREADS) tnc_squares_kernel(const __grid_constant__ tnc_pending a, double *sums)
+{
+    enum { V = tnc_wide<R>::count };
+    const tnc_part &part = a.part[tnc_part_of(a, blockIdx.x)];
+    const R        *g = (const R *)part.x[0];
+    const tnc_range at = tnc_range_of(blockIdx.x - part.first, part.n, part.wide, V);
+    double          sum = 0;
+    int64_t         i;
+    TNC_UNROLL_BY(4)
+    for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) {
+        R v[V];
+        tnc_load(v, g + i);
+        TNC_EACH sum = fma((double)v[k], (double)v[k], sum);
+    }
+    for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) sum = fma((double)g[i], (double)g[i], sum);
+    sum = tnc_block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+/* One block: a warp sums what the blocks of a parameter left, then one thread goes through the parameters in their order. */
+template <typename R>
+static __global__ void __launch_bounds__(1024)
+tnc_squares_end_kernel(const __grid_constant__ tnc_pending a, const double *sums, int64_t blocks)
+{
+    TNC_SHARED(double, total, [TNC_PENDING]);
+    R      *s = (R *)a.scalars;
+    int64_t i;
+    int     k;
+    for (k = (int)threadIdx.x >> 5; k < a.count; k += 32) {
+        const int64_t end = k + 1 < a.count ? a.part[k + 1].first : blocks;
+        double        sum = 0;
+        TNC_UNROLL_BY(4)
+        for (i = a.part[k].first + (threadIdx.x & 31); i < end; i += 32) sum += sums[i];
+        sum = tnc_warp_sum(sum);
+        if ((threadIdx.x & 31) == 0) total[k] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (k = 0; k < a.count; k++) {
+        s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
+        if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
+    }
+}
+
+template <typename R> static tn_status tnc_sumsq_flush(tnc *s, const tnc_pending &a, int64_t blocks)
+{
+    double *sums = (double *)tnc_scratch(s, (size_t)blocks * sizeof *sums);
+    if (!sums) return TN_ERR_MEMORY;
+    if (blocks > 0) TNC_START((tnc_squares_kernel<R>), (unsigned)blocks, a, sums);
+    TNC_LAUNCH((tnc_squares_end_kernel<R>), 1, 1024, 0, s->stream, a, (const double *)sums, blocks);
+    return TN_OK;
+}
+
+static tn_status tnc_sumsq(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = { &c->in[0], NULL, NULL, NULL };
+    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
+}
+
+/* ---- step_begin ---------------------------------------------------------------------------------------------- >>op-optim
+   What the optimisers ask of a step, by one thread, from what sumsq left. Floor: a launch */
+
+template <typename R> static __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
+{
+    const double norm = (double)s[TNC_SIZE];
+    bool         skip;
+    if (threadIdx.x > 0) return;
+    if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);    /* finite gradients, whose norm is not */
+    skip = fault[0] != 0;
+    s[TNC_NORM] = (R)norm;
+    s[TNC_SKIP] = R(skip ? 1 : 0);
+    s[TNC_FACTOR] = (R)(clip > 0 && norm > clip ? clip / norm : 1);
+    s[TNC_STEP] = (R)((double)s[TNC_STEP] + (skip ? 0 : 1));
+    s[TNC_SIZE] = 0;
+}
+
+static tn_status tnc_step_begin(tnc *s, const tn_call *c)
+{
+    int32_t *fault = (int32_t *)c->out[1].data;
+    TNC_REALS(c->out[0].dtype, R,
+        TNC_LAUNCH((tnc_step_begin_kernel<R>), 1, 32, 0, s->stream, (R *)c->out[0].data, fault, c->f[0]))
+    return TN_OK;
+}
+
+/* ---- adamw, sgd, muon_end ------------------------------------------------------------------------------------ >>op-optim
+   Floor: adamw reads and writes 4 arrays, sgd 3 (2 without momentum); muon_end reads 2 and writes 1 */
+
+/* What a rule needs of the scalars and of its call; one thread finds it for its block. */
+template <typename R> struct tnc_rule {
+    R    keep1, take1, keep2, take2, unbias1, unbias2, eps, decay, down, factor, scale;
+    bool skip, nesterov;
+};
+
+template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const tnc_pending &a, const tnc_part &part)
+{
+    const R     *s = (const R *)a.scalars;
+    const double t = (double)s[TNC_STEP] - a.f[3];
+    r->skip = s[TNC_SKIP] != 0;
+    r->keep1 = (R)a.f[0];
+    r->take1 = (R)(1 - a.f[0]);
+    r->keep2 = (R)a.f[1];
+    r->take2 = (R)(1 - a.f[1]);
+    r->nesterov = a.f[1] != 0;
+    r->scale = (R)part.scale;
+    r->eps = (R)a.f[2];
+    r->decay = (R)part.decay;
+    r->down = (R)(-(double)s[TNC_LR] * part.rate);
+    r->factor = s[TNC_FACTOR];
+    if (a.kernel != TN_KERNEL_ADAMW) return;
+    r->unbias1 = (R)(1 / (1 - pow(a.f[0], t)));
+    r->unbias2 = (R)(1 / (1 - pow(a.f[1], t)));
+}
+
+/* One element of each array, V of them. */
+template <typename R, int V, int KERNEL>
+static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
+{
+    R  *p = (R *)part.x[0] + i, *g = (R *)part.x[1] + i, *m = (R *)part.x[2] + i, *v = (R *)part.x[3] + i;
+    R   p_[V], g_[V], m_[V] = {}, v_[V] = {}, zero[V] = {};
+    tnc_load(g_, g);
+    tnc_load(p_, p);
+    if (KERNEL == TN_KERNEL_ADAMW) {
+        tnc_load(m_, m);
+        tnc_load(v_, v);
+        TNC_EACH {
+            R d = g_[k] * r.factor;
+            m_[k] = tnc_fma(r.take1, d, r.keep1 * m_[k]);
+            v_[k] = tnc_fma(r.take2 * d, d, r.keep2 * v_[k]);
+            d = m_[k] * r.unbias1 / (tnc_sqrt(v_[k] * r.unbias2) + r.eps);
+            p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], d), p_[k]);
+        }
+        tnc_store(m, m_);
+        tnc_store(v, v_);
+    } else if (KERNEL == TN_KERNEL_SGD) {
+        if (part.x[2]) tnc_load(m_, m);
+        TNC_EACH {
+            const R d = g_[k] * r.factor;
+            R       to = d;
+            if (part.x[2]) to = m_[k] = tnc_fma(r.keep1, m_[k], d);
+            if (r.nesterov) to = tnc_fma(r.keep1, to, d);
+            p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], to), p_[k]);
+        }
+        if (part.x[2]) tnc_store(m, m_);
+    } else {
+        TNC_EACH p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], r.scale * g_[k]), p_[k]);
+    }
+    tnc_store(p, p_);
+    if (KERNEL != TN_KERNEL_MUON_END) tnc_store(g, zero);
+}
+
+template <typename R, int KERNEL> static __global__ void __launch_bounds__(TNC_THREADS, sizeof(R) == 8 ? 2 : 4)
+tnc_update_kernel(const __grid_constant__ tnc_pending a)
+{
+    enum { V = tnc_wide<R>::count };
+    TNC_SHARED(tnc_rule<R>, shared, [1]);
+    const int       which = tnc_part_of(a, blockIdx.x);
+    const tnc_part &part = a.part[which];
+    const tnc_range at = tnc_range_of(blockIdx.x - part.first, part.n, part.wide, V);
+    const R         zero[V] = {};
+    tnc_rule<R>     r;
+    int64_t         i;
+    if (threadIdx.x == 0) tnc_rule_of(&shared[0], a, part);
+    __syncthreads();
+    r = shared[0];
+    if (r.skip) {
+        if constexpr (KERNEL != TN_KERNEL_MUON_END) {
+            R *g = (R *)part.x[1];
+            for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_store(g + i, zero);
+            for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) g[i] = 0;
+        }
+        return;
+    }
+    TNC_UNROLL_BY(2)
+    for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_update<R, V, KERNEL>(r, part, i);
+    for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
+}
+
+static tn_status tnc_adamw(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = { &c->out[0], &c->out[1], &c->out[2], &c->out[3] };
+    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL);
+}
+
+static tn_status tnc_sgd(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = { &c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL };
+    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL);
+}
+
+static tn_status tnc_muon_end(tnc *s, const tn_call *c)
+{
+    const tn_view *const x[4] = { &c->out[0], &c->in[1], NULL, NULL };
+    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL);
+}
+
+template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a)
+{
+    const tnc_part *last = &a.part[a.count - 1];
+    const int64_t   blocks = last->first + tnc_ceil(last->n, TNC_SHARE);
+    if (a.kernel == TN_KERNEL_SUMSQ) return tnc_sumsq_flush<R>(s, a, blocks);
+    if (blocks == 0) return TN_OK;
+    if (a.kernel == TN_KERNEL_ADAMW)
+        TNC_START((tnc_update_kernel<R, TN_KERNEL_ADAMW>), (unsigned)blocks, a);
+    else if (a.kernel == TN_KERNEL_SGD)
+        TNC_START((tnc_update_kernel<R, TN_KERNEL_SGD>), (unsigned)blocks, a);
+    else
+        TNC_START((tnc_update_kernel<R, TN_KERNEL_MUON_END>), (unsigned)blocks, a);
+    return TN_OK;
+}
+
+static tn_status tnc_flush(tnc *s)
+{
+    tnc_pending *a = &s->pending;
+    tn_status    status;
+    cudaError_t  e;
+    char         what[96];
+    int          count = a->count;
+    if (count == 0) return TN_OK;
+    if (s->lost || cudaSetDevice(s->device) != cudaSuccess) {
+        a->count = 0;
+        return s->lost ? TN_ERR_BACKEND : tnc_fail(s, cudaGetLastError(), "cudaSetDevice");
+    }
+    status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
+    a->count = 0;
+    e = cudaGetLastError();
+    if (e == cudaSuccess && s->wait) e = cudaStreamSynchronize(s->stream);
+    if (e == cudaSuccess) return status;
+    snprintf(what, sizeof what, "%s of %d parameters", a->name, count);
+    return tnc_fail(s, e, what);
+}
+
+/* ---- muon_begin ---------------------------------------------------------------------------------------------- >>op-optim
+   The momentum and the unscaled x in a first pass, with the sum of squares of each block; the second divides x by its
+   matrix's norm, which every block adds up for itself, in one order. Floor: reads 3 arrays and writes 4 */
+
+template <typename R> struct tnc_muon {
+    const R *scalars;
+    R       *x, *g, *m;                     /* [batch,n] */
+    double  *sums;                          /* [batch,blocks] */
+    int64_t  n;
+    unsigned blocks;                        /* of a matrix */
+    double   momentum;
+    bool     nesterov, wide;
+};
+
+template <typename R, int V>
+static __device__ __forceinline__ double tnc_muon_move(const tnc_muon<R> &a, int64_t at, R keep, R take, R factor)
+{
+    R      g[V], m[V], x[V], zero[V] = {};
+    double squares = 0;
+    tnc_load(g, a.g + at);
+    tnc_load(m, a.m + at);
+    TNC_EACH {
+        const R d = take * (g[k] * factor);
+        m[k] = tnc_fma(keep, m[k], d);
+        x[k] = a.nesterov ? tnc_fma(keep, m[k], d) : m[k];
+        squares = fma((double)x[k], (double)x[k], squares);
+    }
+    tnc_store(a.m + at, m);
+    tnc_store(a.x + at, x);
+    tnc_store(a.g + at, zero);
+    return squares;
+}
+
+/* A step that is skipped leaves the momentum and makes x zero: what comes next multiplies matrices and is not asked. */
+template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_muon_begin_kernel(tnc_muon<R> a)
+{
+    enum { V = tnc_wide<R>::count };
+    const int64_t   first = blockIdx.x / a.blocks * a.n;
+    const tnc_range at = tnc_range_of(blockIdx.x % a.blocks, a.n, a.wide, V);
+    const double    momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
+    const R         keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
+    double          sum = 0;
+    int64_t         i;
+    if (a.scalars[TNC_SKIP] != 0) {
+        for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) a.x[first + i] = a.g[first + i] = 0;
+    } else {
+        TNC_UNROLL_BY(2)
+        for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V)
+            sum += tnc_muon_move<R, V>(a, first + i, keep, take, factor);
+        for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS)
+            sum += tnc_muon_move<R, 1>(a, first + i, keep, take, factor);
+    }
+    sum = tnc_block_sum(sum);
+    if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
+}
+
+template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_muon_unit_kernel(tnc_muon<R> a)
+{
+    const int64_t   matrix = blockIdx.x / a.blocks;
+    const tnc_range at = tnc_range_of(blockIdx.x % a.blocks, a.n, false, 1);
+    R              *x = a.x + matrix * a.n;
+    double          sum = 0;
+    R               unit;
+    int64_t         i;
+    for (i = threadIdx.x; i < a.blocks; i += TNC_THREADS) sum += a.sums[matrix * a.blocks + i];
+    sum = tnc_block_sum(sum);
+    unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);             /* below 1e-30 there may be no such float */
+    for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) x[i] *= unit;
+}
+
+template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *c)
+{
+    const int64_t batch = c->out[0].shape[0];
+    tnc_muon<R>   a;
+    int           k;
+    for (k = 0; k < 3; k++) if (!tnc_has(&c->out[k], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    memset(&a, 0, sizeof a);
+    a.scalars = (const R *)c->in[0].data;
+    a.x = (R *)c->out[0].data;
+    a.g = (R *)c->out[1].data;
+    a.m = (R *)c->out[2].data;
+    a.n = c->out[0].shape[1];
+    if (batch == 0 || a.n == 0) return TN_OK;
+    a.wide = tnc_aligned(a.x) && tnc_aligned(a.g) && tnc_aligned(a.m) && a.n % tnc_wide<R>::count == 0;
+    a.momentum = c->f[0];
+    a.nesterov = c->f[1] != 0;
+    a.blocks = (unsigned)tnc_ceil(a.n, TNC_SHARE);
+    if (batch > INT32_MAX / a.blocks) return TN_ERR_SHAPE;
+    a.sums = (double *)tnc_scratch(s, (size_t)(batch * a.blocks) * sizeof *a.sums);
+    if (!a.sums) return TN_ERR_MEMORY;
+    TNC_START((tnc_muon_begin_kernel<R>), (unsigned)(batch * a.blocks), a);
+    TNC_START((tnc_muon_unit_kernel<R>), (unsigned)(batch * a.blocks), a);
+    return TN_OK;
+}
+
+static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
+{
+    TNC_REALS(c->in[0].dtype, R, return tnc_muon_begin_of<R>(s, c))
+}
+
+/* ---- tick -------------------------------------------------------------------------------------------------------- >>op-tick
+   The clock of the random numbers. Floor: a launch */
+
+static __global__ void tnc_tick_kernel(uint32_t *clock, uint32_t by) { if (threadIdx.x == 0) *clock += by; }
+
+static tn_status tnc_tick(tnc *s, const tn_call *c)
+{
+    TNC_LAUNCH(tnc_tick_kernel, 1, 32, 0, s->stream, (uint32_t *)c->out[0].data, (uint32_t)c->i[0]);
+    return TN_OK;
+}
+
 /* ======================================================================
    >>table    the backend
    ====================================================================== */
@@ -6510,7 +6614,7 @@ extern "C" const tn_backend *tn_cuda_backend(void)
 #define TNC_X(ENUM, name) tnc_entry<tnc_##name>(),
     static const tn_backend cuda = {
         TN_BACKEND_ABI, "cuda", false, true, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download, tnc_sync,
-        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, { TN_KERNELS(TNC_X) }
+        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device, { TN_KERNELS(TNC_X) }
     };
 #undef TNC_X
     return &cuda;

@@ -6,6 +6,7 @@
 #define TN_CAPTURE_H
 
 #include "tensornet.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,13 @@ static inline void capture_graph_release(void *state, void *graph)
     free(g);
 }
 
+static inline void capture_device(void *state, char name[128])
+{
+    const char *wanted = getenv("TN_CAPTURE_DEVICE");
+    (void)state;
+    snprintf(name, 128, "%s", wanted ? wanted : "lists of calls");
+}
+
 static inline const tn_backend *capture_backend(void)
 {
     static tn_backend b;
@@ -139,6 +147,7 @@ static inline const tn_backend *capture_backend(void)
     b.capture_end = capture_end;
     b.replay = capture_replay;
     b.graph_release = capture_graph_release;
+    b.device = capture_device;
     for (k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = capture_run;
     b.abi = TN_BACKEND_ABI;
     return &b;

@@ -16,7 +16,7 @@ typedef struct study {
     tn_tensor   *ids[PARTS], *labels[PARTS], *loss;   /* owned */
 } study;
 
-typedef struct trace { double loss, norm, lr, sum; char error[256]; } trace;
+typedef struct trace { double loss, norm, lr, sum, skipped; char error[256]; } trace;
 
 static bool study_open(study *s, const tn_backend *backend, tn_dtype dtype, tn_optim_kind kind)
 {
@@ -146,6 +146,7 @@ static void study_train(study *s, bool with_graph, trace *t)
         tn_read(s->loss, TN_F64, loss, PARTS);
         for (k = 0; k < PARTS; k++) t->loss += loss[k];
         t->norm = tn_optim_grad_norm(s->optim);
+        tn_read(tn_optim_skipped_view(s->optim), TN_F64, &t->skipped, 1);
         t->sum = params_sum(s);
         if (step % 10 == 9) look_aside(s);
     }
@@ -174,6 +175,7 @@ TEST(replay_is_the_step)
                 CHECK(plain[i].loss == replayed[i].loss && plain[i].norm == replayed[i].norm);
                 CHECK(plain[i].lr == replayed[i].lr && plain[i].sum == replayed[i].sum);
                 CHECK_STR(plain[i].error, replayed[i].error);
+                CHECK((plain[i].skipped != 0) == (i == 33) && plain[i].skipped == replayed[i].skipped);
                 CHECK(i == 0 || plain[i].sum != plain[i - 1].sum || i == 33);
             }
             CHECK(strstr(plain[33].error, "id or label 15 in row 2") != NULL);
@@ -218,6 +220,16 @@ static void by_grow(void)   { tn_tensor_1d(bad->w.ctx, TN_REAL, (int64_t)1 << 24
 static void by_free(void)   { tn_tensor_destroy(bad->ids[0]); bad->ids[0] = NULL; }
 static void by_nest(void)   { tn_graph_begin(bad->w.ctx); }
 static void by_optim(void)  { tn_optim_destroy(bad->optim); bad->optim = NULL; }
+static void by_cleared(void) { by_item(); tn_ctx_clear_error(bad->w.ctx); }
+static void by_rule(void)                             /* one that Muon moved becomes AdamW's, whose moments are not there */
+{
+    tn_param *p;
+    int64_t   i = 0;
+    while ((p = tn_params_at(bad->w.params, i))->value != bad->head.w) i++;
+    p->adamw = !p->adamw;
+    tn_optim_step(bad->optim);
+    p->adamw = !p->adamw;
+}
 static void by_file(void)
 {
     char   bytes[4096];
@@ -233,6 +245,7 @@ TEST(what_no_graph_can_hold)
         {by_second, "graph: an optimiser steps in it twice"}, {by_make, "graph: tensor: memory for 36 bytes"},
         {by_grow, "graph: arena: memory for 67108864 bytes"}, {by_free, "graph: 60 bytes are given back"},
         {by_nest, "graph: one is being captured already"}, {by_optim, "graph: "}, {by_file, "graph: "},
+        {by_cleared, "graph: read of [1]"}, {by_rule, "graph: moments of another kind"},
     };
     size_t i;
     for (i = 0; i < sizeof no / sizeof *no; i++) {
@@ -343,6 +356,149 @@ TEST(graphs_that_no_longer_fit)
     close_world(&s.w);
 }
 
+/* What the host remembers of a text is no part of a graph: a capture would move it, and a replay would not. */
+TEST(caches_are_no_part_of_a_graph)
+{
+    world                 w;
+    tn_transformer_desc   d;
+    tn_transformer        m;
+    tn_transformer_cache *cache;
+    tn_attention_cache   *layer;
+    tn_tensor            *ids, *x;
+    tn_graph             *g;
+    const int64_t         shape[2] = {1, 2}, wide[3] = {1, 2, 8};
+    int                   k;
+    memset(&d, 0, sizeof d);
+    d.vocab = 7;
+    d.layers = 2;
+    d.dim = 8;
+    d.heads = 2;
+    d.context = 8;
+    REQUIRE(open_on(&w, TN_F32, 3, 1, capture_backend()) && CHECK(tn_transformer_init(w.params, "", &m, &d) == TN_OK));
+    cache = tn_transformer_cache_create(w.ctx, &m, 1, 8);
+    layer = tn_attention_cache_create(w.ctx, &m.blocks[0].attn, 1, 8);
+    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    x = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
+    REQUIRE(cache && layer && ids && x);
+    CHECK(tn_transformer_decode(w.ctx, &m, ids, cache) && tn_attention_decode(w.ctx, &m.blocks[0].attn, x, layer, NULL));
+    for (k = 0; k < 4; k++) {
+        CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
+        if (k == 0) CHECK(!tn_transformer_decode(w.ctx, &m, ids, cache));
+        if (k == 1) CHECK(!tn_attention_decode(w.ctx, &m.blocks[0].attn, x, layer, NULL));
+        if (k == 2) tn_transformer_cache_reset(cache);
+        if (k == 3) tn_attention_cache_reset(layer);
+        CHECK_STATUS(tn_graph_end(w.ctx, &g), TN_ERR_ARG);
+        CHECK_ERROR(w.ctx, TN_ERR_ARG, k == 0 ? "graph: a transformer's cache takes in tokens inside of a capture"
+                    : k == 1 ? "graph: an attention cache takes in positions inside of a capture"
+                    : k == 2 ? "graph: a transformer's cache is reset inside of a capture"
+                             : "graph: an attention cache is reset inside of a capture");
+        CHECK_INT(tn_transformer_cache_past(cache), 2);
+        CHECK_INT(tn_attention_cache_past(layer), 2);
+    }
+    CHECK(tn_transformer_decode(w.ctx, &m, ids, cache) && tn_attention_decode(w.ctx, &m.blocks[0].attn, x, layer, NULL));
+    CHECK_INT(tn_transformer_cache_past(cache), 4);
+    CHECK_INT(tn_attention_cache_past(layer), 4);
+    close_world(&w);
+}
+
+/* A model that keeps all or recomputes, step by step or as a graph, in F32, F64 and with BF16 activations: four times the same bits. */
+static double train_model(tn_dtype dtype, tn_dtype activations, int attention, bool recompute, bool with_graph)
+{
+    world               w;
+    tn_transformer_desc d;
+    tn_transformer      m;
+    tn_optim_desc       od;
+    tn_optim           *o;
+    tn_tensor          *ids, *kept, *loss;
+    tn_graph           *g = NULL;
+    const int64_t       shape[2] = {2, 6};
+    int32_t             id[12];
+    double              sum = 0;
+    int                 step, i;
+    memset(&d, 0, sizeof d);
+    memset(&od, 0, sizeof od);
+    d.vocab = 11;
+    d.layers = 3;
+    d.dim = 8;
+    d.heads = 2;
+    d.context = 6;
+    d.attention = attention ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
+    d.x0_residual = attention != 0;
+    d.recompute = recompute;
+    od.kind = attention ? TN_MUON : TN_ADAMW;
+    od.clip_norm = 0.3;
+    if (!open_as(&w, dtype, activations, 5, 1, capture_backend())
+        || !CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK)) return NAN;
+    o = tn_optim_create(w.params, &od);
+    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    kept = tn_tensor_create(w.ctx, TN_REAL, 0, NULL);
+    for (step = 0; step < 8; step++) {
+        bool noted = false;
+        for (i = 0; i < 12; i++) id[i] = (int32_t)((i * 5 + step * 3) % 11);
+        tn_write(ids, TN_I32, id, 12);
+        while (!g && !noted) {
+            noted = !with_graph || step != 2;
+            if (!noted) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
+            tn_ctx_reset(w.ctx);
+            tn_record(w.ctx);
+            loss = tn_transformer_loss(w.ctx, &m, ids, ids);
+            tn_backward(w.ctx, loss);
+            tn_assign(kept, loss);
+            tn_optim_step(o);
+            if (!noted && !CHECK_STATUS(tn_graph_end(w.ctx, &g), TN_OK)) noted = true;
+        }
+        if (g) CHECK_STATUS(tn_graph_run(g), TN_OK);
+        sum += tn_item(kept) * (1 + 0.37 * step);
+    }
+    if (with_graph) CHECK_INT(capture_last->replays, 6);
+    CHECK_CTX(w.ctx);
+    for (i = 0; i < tn_params_count(w.params); i++) {
+        double        v[512];
+        int64_t       k;
+        tn_param     *p = tn_params_at(w.params, i);
+        const int64_t n = tn_tensor_count(p->value);
+        if (CHECK(n <= 512 && tn_read(p->value, TN_F64, v, n) == TN_OK))
+            for (k = 0; k < n; k++) sum += v[k] * (1 + 0.41 * (double)k + i);
+    }
+    close_world(&w);
+    return sum;
+}
+
+TEST(models_recomputed_in_graphs)
+{
+    int kind, attention, how;
+    for (kind = 0; kind < 3; kind++)
+        for (attention = 0; attention < 2; attention++) {
+            const tn_dtype dtype = kind == 1 ? TN_F64 : TN_F32, activations = kind == 2 ? TN_BF16 : TN_REAL;
+            const double   plain = train_model(dtype, activations, attention, false, false);
+            CHECK(plain == plain);
+            for (how = 1; how < 4; how++) CHECK(train_model(dtype, activations, attention, how & 1, how > 1) == plain);
+        }
+}
+
+/* All four functions or none, and none of a host: told when the context opens. */
+TEST(backends_with_half_of_it)
+{
+    static tn_backend half;
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    char    why[256];
+    int     k;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = &half;
+    desc.backend_required = true;
+    for (k = 0; k < 5; k++) {
+        half = *capture_backend();
+        if (k == 0) half.capture_begin = NULL;
+        if (k == 1) half.capture_end = NULL;
+        if (k == 2) half.replay = NULL;
+        if (k == 3) half.graph_release = NULL;
+        if (k == 4) half.host = true;
+        CHECK_STATUS(tn_ctx_create(&ctx, &desc, why), TN_ERR_BACKEND);
+        CHECK(strstr(why, "graphs are four functions, all or none") != NULL);
+    }
+}
+
 TEST(backends_that_fail)
 {
     study     s;
@@ -362,12 +518,18 @@ TEST(backends_that_fail)
     CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_ERR_ARG);
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "none is being captured");
     capture_last->refuse_begin = capture_last->refuse_end = false;
+    CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);             /* nowhere to put it: the capture is over all the same */
+    study_step(&s);
+    CHECK_STATUS(tn_graph_end(s.w.ctx, NULL), TN_ERR_ARG);
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: there is no place for the one that was captured");
+    CHECK_STR(tn_ctx_device_name(s.w.ctx), "lists of calls");
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);             /* and the context ends in the middle of one */
     study_step(&s);
     close_world(&s.w);
 
     REQUIRE(study_open(&s, NULL, TN_F32, TN_ADAMW));
     CHECK(!tn_graph_supported(s.w.ctx) && !tn_graph_supported(NULL));
+    CHECK_STR(tn_ctx_device_name(s.w.ctx), "");
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_ERR_BACKEND);
     CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "graph: backend cpu cannot capture");
     close_world(&s.w);
@@ -409,4 +571,4 @@ TEST(assign)
 }
 
 TEST_MAIN(replay_is_the_step, replay_names_its_step, what_no_graph_can_hold, first_step_is_no_graph, graphs_that_no_longer_fit,
-          backends_that_fail, assign)
+          caches_are_no_part_of_a_graph, models_recomputed_in_graphs, backends_with_half_of_it, backends_that_fail, assign)

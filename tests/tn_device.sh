@@ -1,6 +1,6 @@
 #!/bin/sh
-# sh tests/tn_device.sh TN: the command on a device: TN is one whose --backend cuda is something that runs here (tests/tn_capture.c, or
-# tensornet_cuda.cu on tests/cuda_host). Its last line is `N passed, N failed, N skipped`.
+# sh tests/tn_device.sh TN: the command on a device: TN is one whose --backend cuda is something that runs here (tests/tn_capture.c, which
+# can fail when it is asked to, or tensornet_cuda.cu on tests/cuda_host). Its last line is `N passed, N failed, N skipped`.
 set -u
 tn=$1
 case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
@@ -41,7 +41,7 @@ expect 0 "done" train s.bin --out cpu $tiny $quiet
 expect 0 "done" train s.bin --out gpu $tiny $quiet --backend cuda
 cp said first
 near "the CPU's losses" cpu gpu 1e-5 24
-if grep -q "is no graph here" first; then echo "SKIP tn_device: a graph: $(grep "is no graph" first)"; skipped=1; else skipped=0; fi
+grep -q "is no graph here" first && fail "no graph: $(grep "is no graph" first)" || pass
 grep -q "GPU 0, [0-9.]* Gflop/s in a matrix product" first && pass || fail "the peak is not told"
 
 # However often it stops to look or save, whatever becomes a graph: the same bits.
@@ -59,6 +59,10 @@ same "its losses" x y
 # Recomputed: the same bits. Resumed with and without it, too.
 expect 0 "done" train s.bin --out less $tiny $quiet --backend cuda --recompute
 same "recomputed" gpu/model.safetensors less/model.safetensors
+expect 0 "stopped after step 7" train s.bin --out now $tiny $quiet --backend cuda --stop-at 7
+expect 0 "stopped after step 15" train --resume now --recompute --stop-at 15
+expect 0 "done" train --resume now
+same "recomputed now and then" gpu/model.safetensors now/model.safetensors
 # Parts of a step, AdamW, a schedule, clipping that bites.
 more="--accumulate 3 --optimizer adamw --schedule cosine --clip 0.1 --weight-decay 0.1"
 expect 0 "done" train s.bin --out cpu2 $tiny $quiet $more
@@ -92,5 +96,63 @@ expect 0 "" generate words --temperature 0 --length 12 --prompt "the cat" --back
 "$tn" generate words --temperature 0 --length 12 --prompt "the cat" --backend cuda > there 2> said
 same "generated" here there
 
-echo "$passed passed, $failed failed, $skipped skipped"
+# What a device may do wrong, where it is one that can be asked to.
+ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" TN_CAPTURE=says "$tn" train s.bin --out counted $tiny $quiet --backend cuda > said 2>&1
+if ! grep -q "^replays: " said; then
+    echo "$passed passed, $failed failed, 0 skipped"
+    [ "$failed" = 0 ]
+    exit
+fi
+grep -qx "replays: 22" said && pass || fail "24 steps are 2 and 22 replays: $(grep replays said)"
+after=$(sed -n 's/^kernels after the last: //p' said)
+TN_CAPTURE=says; export TN_CAPTURE
+expect 0 "products of BF16: no" train s.bin --out f32 $tiny $quiet --backend cuda
+expect 0 "products of BF16: yes" train s.bin --out bf16 $tiny $quiet --backend cuda --activations bf16
+unset TN_CAPTURE
+# with NAME=VALUE STATUS TEXT ...: expect in this environment
+with() {
+    setting=$1
+    shift
+    export "$setting"
+    expect "$@"
+    unset "${setting%%=*}"
+}
+with TN_CAPTURE_BEGIN=no 0 "a step is no graph here: graph: backend cuda: no capture today" train s.bin --out one $tiny $quiet --backend cuda
+same "without a graph" gpu/model.safetensors one/model.safetensors
+with TN_CAPTURE_PRODUCT=1 0 "nan Gflop/s" train s.bin --out peak $tiny $quiet --backend cuda
+same "without a peak" gpu/model.safetensors peak/model.safetensors
+# The run ends, at once and with the reason; no step is told that was not taken, no checkpoint goes that was good.
+refused() {
+    steps=$1 run=$2
+    grep -q "lower --lr" said && fail "$run: advice that does not help: $(cat said)" || pass
+    [ "$(losses $run | wc -l)" = "$steps" ] && pass || fail "$run: $(losses $run | wc -l) steps in the log, not $steps"
+    losses $run > x
+    losses gpu | head -n "$steps" > y
+    same "$run: losses" x y
+}
+each="--save-every 1 --keep 2 --sample-every 0 --val-every 0 --backend cuda"
+with TN_CAPTURE_MEMORY=24000000 1 "step 1: arena: no memory" train s.bin --out full $quiet --vocab 50 --width 64 --heads 2 --context 64 \
+    --batch 64 --no-baseline --steps 24 --backend cuda
+refused 0 full
+with TN_CAPTURE_FAIL=10,1 1 "step 12: copy: backend cuda" train s.bin --out fails $tiny $each
+refused 11 fails
+grep -q "the last checkpoint is fails/step-00000011" said && [ -f fails/step-00000011.safetensors ] && pass || fail "fails: $(cat said)"
+with TN_CAPTURE_REPLAYS=9 1 "step 12: graph: backend cuda" train s.bin --out replay $tiny $each
+refused 11 replay
+with TN_CAPTURE_FAIL=10,1 1 "12: copy: backend cuda" train s.bin --out late $tiny $quiet --backend cuda
+refused "$(losses late | wc -l)" late                 # those that were looked at before, if the machine is a slow one
+# From where it stopped the run goes on.
+expect 0 "done" train --resume fails
+same "resumed after a failure" gpu/model.safetensors fails/model.safetensors
+# The step with a bad id is told, though the host looks later; its loss may well be finite.
+with TN_CAPTURE_ID=5 1 "step 7: id or label 1048576 in row 0 is outside its table" train s.bin --out id $tiny $quiet --backend cuda
+[ "$(losses id | wc -l)" = 6 ] && pass || fail "id: $(losses id | wc -l) steps in the log"
+# Behind the last step stands the look at what it left.
+with "TN_CAPTURE_FAIL=22,$after" 1 "step 25: copy: backend cuda" train s.bin --out last $tiny $quiet --backend cuda
+refused 24 last
+# Another device is another machine.
+expect 0 "stopped after step 5" train s.bin --out moved $tiny $quiet --backend cuda --stop-at 5
+with "TN_CAPTURE_DEVICE=tape" 0 "was made with cuda lists of calls, this is cuda tape" train --resume moved
+
+echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

@@ -12,12 +12,14 @@ typedef struct world {
     test_heap  heap;
 } world;
 
-static inline bool open_on(world *w, tn_dtype dtype, uint64_t seed, int threads, const tn_backend *backend)
+static inline bool open_as(world *w, tn_dtype dtype, tn_dtype activations, uint64_t seed, int threads,
+                           const tn_backend *backend)
 {
     tn_desc desc;
     memset(w, 0, sizeof *w);
     memset(&desc, 0, sizeof desc);
     desc.dtype = dtype;
+    desc.activations = activations;
     desc.seed = w->seed = seed;
     desc.threads = threads;
     desc.backend = backend;
@@ -26,6 +28,11 @@ static inline bool open_on(world *w, tn_dtype dtype, uint64_t seed, int threads,
     if (!CHECK(tn_ctx_create(&w->ctx, &desc, NULL) == TN_OK)) return false;
     w->params = tn_params_create(w->ctx);
     return CHECK(w->params != NULL);
+}
+
+static inline bool open_on(world *w, tn_dtype dtype, uint64_t seed, int threads, const tn_backend *backend)
+{
+    return open_as(w, dtype, TN_REAL, seed, threads, backend);
 }
 
 static inline void close_world(world *w)

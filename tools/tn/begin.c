@@ -18,8 +18,8 @@ static double time_products(tn_ctx *ctx, int64_t n, int runs)
         tn_tensor    *a, *b;
         double        from;
         tn_ctx_reset(ctx);
-        a = tn_uniform(ctx, 2, shape, -1, 1);
-        b = tn_uniform(ctx, 2, shape, -1, 1);
+        a = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
+        b = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
         tn_ctx_sync(ctx);
         from = now();
         for (k = 0; k < runs; k++) {
@@ -33,21 +33,22 @@ static double time_products(tn_ctx *ctx, int64_t n, int runs)
     return best;
 }
 
-/* The best rate of a large product, with the run's threads and numbers. How large a device wants it, one sees by trying. */
+/* The best rate of a large product, with the run's threads and numbers. How large a device wants it, one sees by trying.
+   One that fails is not fast: NaN if there is no other. */
 static double measure_peak(const tn_desc *desc)
 {
     const bool host = desc->backend->host;
-    int64_t    n = host ? 512 : 64;
+    int64_t    n;
     tn_ctx    *ctx;
-    double     best;
+    double     rate = NAN, seconds = 0;
     if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return NAN;        /* why: the run's own context will tell */
-    best = time_products(ctx, n, host ? 1 : 8);
-    while (!host && best < 2e-3 && n < 8192 && tn_ctx_status(ctx) == TN_OK) {
-        n *= 2;
-        best = time_products(ctx, n, 8);
+    for (n = host ? 512 : 64; n <= (host ? 512 : 8192) && seconds < 2e-3; n *= 2) {
+        seconds = time_products(ctx, n, host ? 1 : 8);
+        if (tn_ctx_status(ctx) != TN_OK) break;
+        rate = 2.0 * (double)n * (double)n * (double)n / seconds;
     }
     tn_ctx_destroy(ctx);
-    return 2.0 * (double)n * (double)n * (double)n / best;
+    return rate;
 }
 
 /* The embedding's learning rate over AdamW's. A row has gradients in few steps, so it takes longer ones: 15 times as long,
@@ -85,6 +86,7 @@ static int64_t steps_in(run *r, double minutes, const tn_desc *desc)
     tn_optim *optim;
     tn_ctx   *ctx;
     feed      f;
+    const int64_t warm = r->device ? 3 : 2;           /* the first two find their memory, the third may become a graph */
     int64_t   done = 0, steps, unit = 1;
     double    start = 0;
     memset(&m, 0, sizeof m);
@@ -92,17 +94,17 @@ static int64_t steps_in(run *r, double minutes, const tn_desc *desc)
     if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) fail("no context for a look at the speed");
     make_model(r, ctx, &m, &optim);
     open_feed(r, &m, optim, &f);
-    while (done < 4 || now() - start < 2) {           /* the first two steps find their memory */
-        if (done == 2) start = now();
+    while (done < warm + 2 || now() - start < 2) {
+        if (done == warm) start = now();
         launch_step(r, &f);
-        f.waiting = 0;
+        drop_steps(&f);
         tn_ctx_sync(ctx);
         check(ctx, "a look at the speed");
         end_if_stopped();
         done++;
     }
     close_feed(&f);
-    steps = (int64_t)(minutes * 60 * (double)(done - 2) / (now() - start) * 0.95);
+    steps = (int64_t)(minutes * 60 * (double)(done - warm) / (now() - start) * 0.95);
     tn_ctx_destroy(ctx);
     while (steps / unit >= 100) unit *= 10;           /* two digits: the estimate has no more */
     return steps / unit * unit > 0 ? steps / unit * unit : 1;
@@ -178,8 +180,8 @@ static void print_facts(run *r)
     else say(j, "; nats a byte are not known, for a shard does not tell its text's bytes");
     if (r->s->sample_every && !*r->s->prompt && r->m.begin_count)
         say(j, "\nsamples: each begins with a word of the text; without " STORY_MARK " [BOS] stands in front of it once");
-    if (r->device) say(j, "\nmachine: %s, GPU %lld, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
-                       (long long)r->s->device, r->peak / 1e9);
+    if (r->device) say(j, "\nmachine: %s, GPU %lld, %.0f Gflop/s in a matrix product\n",
+                       machine_name(r->m.ctx, name, sizeof name), (long long)r->s->device, r->peak / 1e9);
     else say(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
              tn_ctx_simd_name(r->m.ctx), tn_ctx_threads(r->m.ctx), tn_ctx_threads(r->m.ctx) == 1 ? "" : "s", r->peak / 1e9);
     say(j, "steps: %lld of %lld x %lld x %lld tokens, %.3g in all\n", (long long)r->steps, (long long)r->s->accumulate,

@@ -158,9 +158,8 @@ void use_backend(tn_desc *desc, int place, int64_t device)
 
 const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes)
 {
-    const char *name = tn_ctx_backend_name(ctx);
-    const bool  host = !strcmp(name, "cpu") || !strcmp(name, "reference");
-    snprintf(text, bytes, host ? "%s %s" : "%s", name, tn_ctx_simd_name(ctx));
+    const char *device = tn_ctx_device_name(ctx);
+    snprintf(text, bytes, "%s %s", tn_ctx_backend_name(ctx), *device ? device : tn_ctx_simd_name(ctx));
     return text;
 }
 

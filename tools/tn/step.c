@@ -54,12 +54,15 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 /* ---- one step ---------------------------------------------------------------------------------
    On the host the loss is looked at before the update. A device is given the next step while it computes this one: losses
    and norms stay there, and are read for several steps at once. Whatever goes wrong meanwhile does no harm: from a gradient
-   that is not finite on every update is skipped until the host has read why. */
+   that is not finite on every update is skipped until the host has read why. What the device refuses ends the run. */
+
+/* Behind the losses of a step's parts. */
+enum { NORM, SKIPPED, BESIDE };
 
 void open_feed(run *r, model *m, tn_optim *optim, feed *f)
 {
     const int64_t batch[2] = {r->s->batch, m->desc.context}, parts = r->s->accumulate;
-    const int64_t now_shape[2] = {1, parts + 1}, kept_shape[2] = {KEPT, parts + 1};
+    const int64_t now_shape[2] = {1, parts + BESIDE}, kept_shape[2] = {KEPT, parts + BESIDE};
     int64_t       k;
     memset(f, 0, sizeof *f);
     f->m = m;
@@ -67,7 +70,7 @@ void open_feed(run *r, model *m, tn_optim *optim, feed *f)
     f->parts = parts;
     f->x = (tn_tensor **)room((size_t)parts, sizeof *f->x);
     f->y = (tn_tensor **)room((size_t)parts, sizeof *f->y);
-    f->numbers = (double *)room((size_t)(KEPT * (parts + 1)), sizeof *f->numbers);
+    f->numbers = (double *)room((size_t)(KEPT * (parts + BESIDE)), sizeof *f->numbers);
     for (k = 0; k < parts; k++) {
         f->x[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
         f->y[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
@@ -128,23 +131,26 @@ double batch_loss(run *r, feed *f, bool learn)
 {
     upload_batch(r, f);
     compute_parts(f, learn);
-    return tn_read(f->now, TN_F64, f->numbers, f->parts + 1) == TN_OK ? mean_loss(f->numbers, f->parts) : (double)NAN;
+    return tn_read(f->now, TN_F64, f->numbers, f->parts + BESIDE) == TN_OK ? mean_loss(f->numbers, f->parts) : (double)NAN;
 }
 
 static void compute_step(feed *f)
 {
     compute_parts(f, true);
     tn_optim_step(f->optim);
-    keep_number(f, f->parts, tn_optim_grad_norm_view(f->optim));
+    keep_number(f, f->parts + NORM, tn_optim_grad_norm_view(f->optim));
+    keep_number(f, f->parts + SKIPPED, tn_optim_skipped_view(f->optim));
 }
 
 /* Two steps find all memory and leave gradients as each later one does; then it can be captured. */
 static void capture_step(feed *f)
 {
     tn_ctx *ctx = f->m->ctx;
-    if (f->taken != 2 || !tn_graph_supported(ctx) || tn_graph_begin(ctx) != TN_OK) return;
-    compute_step(f);
-    if (tn_graph_end(ctx, &f->graph) == TN_OK) return;
+    if (f->taken != 2 || !tn_graph_supported(ctx) || tn_ctx_status(ctx) != TN_OK) return;
+    if (tn_graph_begin(ctx) == TN_OK) {
+        compute_step(f);
+        if (tn_graph_end(ctx, &f->graph) == TN_OK) return;
+    }
     warn("a step is no graph here: %s; its kernels are started one by one", tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
 }
@@ -162,6 +168,8 @@ void launch_step(run *r, feed *f)
     f->taken++;
 }
 
+void drop_steps(feed *f) { f->waiting = 0; }
+
 void tell_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps)
 {
     const int64_t tokens = r->s->accumulate * r->s->batch * r->m.desc.context;
@@ -172,27 +180,50 @@ void tell_step(run *r, double loss, double lr, double norm, double seconds, int6
     journal_step(&r->journal, r->step, loss, lr, norm, r->step * tokens, r->rate);
 }
 
+fault take_fault(tn_ctx *ctx)
+{
+    fault f;
+    f.status = tn_ctx_status(ctx);
+    snprintf(f.text, sizeof f.text, "%s", tn_ctx_error(ctx));
+    tn_ctx_clear_error(ctx);
+    return f;
+}
+
+/* What a kernel finds in its numbers leaves all others as they are. */
+static bool of_the_data(const fault *f) { return f->status == TN_ERR_NONFINITE || f->status == TN_ERR_DATA; }
+
+/* No memory, a device that fails: a lower rate would not help. Steps that wait were not looked at, and are not told. */
+static void stop_refused(run *r, const fault *f)
+{
+    const int64_t waiting = r->feed.waiting, last = waiting ? r->step : r->step + 1;
+    clear_progress(&r->journal);
+    if (waiting > 1) warn("in one of the steps %lld to %lld: %s", (long long)(last - waiting + 1), (long long)last, f->text);
+    else warn("step %lld: %s", (long long)last, f->text);
+    fail("stopped; the last checkpoint is %s", r->saved);
+}
+
 void settle_steps(run *r)
 {
     feed         *f = &r->feed;
-    const int64_t width = f->parts + 1, steps = f->waiting;
-    char          error[512] = "";
+    const int64_t width = f->parts + BESIDE, steps = f->waiting;
+    fault         found;
     double        seconds;
     int64_t       i;
     if (!steps) return;
+    found = take_fault(r->m.ctx);
+    if (found.status != TN_OK) stop_refused(r, &found);           /* by a call: what is kept may be of any step */
     if (tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) {      /* a fault of one of the steps: of which? */
-        snprintf(error, sizeof error, "%s", tn_ctx_error(r->m.ctx));
-        tn_ctx_clear_error(r->m.ctx);
-        if (tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) fail("%s", error);
+        found = take_fault(r->m.ctx);
+        if (!of_the_data(&found) || tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) stop_refused(r, &found);
     }
     seconds = now() - f->since;
-    f->waiting = 0;
+    drop_steps(f);
     r->step -= steps;
     for (i = 0; i < steps; i++) {
         const double *row = f->numbers + i * width, loss = mean_loss(row, f->parts);
-        if (!(loss <= most_loss(r)) || (*error && !isfinite(row[f->parts])) || (*error && i + 1 == steps))
-            stop_exploded(r, loss, error);
-        tell_step(r, loss, f->lr[i], row[f->parts], seconds, steps);
+        if (!(loss <= most_loss(r)) || row[f->parts + SKIPPED] != 0 || (found.status != TN_OK && i + 1 == steps))
+            stop_exploded(r, loss, &found);
+        tell_step(r, loss, f->lr[i], row[f->parts + NORM], seconds, steps);
     }
 }
 
@@ -233,14 +264,14 @@ void stop_and_advise(run *r)
          path, path, desc.lr / 2);
 }
 
-void stop_exploded(run *r, double loss, const char *error)
+void stop_exploded(run *r, double loss, const fault *found)
 {
     double      size;
     const char *name;
-    tn_ctx_clear_error(r->m.ctx);
+    if (found->status != TN_OK && !of_the_data(found)) stop_refused(r, found);
     name = worst_tensor(r->m.params, &size);
     clear_progress(&r->journal);
-    if (*error && isfinite(loss)) warn("step %lld: %s", (long long)r->step + 1, error);
+    if (found->status != TN_OK && isfinite(loss)) warn("step %lld: %s", (long long)r->step + 1, found->text);
     else if (r->device) warn("step %lld: the loss is %.4g", (long long)r->step + 1, loss);     /* its gradient is gone */
     else if (isfinite(size))
         warn("step %lld: the loss is %.4g; the largest gradient for its size is that of %s (RMS %.3g)",

@@ -1,17 +1,22 @@
 /* synthetic.c - tn synthetic: token shards where no text is at hand, to see how fast a model trains and that it learns */
 #include "tn.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every second token follows from the one before it, the others are drawn with a share of about 1/id, as words are (Zipf).
-   So the best a model can do is half of the entropy and ln 2: there is something to learn. */
+/* Every second token follows from the one before it, the others are drawn with a share of about 1/id, as words are (Zipf):
+   each octave of ids as often as the next. So the best a model can do is half of the entropy and ln 2: there is something to
+   learn. No logarithm decides, which another libm rounds otherwise: the same seed, the same tokens everywhere. */
 static int32_t next_token(int32_t before, int64_t vocab, uint64_t *state)
 {
     int64_t id;
+    int     octaves = 0;
     if (next_uniform(state) < 0.5) return (int32_t)(mix((uint64_t)before) % (uint64_t)vocab);
-    id = (int64_t)exp(next_uniform(state) * log((double)vocab + 1)) - 1;
-    return (int32_t)(id < vocab ? id : vocab - 1);
+    while (vocab >> octaves) octaves++;
+    do {
+        const int64_t first = (int64_t)1 << (int)(next_uniform(state) * octaves);
+        id = first + (int64_t)(next_uniform(state) * (double)first) - 1;
+    } while (id >= vocab);
+    return (int32_t)id;
 }
 
 int synthetic_main(int argc, char **argv)

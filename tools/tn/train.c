@@ -54,9 +54,8 @@ static void train_here(run *r)
 {
     double start = now(), loss = batch_loss(r, &r->feed, true), lr = tn_optim_lr(r->optim);
     if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK) {
-        char error[512];
-        snprintf(error, sizeof error, "%s", tn_ctx_error(r->m.ctx));
-        stop_exploded(r, loss, error);
+        fault found = take_fault(r->m.ctx);
+        stop_exploded(r, loss, &found);
     }
     tell_step(r, loss, lr, tn_optim_grad_norm(r->optim), now() - start, 1);
 }
@@ -104,10 +103,11 @@ static void finish(run *r)
 {
     char   *path = join(r->folder, "model.safetensors"), *why;
     double  loss = batch_loss(r, &r->feed, false);
+    fault   found = take_fault(r->m.ctx);
     tn_note notes[2];
     weights w;
     buffer  begin = {0};
-    if (!(loss <= most_loss(r)) || tn_ctx_status(r->m.ctx) != TN_OK) stop_exploded(r, loss, tn_ctx_error(r->m.ctx));
+    if (!(loss <= most_loss(r)) || found.status != TN_OK) stop_exploded(r, loss, &found);
     remove_old(r);
     w.r = r;
     w.notes = notes;

@@ -79,13 +79,13 @@ typedef struct feed {
     model       *m;
     tn_optim    *optim;
     tn_tensor  **x, **y;            /* [parts] of ids and targets [batch,context]                     */
-    tn_tensor   *now;               /* [1,parts+1]: the losses of the parts, the gradient's norm      */
-    tn_tensor   *kept;              /* [KEPT,parts+1]: the same of steps that were not looked at yet  */
+    tn_tensor   *now;               /* [1,parts+2]: the parts' losses, the gradient's norm, 1 if skipped */
+    tn_tensor   *kept;              /* [KEPT,parts+2]: the same of steps that were not looked at yet  */
     tn_graph    *graph;
     int64_t      parts, taken;      /* steps since the context was made: the first ones are no graph  */
     int64_t      waiting;           /* steps in kept                                                  */
     double       lr[KEPT], since;   /* of each; when the first of them began                          */
-    double      *numbers;           /* [KEPT,parts+1] for the host                                    */
+    double      *numbers;           /* [KEPT,parts+2] for the host                                    */
 } feed;
 
 /* ---- a run ------------------------------------------------------------------------------------------ */
@@ -120,12 +120,17 @@ void   close_feed(feed *f);        /* its lists; tensors go with the context */
 double batch_loss(run *r, feed *f, bool learn);
 /* One step whose loss nobody waits for: settle_steps reads it. */
 void   launch_step(run *r, feed *f);
+/* Forgets those that were launched: nobody will look. */
+void   drop_steps(feed *f);
 /* Waits for the steps that were launched; checks and tells each. */
 void   settle_steps(run *r);
 void   tell_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps);
 void stop_and_advise(run *r);
-/* error: what the context said, or "" */
-void stop_exploded(run *r, double loss, const char *error);
+typedef struct fault { tn_status status; char text[512]; } fault;
+/* The context's error, which is cleared. */
+fault take_fault(tn_ctx *ctx);
+/* found: TN_OK, or what the context said */
+void stop_exploded(run *r, double loss, const fault *found);
 double most_loss(const run *r);
 
 /* heldout.c */
