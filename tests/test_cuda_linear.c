@@ -281,7 +281,7 @@ static void any(tn_dtype dtype, double bound, const char *what, int rounds, int6
     double worst = 0;
     int    i;
     if (!w.gpu) SKIP("gpu", "the backend does not open");
-    for (i = 0; i < rounds; i++) {
+    for (i = 0; i < (test_small() ? rounds / 4 : rounds); i++) {
         shape  s;
         double e;
         s.B = between(&w, 1, 2); s.H = between(&w, 1, 2);
@@ -309,7 +309,7 @@ TEST(any_extents_in_double) { any(TN_F64, 1e-24, "NMSE of F64", 40, 200, 20); }
 
 
 /* Under a sanitizer: the first of the large shapes. */
-static size_t few(size_t n) { const char *small = getenv("TN_TEST_SMALL"); return small && *small ? 1 : n; }
+static size_t few(size_t n) { return test_small() ? 1 : n; }
 
 static void some_of(world w, tn_dtype dtype, double bound, const char *what, const shape *list, size_t n, bool backward)
 {
