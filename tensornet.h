@@ -87,6 +87,8 @@
 #define TN_API extern
 #endif
 #endif
+/* Young: what is declared so may still change, with a recipe in docs/CHANGES.md. */
+#define TN_EXPERIMENTAL
 
 #ifdef __cplusplus
 extern "C" {
@@ -214,7 +216,7 @@ TN_API int         tn_ctx_threads(const tn_ctx *ctx);
 TN_API const char *tn_ctx_backend_name(const tn_ctx *ctx);
 TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);
 /* What else than the processor it computes on: "NVIDIA H200, sm_90"; "" on cpu. Of the context, which keeps it. */
-TN_API const char *tn_ctx_device_name(const tn_ctx *ctx);
+TN_API TN_EXPERIMENTAL const char *tn_ctx_device_name(const tn_ctx *ctx);
 TN_API const char *tn_status_name(tn_status s);
 TN_API const char *tn_version(void);
 
@@ -534,7 +536,8 @@ TN_API tn_status  tn_watch(tn_tensor *t);
    0 <= n <= 3, an input may be NULL. While not recording, or inside of another one, it is fn(ctx, with, in) and no more. A
    tensor that is watched inside has no gradient afterwards. Returns NULL where fn does; the context has the error. */
 typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);
-TN_API tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in);
+TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n,
+                                               tn_tensor *const *in);
 
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
@@ -1151,10 +1154,10 @@ TN_API double    tn_optim_lr(const tn_optim *optim);              /* of the next
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* of the next step; 0 for AdamW       */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* of the last step, before clipping   */
 /* The same number where it lies: an arena view [1], to be kept by tn_assign without waiting for the device. */
-TN_API tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
+TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim);
 /* Beside it: 0, or another number where the last step updated nothing because of what a kernel had found, in it or in one
    before it since the last sync. */
-TN_API tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
+TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
 
 /* ---- graphs: what repeats is noted once and replayed ----------------------------------------------------------------
    A step of a small model is a thousand short kernels, and a fast device waits for the host to name them. Where the
@@ -1192,21 +1195,22 @@ TN_API tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
    ops (a factor, p of dropout, clip_norm, decay, lr_scale, what is frozen, which parameters there are).
    Inside, nothing can need the host: tn_read, tn_item, tn_write, tn_ctx_sync, tn_ctx_seed, files, memory that is not
    there yet, a cache (decoding, its reset), a kernel that the backend lacks. Each is an error that names it, tn_graph_end
-   returns it, and but for that error the context is as it was before tn_graph_begin. Arena tensors of the captured step are dead after tn_graph_end. */
+   returns it, and but for that error the context is as it was before tn_graph_begin. Arena tensors of the captured step are
+   dead after tn_graph_end. */
 
 /* false: the backend cannot (cpu, reference), tn_graph_begin would be an error; the step as it is is all there is to do. */
-TN_API bool      tn_graph_supported(const tn_ctx *ctx);
+TN_API TN_EXPERIMENTAL bool      tn_graph_supported(const tn_ctx *ctx);
 /* Resets the arena, as tn_ctx_reset does; from here on kernels are noted instead of run. TN_ERR_BACKEND where that is not
    supported. Not while another graph is captured. */
-TN_API tn_status tn_graph_begin(tn_ctx *ctx);
+TN_API TN_EXPERIMENTAL tn_status tn_graph_begin(tn_ctx *ctx);
 /* *graph lives until tn_graph_destroy or the end of the context; NULL on error, also on one that was cleared since
    tn_graph_begin. An optimiser may step once in a graph. */
-TN_API tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
+TN_API TN_EXPERIMENTAL tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
 /* Resets the arena, tells the optimisers' numbers, replays. Does not wait: what a kernel finds (a bad id, a gradient that is
    not finite) comes at the next sync. TN_ERR_ARG, and nothing is done: a tensor that it uses was destroyed, a checkpoint was
    read, the context has another seed, or a gradient that was zero at the capture is not (or the other way round). */
-TN_API tn_status tn_graph_run(tn_graph *graph);
-TN_API void      tn_graph_destroy(tn_graph *graph);
+TN_API TN_EXPERIMENTAL tn_status tn_graph_run(tn_graph *graph);
+TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
 
 /* ======================================================================
    >>io       safetensors, npy, idx

@@ -429,7 +429,7 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     if (e == cudaErrorInsufficientDriver) {
         cudaDriverGetVersion(&driver);
         cudaRuntimeGetVersion(&runtime);
-        if (driver == 0) snprintf(why, 256, "no NVIDIA driver");
+        if (driver == 0) snprintf(why, 256, "no GPU: there is no NVIDIA driver");
         else snprintf(why, 256, "the driver is for CUDA %d.%d, this program needs %d.%d", driver / 1000, driver % 1000 / 10,
                       runtime / 1000, runtime % 1000 / 10);
         return e;
@@ -4963,7 +4963,8 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     const tn_dtype dtype = c->in[0].dtype;
     const int64_t  rows = p.B * p.H * p.Tq;
     const size_t   bytes = 4 * (size_t)rows * (dtype == TN_F64 ? 8 : 4);
-    const tnc_attend_size *size = tnc_attend_size_of(s, p, dtype);
+    /* What forwards took unrounded operands for a few queries has their l: so have they backwards. */
+    const tnc_attend_size *size = p.Tq <= TNC_ATTEND_FEW && dtype == TN_F32 ? NULL : tnc_attend_size_of(s, p, dtype);
     tnc_attend     m;
     p.o = tnc_heads_of(&c->in[3]);
     p.stat = c->in[4].data;

@@ -4,8 +4,8 @@
 
    What fails is printed with its case, round and seed. Alone it runs by
        TN_CUDA_CASE="attend window" TN_CUDA_ROUND=3 build/gcc/test_cuda cases_f32
-   TN_CUDA_LARGE=1 adds shapes that the engine would take too long for. TN_TEST_SMALL is for runs beside a whole one, in another order or
-   under a sanitizer, which take many times as long: fewer rounds of each case, fewer steps. */
+   TN_CUDA_LARGE=1 adds shapes that the engine would take too long for. TN_TEST_SMALL is for runs beside a whole one, in another order:
+   fewer rounds of each case, fewer steps. TN_TEST_SMALL=least: fewer still, for ASan and the checker, which take ten times as long. */
 
 #if !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE                          /* setenv */
@@ -125,7 +125,8 @@ static bool is_noise(const double *a, const double *b, int64_t n, double gate)
 
 /* As bits. A small run takes one round of each kind: plain, odd, deep and large. */
 enum { PLAIN = 1, ODD = 1 << 3, DEEP = 1 << CASE_DEEP, LARGE = 1 << CASE_LARGE, ALL_ROUNDS = (1 << CASE_ROUNDS) - 1 };
-static int rounds_of(int all, int small) { return test_small() ? small : all; }
+static bool least(void) { const char *s = getenv("TN_TEST_SMALL"); return s && strcmp(s, "least") == 0; }
+static int either(int all, int small, int few) { return least() ? few : test_small() ? small : all; }
 static bool among(int rounds, int round) { return (rounds >> round & 1) != 0; }
 
 typedef struct way {
@@ -158,7 +159,7 @@ static bool chosen(int k, int round)
     const char *name = getenv("TN_CUDA_CASE"), *only = getenv("TN_CUDA_ROUND");
     size_t n = name ? strlen(name) : 0;
     if (only && *only) { if (atoi(only) != round) return false; }
-    else if (!among(rounds_of(ALL_ROUNDS, PLAIN | ODD | DEEP | LARGE), round)) return false;
+    else if (!among(either(ALL_ROUNDS, PLAIN | ODD | DEEP | LARGE, PLAIN | ODD | DEEP | LARGE), round)) return false;
     if (n == 0) return true;
     return name[n - 1] == '*' ? strncmp(cases[k].name, name, n - 1) == 0 : strcmp(cases[k].name, name) == 0;
 }
@@ -390,7 +391,7 @@ static way way_of(const char *name, tn_dtype dtype, double gate, int rounds)
 
 TEST(cases_f64)
 {
-    way w = way_of("F64", TN_F64, 1e-24, rounds_of(ALL_ROUNDS, ODD));
+    way w = way_of("F64", TN_F64, 1e-24, either(ALL_ROUNDS, ODD, ODD));
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.stage = true;
@@ -399,7 +400,7 @@ TEST(cases_f64)
 
 TEST(cases_f32)
 {
-    way w = way_of("F32", TN_F32, 1e-10, rounds_of(ALL_ROUNDS, PLAIN | LARGE));
+    way w = way_of("F32", TN_F32, 1e-10, either(ALL_ROUNDS, PLAIN | LARGE, LARGE));
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     walk(&w);
@@ -408,7 +409,7 @@ TEST(cases_f32)
 /* Each operand in memory of its own, and off its alignment. */
 TEST(cases_f32_beside)
 {
-    way w = way_of("F32, beside", TN_F32, 1e-10, rounds_of(ALL_ROUNDS, ODD | DEEP));
+    way w = way_of("F32, beside", TN_F32, 1e-10, either(ALL_ROUNDS, ODD | DEEP, DEEP));
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.stage = w.shift = true;
@@ -417,7 +418,7 @@ TEST(cases_f32_beside)
 
 TEST(cases_bf16)
 {
-    way w = way_of("BF16 activations", TN_F32, 3e-5, rounds_of(ALL_ROUNDS, PLAIN | LARGE));
+    way w = way_of("BF16 activations", TN_F32, 3e-5, either(ALL_ROUNDS, PLAIN | LARGE, LARGE));
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.activations = TN_BF16;
@@ -429,7 +430,7 @@ TEST(cases_bf16)
 /* What is multiplied has 10 bits behind the point, or 7, and a step has several products. */
 TEST(cases_tf32)
 {
-    way w = way_of("TF32 products", TN_F32, 2e-6, rounds_of(PLAIN | LARGE, LARGE));
+    way w = way_of("TF32 products", TN_F32, 2e-6, either(PLAIN | LARGE, LARGE, PLAIN));
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_TF32;
@@ -439,7 +440,7 @@ TEST(cases_tf32)
 
 TEST(cases_gemm_bf16)
 {
-    way w = way_of("BF16 products", TN_F32, 1e-4, rounds_of(PLAIN | LARGE, LARGE));
+    way w = way_of("BF16 products", TN_F32, 1e-4, either(PLAIN | LARGE, LARGE, PLAIN));
     NEED_DEVICE();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_BF16;
@@ -926,9 +927,7 @@ TEST(tall_and_wide)
         {"glu",                 2, {TALL, 2, 0, 0},    TALL_GLU},
         {"prod",                2, {TALL, 3, 0, 0},    TALL_PROD},
         {"rmsnorm, tall",       2, {TALL, 2, 0, 0},    TALL_RMSNORM},
-        {"rmsnorm, wide",       2, {2, TALL, 0, 0},    TALL_RMSNORM},
         {"layernorm, tall",     2, {TALL, 3, 0, 0},    TALL_LAYERNORM},
-        {"layernorm, wide",     2, {2, TALL, 0, 0},    TALL_LAYERNORM},
         {"sum of columns, tall", 2, {TALL, 2, 0, 0},   TALL_SUM},
         {"sum of columns, wide", 2, {2, TALL, 0, 0},   TALL_SUM},
         {"sum of rows, tall",   2, {TALL, 2, 0, 0},    TALL_SUM_ROWS},
@@ -943,23 +942,27 @@ TEST(tall_and_wide)
         {"products of a batch", 3, {TALL, 2, 1, 0},    TALL_BATCH},
         {"affine",              2, {TALL, 2, 0, 0},    TALL_AFFINE},
         {"a deep product",      2, {TALL, 3, 0, 0},    TALL_THIN},
-        {"rope, many texts",    4, {TALL, 1, 1, 2},    TALL_ROPE},
-        {"rope, a long text",   4, {1, TALL, 1, 2},    TALL_ROPE},
-        {"rope, many heads",    4, {1, 1, TALL, 2},    TALL_ROPE},
-        {"softmax attention",   4, {TALL, 1, 1, 2},    TALL_SOFTMAX},
-        {"linear attention",    4, {TALL, 1, 2, 2},    TALL_LINEAR},
         {"turned, tall",        2, {TALL, 3, 0, 0},    TALL_TURNED},
         {"turned, batch",       3, {TALL, 2, 2, 0},    TALL_TURNED},
         {"stretched",           2, {TALL, 3, 0, 0},    TALL_STRETCHED},
         {"dropout",             2, {TALL, 3, 0, 0},    TALL_DROPOUT},
         {"append_one",          2, {TALL, 2, 0, 0},    TALL_ONE},
-        {"chains",              4, {TALL, 2, 2, 2},    TALL_CHAIN},
         {"a long chain",        4, {1, 700, 3, 3},     TALL_CHAIN},
+    };
+    static const tall_case slow[] = {              /* seconds each on the engine: fibers, a tile for each text */
+        {"rmsnorm, wide",       2, {2, TALL, 0, 0},    TALL_RMSNORM},
+        {"layernorm, wide",     2, {2, TALL, 0, 0},    TALL_LAYERNORM},
+        {"rope, many texts",    4, {TALL, 1, 1, 2},    TALL_ROPE},
+        {"rope, a long text",   4, {1, TALL, 1, 2},    TALL_ROPE},
+        {"rope, many heads",    4, {1, 1, TALL, 2},    TALL_ROPE},
+        {"softmax attention",   4, {TALL, 1, 1, 2},    TALL_SOFTMAX},
+        {"linear attention",    4, {TALL, 1, 2, 2},    TALL_LINEAR},
+        {"chains",              4, {TALL, 2, 2, 2},    TALL_CHAIN},
     };
     size_t k;
     NEED_DEVICE();
-    for (k = 0; k < sizeof list / sizeof *list; k++)
-        if (list[k].what != TALL_SOFTMAX || !test_small()) tall_check(&list[k], TN_F32, 1e-10);      /* half a minute: a tile for each text */
+    for (k = 0; k < sizeof list / sizeof *list; k += least() ? 5 : 1) tall_check(&list[k], TN_F32, 1e-10);
+    for (k = 0; k < sizeof slow / sizeof *slow && !test_small(); k++) tall_check(&slow[k], TN_F32, 1e-10);
 }
 
 /* What only a GPU does in time. */
@@ -1044,7 +1047,7 @@ static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
         result  a, b;
         bool    ok, both, tiles;
         int     k;
-        if (!chosen(index / CASE_ROUNDS, round) || round == CASE_LARGE) continue;
+        if (!chosen(index / CASE_ROUNDS, round) || !among(~LARGE & either(ALL_ROUNDS, ALL_ROUNDS, DEEP), round)) continue;
         if (c->run == run_cast || c->run == run_through) continue;           /* an integer has no NaN */
         tiles = has_tiles(c);
         both = poisoned(reference, index, &a, &s);
@@ -1067,7 +1070,7 @@ static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
     tn_ctx_destroy(ctx);
     tn_ctx_destroy(reference);
     printf("%s: %" PRId64 " results that are not finite\n", activations == TN_BF16 ? "BF16" : dtype_text(dtype), special);
-    if (all_chosen()) CHECK(special > (test_small() ? 100 : 1000));
+    if (all_chosen()) CHECK(special > (least() ? 10 : test_small() ? 100 : 1000));
 }
 
 TEST(nan_and_infinity)
@@ -1076,7 +1079,7 @@ TEST(nan_and_infinity)
     REQUIRE(oracle_ready());
     nonfinite_in(TN_F32, TN_REAL);
     nonfinite_in(TN_F32, TN_BF16);
-    nonfinite_in(TN_F64, TN_REAL);
+    if (!least()) nonfinite_in(TN_F64, TN_REAL);
 }
 
 /* ---- the same bits on every run, whatever else is done -------------------------------------------------------------------------------- */
@@ -1114,7 +1117,7 @@ static void determinism_in(tn_dtype dtype, tn_dtype activations)
             result  r;
             int     k;
             bool    ok;
-            if (!chosen(index / CASE_ROUNDS, round) || !among(1 << 1 | DEEP | LARGE, round)) continue;
+            if (!chosen(index / CASE_ROUNDS, round) || !among(either(1 << 1 | DEEP | LARGE, DEEP | LARGE, DEEP), round)) continue;
             tn_ctx_reset(ctx);                                               /* ends what the last case recorded */
             if (run) unrelated(ctx, &rng);
             ok = run_one(ctx, index, &r, &s);
@@ -1429,9 +1432,9 @@ static void learn(tn_dtype dtype, tn_dtype activations, int steps, double gate)
     CHECK(guard_check());
 }
 
-TEST(trains_alike_f64) { NEED_DEVICE(); learn(TN_F64, TN_REAL, test_small() ? 4 : LESSON_STEPS, 1e-9); }
-TEST(trains_alike_f32) { NEED_DEVICE(); learn(TN_F32, TN_REAL, test_small() ? 4 : 10, 1e-5); }
-TEST(trains_alike_bf16) { NEED_DEVICE(); learn(TN_F32, TN_BF16, test_small() ? 4 : 10, 2e-2); }
+TEST(trains_alike_f64) { NEED_DEVICE(); learn(TN_F64, TN_REAL, either(LESSON_STEPS, 4, 2), 1e-9); }
+TEST(trains_alike_f32) { NEED_DEVICE(); learn(TN_F32, TN_REAL, either(10, 4, 2), 1e-5); }
+TEST(trains_alike_bf16) { NEED_DEVICE(); learn(TN_F32, TN_BF16, either(10, 4, 2), 2e-2); }
 
 /* ---- contexts ----------------------------------------------------------------------------------------------------------------------------------- */
 

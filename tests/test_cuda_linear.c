@@ -2,8 +2,17 @@
    short sides, states, head sizes with kernels of their own and others. LOUD=1 prints every shape's error. */
 
 #include "test.h"
+#include "cuda_host/control.h"
 
-typedef struct world { const tn_backend *gpu; void *state; uint64_t seed; } world;
+/* room: bytes of scratch that a call can have, 0: any. keep: differ leaves the output in got, for its caller to free. */
+typedef struct world {
+    const tn_backend *gpu;
+    void             *state;
+    uint64_t          seed;
+    size_t            room, scratch;
+    bool              keep;
+    double           *got;
+} world;
 
 static double uniform(world *w)
 {
@@ -87,6 +96,18 @@ static tn_view plain(const operand *o, double *y)
     return v;
 }
 
+/* Runs it. Where there is not enough room the backend takes fewer heads and chunks at once. */
+static tn_status call_gpu(world *w, const tn_call *c)
+{
+    const size_t before = tnch_memory_in_use() - w->scratch;
+    tn_status    status;
+    if (w->room) tnch_set_memory(before + w->room);
+    status = w->gpu->fn[c->kernel](w->state, c);
+    w->scratch = tnch_memory_in_use() - before;
+    if (w->room) tnch_set_memory((size_t)1 << 30);
+    return status;
+}
+
 static double nmse(const double *x, const double *y, int64_t n)
 {
     double  error = 0, all = 0;
@@ -145,7 +166,8 @@ static double differ(world *w, const shape *s, tn_dtype dtype, bool backward)
     if (s->kept) r.out[2] = plain(&state, NULL);
    
     CHECK_STATUS(reference->fn[c.kernel](NULL, &r), TN_OK);
-    CHECK_STATUS(w->gpu->fn[c.kernel](w->state, &c), TN_OK);
+    CHECK_STATUS(call_gpu(w, &c), TN_OK);
+    if (w->keep) w->got = get(w, &o);
     for (i = 0; i < 3; i++) {
         operand *which = i == 0 ? &o : i == 1 ? &stat : &state;
         double  *got;
@@ -177,7 +199,7 @@ static double differ(world *w, const shape *s, tn_dtype dtype, bool backward)
             r.out[i] = plain(&to[i], NULL);
         }
         CHECK_STATUS(reference->fn[c.kernel](NULL, &r), TN_OK);
-        CHECK_STATUS(w->gpu->fn[c.kernel](w->state, &c), TN_OK);
+        CHECK_STATUS(call_gpu(w, &c), TN_OK);
         for (i = 0; i < 3; i++) {
             double *got = get(w, &to[i]), e = nmse(got, to[i].x, to[i].count);
             worst = e <= 1 ? fmax(worst, e) : HUGE_VAL;
@@ -191,12 +213,44 @@ static double differ(world *w, const shape *s, tn_dtype dtype, bool backward)
     return worst;
 }
 
+/* How far the output in linear time is from the quadratic one. */
+static double forms(world *w, const shape *s, tn_dtype dtype)
+{
+    const int64_t sets = s->kind == TN_ATTEND_SQUARED ? 1 : 2;
+    const double  size = pow((double)s->d, -0.5) * 1.7;
+    operand  q = make(w, s->B, s->Tq, sets * s->H, s->d, 0, dtype, size), k = make(w, s->B, s->Tk, sets * s->H, s->d, 0, dtype, size);
+    operand  v = make(w, s->B, s->Tk, s->H, s->dv, 0, dtype, 1), o = make(w, s->B, s->Tq, s->H, s->dv, 0, dtype, 1);
+    operand  stat = make(w, s->B, s->H, 1, s->Tq, 0, TN_F32, 1);
+    tn_call  c;
+    double  *one, *two, e;
+    memset(&c, 0, sizeof c);
+    c.n_in = 3; c.n_out = 4;
+    c.in[0] = q.v; c.in[1] = k.v; c.in[2] = v.v;
+    c.out[0] = o.v;
+    stat.v.rank = 3; stat.v.shape[0] = s->B; stat.v.shape[1] = s->H; stat.v.shape[2] = s->Tq;
+    if (s->row == TN_ROW_SUM) c.out[1] = stat.v;
+    c.i[0] = s->kind; c.i[1] = s->causal;
+    c.f[0] = 0.8; c.f[1] = 20; c.f[2] = s->row; c.f[3] = 0.25;
+    c.kernel = TN_KERNEL_ATTENTION_LINEAR;
+    CHECK_STATUS(call_gpu(w, &c), TN_OK);
+    one = get(w, &o);
+    put(w, &o);                                         /* something else there */
+    c.kernel = TN_KERNEL_ATTENTION;
+    CHECK_STATUS(call_gpu(w, &c), TN_OK);
+    two = get(w, &o);
+    e = nmse(one, two, o.count);
+    free(one);
+    free(two);
+    drop(w, &q); drop(w, &k); drop(w, &v); drop(w, &o); drop(w, &stat);
+    return e <= 1 ? e : HUGE_VAL;
+}
+
 static int64_t between(world *w, int64_t low, int64_t high) { return low + (int64_t)((uniform(w) + 1) / 2 * (double)(high - low + 1)); }
 
 static void *take(size_t bytes, void *user) { (void)user; return malloc(bytes ? bytes : 1); }
 static void  give(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
 
-static world open_world(uint64_t seed)
+static world open_world_of(uint64_t seed, tn_gemm_precision precision)
 {
     world   w;
     tn_desc d;
@@ -207,9 +261,12 @@ static world open_world(uint64_t seed)
     w.seed = seed;
     d.allocator.alloc = take;
     d.allocator.release = give;
+    d.gemm_precision = precision;
     if (w.gpu->open(&d, &w.state, why) != TN_OK) { printf("%s\n", why); w.gpu = NULL; }
     return w;
 }
+
+static world open_world(uint64_t seed) { return open_world_of(seed, TN_GEMM_F32); }
 
 static void tell(const shape *s, double e)
 {
@@ -254,21 +311,25 @@ TEST(any_extents_in_double) { any(TN_F64, 1e-24, "NMSE of F64", 40, 200, 20); }
 /* Under a sanitizer: the first of the large shapes. */
 static size_t few(size_t n) { const char *small = getenv("TN_TEST_SMALL"); return small && *small ? 1 : n; }
 
-static void some(tn_dtype dtype, double bound, const char *what, const shape *list, size_t n)
+static void some_of(world w, tn_dtype dtype, double bound, const char *what, const shape *list, size_t n, bool backward)
 {
-    world  w = open_world(11);
     double worst = 0;
     size_t i;
     if (!w.gpu) SKIP("gpu", "the backend does not open");
     for (i = 0; i < n; i++) {
         const shape *s = &list[i];
-        double e = differ(&w, s, dtype, true);
+        double e = differ(&w, s, dtype, backward);
         if (getenv("LOUD") || !(e <= bound))
             tell(s, e);
         worst = fmax(worst, e);
     }
     WORST(what, worst, bound);
     w.gpu->close(w.state);
+}
+
+static void some(tn_dtype dtype, double bound, const char *what, const shape *list, size_t n)
+{
+    some_of(open_world(11), dtype, bound, what, list, n, true);
 }
 
 enum { S = TN_ATTEND_SQUARED, L = TN_ATTEND_BILINEAR };
@@ -321,4 +382,88 @@ TEST(tensor_cores_of_128)
     some(TN_BF16, 3e-5, "NMSE of BF16, d 128", list, few(sizeof list / sizeof *list));
 }
 
-TEST_MAIN(any_extents_in_float, any_extents_in_double, tensor_cores, tensor_cores_of_64, tensor_cores_of_128)
+/* Chunks have 1024 positions: the last six rows see a state and their own chunk. */
+TEST(chunks_of_wide_heads)
+{
+    static const shape list[] = { {1, 1, 6, 1030, 128, 40, S, 1, LENGTH, 0, 0} };
+    some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, d 128, two chunks", list, 1, false);
+}
+
+/* Segments of more than one chunk: 53 heads leave four segments for five chunks. */
+TEST(segments_of_two_chunks)
+{
+    static const shape list[] = { {1, 53, 20, 1290, 16, 16, L, 1, LENGTH, 0, 0} };
+    some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, segments of two chunks", list, few(1), false);
+}
+
+/* F32 operands that the context lets be rounded. */
+TEST(float_operands_on_tensor_cores)
+{
+    static const shape list[] = {
+        {1, 2, 40, 300, 16, 16, L, 1, LENGTH, 0, 0},
+        {1, 1, 70, 70, 24, 15, S, 1, SUM, 0, 3},
+        {1, 1, 60, 50, 16, 40, L, 0, MEAN, 0, 0},
+        {1, 1, 30, 30, 16, 16, S, 1, SUM, 1, 0},
+    };
+    some_of(open_world_of(11, TN_GEMM_BF16), TN_F32, 3e-5, "NMSE of F32 rounded to BF16", list, few(4), true);
+}
+
+/* Scratch for all heads and chunks, and less of it: the heads one by one; then their chunks, too. The output is the same. */
+static void groups(tn_dtype dtype, double bound, const char *what, const shape *s, const size_t room[3], bool backward)
+{
+    uint64_t launches = 0;
+    double   worst = 0, *first = NULL;
+    int      i;
+    for (i = 0; i < 3; i++) {
+        world    w = open_world(11);
+        uint64_t before = tnch_launches();
+        if (!w.gpu) SKIP("gpu", "the backend does not open");
+        w.room = room[i];
+        w.keep = true;
+        worst = fmax(worst, differ(&w, s, dtype, backward));
+        before = tnch_launches() - before;
+        if (getenv("LOUD")) printf("%d bytes: %d kernels\n", (int)room[i], (int)before);
+        CHECK(before > launches);                       /* more groups */
+        launches = before;
+        if (first) {
+            CHECK(nmse(w.got, first, s->B * s->Tq * s->H * s->dv) <= bound);
+            free(w.got);
+        } else first = w.got;
+        w.gpu->close(w.state);
+    }
+    free(first);
+    WORST(what, worst, bound);
+}
+
+TEST(groups_of_heads_and_chunks)
+{
+    static const shape half = {1, 3, 520, 520, 16, 16, L, 1, LENGTH, 0, 0}, whole = {1, 3, 200, 200, 5, 6, L, 1, LENGTH, 0, 0};
+    static const size_t of_half[] = {1000000, 400000, 300000}, of_whole[] = {40000, 5000, 2000}, back[] = {40000, 25000, 21000};
+    groups(TN_F32, 1e-10, "NMSE of F32 in groups", &whole, of_whole, false);
+    groups(TN_F32, 1e-10, "NMSE of F32 in groups, backwards", &whole, back, true);
+    if (few(2) > 1) groups(TN_BF16, 3e-5, "NMSE of BF16 in groups", &half, of_half, true);
+}
+
+/* Both forms are one function of their inputs. */
+TEST(linear_is_quadratic)
+{
+    static const shape list[] = {
+        {1, 2, 300, 300, 16, 16, L, 1, LENGTH, 0, 0},
+        {1, 1, 40, 290, 16, 24, S, 1, SUM, 0, 0},
+        {1, 1, 130, 140, 16, 16, L, 0, MEAN, 0, 0},
+    };
+    size_t i, n = few(3);
+    int    dtype;
+    for (dtype = 0; dtype < 2; dtype++) {
+        const tn_dtype type = dtype ? TN_BF16 : TN_F32;
+        double         worst = 0;
+        world          w = open_world(11);
+        if (!w.gpu) SKIP("gpu", "the backend does not open");
+        for (i = 0; i < n; i++) worst = fmax(worst, forms(&w, &list[i], type));
+        WORST(dtype ? "NMSE of the forms, BF16" : "NMSE of the forms, F32", worst, dtype ? 6e-5 : 1e-10);
+        w.gpu->close(w.state);
+    }
+}
+
+TEST_MAIN(any_extents_in_float, any_extents_in_double, tensor_cores, tensor_cores_of_64, tensor_cores_of_128, chunks_of_wide_heads,
+          segments_of_two_chunks, float_operands_on_tensor_cores, groups_of_heads_and_chunks, linear_is_quadratic)

@@ -131,7 +131,8 @@ static void small_model(tn_transformer_desc *d)
     d->init = TN_INIT_NORMAL;
 }
 
-static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype activations, const tn_backend *backend, result *r)
+static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype activations, const tn_backend *backend,
+                      result *r)
 {
     world          w;
     tn_transformer m;
@@ -262,7 +263,7 @@ TEST(no_allocations_after_the_second)
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
         CHECK_STATUS(tn_backward(w.ctx, tn_transformer_loss(w.ctx, &m, ids, ids)), TN_OK);
-        if (k == 1) before = tn_ctx_memory(w.ctx).allocations;     /* TN_DEBUG's second arena of headers comes at the second */
+        if (k == 1) before = tn_ctx_memory(w.ctx).allocations;     /* TN_DEBUG's other arena of headers comes here */
     }
     CHECK_INT(tn_ctx_memory(w.ctx).allocations, before);
     close_world(&w);

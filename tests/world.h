@@ -12,7 +12,8 @@ typedef struct world {
     test_heap  heap;
 } world;
 
-static inline bool open_as(world *w, tn_dtype dtype, tn_dtype activations, uint64_t seed, int threads, const tn_backend *backend)
+static inline bool open_as(world *w, tn_dtype dtype, tn_dtype activations, uint64_t seed, int threads,
+                           const tn_backend *backend)
 {
     tn_desc desc;
     memset(w, 0, sizeof *w);

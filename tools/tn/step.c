@@ -211,7 +211,7 @@ void settle_steps(run *r)
     int64_t       i;
     if (!steps) return;
     found = take_fault(r->m.ctx);
-    if (found.status != TN_OK) stop_refused(r, &found);                     /* by a call: what is kept is of who knows when */
+    if (found.status != TN_OK) stop_refused(r, &found);           /* by a call: what is kept may be of any step */
     if (tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) {      /* a fault of one of the steps: of which? */
         found = take_fault(r->m.ctx);
         if (!of_the_data(&found) || tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) stop_refused(r, &found);

@@ -80,7 +80,7 @@ static double peer_run(const char *work, long runs, char why[200])
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------------------- */
 
-static struct { char name[96]; double value; } values[128];
+static struct { char name[120]; double value; } values[128];
 static size_t value_count;
 
 static void value(const char *name, double v)
