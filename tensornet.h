@@ -10754,15 +10754,15 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 
 /* The form of TN_ATTEND_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
    a pair s d + dv (s sets), and the linear form costs each query something as well, causal some pairs more. The constants
-   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. A device's are
-   counts: for a position 9 products with a state (three to make it, one each for the output and five gradients), for a pair, in the
+   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. Those of a backend that names a
+   device are counts: for a position 9 products with a state (three to make it, one each for the output and five gradients), for a pair, in the
    quadratic form, 14/3 times what the output takes; and causal the pairs of half a chunk of 8 d, at 9/7 of their price. */
 typedef struct tni_attend_rule { double state, whole, causal, causal_d; } tni_attend_rule;
 
 static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)
 {
     static const tni_attend_rule host = { 0.85, 100, 200, 0 }, device = { 0.96, 0, 0, 5 };
-    const tni_attend_rule *r = ctx->backend->host ? &host : &device;
+    const tni_attend_rule *r = ctx->backend->device ? &device : &host;
     const tn_attend_kind   kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SUM);

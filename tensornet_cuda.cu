@@ -4407,14 +4407,14 @@ template <int KIND, int D, int DV> struct tnc_attend_plan {
 };
 
 /* Backward: `sums` a thread has all the time (for 16 rows), scores get what is left of 200 as columns; 32 rows a warp if
-   then at least 16 columns remain. */
+   then at least 16 columns remain. Values wider than keys take some more. */
 template <int KIND, int D, int DV, bool KEYS> struct tnc_attend_back_plan {
     enum {
         threads = 128, sets = KIND == TN_ATTEND_BILINEAR ? 2 : 1,
         sums = (sets * D + (KEYS ? DV : 0)) / 2,
         M = (100 - sums) / (sets + 1) * 2 >= 16 ? 2 : 1,                /* tiles of 16 own rows, a warp    */
         left = (200 / M - sums) / (sets + 1) * 2,
-        N = left >= 64 ? 64 : left >= 32 ? 32 : 16,                     /* columns of scores at a time     */
+        N = left >= (DV > D ? 72 : 64) ? 64 : left >= 32 ? 32 : 16,     /* columns of scores at a time     */
         own = 64 * M, row = sets * D + DV,                              /* own rows of a block             */
         wide = 2 * (own + 2 * 64) * (row + 8),
         others = N < 64 && wide > 112 * 1024 ? 32 : 64,                 /* rows of a stage                 */
