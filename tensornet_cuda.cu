@@ -401,7 +401,7 @@ static void tnc_close(void *state)
     tnc *s = (tnc *)state;
     int  i;
     if (s->device >= 0) {
-        (void)cudaSetDevice(s->device);                         /* a lost one says no to all, but handles hold the host's memory */
+        (void)cudaSetDevice(s->device);                 /* a lost one says no to all, but handles hold the host's memory */
         if (s->stream) cudaStreamSynchronize(s->stream);
         tnc_blas_close(&s->blas);
         cudaFree(s->blas_room);
