@@ -1,4 +1,4 @@
-# make         builds the examples           make test    everything that can be tested here, in about twelve minutes
+# make         builds the examples           make test    everything that can be tested here, in about twenty minutes
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make tn      the command build/tn: tokenizer, train, generate, info, clean
