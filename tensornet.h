@@ -7272,7 +7272,8 @@ static void tni_lent_join(tni_lent *l, int n)
     while (again)
         for (again = false, i = 0; i < n; i++)
             for (k = 0; k < i; k++) {
-                char *low = l[k].low < l[i].low ? l[k].low : l[i].low, *end = l[k].low + l[k].bytes, *other = l[i].low + l[i].bytes;
+                char *low = l[k].low < l[i].low ? l[k].low : l[i].low;
+                char *end = l[k].low + l[k].bytes, *other = l[i].low + l[i].bytes;
                 if (l[i].low >= end || l[k].low >= other || (l[i].low == l[k].low && end == other)) continue;
                 l[i].low = l[k].low = low;
                 l[i].bytes = l[k].bytes = (size_t)((end > other ? end : other) - low);
@@ -7459,7 +7460,8 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     if (s == TN_OK) return s;
     if (s == TN_ERR_BACKEND && ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
-    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name, why[0] ? why : tn_status_name(s));
+    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name,
+                    why[0] ? why : tn_status_name(s));
 }
 
 /* ======================================================================
@@ -10754,9 +10756,10 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 
 /* The form of TN_ATTEND_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
    a pair s d + dv (s sets), and the linear form costs each query something as well, causal some pairs more. The constants
-   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. Those of a backend that names a
-   device are counts: for a position 9 products with a state (three to make it, one each for the output and five gradients), for a pair, in the
-   quadratic form, 14/3 times what the output takes; and causal the pairs of half a chunk of 8 d, at 9/7 of their price. */
+   were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. Those of a backend
+   that names a device are counts: for a position 9 products with a state (three to make it, one each for the output and
+   five gradients), for a pair, in the quadratic form, 14/3 times what the output takes; and causal the pairs of half a
+   chunk of 8 d, at 9/7 of their price. */
 typedef struct tni_attend_rule { double state, whole, causal, causal_d; } tni_attend_rule;
 
 static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int64_t Tq, int64_t Tk, int64_t d, int64_t dv)

@@ -21,6 +21,19 @@ static inline void result_free(result *r)
     memset(r, 0, sizeof *r);
 }
 
+static inline void result_copy(result *to, const result *from)
+{
+    int i;
+    *to = *from;
+    to->y = (double *)malloc(sizeof(double) * (size_t)(from->count + 1));
+    if (from->count > 0) memcpy(to->y, from->y, sizeof(double) * (size_t)from->count);
+    for (i = 0; i < from->inputs; i++) {
+        if (!from->gradient[i]) continue;
+        to->gradient[i] = (double *)malloc(sizeof(double) * (size_t)(from->of[i] + 1));
+        memcpy(to->gradient[i], from->gradient[i], sizeof(double) * (size_t)from->of[i]);
+    }
+}
+
 static inline void setting_begin(setting *s, tn_ctx *ctx, const test_case *of, int round, uint64_t seed, bool watch)
 {
     memset(s, 0, sizeof *s);

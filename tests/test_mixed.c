@@ -108,17 +108,8 @@ static bool   oracle_there;
 
 static bool keep(setting *s, const result *r, int index)
 {
-    result *o = &keep_in[index];
-    int     i;
     (void)s;
-    *o = *r;
-    o->y = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));
-    if (r->count > 0) memcpy(o->y, r->y, sizeof(double) * (size_t)r->count);
-    for (i = 0; i < r->inputs; i++) {
-        if (!r->gradient[i]) continue;
-        o->gradient[i] = (double *)malloc(sizeof(double) * (size_t)(r->of[i] + 1));
-        memcpy(o->gradient[i], r->gradient[i], sizeof(double) * (size_t)r->of[i]);
-    }
+    result_copy(&keep_in[index], r);
     return true;
 }
 

@@ -19,8 +19,7 @@ same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
 holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
 
 # expect STATUS TEXT ARGUMENT...: so it ends, and says that; what it said is in `said`. What fails may leave its memory to
-# the
-# system.
+# the system.
 expect() {
     status=$1 text=$2
     shift 2
