@@ -7446,22 +7446,26 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
+/* The backend knows more than the status. */
+static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
+{
+    char why[256] = "";
+    if (s == TN_ERR_BACKEND && ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
+    return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
+}
+
 /* BF16 operands go to a row that takes them; to all others copies do. */
 static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
-    char       why[256] = "";
     tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
     if (ctx->capture) tni_graph_notes(ctx, call);
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
-    if (s == TN_OK) return s;
-    if (s == TN_ERR_BACKEND && ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
-    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name,
-                    why[0] ? why : tn_status_name(s));
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
 
 /* ======================================================================
@@ -16449,7 +16453,7 @@ tn_status tn_graph_run(tn_graph *g)
     for (i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
     if (s != TN_OK) return s;
     s = ctx->backend->replay(ctx->state, g->recorded);
-    if (s != TN_OK) return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, tn_status_name(s));
+    if (s != TN_OK) return tni_backend_fail(ctx, s, "graph");
     for (i = 0; i < g->optims; i++) {
         g->optim[i]->steps++;
         ctx->describe = tni_optim_describe;
