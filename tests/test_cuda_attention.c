@@ -364,4 +364,28 @@ TEST(infinities)
     compared = 0;
 }
 
-TEST_MAIN(sizes, shapes, options, few_queries, nothing_and_little, odd_places, infinities)
+/* A row has scratch of its own: a call takes no more of the arena than its operands, its result and a gradient of each need. Where the
+   backend has no row for it, the reference runs on the host, and has what it works in. */
+TEST(workspaces)
+{
+    tn_backend sparse = *tn_cuda_backend();
+    problem    p = make(TN_ATTEND_BILINEAR, 1, 20, 20, 1, 128, 128);
+    results    right;
+    int        k;
+    p.a.form = TN_ATTEND_LINEAR;
+    if (test_small()) p.d = p.dv = 96;
+    right = right_of(&p);
+    sparse.fn[TN_KERNEL_ATTENTION_LINEAR] = sparse.fn[TN_KERNEL_ATTENTION_LINEAR_BACKWARD] = NULL;
+    for (k = 0; k < 2; k++) {
+        tn_ctx *ctx = context(k ? &sparse : tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_F32);
+        results got = solve(ctx, &p, false);
+        size_t  state = sizeof(double) * (size_t)(p.d * p.d * (p.dv + 1));
+        compare(&p, &got, &right, 0, 1e-10);
+        CHECK((tn_ctx_memory(ctx).arena >= state) == (k == 1));
+        drop(&got);
+        tn_ctx_destroy(ctx);
+    }
+    drop(&right);
+}
+
+TEST_MAIN(sizes, shapes, options, few_queries, nothing_and_little, odd_places, infinities, workspaces)
