@@ -294,7 +294,7 @@ TEST(few_queries)
 TEST(nothing_and_little)
 {
     static const int64_t shape[][5] = {{0, 9, 2, 3, 2}, {9, 0, 2, 3, 2}, {0, 0, 1, 4, 4}, {3, 0, 1, 8, 8}, {0, 200, 1, 16, 16},
-        {200, 0, 1, 16, 16}, {7, 7, 2, 1, 1}, {150, 150, 1, 1, 1}, {3, 200, 2, 1, 5}, {150, 140, 1, 5, 1}, {130, 129, 3, 16, 16}};
+        {200, 0, 1, 16, 16}, {7, 7, 2, 1, 1}, {150, 150, 3, 1, 9}, {3, 200, 2, 1, 5}, {150, 140, 1, 5, 1}, {130, 129, 3, 16, 16}};
     for (int kind = 0; kind < 3; kind++)
         for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
             problem p = make((tn_attend_kind)kind, 2, shape[i][0], shape[i][1], shape[i][2], shape[i][3], shape[i][4]);
