@@ -28,6 +28,24 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     return ctx;
 }
 
+static bool device_there(char why[256])
+{
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = tn_cuda_backend();
+    desc.backend_required = true;
+    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) return false;
+    tn_ctx_destroy(ctx);
+    return true;
+}
+
+#ifdef TN_CUDA_HOST
+#define NEED_DEVICE() do { char why_[256] = ""; if (!CHECK(device_there(why_))) { printf("     %s\n", why_); return; } } while (0)
+#else
+#define NEED_DEVICE() do { char why_[256] = ""; if (!device_there(why_)) SKIP("gpu", why_); } while (0)
+#endif
+
 /* Random numbers that BF16 holds, about the size of what a norm leaves. */
 static tn_tensor *operand(tn_ctx *ctx, int64_t B, int64_t T, int64_t n, int64_t d, uint64_t seed)
 {
@@ -137,6 +155,7 @@ static void finish(void)
 
 TEST(sizes)
 {
+    NEED_DEVICE();
     static const int64_t size[][2] = {{16, 16}, {32, 32}, {32, 64}, {64, 64}, {32, 128}, {64, 128}, {128, 128}, {5, 3}, {24, 40}, {96, 80}, {16, 100}, {64, 32}};
     for (int kind = 0; kind < 3; kind++)
         for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
@@ -148,6 +167,7 @@ TEST(sizes)
 
 TEST(shapes)
 {
+    NEED_DEVICE();
     static const int64_t shape[][4] = {{1, 1, 700, 2}, {2, 4, 300, 1}, {2, 128, 128, 2}, {1, 129, 191, 2}, {1, 33, 300, 1}, {1, 300, 140, 1}, {1, 257, 257, 1}};
     for (int kind = 0; kind < 3; kind++)
         for (int causal = 0; causal < 2; causal++)
@@ -161,6 +181,7 @@ TEST(shapes)
 
 TEST(options)
 {
+    NEED_DEVICE();
     for (int kind = 0; kind < 3; kind++)
         for (int row = TN_ROW_NONE; row <= TN_ROW_SUM; row++)
             for (int causal = 0; causal < 2; causal++) {
