@@ -281,7 +281,6 @@ TEST(shared_memory)
     WORKS(cudaStreamEndCapture(s, &graph));
     WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 1000));
     FAILS(cudaGraphInstantiate(&exec, graph, 0), cudaErrorInvalidValue);
-    cudaGetLastError();
     TNC_LAUNCH(addresses, 1, 32, 2000, s, y.p);
     FAILS(cudaGetLastError(), cudaErrorInvalidValue);
     WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 2000));
