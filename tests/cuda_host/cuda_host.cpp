@@ -791,6 +791,7 @@ void tnc_cp_async16(void *shared, const void *global)
         if (!t->copies) abort();
     }
     if (tnch_hook.access) tnch_hook.access(global, 16, false, __builtin_return_address(0));
+    HOOK(copy_begins, shared, 16, __builtin_return_address(0));
     t->copies[t->copy_count++] = tnch_copy{shared, *(const uint4 *)global, t->groups};
 }
 
@@ -802,7 +803,7 @@ void tnch_cp_async_wait(unsigned pending)
     tnch_thread *t = tnch_now;
     int done = 0;
     while (done < t->copy_count && t->copies[done].group + pending < t->groups) {
-        if (tnch_hook.access) tnch_hook.access(t->copies[done].shared, 16, true, __builtin_return_address(0));
+        HOOK(copy_ends, t->copies[done].shared, 16, __builtin_return_address(0));
         *(uint4 *)t->copies[done].shared = t->copies[done].value;
         done++;
     }
@@ -1629,6 +1630,18 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
         HOOK(written, to, bytes);
     });
     return sticky_error;
+}
+
+/* In its turn, what lies there is forgotten: filled as new memory is, and to the checker written by nobody. */
+void tnch_forget(void *p, size_t bytes, cudaStream_t stream)
+{
+    LOCK();
+    if (usable() || !inside(allocations, p, bytes)) return;
+    enqueue(stream_of(stream), [=] {
+        open_memory open;
+        memset(p, 0xFF, bytes);
+        HOOK(memory_new, p, bytes);
+    });
 }
 
 cudaError_t cudaMemset(void *to, int byte, size_t bytes) { return cudaMemsetAsync(to, byte, bytes, NULL); }
