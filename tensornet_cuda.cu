@@ -5274,7 +5274,7 @@ static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEA
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     int k, i, j;
-    TNC_UNROLL
+    TNC_UNROLL_BY(4)
     for (k = 0; k < TNC_LINEAR_DEPTH; k++)
         TNC_UNROLL
         for (i = 0; i < 4; i++) {
@@ -5435,16 +5435,17 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
         __syncthreads();
     }
     TNC_UNROLL
-    for (n = 0; n < 4; n++)
+    for (n = 0; n < 4; n++) {
+        const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4;
+        if (r < 0 || r >= t.x.T) continue;
+        const R scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1);
+        R      *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
         TNC_UNROLL
         for (m = 0; m < 4; m++) {
-            const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4 + m;
-            if (r >= 0 && r < t.x.T && column < p.width) {
-                R *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
-                R  value = sum[n][m] * p.factor * (p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1));
-                *to = p.add ? *to + value : value;
-            }
+            const R value = sum[n][m] * p.factor * scale;
+            if (column + m < p.width) to[m] = p.add ? to[m] + value : value;
         }
+    }
 }
 
 /* raw [heads,T,n], scaled: what is in its last column divides the others. */
@@ -5634,15 +5635,24 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             TNC_UNROLL
             for (j = 0; j < N / 8; j++) {
                 const int64_t at = corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
-                float2        value = begin && !p.apart ? *(const float2 *)(begin + at) : make_float2(0, 0);
-                for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
-                    const float2 more = *(const float2 *)(totals + (segment * gridDim.z + blockIdx.z) * size + at);
-                    value.x += more.x;
-                    value.y += more.y;
-                }
+                const float2  value = begin && !p.apart ? *(const float2 *)(begin + at) : make_float2(0, 0);
                 sum[x][j][2 * half] = value.x;
                 sum[x][j][2 * half + 1] = value.y;
             }
+    TNC_ROLLED
+    for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
+        const float *more = totals + (segment * gridDim.z + blockIdx.z) * size + corner;
+        TNC_UNROLL
+        for (x = 0; x < 4; x++)
+            TNC_UNROLL
+            for (half = 0; half < 2; half++)
+                TNC_UNROLL
+                for (j = 0; j < N / 8; j++) {
+                    const float2 value = *(const float2 *)(more + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j);
+                    sum[x][j][2 * half] += value.x;
+                    sum[x][j][2 * half + 1] += value.y;
+                }
+    }
 
     /* step s of the segment: 64 rows of chunk s / per, in the order of the walk */
     auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
