@@ -89,8 +89,20 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #include <cublas_v2.h>
 #include <math.h>
 
+#if CUDART_VERSION < 12000
+#error tensornet_cuda.cu needs CUDA 12 or later
+#endif
+
+/* What is compiled for older ones beside (-arch=all-major) never runs: see tnc_choose. */
+#ifdef __CUDA_ARCH_LIST__
+template <class... N> static constexpr int tnc_last_of(N... arch) { int last = 0; ((last = arch), ...); return last; }
+static_assert(tnc_last_of(__CUDA_ARCH_LIST__) >= 800, "tensornet_cuda.cu needs sm_80 or later: nvcc -arch=sm_90, or native");
+#endif
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-#error tensornet_cuda.cu needs a GPU of sm_80 or later: nvcc -arch=sm_80, or what yours is
+#define TNC_ASM(...) __trap()
+#else
+#define TNC_ASM(...) asm volatile(__VA_ARGS__)
 #endif
 
 #define TNC_LAUNCH(kernel, grid, block, shared, stream, ...) (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
@@ -110,13 +122,13 @@ static inline void tnc_forget(void *, size_t, cudaStream_t) {}
 static __device__ __forceinline__ int tnc_thread_anew(void)
 {
     int x;
-    asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
 }
 static __device__ __forceinline__ int tnc_block_anew(void)
 {
     int x;
-    asm volatile("mov.u32 %0, %%ctaid.x;\n" : "=r"(x));
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
     return x;
 }
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
@@ -125,15 +137,15 @@ static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, doub
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" :: "r"(s), "l"(global) : "memory");
+    TNC_ASM("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(s), "l"(global) : "memory");
 }
 
-static __device__ __forceinline__ void tnc_cp_async_commit(void) { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+static __device__ __forceinline__ void tnc_cp_async_commit(void) { TNC_ASM("cp.async.commit_group;" : : : "memory"); }
 
 /* Until at most N of this thread's groups are under way. */
 template <int N> static __device__ __forceinline__ void tnc_cp_async_wait(void)
 {
-    asm volatile("cp.async.wait_group %0;\n" :: "n"(N) : "memory");
+    TNC_ASM("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
 /* Four 8 x 8 matrices of 16-bit numbers: lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix i, in
@@ -141,25 +153,24 @@ template <int N> static __device__ __forceinline__ void tnc_cp_async_wait(void)
 static __device__ __forceinline__ void tnc_ldmatrix_x4(unsigned r[4], const void *shared)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
+    TNC_ASM("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
 }
 
 static __device__ __forceinline__ void tnc_ldmatrix_x4_trans(unsigned r[4], const void *shared)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
+    TNC_ASM("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
 }
 
 /* d[16,8] += a[16,16] b[16,8], sums in F32. Of lane l, with g = l / 4 and t = 2 (l % 4): d is (g, t), (g, t+1), (g+8, t),
    (g+8, t+1); a holds the pairs at (g, t), (g+8, t), (g, t+8), (g+8, t+8); b those down the column at (t, g), (t+8, g). */
 static __device__ __forceinline__ void tnc_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\n"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    TNC_ASM("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /* Two products of BF16 numbers at once, each rounded. */
@@ -347,8 +358,18 @@ static void  tnc_library_close(void *library) { FreeLibrary((HMODULE)library); }
 #else
 #include <dlfcn.h>
 #define TNC_FIND(function) dlsym(b->library, TNC_TEXT(function))      /* cublasCreate is a macro for cublasCreate_v2 */
-static void *tnc_library_open(void) { return dlopen("libcublas.so." TNC_TEXT(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL); }
-static void  tnc_library_close(void *library) { dlclose(library); }
+#define TNC_BLAS "libcublas.so." TNC_TEXT(CUBLAS_VER_MAJOR)
+/* By the loader's paths, or where CUDA was installed, which not all tell the loader. */
+static void *tnc_library_open(void)
+{
+    const char *home = getenv("CUDA_HOME");
+    char        path[512];
+    void       *library = dlopen(TNC_BLAS, RTLD_NOW | RTLD_LOCAL);
+    if (library) return library;
+    snprintf(path, sizeof path, "%s/lib64/" TNC_BLAS, home && home[0] ? home : "/usr/local/cuda");
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+static void tnc_library_close(void *) {}        /* it stays for the next context: it is large, and ends with the program */
 #endif
 
 static void tnc_blas_close(tnc_blas *b)
@@ -363,7 +384,7 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
-    const char *why = "cuBLAS is not installed: products are slow";
+    const char *why = "cuBLAS is not found: products are slow";
     if (wanted && strcmp(wanted, "0") == 0) return;
     if ((b->library = tnc_library_open()) != NULL) {
         *(void **)&b->create = TNC_FIND(cublasCreate);
@@ -398,7 +419,14 @@ static bool tnc_keep(tnc *s, void *p, bool of_graph)
     return true;
 }
 
-/* Frees what nobody needs any more; cudaFree waits for what still uses it. */
+/* Gives back what kernels may still use. cudaFree may wait for them, but is not bound to. */
+static void tnc_free(tnc *s, void *p)
+{
+    if (p) cudaStreamSynchronize(s->stream);
+    cudaFree(p);
+}
+
+/* Frees what nobody needs any more. */
 static void tnc_kept_free(tnc *s)
 {
     tnc_kept **link = &s->kept;
@@ -406,7 +434,7 @@ static void tnc_kept_free(tnc *s)
         tnc_kept *k = *link;
         if (k->of_graph && s->graphs > 0) { link = &k->next; continue; }
         *link = k->next;
-        cudaFree(k->p);
+        tnc_free(s, k->p);
         s->allocator.release(k, sizeof *k, s->allocator.user);
     }
 }
@@ -467,8 +495,11 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     s->capability = 10 * major + minor;
     e = s->capability < 80 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
-    if (e != cudaSuccess)
-        snprintf(why, 256, "GPU %d is sm_%d, this program has no kernels for it", device, s->capability);
+    if (e == cudaSuccess && attributes.ptxVersion < 80) e = cudaErrorNoKernelImageForDevice;
+    if (s->capability < 80) snprintf(why, 256, "GPU %d is sm_%d, the least is sm_80", device, s->capability);
+    else if (e != cudaSuccess)
+        snprintf(why, 256, "GPU %d is sm_%d: %s; nvcc -arch=sm_%d compiles tensornet_cuda.cu for it", device, s->capability,
+                 cudaGetErrorString(e), s->capability);
     return e;
 }
 
@@ -539,7 +570,7 @@ static void tnc_release(void *state, void *p, size_t bytes)
     const tn_status status = tnc_flush(s);
     (void)bytes;
     if (s->late == TN_OK) s->late = status;
-    if (cudaSetDevice(s->device) == cudaSuccess && !(s->capturing && tnc_keep(s, p, false))) cudaFree(p);   /* which waits */
+    if (cudaSetDevice(s->device) == cudaSuccess && !(s->capturing && tnc_keep(s, p, false))) tnc_free(s, p);
     (void)cudaGetLastError();
 }
 
@@ -613,7 +644,7 @@ static void *tnc_scratch(tnc *s, size_t bytes)
     }
     if (s->graphs > 0 && s->scratch) {
         if (!tnc_keep(s, s->scratch, true)) return NULL;
-    } else cudaFree(s->scratch);                                /* waits for what still uses it */
+    } else tnc_free(s, s->scratch);
     s->scratch = NULL;
     s->scratch_bytes = 0;
     more = bytes + bytes / 4;                                   /* not each time by a little */
@@ -688,7 +719,10 @@ static tn_status tnc_replay(void *state, void *graph)
 static void tnc_graph_release(void *state, void *graph)
 {
     tnc *s = (tnc *)state;
-    if (cudaSetDevice(s->device) == cudaSuccess) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    if (cudaSetDevice(s->device) == cudaSuccess) {
+        if (!s->capturing) cudaStreamSynchronize(s->stream);        /* for its last replay */
+        cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    }
     s->graphs--;
     tnc_kept_free(s);
     (void)cudaGetLastError();
@@ -780,6 +814,19 @@ template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) {
 
 static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
+
+/* ---- shared memory ---------------------------------------------------------------------------------------------------- */
+
+/* Before a launch with more dynamic shared memory than all kernels may have. The limit is the kernel's, for all threads and
+   graphs: so it becomes what the device has, and never less again. */
+template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
+{
+    cudaFuncAttributes a;
+    if (bytes > 32 << 10 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess
+        && (size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)(s->shared_max - a.sharedSizeBytes));
+}
 
 /* ---- grids: what falls to a block, to a thread ----------------------------------------------------------------------- */
 
@@ -3276,7 +3323,7 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
     if (V > 1 && a.dz) {
         a.room = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
         shared = (size_t)a.room * 16 * (size_t)(at.threads / at.lanes);
-        cudaFuncSetAttribute(tnc_entropy_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        tnc_shared_for(s, tnc_entropy_kernel<T, V>, shared);
     }
     TNC_LAUNCH((tnc_entropy_kernel<T, V>), blocks, at.threads, shared, s->stream, a);
     TNC_START((tnc_mean_kernel<double, R>), 1, (const double *)a.part, (int64_t)blocks, (double)a.rows, a.loss);
@@ -3525,7 +3572,7 @@ template <typename R> static tn_status tnc_chain_launch(tnc *s, tnc_chains<R> a,
     void (*kernel)(tnc_chains<R>) = backward ? tile > 1 ? tnc_chain_backward_kernel<R, 4> : tnc_chain_backward_kernel<R, 1>
                                             : tile > 1 ? tnc_chain_kernel<R, 4> : tnc_chain_kernel<R, 1>;
     a.shared = room + 2048 <= s->shared_max;
-    if (a.shared) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)room);
+    if (a.shared) tnc_shared_for(s, kernel, room);
     TNC_LAUNCH(kernel, blocks, threads, a.shared ? room : 0, s->stream, a);
     return TN_OK;
 }
@@ -4838,19 +4885,17 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
         queries = tnc_ceil(p.Tq, by_query::own) * heads;
     const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
     if (!back) {
-        cudaFuncSetAttribute(tnc_attend_mma<KIND, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan::bytes);
+        tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
         TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)tiles, plan::threads, plan::bytes, s->stream, p);
         return;
     }
     if (p.dq.data) {
-        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             by_query::bytes);
+        tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, false>, by_query::bytes);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes,
                    s->stream, p);
     }
     if (p.dk.data || p.dv.data) {
-        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             by_key::bytes);
+        tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
         tnc_attend own = p;
         own.odd += tnc_attend_tiles(p, p.Tq);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream, own);
@@ -5221,7 +5266,7 @@ static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEA
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     int k, i, j;
-    TNC_UNROLL
+    TNC_UNROLL_BY(4)
     for (k = 0; k < TNC_LINEAR_DEPTH; k++)
         TNC_UNROLL
         for (i = 0; i < 4; i++) {
@@ -5382,16 +5427,17 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
         __syncthreads();
     }
     TNC_UNROLL
-    for (n = 0; n < 4; n++)
+    for (n = 0; n < 4; n++) {
+        const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4;
+        if (r < 0 || r >= t.x.T) continue;
+        const R scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1);
+        R      *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
         TNC_UNROLL
         for (m = 0; m < 4; m++) {
-            const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4 + m;
-            if (r >= 0 && r < t.x.T && column < p.width) {
-                R *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
-                R  value = sum[n][m] * p.factor * (p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1));
-                *to = p.add ? *to + value : value;
-            }
+            const R value = sum[n][m] * p.factor * scale;
+            if (column + m < p.width) to[m] = p.add ? to[m] + value : value;
         }
+    }
 }
 
 /* raw [heads,T,n], scaled: what is in its last column divides the others. */
@@ -5581,15 +5627,24 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             TNC_UNROLL
             for (j = 0; j < N / 8; j++) {
                 const int64_t at = corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
-                float2        value = begin && !p.apart ? *(const float2 *)(begin + at) : make_float2(0, 0);
-                for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
-                    const float2 more = *(const float2 *)(totals + (segment * gridDim.z + blockIdx.z) * size + at);
-                    value.x += more.x;
-                    value.y += more.y;
-                }
+                const float2  value = begin && !p.apart ? *(const float2 *)(begin + at) : make_float2(0, 0);
                 sum[x][j][2 * half] = value.x;
                 sum[x][j][2 * half + 1] = value.y;
             }
+    TNC_ROLLED
+    for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
+        const float *more = totals + (segment * gridDim.z + blockIdx.z) * size + corner;
+        TNC_UNROLL
+        for (x = 0; x < 4; x++)
+            TNC_UNROLL
+            for (half = 0; half < 2; half++)
+                TNC_UNROLL
+                for (j = 0; j < N / 8; j++) {
+                    const float2 value = *(const float2 *)(more + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j);
+                    sum[x][j][2 * half] += value.x;
+                    sum[x][j][2 * half + 1] += value.y;
+                }
+    }
 
     /* step s of the segment: 64 rows of chunk s / per, in the order of the walk */
     auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
@@ -5987,7 +6042,7 @@ static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const 
                                   const tnc_linear_tiles &q, const tnc_bf16 *S)
 {
     const size_t bytes = tnc_linear_shared(t.D, K, N);
-    cudaFuncSetAttribute(tnc_linear_mma<K, N, TURNED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    tnc_shared_for(s, tnc_linear_mma<K, N, TURNED>, bytes);
     TNC_LAUNCH((tnc_linear_mma<K, N, TURNED>), grid, 256, bytes, s->stream, t, p, q, S);
 }
 

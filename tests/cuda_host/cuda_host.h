@@ -392,7 +392,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-    int maxThreadsPerBlock, numRegs, maxDynamicSharedSizeBytes;
+    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, maxDynamicSharedSizeBytes;
 };
 cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t tnch_function_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
