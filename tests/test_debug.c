@@ -2,6 +2,7 @@
    until the reset after; its data is NaN. */
 
 #define TN_DEBUG
+#define TN_STATIC                       /* of the library, what these tests call is enough for a compiler */
 #define TENSORNET_IMPLEMENTATION
 #include "sealed.h"
 #include "test.h"
