@@ -220,14 +220,17 @@ static double product_error(const bf16_product *p, const float *got)
     const tn_view *a = &p->c.in[0], *b = &p->c.in[1], *v = &p->c.out[0];
     const int64_t  batch = v->shape[0], m = v->shape[1], n = v->shape[2], k = a->shape[2];
     double         difference = 0, size = 0, *row = (double *)malloc(sizeof *row * (size_t)n);
+    double        *right = (double *)malloc(sizeof *right * (size_t)(k * n));           /* b, close together */
     uint8_t       *mine = (uint8_t *)calloc((size_t)p->out_count, 1);
     int64_t        s, i, j, d;
-    for (s = 0; s < batch; s++)
+    for (s = 0; s < batch; s++) {
+        for (d = 0; d < k; d++)
+            for (j = 0; j < n; j++) right[d * n + j] = (double)p->b[at(b, s, d, j)];
         for (i = 0; i < m; i++) {
             memset(row, 0, sizeof *row * (size_t)n);
             for (d = 0; d < k; d++) {
                 const double x = p->c.f[0] * (double)p->a[at(a, s, i, d)];
-                for (j = 0; j < n; j++) row[j] += x * (double)p->b[at(b, s, d, j)];
+                for (j = 0; j < n; j++) row[j] += x * right[d * n + j];
             }
             for (j = 0; j < n; j++) {
                 const int64_t to = at(v, s, i, j);
@@ -238,9 +241,11 @@ static double product_error(const bf16_product *p, const float *got)
                 mine[to] = 1;
             }
         }
+    }
     for (i = 0; i < p->out_count; i++)
         if (!mine[i]) CHECK(memcmp(&got[i], &p->out[i], sizeof *got) == 0);
     free(row);
+    free(right);
     free(mine);
     return sqrt(difference / size);
 }
