@@ -1,8 +1,9 @@
 /* test_debug.c: what TN_DEBUG catches. A tensor of a reset arena is told from the tensors that came after it, by ops and by views,
-   until the reset after; its data is NaN. */
+   until the reset after; its data is NaN. And TN_STATIC, which keeps every name inside this file: the program is linked with a second
+   copy of the library, and nothing clashes. */
 
 #define TN_DEBUG
-#define TN_STATIC                       /* of the library, what these tests call is enough for a compiler */
+#define TN_STATIC
 #define TENSORNET_IMPLEMENTATION
 #include "sealed.h"
 #include "test.h"
@@ -109,4 +110,11 @@ TEST(debug_training)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(stale_tensors, poison, debug_training)
+TEST(is_static)
+{
+    tn_ctx *ctx = NULL;
+    CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(stale_tensors, poison, debug_training, is_static)
