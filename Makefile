@@ -135,10 +135,11 @@ build/gpu/bench: tools/bench/gpu/bench_gpu.c build/gpu/tensornet.o $(CUDA_OBJECT
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
 
-.PHONY: test-gpu sanitize-gpu bench-gpu
-fuzz:
+.PHONY: test-gpu sanitize-gpu bench-gpu fuzz-programs
+fuzz-programs:
+	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-fuzz || true
+fuzz: fuzz-programs
 	@rm -f build/fuzz/*.log
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
 
