@@ -2,7 +2,8 @@
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make tn      the command build/tn: tokenizer, train, generate, info, clean
-# make tn-cuda  the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given
+# make tn-cuda  the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given; CUDA_ARCH=-arch=native
+#              compiles for this machine's GPU alone, in half the time
 # make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, lm, operator,
 #              attention: alone
 # make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
@@ -64,17 +65,25 @@ build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 
 # With a GPU: one object knows of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
 # driver has to be there before a context opens.
-CUDA_HOME   = $(or $(patsubst %/bin/,%,$(dir $(shell command -v nvcc))),/usr/local/cuda)
+ifndef NVCC
+NVCC := $(or $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)),$(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
+endif
+ifndef CUDA_HOME
+CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(shell command -v $(NVCC)),/usr/local/cuda/bin/nvcc)))
+endif
+CUDA_ARCH   = -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]'
+CUDA_LINK   = -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
 build/tn-cuda: $(TN_OBJECTS:build/tn.d/run.o=build/tn.d/run-cuda.o) $(PNG_OBJECT) $(CUDA_OBJECT)
-	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
+	$(CC) $(CFLAGS) $(OPENMP) $^ $(LDFLAGS) -o $@ $(CUDA_LINK)
 
 build/tn.d/run-cuda.o: tools/tn/run.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_CUDA -I. $(PNG_FLAGS) -c $< -o $@
 
 $(CUDA_OBJECT): tensornet_cuda.cu tensornet.h
-	@sh tests/cuda_host/nvcc.sh $< $(@D)
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -lineinfo --threads 2 $(CUDA_ARCH) -c $< -o $@
 
 # Waiting threads sleep instead of spinning: on a busy machine that is several times faster, on an idle one hardly slower.
 demo: build/examples/fashion
@@ -98,20 +107,20 @@ cuda:
 
 # ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten minutes.
 
-GPU_LINK = -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 SANITIZE = $(or $(shell command -v compute-sanitizer),$(CUDA_HOME)/bin/compute-sanitizer)
 
 build/gpu/tensornet.o: tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -x c -DTENSORNET_IMPLEMENTATION -c $< -o $@
 build/gpu/test_%: tests/test_%.c $(wildcard tests/*.h) build/gpu/tensornet.o $(CUDA_OBJECT)
-	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(GPU_LINK)
+	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 
 # Every case, the large shapes, our own products instead of cuBLAS's; then a program that loses its GPU, and one that sees none.
-test-gpu: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_linear
+test-gpu: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_linear build/gpu/test_cuda_states
 	TN_CUDA_LARGE=1 $<
 	build/gpu/test_cuda_attention
 	build/gpu/test_cuda_linear
+	build/gpu/test_cuda_states
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
 	TN_CUDA_BREAK=1 $< kernel_fault
@@ -131,7 +140,7 @@ sanitize-%: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cud
 GPU_BENCH  = ceilings attention linear gpt small rows
 GPU_PYTHON = python3
 build/gpu/bench: tools/bench/gpu/bench_gpu.c build/gpu/tensornet.o $(CUDA_OBJECT)
-	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(GPU_LINK)
+	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
 

@@ -312,13 +312,15 @@ struct tn_backend {
     bool        host;                                 /* handles are plain pointers of this process */
     bool        bf16;                                 /* rows take BF16 operands, or answer TN_ERR_DTYPE before they do
                                                          anything; false: all but COPY and FILL are given F32 copies */
+    bool        own_work;                             /* rows of attention bring the memory they work in; false: calls
+                                                         have what the reference's want as their last output */
     tn_status (*open)(const tn_desc *desc, void **state, char why[256]);
     void      (*close)(void *state);
     void     *(*alloc)(void *state, size_t bytes);    /* 64-byte aligned, or NULL                  */
     void      (*release)(void *state, void *p, size_t bytes);
     tn_status (*upload)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
-    tn_status (*sync)(void *state, char why[256]);    /* NULL: nothing to wait for                 */
+    tn_status (*sync)(void *state, char why[256]);    /* NULL: nothing to wait for; why: also of a row that failed */
     /* Graphs, all four or none, and none with host. Between begin and end the rows only note what they would do; end hands
        out what was noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay
        where they are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
@@ -7172,7 +7174,7 @@ const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
     static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, false, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "cpu", true, false, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
@@ -7183,7 +7185,7 @@ const tn_backend *tn_reference_backend(void)
 {
 #define TNI_X(ENUM, name) tni_reference_run,
     static const tn_backend reference = {
-        TN_BACKEND_ABI, "reference", true, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "reference", true, false, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
     };
 #undef TNI_X
@@ -7446,22 +7448,26 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
+/* The backend knows more than the status. */
+static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
+{
+    char why[256] = "";
+    if (ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
+    return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
+}
+
 /* BF16 operands go to a row that takes them; to all others copies do. */
 static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
-    char       why[256] = "";
     tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
     if (ctx->capture) tni_graph_notes(ctx, call);
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
-    if (s == TN_OK) return s;
-    if (s == TN_ERR_BACKEND && ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
-    return tni_fail(ctx, s, "%s: backend %s: %s", tn_kernel_name(call->kernel), ctx->backend->name,
-                    why[0] ? why : tn_status_name(s));
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
 
 /* ======================================================================
@@ -10686,13 +10692,14 @@ static void TNI_T(attention_linear_backward)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-/* Elements of the workspace of a call: the reference's, in doubles. The cpu backend's kernels bring their own. */
+/* Elements of the workspace of a call: the reference's, in doubles, where it may be the reference that runs. */
 static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     const bool    linear = c->kernel == TN_KERNEL_ATTENTION_LINEAR || c->kernel == TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
     int64_t       reference = 2 * d + 3 * n + (linear ? tni_attend_features(c->i[0], d) * n : 0);
-    return ctx->backend == tn_cpu_backend() ? 0 : reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
+    if (ctx->backend->own_work && ctx->backend->fn[c->kernel]) return 0;
+    return reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
 }
 
 /* The last output of a call: its workspace. */
@@ -16449,7 +16456,7 @@ tn_status tn_graph_run(tn_graph *g)
     for (i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
     if (s != TN_OK) return s;
     s = ctx->backend->replay(ctx->state, g->recorded);
-    if (s != TN_OK) return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, tn_status_name(s));
+    if (s != TN_OK) return tni_backend_fail(ctx, s, "graph");
     for (i = 0; i < g->optims; i++) {
         g->optim[i]->steps++;
         ctx->describe = tni_optim_describe;

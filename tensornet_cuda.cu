@@ -49,6 +49,7 @@
 
 #include "tensornet.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,7 @@
 #define TNC_ROLLED
 static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
 static inline int tnc_block_anew(void) { return (int)blockIdx.x; }
+#define tnc_forget tnch_forget                   /* what is in memory counts as written by nobody */
 
 static inline unsigned tnc_mul_bf16x2(unsigned a, unsigned b)
 {
@@ -87,8 +89,20 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #include <cublas_v2.h>
 #include <math.h>
 
+#if CUDART_VERSION < 12000
+#error tensornet_cuda.cu needs CUDA 12 or later
+#endif
+
+/* What is compiled for older ones beside (-arch=all-major) never runs: see tnc_choose. */
+#ifdef __CUDA_ARCH_LIST__
+template <class... N> static constexpr int tnc_last_of(N... arch) { int last = 0; ((last = arch), ...); return last; }
+static_assert(tnc_last_of(__CUDA_ARCH_LIST__) >= 800, "tensornet_cuda.cu needs sm_80 or later: nvcc -arch=sm_90, or native");
+#endif
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-#error tensornet_cuda.cu needs a GPU of sm_80 or later: nvcc -arch=sm_80, or what yours is
+#define TNC_ASM(...) __trap()
+#else
+#define TNC_ASM(...) asm volatile(__VA_ARGS__)
 #endif
 
 #define TNC_LAUNCH(kernel, grid, block, shared, stream, ...) (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
@@ -102,17 +116,19 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #define TNC_UNROLL_BY(n) TNC_PRAGMA(unroll n)   /* before one whose loads are to be under way together         */
 #define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
 
+static inline void tnc_forget(void *, size_t, cudaStream_t) {}
+
 /* threadIdx.x and blockIdx.x, asked for each time: what is made of them takes no registers from a loop's sums. */
 static __device__ __forceinline__ int tnc_thread_anew(void)
 {
     int x;
-    asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
 }
 static __device__ __forceinline__ int tnc_block_anew(void)
 {
     int x;
-    asm volatile("mov.u32 %0, %%ctaid.x;\n" : "=r"(x));
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
     return x;
 }
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
@@ -121,15 +137,15 @@ static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, doub
 static __device__ __forceinline__ void tnc_cp_async16(void *shared, const void *global)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" :: "r"(s), "l"(global) : "memory");
+    TNC_ASM("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(s), "l"(global) : "memory");
 }
 
-static __device__ __forceinline__ void tnc_cp_async_commit(void) { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+static __device__ __forceinline__ void tnc_cp_async_commit(void) { TNC_ASM("cp.async.commit_group;" : : : "memory"); }
 
 /* Until at most N of this thread's groups are under way. */
 template <int N> static __device__ __forceinline__ void tnc_cp_async_wait(void)
 {
-    asm volatile("cp.async.wait_group %0;\n" :: "n"(N) : "memory");
+    TNC_ASM("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
 /* Four 8 x 8 matrices of 16-bit numbers: lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix i, in
@@ -137,25 +153,24 @@ template <int N> static __device__ __forceinline__ void tnc_cp_async_wait(void)
 static __device__ __forceinline__ void tnc_ldmatrix_x4(unsigned r[4], const void *shared)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
+    TNC_ASM("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
 }
 
 static __device__ __forceinline__ void tnc_ldmatrix_x4_trans(unsigned r[4], const void *shared)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
+    TNC_ASM("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+            : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(s) : "memory");
 }
 
 /* d[16,8] += a[16,16] b[16,8], sums in F32. Of lane l, with g = l / 4 and t = 2 (l % 4): d is (g, t), (g, t+1), (g+8, t),
    (g+8, t+1); a holds the pairs at (g, t), (g+8, t), (g, t+8), (g+8, t+8); b those down the column at (t, g), (t+8, g). */
 static __device__ __forceinline__ void tnc_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\n"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    TNC_ASM("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /* Two products of BF16 numbers at once, each rounded. */
@@ -222,6 +237,7 @@ typedef struct tnc {
     tn_allocator      allocator;
     int               device, sms, capability;      /* device: -1 until one is chosen; capability: 80, 90     */
     size_t            shared_max;                   /* dynamic shared memory that a kernel may ask for        */
+    size_t            memory;                       /* of the device, free or not                             */
     tn_gemm_precision precision;
     cudaStream_t      stream;
     tnc_blas          blas;
@@ -256,6 +272,16 @@ static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
     if (cudaPeekAtLastError() != cudaSuccess || (!s->capturing && cudaStreamQuery(s->stream) == e)) s->lost = true;
     (void)cudaGetLastError();                                           /* the query's */
     return TN_ERR_BACKEND;
+}
+
+/* What a row answers with numbers: sync hands the words out. */
+static tn_status tnc_refuse(tnc *s, tn_status status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (!s->why[0]) vsnprintf(s->why, sizeof s->why, format, list);
+    va_end(list);
+    return status;
 }
 
 /* How all begins but sync: on the context's device; what was told is forgotten, and so is an error that the program left. */
@@ -332,8 +358,18 @@ static void  tnc_library_close(void *library) { FreeLibrary((HMODULE)library); }
 #else
 #include <dlfcn.h>
 #define TNC_FIND(function) dlsym(b->library, TNC_TEXT(function))      /* cublasCreate is a macro for cublasCreate_v2 */
-static void *tnc_library_open(void) { return dlopen("libcublas.so." TNC_TEXT(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL); }
-static void  tnc_library_close(void *library) { dlclose(library); }
+#define TNC_BLAS "libcublas.so." TNC_TEXT(CUBLAS_VER_MAJOR)
+/* By the loader's paths, or where CUDA was installed, which not all tell the loader. */
+static void *tnc_library_open(void)
+{
+    const char *home = getenv("CUDA_HOME");
+    char        path[512];
+    void       *library = dlopen(TNC_BLAS, RTLD_NOW | RTLD_LOCAL);
+    if (library) return library;
+    snprintf(path, sizeof path, "%s/lib64/" TNC_BLAS, home && home[0] ? home : "/usr/local/cuda");
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+static void tnc_library_close(void *) {}        /* it stays for the next context: it is large, and ends with the program */
 #endif
 
 static void tnc_blas_close(tnc_blas *b)
@@ -348,7 +384,7 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
-    const char *why = "cuBLAS is not installed: products are slow";
+    const char *why = "cuBLAS is not found: products are slow";
     if (wanted && strcmp(wanted, "0") == 0) return;
     if ((b->library = tnc_library_open()) != NULL) {
         *(void **)&b->create = TNC_FIND(cublasCreate);
@@ -383,7 +419,14 @@ static bool tnc_keep(tnc *s, void *p, bool of_graph)
     return true;
 }
 
-/* Frees what nobody needs any more; cudaFree waits for what still uses it. */
+/* Gives back what kernels may still use. cudaFree may wait for them, but is not bound to. */
+static void tnc_free(tnc *s, void *p)
+{
+    if (p) cudaStreamSynchronize(s->stream);
+    cudaFree(p);
+}
+
+/* Frees what nobody needs any more. */
 static void tnc_kept_free(tnc *s)
 {
     tnc_kept **link = &s->kept;
@@ -391,7 +434,7 @@ static void tnc_kept_free(tnc *s)
         tnc_kept *k = *link;
         if (k->of_graph && s->graphs > 0) { link = &k->next; continue; }
         *link = k->next;
-        cudaFree(k->p);
+        tnc_free(s, k->p);
         s->allocator.release(k, sizeof *k, s->allocator.user);
     }
 }
@@ -452,8 +495,11 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     s->capability = 10 * major + minor;
     e = s->capability < 80 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
-    if (e != cudaSuccess)
-        snprintf(why, 256, "GPU %d is sm_%d, this program has no kernels for it", device, s->capability);
+    if (e == cudaSuccess && attributes.ptxVersion < 80) e = cudaErrorNoKernelImageForDevice;
+    if (s->capability < 80) snprintf(why, 256, "GPU %d is sm_%d, the least is sm_80", device, s->capability);
+    else if (e != cudaSuccess)
+        snprintf(why, 256, "GPU %d is sm_%d: %s; nvcc -arch=sm_%d compiles tensornet_cuda.cu for it", device, s->capability,
+                 cudaGetErrorString(e), s->capability);
     return e;
 }
 
@@ -462,6 +508,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
     tnc        *s = (tnc *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
     const char *wait = getenv("TN_SYNC");
     cudaError_t e;
+    size_t      left;
     int         i, shared = 0;
     if (!s) {
         snprintf(why, 256, "no memory for %zu bytes of state", sizeof *s);
@@ -476,6 +523,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
         cudaDeviceGetAttribute(&s->sms, cudaDevAttrMultiProcessorCount, s->device);
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->device);
         s->shared_max = (size_t)shared;
+        cudaMemGetInfo(&left, &s->memory);
         e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
         for (i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
             e = cudaMallocHost((void **)&s->stage[i], TNC_STAGE);
@@ -522,7 +570,7 @@ static void tnc_release(void *state, void *p, size_t bytes)
     const tn_status status = tnc_flush(s);
     (void)bytes;
     if (s->late == TN_OK) s->late = status;
-    if (cudaSetDevice(s->device) == cudaSuccess && !(s->capturing && tnc_keep(s, p, false))) cudaFree(p);   /* which waits */
+    if (cudaSetDevice(s->device) == cudaSuccess && !(s->capturing && tnc_keep(s, p, false))) tnc_free(s, p);
     (void)cudaGetLastError();
 }
 
@@ -579,17 +627,24 @@ static tn_status tnc_sync(void *state, char why[256])
 }
 
 /* Device memory that is the calling row's until it returns: what it launches comes before the next row's. NULL: none left,
-   or it would have to grow while a graph is captured. */
+   or it would have to grow while a graph is captured; the numbers are kept for sync. What is in it, nobody wrote. */
 static void *tnc_scratch(tnc *s, size_t bytes)
 {
     void  *p = NULL;
     size_t more;
     if (bytes == 0) bytes = 1;                                  /* NULL would be an error */
-    if (bytes <= s->scratch_bytes) return s->scratch;
-    if (s->capturing) return NULL;
+    if (bytes <= s->scratch_bytes) {
+        tnc_forget(s->scratch, bytes, s->stream);
+        return s->scratch;
+    }
+    if (s->capturing) {
+        tnc_refuse(s, TN_ERR_MEMORY, "%zu bytes of scratch: there are %zu, which cannot grow while a graph is captured",
+                   bytes, s->scratch_bytes);
+        return NULL;
+    }
     if (s->graphs > 0 && s->scratch) {
         if (!tnc_keep(s, s->scratch, true)) return NULL;
-    } else cudaFree(s->scratch);                                /* waits for what still uses it */
+    } else tnc_free(s, s->scratch);
     s->scratch = NULL;
     s->scratch_bytes = 0;
     more = bytes + bytes / 4;                                   /* not each time by a little */
@@ -598,6 +653,7 @@ static void *tnc_scratch(tnc *s, size_t bytes)
         more = bytes;
         if (cudaMalloc(&p, more) != cudaSuccess) {
             (void)cudaGetLastError();
+            tnc_refuse(s, TN_ERR_MEMORY, "%zu bytes of scratch: of the device's %zu so many are not left", bytes, s->memory);
             return NULL;
         }
     }
@@ -663,7 +719,10 @@ static tn_status tnc_replay(void *state, void *graph)
 static void tnc_graph_release(void *state, void *graph)
 {
     tnc *s = (tnc *)state;
-    if (cudaSetDevice(s->device) == cudaSuccess) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    if (cudaSetDevice(s->device) == cudaSuccess) {
+        if (!s->capturing) cudaStreamSynchronize(s->stream);        /* for its last replay */
+        cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    }
     s->graphs--;
     tnc_kept_free(s);
     (void)cudaGetLastError();
@@ -755,6 +814,19 @@ template <typename R> static __device__ __forceinline__ R tnc_larger(R a, R b) {
 
 static __host__ __device__ inline int64_t tnc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
+
+/* ---- shared memory ---------------------------------------------------------------------------------------------------- */
+
+/* Before a launch with more dynamic shared memory than all kernels may have. The limit is the kernel's, for all threads and
+   graphs: so it becomes what the device has, and never less again. */
+template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
+{
+    cudaFuncAttributes a;
+    if (bytes > 32 << 10 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess
+        && (size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)(s->shared_max - a.sharedSizeBytes));
+}
 
 /* ---- grids: what falls to a block, to a thread ----------------------------------------------------------------------- */
 
@@ -925,6 +997,50 @@ static __device__ __forceinline__ void tnc_add_to(T *to, const typename tnc_real
     tnc_load(sum, to);
     TNC_EACH sum[k] += x[k];
     tnc_store(to, sum);
+}
+
+/* ---- tiles of BF16 numbers in shared memory, pairs in registers ------------------------------------------------------ */
+
+/* Where piece first + more of a row stands, in numbers: a row is `pieces` (a power of 2) pieces of 8 numbers, 16 bytes, what
+   ldmatrix reads at once of each of 8 rows, which should lie in different banks. So piece p of row r is found at p xor r % 8
+   where a row fills lines of 128 bytes; where a line has several rows, at p xor the line, as far as a row has pieces.
+   `first` is even and known to the compiler, so that what more and row make of it is found once. */
+static __device__ __forceinline__ int tnc_piece_at(int row, int first, int more, int pieces)
+{
+    const int mask = (pieces < 8 ? pieces : 8) - 1, key = (pieces >= 8 ? row : pieces == 4 ? row >> 1 : row >> 2) & mask;
+    return row * pieces * 8 + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ key)) << 3);
+}
+
+static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    unsigned             bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+/* Two neighbouring numbers of a row, from `column` on, stored or added; pairs: the row is aligned for them, its width
+   even. */
+static __device__ __forceinline__ void tnc_put_two(char *row, int column, int width, bool f32, bool pairs, bool add, float x,
+                                                   float y)
+{
+    if (column >= width) return;
+    if (f32 && pairs) {
+        float2 *to = (float2 *)row + column / 2, old = add ? *to : make_float2(0, 0);
+        *to = make_float2(old.x + x, old.y + y);
+    } else if (pairs) {
+        unsigned *to = (unsigned *)row + column / 2, old = add ? *to : 0u;
+        *to = tnc_pair(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
+    } else {
+        float    *to = (float *)row + column;
+        tnc_bf16 *small = (tnc_bf16 *)row + column;
+        int       i;
+        for (i = 0; i < 2 && column + i < width; i++) {
+            const float value = i ? y : x;
+            if (f32) to[i] = add ? to[i] + value : value;
+            else small[i] = __float2bfloat16(add ? __bfloat162float(small[i]) + value : value);
+        }
+    }
 }
 
 /* ---- views that are walked in step --------------------------------------------------------------------------------------
@@ -3207,7 +3323,7 @@ template <typename T, int V> static tn_status tnc_entropy_launch(tnc *s, tnc_ent
     if (V > 1 && a.dz) {
         a.room = pieces <= half || pieces > whole ? tnc_bound(pieces, 0, (int)half) : pieces;
         shared = (size_t)a.room * 16 * (size_t)(at.threads / at.lanes);
-        cudaFuncSetAttribute(tnc_entropy_kernel<T, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        tnc_shared_for(s, tnc_entropy_kernel<T, V>, shared);
     }
     TNC_LAUNCH((tnc_entropy_kernel<T, V>), blocks, at.threads, shared, s->stream, a);
     TNC_START((tnc_mean_kernel<double, R>), 1, (const double *)a.part, (int64_t)blocks, (double)a.rows, a.loss);
@@ -3456,7 +3572,7 @@ template <typename R> static tn_status tnc_chain_launch(tnc *s, tnc_chains<R> a,
     void (*kernel)(tnc_chains<R>) = backward ? tile > 1 ? tnc_chain_backward_kernel<R, 4> : tnc_chain_backward_kernel<R, 1>
                                             : tile > 1 ? tnc_chain_kernel<R, 4> : tnc_chain_kernel<R, 1>;
     a.shared = room + 2048 <= s->shared_max;
-    if (a.shared) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)room);
+    if (a.shared) tnc_shared_for(s, kernel, room);
     TNC_LAUNCH(kernel, blocks, threads, a.shared ? room : 0, s->stream, a);
     return TN_OK;
 }
@@ -3714,7 +3830,8 @@ static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s
    tnc_attend_part, _join          up to 4 queries (decoding), any dtype, forward: the keys are split
    tnc_attend_mma, _mma_back       BF16 operands, or F32 ones that TN_GEMM_BF16 lets be rounded; 128 keys or more; head sizes
                                    up to 128: tensor cores, sums in F32
-   tnc_attend_plain, _plain_back   all else: any dtype, head size and length, in the dtype's own precision
+   tnc_attend_plain, _plain_back   all else: any dtype, head size and length, in the dtype's own precision; and what was not
+                                   finite on tensor cores
 
    Backwards is two kernels of one text: one whose blocks own keys and walk over the queries that see them (dk, dv), one
    whose blocks own queries and walk over their keys (dq). Both make the scores anew; nothing but the inputs, the row's
@@ -3734,6 +3851,7 @@ typedef struct tnc_attend {
     tnc_heads q, k, v, o, dout, dq, dk, dv;
     void     *stat;                      /* [B,H,Tq]: l_i, or the row's eps + sum; NULL: nobody wants it */
     void     *rows;                      /* backwards [B,H,Tq,4]: c_i, w_i, l_i, 0 */
+    int      *odd;                       /* [heads,tiles of 64 own rows]: 1 where tensor cores made what is not finite */
     int64_t   B, H, Tq, Tk, n_qk, n_v;   /* n_qk, n_v: numbers of a head */
     int64_t   window, past;
     int       kind, row;
@@ -3783,15 +3901,19 @@ template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc
     return R(1);
 }
 
-/* What o = factor sum_j P_ij v_j is multiplied by, and the sum of P as it is kept. `most` is the largest score, of softmax
-   alone. */
-template <typename R> static __device__ R tnc_attend_end(const tnc_attend &p, tnc_seen<int64_t> seen, R most, R *sum)
+/* Is o_i 0, whatever the values are? `most` is the largest score, of softmax alone. */
+template <typename R>
+static __device__ __forceinline__ bool tnc_attend_none(const tnc_attend &p, tnc_seen<int64_t> seen, R most)
 {
-    const bool softmax = p.kind == TN_ATTEND_SOFTMAX;
-    R          factor = tnc_attend_scale<R>(p, seen);
+    return seen.high == seen.low || (p.kind == TN_ATTEND_SOFTMAX && most == -R(INFINITY));
+}
+
+/* Else it is factor sum_j P_ij v_j: this factor, and the sum of P as it is kept. */
+template <typename R> static __device__ R tnc_attend_end(const tnc_attend &p, tnc_seen<int64_t> seen, R *sum)
+{
+    R factor = tnc_attend_scale<R>(p, seen);
     if (p.sums) *sum += R(p.eps);
-    if (softmax || p.sums) factor /= *sum;
-    return seen.high == seen.low || (softmax && most == -R(INFINITY)) ? R(0) : factor;
+    return p.kind == TN_ATTEND_SOFTMAX || p.sums ? factor / *sum : factor;
 }
 
 /* e^(from - to) of largest scores: what turns sums of the one into sums of the other. */
@@ -3832,6 +3954,7 @@ template <typename T> static __global__ void tnc_attend_rows(tnc_attend p)
 }
 
 /* ---- attention: the plain kernels ---------------------------------------------------------------------------------------
+   After the tensor cores they do again what did not become finite there (odd: those tiles alone).
    A block has a tile of `side` own rows (queries, or keys backwards) and walks over tiles of `side` others. A thread has a
    cell of 4 x 4 (in double 2 x 2) of each tile: own rows 4 y .. 4 y + 3, others and columns x, x + lanes, ...: reads of one
    row are broadcasts, reads across rows of odd pitch fall into different banks. Outputs are made `side` columns at a time
@@ -3880,7 +4003,8 @@ static __device__ void tnc_attend_product(tnc_attend_room<R> &m,
 }
 
 /* out += p x, x the rows of `from` at columns [first, first + side) of n. Pairs that do not see each other are left out, so
-   that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. */
+   that an infinity or a NaN stays where it is; KEYS says whose the own rows are. The tile's others begin at `at`. A tile is
+   summed up by itself: the error of n terms is that of n / 64 + 64. */
 template <bool KEYS, typename T, typename R>
 static __device__ void tnc_attend_gather(tnc_attend_room<R> &m,
                                          R (&out)[tnc_attend_room<R>::cell][tnc_attend_room<R>::cell], const T *from,
@@ -3889,6 +4013,7 @@ static __device__ void tnc_attend_gather(tnc_attend_room<R> &m,
 {
     enum { cell = tnc_attend_room<R>::cell, lanes = tnc_attend_room<R>::lanes, side = tnc_attend_room<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
+    R         sum[cell][cell] = {};
     int       r, c, k, t;
     for (t = (int)threadIdx.x; t < side * side; t += lanes * lanes) {
         const int row = t / side, col = t % side;
@@ -3902,8 +4027,12 @@ static __device__ void tnc_attend_gather(tnc_attend_room<R> &m,
             const int64_t j = KEYS ? own + cell * y + r : at + k;
             if (edge && (j < m.low[i] || j >= m.high[i])) continue;
             TNC_UNROLL
-            for (c = 0; c < cell; c++) out[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], out[r][c]);
+            for (c = 0; c < cell; c++) sum[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], sum[r][c]);
         }
+    TNC_UNROLL
+    for (r = 0; r < cell; r++)
+        TNC_UNROLL
+        for (c = 0; c < cell; c++) out[r][c] += sum[r][c];
     __syncthreads();
 }
 
@@ -3919,17 +4048,12 @@ static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &
         m.low[t] = there ? s.low : 0;
         m.high[t] = there ? s.high : 0;
         for (k = 0; k < 4 && p.rows; k++) m.row[t][k] = there ? ((const R *)p.rows)[4 * (head * p.Tq + i0 + t) + k] : R(0);
+        if (p.rows) m.row[t][2] /= R(p.unit);
     }
     __syncthreads();
 }
 
-/* The sum, or the largest, of the lanes that have a row. */
-template <int lanes, typename R> static __device__ R tnc_attend_row_sum(R v)
-{
-    int k;
-    for (k = lanes / 2; k; k >>= 1) v += __shfl_xor_sync(0xffffffffu, v, k);
-    return v;
-}
+/* The largest, of the lanes that have a row. */
 template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
 {
     int k;
@@ -3981,6 +4105,7 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
         const int64_t to = tnc_attend_seen(p, i0 + rows - 1).high, all = tnc_attend_seen(p, i0 + rows - 1).low;
         R             out[cell][cell] = {}, most[cell], total[cell];
         int64_t       j0;
+        if (p.odd && !p.odd[head * tiles + i0 / side]) continue;
         tnc_attend_tile(p, m, head, i0);
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
@@ -4018,14 +4143,16 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
         }
         TNC_UNROLL
         for (r = 0; r < cell; r++) {
-            const int64_t  i = i0 + cell * y + r;
-            R             sum = tnc_attend_row_sum<lanes>(total[r]), factor;
+            const int64_t           i = i0 + cell * y + r;
+            const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
+            const bool              none = tnc_attend_none(p, seen, most[r]);
+            R                       sum = tnc_lanes_sum(total[r], lanes), factor;
             if (i >= p.Tq) continue;
-            factor = tnc_attend_end(p, tnc_attend_seen(p, i), most[r], &sum);
+            factor = tnc_attend_end(p, seen, &sum);
             TNC_UNROLL
             for (c = 0; c < cell; c++)
                 if (first + x + lanes * c < p.n_v)
-                    tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(factor * out[r][c]);
+                    tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(none ? R(0) : factor * out[r][c]);
             if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? most[r] + log(sum) : sum;
         }
         __syncthreads();
@@ -4075,6 +4202,7 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
         tnc_seen<int64_t>      range;
         int64_t       at;
+        if (p.odd && !p.odd[head * tiles + own / side]) continue;
         if (KEYS) range = tnc_attend_seeing(p, own, own + rows - 1);
         else {
             range.low = tnc_attend_seen(p, own).low;
@@ -4155,7 +4283,7 @@ static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int6
                 if (set > 0 && !two) continue;
                 const T *q = tnc_head<const T>(p.q, b, i, h + set * p.H), *key = tnc_head<const T>(p.k, b, j, h + set * p.H);
                 for (a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
-                s[set] = R(p.scale) * tnc_attend_row_sum<8>(s[set]);
+                s[set] = R(p.scale) * tnc_lanes_sum(s[set], 8);
             }
             if (lane % 8 == 0 && k < count) pattern[k] = softmax ? s[0] : s[0] * (two ? s[1] : s[0]);
         }
@@ -4197,16 +4325,17 @@ template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64
     for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
         const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
         const R      *from = (const R *)p.rows + n * parts * width;
+        const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
         R             largest = -R(INFINITY), total = R(0), factor;
         for (k = 0; k < parts; k++) largest = tnc_attend_max(largest, from[k * width]);
         for (k = 0; k < parts; k++)
             total = fma(from[k * width + 1], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), total);
-        factor = tnc_attend_end(p, tnc_attend_seen(p, i), largest, &total);
+        factor = tnc_attend_end(p, seen, &total);
         for (e = lane; e < p.n_v; e += 32) {
             R sum = R(0);
             for (k = 0; k < parts; k++)
                 sum = fma(from[k * width + 2 + e], softmax ? tnc_attend_shift(from[k * width], largest) : R(1), sum);
-            tnc_head<T>(p.o, b, i, h)[e] = tnc_from<T>(factor * sum);
+            tnc_head<T>(p.o, b, i, h)[e] = tnc_from<T>(tnc_attend_none(p, seen, largest) ? R(0) : factor * sum);
         }
         if (p.stat && lane == 0) ((R *)p.stat)[n] = softmax ? largest + log(total) : total;
     }
@@ -4219,17 +4348,16 @@ template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64
    must hold of a left factor: scores become P or ds and go on as the left factor of the next product, and never leave the
    registers.
 
-   Tiles lie in shared memory row by row, D numbers in chunks of 8 (16 bytes, what ldmatrix reads at once). The 8 rows of an
-   8 x 8 matrix are read together and should fall into different banks: the 8 places of 16 bytes in a line of 128. So chunk
-   c of a row stands at c xor row where a row fills lines; where a line has several rows, at c xor line. */
+   A pair that does not see each other has P = 0 and ds = 0 here, and is multiplied all the same: an infinity or a NaN of
+   what is hidden would make a NaN. But then a result of the block is not finite, and so the block says (odd) whether one is;
+   what it says is done again by the plain kernels, which leave out what is hidden, and nothing is added to a gradient
+   before. That costs a product a result and, where all is finite, a launch that ends at once.
 
-/* Chunk first + more of a row; first is even and known to the compiler, so that what more and row make of it is found
-   once. */
-template <int D> static __device__ __forceinline__ int tnc_tile_at(int row, int first, int more)
-{
-    enum { chunks = D / 8, lines = chunks < 8 ? 8 / chunks : 1, mask = (chunks < 8 ? chunks : 8) - 1 };
-    return row * D + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ (row / lines & mask))) << 3);
-}
+   An mma adds 16 products to an F32 sum and cuts off what lies below its last bit, at most 2^-23 of it: sums of n terms
+   are within n / 16 2^-23 of the sum of magnitudes, 2^-7 for TNC_ATTEND_TERMS, and of growing sums half of that, beside
+   2^-9 for each P as BF16. What sums more goes to the plain kernels.
+
+   Tiles lie in shared memory row by row, D numbers in pieces of 8, see tnc_piece_at. */
 
 /* ROWS rows of D numbers, of which `there` are; zeros for the others. They have arrived after a wait and a barrier. A
    thread's chunks are 8 rows or a multiple of it apart, where the order within a line is the same. */
@@ -4240,7 +4368,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
     const int thread = tnc_thread_anew(), chunk = thread % chunks, rows = there < ROWS ? (int)there : (int)ROWS;
     int       row = thread / chunks;
     from += row * pitch + chunk * 8;
-    tile += tnc_tile_at<D>(row, 0, chunk);
+    tile += tnc_piece_at(row, 0, chunk, D / 8);
     TNC_ROLLED
     for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
         if (row < rows) tnc_cp_async16(tile, from);
@@ -4254,7 +4382,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
 template <int D>
 static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * k, lane >> 4));
+    tnc_ldmatrix_x4(f, tile + tnc_piece_at(row + (lane & 15), 2 * k, lane >> 4, D / 8));
 }
 
 /* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2],
@@ -4262,14 +4390,14 @@ static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf
 template <int D>
 static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_tile_at<D>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
+    tnc_ldmatrix_x4(f, tile + tnc_piece_at(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1, D / 8));
 }
 
 /* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
 template <int D>
 static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n, int lane)
 {
-    tnc_ldmatrix_x4_trans(f, tile + tnc_tile_at<D>(row + (lane & 15), 2 * n, lane >> 4));
+    tnc_ldmatrix_x4_trans(f, tile + tnc_piece_at(row + (lane & 15), 2 * n, lane >> 4, D / 8));
 }
 
 /* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
@@ -4320,14 +4448,6 @@ static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], c
     }
 }
 
-static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
-{
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    unsigned             bits;
-    memcpy(&bits, &pair, sizeof bits);
-    return bits;
-}
-
 /* The batch's item b and head h of a block: heads go before tiles. */
 typedef struct tnc_attend_place { int b, h, head; } tnc_attend_place;
 
@@ -4345,28 +4465,31 @@ static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
-/* Two neighbouring numbers of a row, from `column` on, stored or added; pairs: the row is aligned for them, its width
-   even. */
-static __device__ __forceinline__ void tnc_put_two(char *row, int column, int width, bool f32, bool pairs, bool add, float x,
-                                                   float y)
+/* Is any of these, times its row's factor, infinite or NaN? */
+template <int M, int C>
+static __device__ __forceinline__ bool tnc_attend_odd(const float (&x)[M][C / 8][4], const float (&factor)[M][2])
 {
-    if (column >= width) return;
-    if (f32 && pairs) {
-        float2 *to = (float2 *)row + column / 2, old = add ? *to : make_float2(0, 0);
-        *to = make_float2(old.x + x, old.y + y);
-    } else if (pairs) {
-        unsigned *to = (unsigned *)row + column / 2, old = add ? *to : 0u;
-        *to = tnc_pair(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
-    } else {
-        float    *to = (float *)row + column;
-        tnc_bf16 *small = (tnc_bf16 *)row + column;
-        int       i;
-        for (i = 0; i < 2 && column + i < width; i++) {
-            const float value = i ? y : x;
-            if (f32) to[i] = add ? to[i] + value : value;
-            else small[i] = __float2bfloat16(add ? __bfloat162float(small[i]) + value : value);
-        }
-    }
+    float sum = 0.0f;
+    int   m, n, e;
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        TNC_UNROLL
+        for (n = 0; n < C / 8; n++)
+            TNC_UNROLL
+            for (e = 0; e < 4; e++) sum = fmaf(factor[m][e / 2] * x[m][n][e], 0.0f, sum);
+    return sum != 0.0f;                                         /* NaN */
+}
+
+/* A block's word about its `own` rows from `first` on, for the plain kernels: tiles of 64. */
+static __device__ __forceinline__ bool tnc_attend_say_odd(const tnc_attend &p, int head, int first, int own, int64_t T,
+                                                          bool odd)
+{
+    const int64_t tiles = (T + 63) / 64;
+    int           i;
+    odd = __syncthreads_or(odd) != 0;
+    for (i = (int)threadIdx.x; i < own / 64; i += (int)blockDim.x)
+        if (first / 64 + i < tiles) p.odd[head * tiles + first / 64 + i] = odd;
+    return odd;
 }
 
 /* A warp's 16 M rows from `row` on, each times its factor. */
@@ -4554,11 +4677,12 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
             if (sums) sum = fmaf(sum, p.square, (float)p.eps);
             if (softmax || sums) factor /= sum;
             if (!softmax) factor *= p.square;
-            if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;
+            if (seen.high == seen.low || (softmax && most[m][k] == -INFINITY)) factor = 0.0f;   /* NaN stays: odd */
             if (p.stat && (lane & 3) == 0 && i < Tq)
                 ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
             total[m][k] = factor;
         }
+    tnc_attend_say_odd(p, end.head, i0, queries, Tq, tnc_attend_odd<2, DV>(o, total));
     tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
     tnc_cp_async_wait<0>();
 }
@@ -4586,7 +4710,7 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1;
     /* a float4 for each query: 16 bytes, too */
     const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };
-    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
+    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2], factor_v[M][2];
     int           at, to;
     auto load = [&](int which, int t) {
         const tnc_attend_place here = tnc_attend_place_of(p);
@@ -4699,17 +4823,23 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
     const int mine = own + tnc_thread_anew() / 32 * 16 * M;
+    bool      odd = false;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (m = 0; m < M; m++) {
         factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
+        factor_v[m][0] = factor_v[m][1] = softmax ? 1.0f : p.square;
+    }
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) odd = tnc_attend_odd<M, D>(dx[set], factor) || odd;
+    if (KEYS) odd = tnc_attend_odd<M, DV>(dv, factor_v) || odd;
+    odd = tnc_attend_say_odd(p, end.head, own, own_rows, T_own, odd);
     TNC_UNROLL
     for (set = 0; set < sets; set++)
-        if ((KEYS ? p.dk : p.dq).data)
+        if ((KEYS ? p.dk : p.dq).data && !odd)
             tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_own, (int)p.n_qk, dx[set],
                                       factor, true);
-    TNC_UNROLL
-    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
-    if (KEYS && p.dv.data) tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor, true);
+    if (KEYS && p.dv.data && !odd)
+        tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor_v, true);
     tnc_cp_async_wait<0>();
 }
 
@@ -4732,7 +4862,18 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
 
 /* ---- attention: which kernels ---------------------------------------------------------------------------------------- */
 
-static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
+/* Most terms of a sum on tensor cores */
+static const int64_t TNC_ATTEND_TERMS = (int64_t)1 << 20;
+
+/* Keys that a query sees, at most; and never more queries see a key than there are, or than that. */
+static int64_t tnc_attend_most(const tnc_attend &p, int64_t T)
+{
+    const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : T;
+    return most < T ? most : T;
+}
+
+/* Tiles of 64 rows of all heads */
+static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
 /* The forward kernel of a kind and a pair of sizes, or the two of the backward pass. */
 template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const tnc_attend &p, bool back)
@@ -4744,20 +4885,20 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
         queries = tnc_ceil(p.Tq, by_query::own) * heads;
     const int64_t keys = tnc_ceil(p.Tk, by_key::own) * heads;
     if (!back) {
-        cudaFuncSetAttribute(tnc_attend_mma<KIND, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan::bytes);
+        tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
         TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)tiles, plan::threads, plan::bytes, s->stream, p);
         return;
     }
     if (p.dq.data) {
-        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             by_query::bytes);
+        tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, false>, by_query::bytes);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)queries, by_query::threads, by_query::bytes,
                    s->stream, p);
     }
     if (p.dk.data || p.dv.data) {
-        cudaFuncSetAttribute(tnc_attend_mma_back<KIND, D, DV, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             by_key::bytes);
-        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream, p);
+        tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
+        tnc_attend own = p;
+        own.odd += tnc_attend_tiles(p, p.Tq);
+        TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, true>), (unsigned)keys, by_key::threads, by_key::bytes, s->stream, own);
     }
 }
 
@@ -4792,6 +4933,7 @@ static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
 #undef TNC_Y
     size_t i;
     if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
+    if (tnc_attend_most(p, p.Tq > p.Tk ? p.Tq : p.Tk) > TNC_ATTEND_TERMS) return NULL;
     if (p.Tk < 128 || p.Tq + p.Tk > INT32_MAX / 2 || p.B * p.H * ((p.Tq + p.Tk) / 64 + 1) > INT32_MAX) return NULL;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv && sizes[i].kind[p.kind].run)
@@ -4826,6 +4968,12 @@ static char *tnc_attend_copy(tnc *s, tnc_attend_operand o, tn_dtype dtype, char 
     return to + o.bytes;
 }
 
+/* Bytes for `odd`: of queries; backwards of keys behind. */
+static size_t tnc_attend_marks(const tnc_attend &p, bool back)
+{
+    return (size_t)tnc_ceil(tnc_attend_tiles(p, p.Tq) + (back ? tnc_attend_tiles(p, p.Tk) : 0), 4) * 16;
+}
+
 /* Operands as the tensor-core kernels want them, behind `taken` bytes of scratch that are the caller's. */
 static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken,
                                      bool back, void **scratch)
@@ -4839,7 +4987,6 @@ static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_siz
     char     *to;
     int       i;
     for (i = 0; i < n; i++) bytes += all[i].bytes;
-    if (bytes == 0) return TN_OK;
     if (!(*scratch = tnc_scratch(s, bytes))) return TN_ERR_MEMORY;
     for (i = 0, to = (char *)*scratch + taken; i < n; i++) to = tnc_attend_copy(s, all[i], dtype, to);
     return TN_OK;
@@ -4895,25 +5042,31 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
 
+/* All tiles; or the odd ones, among blocks that mostly find none. */
+static unsigned tnc_attend_grid(const tnc *s, const tnc_attend &p, int64_t blocks)
+{
+    return p.odd ? tnc_grid(s, blocks, 1) : tnc_blocks(blocks, 1);
+}
+
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
 {
     typedef tnc_attend_room<typename tnc_real<T>::type> room;
     const int64_t slabs = p.n_v > 0 ? tnc_ceil(p.n_v, room::side) : 1,
         blocks = tnc_ceil(p.Tq, room::side) * p.B * p.H * slabs;
-    TNC_LAUNCH((tnc_attend_plain<T>), tnc_blocks(blocks), room::threads, 0, s->stream, p, slabs, blocks);
+    TNC_LAUNCH((tnc_attend_plain<T>), tnc_attend_grid(s, p, blocks), room::threads, 0, s->stream, p, slabs, blocks);
 }
 
 /* Parts of the keys for the query that sees most. */
 static int64_t tnc_attend_parts(const tnc_attend &p)
 {
-    const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : p.Tk, keys = most < p.Tk ? most : p.Tk;
+    const int64_t keys = tnc_attend_most(p, p.Tk);
     return keys > 0 ? tnc_ceil(keys, TNC_ATTEND_PART) : 1;
 }
 
 template <typename T> static void tnc_attend_run_few(tnc *s, const tnc_attend &p)
 {
     const int64_t rows = p.B * p.H * p.Tq, parts = tnc_attend_parts(p);
-    TNC_LAUNCH((tnc_attend_part<T>), tnc_blocks(rows * parts), 128, 0, s->stream, p, parts, rows * parts);
+    TNC_LAUNCH((tnc_attend_part<T>), tnc_blocks(rows * parts, 1), 128, 0, s->stream, p, parts, rows * parts);
     TNC_LAUNCH((tnc_attend_join<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, parts);
 }
 
@@ -4937,9 +5090,10 @@ static tn_status tnc_attention(tnc *s, const tn_call *c)
     if ((size = tnc_attend_size_of(s, p, dtype)) != NULL) {
         tnc_attend m = p;
         m.wide = dtype == TN_F32;
-        if (tnc_attend_operands(s, &m, size, dtype, 0, false, &scratch) != TN_OK) return TN_ERR_MEMORY;
+        if (tnc_attend_operands(s, &m, size, dtype, tnc_attend_marks(p, false), false, &scratch) != TN_OK)
+            return TN_ERR_MEMORY;
+        p.odd = m.odd = (int *)scratch;
         size->kind[p.kind].run(s, m, false);
-        return TN_OK;
     }
     TNC_TYPES(dtype, T, tnc_attend_run_plain<T>(s, p))
     return TN_OK;
@@ -4952,9 +5106,14 @@ template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_at
     const int64_t wide = slabs > both ? slabs : both;
     const int64_t queries = tnc_ceil(p.Tq, room::side) * heads * slabs, keys = tnc_ceil(p.Tk, room::side) * heads * wide;
     if (p.dq.data)
-        TNC_LAUNCH((tnc_attend_plain_back<T, false>), tnc_blocks(queries), room::threads, 0, s->stream, p, slabs, queries);
-    if (p.dk.data || p.dv.data)
-        TNC_LAUNCH((tnc_attend_plain_back<T, true>), tnc_blocks(keys), room::threads, 0, s->stream, p, wide, keys);
+        TNC_LAUNCH((tnc_attend_plain_back<T, false>), tnc_attend_grid(s, p, queries), room::threads, 0, s->stream, p, slabs,
+                   queries);
+    if (p.dk.data || p.dv.data) {
+        tnc_attend own = p;
+        if (p.odd) own.odd += tnc_attend_tiles(p, p.Tq);
+        TNC_LAUNCH((tnc_attend_plain_back<T, true>), tnc_attend_grid(s, p, keys), room::threads, 0, s->stream, own, wide,
+                   keys);
+    }
 }
 
 static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
@@ -4978,12 +5137,14 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
     if (rows == 0 || p.Tk == 0) return TN_OK;
     m = p;
-    if (size && tnc_attend_operands(s, &m, size, dtype, bytes, true, &m.rows) != TN_OK) return TN_ERR_MEMORY;
+    if (size && tnc_attend_operands(s, &m, size, dtype, bytes + tnc_attend_marks(p, true), true, &m.rows) != TN_OK)
+        return TN_ERR_MEMORY;
     p.rows = m.rows = size ? m.rows : tnc_scratch(s, bytes);
     if (!p.rows) return TN_ERR_MEMORY;
+    if (size) p.odd = m.odd = (int *)((char *)p.rows + bytes);
     TNC_TYPES(dtype, T, TNC_LAUNCH((tnc_attend_rows<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p);
-              if (!size) tnc_attend_run_plain_back<T>(s, p))
-    if (size) size->kind[p.kind].run(s, m, true);
+              if (size) size->kind[p.kind].run(s, m, true);
+              tnc_attend_run_plain_back<T>(s, p))
     return TN_OK;
 }
 
@@ -5000,10 +5161,12 @@ static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
    see >>op-attention_linear of tensornet.h. Squared attention has x_0 = x_1, y_0 = y_1, and one gradient for both.
 
    A state has d d n numbers (n = dv, or dv + 1): 8 MiB at d = dv = 128. As many chunks of as many heads go at once as
-   fit into TNC_LINEAR_ROOM; the sums travel on between them.                                                        */
+   fit into TNC_LINEAR_ROOM, or a sixteenth of the device's memory (a power of 2, so that what a driver keeps changes
+   nothing); the sums travel on between them. It depends on nothing else, and so the order of the sums does not either:
+   where the device has less left, that is an error. A single state of a head may take more.                            */
 
-enum { TNC_LINEAR_FEW = 8 };                            /* keys of a call that are put into a state one by one */
-static const size_t TNC_LINEAR_ROOM = (size_t)1 << 30;  /* bytes of scratch for states */
+enum { TNC_LINEAR_FEW = 8 };                            /* queries, and keys, that go through a state one by one */
+static const size_t TNC_LINEAR_ROOM = (size_t)1 << 30;  /* bytes of scratch for states, at most */
 
 /* Row t of head h, item b of the batch: p + b batch + t row + h head, its numbers side by side. */
 typedef struct tnc_linear_set { void *p; int64_t batch, row, head; } tnc_linear_set;
@@ -5059,7 +5222,7 @@ static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale<
 template <typename T>
 static __device__ __forceinline__ T *tnc_linear_row(const tnc_linear_set &s, int64_t H, int64_t head, int64_t t)
 {
-    const unsigned item = (unsigned)head / (unsigned)H;         /* fewer heads than 2^31: quick to divide */
+    const unsigned item = (unsigned)head / (unsigned)H;         /* fewer heads than 2^32: quick to divide */
     return (T *)s.p + item * s.batch + t * s.row + (head - item * H) * s.head;
 }
 
@@ -5096,18 +5259,21 @@ static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, in
 
 enum { TNC_LINEAR_TILE = 64, TNC_LINEAR_DEPTH = 16 };
 
-template <typename R>
+/* sum += A^T B, of those k that row i sees: what is hidden may be infinite. */
+template <typename R, typename Sees>
 static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEAR_TILE + 4],
-                                                          const R (*B)[TNC_LINEAR_TILE + 4], R sum[4][4])
+                                                          const R (*B)[TNC_LINEAR_TILE + 4], R sum[4][4], Sees sees)
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
     int k, i, j;
-    TNC_UNROLL
+    TNC_UNROLL_BY(4)
     for (k = 0; k < TNC_LINEAR_DEPTH; k++)
         TNC_UNROLL
-        for (i = 0; i < 4; i++)
+        for (i = 0; i < 4; i++) {
+            if (!sees(k, row + i)) continue;
             TNC_UNROLL
             for (j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
+        }
 }
 
 /* The rows of a side that stand in chunk c: [first,end) */
@@ -5144,7 +5310,7 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
             B[k][column] = here && e0 + column < n ? ym[e0 + column] : R(0);
         }
         __syncthreads();
-        tnc_linear_product<R>(A, B, sum);
+        tnc_linear_product<R>(A, B, sum, [](int, int) { return true; });
         __syncthreads();
     }
     S += ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * F * n;
@@ -5158,19 +5324,22 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
 }
 
 /* S [heads,chunks,size]: in place the sum of what stands before each chunk (back: behind), carry [heads,size] included,
-   which then has all. Floor: S read and written once. */
+   which then has all. In double: a launch's chunks may be many, and memory is what it waits for. Floor: S read and written
+   once. */
 template <typename R>
 static __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
 {
     int64_t at, c;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
-        R *p = S + at / size * chunks * size + at % size, sum = carry[at];
+        R     *p = S + at / size * chunks * size + at % size;
+        double sum = (double)carry[at];
         for (c = 0; c < chunks; c++) {
-            R *here = p + (back ? chunks - 1 - c : c) * size, own = *here;
-            *here = sum;
+            R           *here = p + (back ? chunks - 1 - c : c) * size;
+            const double own = (double)*here;
+            *here = (R)sum;
             sum += own;
         }
-        carry[at] = sum;
+        carry[at] = (R)sum;
     }
 }
 
@@ -5224,7 +5393,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
                     B[k][m] = k0 + k < t.w[1] && c0 + m < t.w[2] ? from[k * t.stride[1] + m * t.stride[2]] : R(0);
                 }
                 __syncthreads();
-                tnc_linear_product<R>(A, B, sum);
+                tnc_linear_product<R>(A, B, sum, [](int, int) { return true; });
                 __syncthreads();
             }
     }
@@ -5233,11 +5402,14 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     for (s = first; s < end; s += TNC_LINEAR_DEPTH) {
         const int64_t low = s + t.y.shift, high = low + TNC_LINEAR_DEPTH;           /* positions */
         if (t.back ? high <= r0 : low >= r0 + TNC_LINEAR_TILE) continue;
+        const int  ahead = (int)(low - r0);
+        const auto sees = [&](int key, int row) { return t.back ? key + ahead >= row : key + ahead <= row; };
         for (n = 0; n < 4; n++) {
-            const int64_t row = tid % 64, r = r0 + row - t.x.shift;
+            const int     row = tid % 64;
+            const int64_t r = r0 + row - t.x.shift;
             R             one = R(0), two = R(0);
             k = tid / 64 + 4 * n;
-            if (s + k < end && r >= 0 && r < t.x.T && (t.back ? low + k >= r0 + row : low + k <= r0 + row)) {
+            if (s + k < end && r >= 0 && r < t.x.T && sees(k, row)) {
                 const R *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r);
                 const R *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r);
                 const R *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, s + k);
@@ -5251,20 +5423,21 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
                 B[k][row] = tnc_linear_row<const R>(t.y.set[2], t.H, head, s + k)[c0 + row];
         }
         __syncthreads();
-        tnc_linear_product<R>(A, B, sum);
+        tnc_linear_product<R>(A, B, sum, sees);
         __syncthreads();
     }
     TNC_UNROLL
-    for (n = 0; n < 4; n++)
+    for (n = 0; n < 4; n++) {
+        const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4;
+        if (r < 0 || r >= t.x.T) continue;
+        const R scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1);
+        R      *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
         TNC_UNROLL
         for (m = 0; m < 4; m++) {
-            const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4 + m;
-            if (r >= 0 && r < t.x.T && column < p.width) {
-                R *to = tnc_linear_row<R>(p.out, t.H, head, r) + column;
-                R  value = sum[n][m] * p.factor * (p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1));
-                *to = p.add ? *to + value : value;
-            }
+            const R value = sum[n][m] * p.factor * scale;
+            if (column + m < p.width) to[m] = p.add ? to[m] + value : value;
         }
+    }
 }
 
 /* raw [heads,T,n], scaled: what is in its last column divides the others. */
@@ -5361,25 +5534,27 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
 /* ---- tensor cores: BF16 operands, d and n up to 128; two kernels, one that makes states and one that reads them.
 
    Sums are F32, also those of states; a state is rounded to BF16 where it is an operand of a product, as are phi and the
-   pairs. Where the chunks of a head are walked through one after the other, the state never leaves the registers: what is
-   written is its BF16 copy at each chunk's begin, 2 bytes a number, that the rows of the chunk read. A state in memory is
-   [D,D,NE]: d and n padded to a power of 2 with zeros. Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's
-   are kept; what is off the diagonal counts twice, d(d+16)/2 features instead of d d.
+   pairs. A sum takes in TNC_SCAN_TERMS positions at most, and is then added to those before: it is within 2^-7 of the sum
+   of magnitudes, as in the quadratic form, and each further sum adds 2^-24. Where the chunks of a head are walked through
+   one after the other, the state never leaves the registers: what is written is its BF16 copy at each chunk's begin, 2 bytes
+   a number, that the rows of the chunk read. A state in memory is [D,D,NE]: d and n padded to a power of 2 with zeros.
+   Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's are kept; what is off the diagonal counts twice,
+   d(d+16)/2 features instead of d d.
 
    Flops, forwards and backwards, a position: 18 d d n (three states, six reads) where a fused pass that sums dphi by
    lanes would have 14, and 36 d a pair of the own chunk, C/2 of them. Bytes: d = n = 64, C = 512: 14 a number of a state
    (two written, five more reads), 7 KiB a position against 4.7 Mflop: 650 flops a byte, three times what an H200 needs.
 
-   Shared memory: a row of a tile is a row of 16-byte pieces, and piece p of row r stands at p ^ key(r), so that the eight
-   rows an ldmatrix reads at one p, and the eight rows that a warp reads four numbers of, lie in different banks. Rows of
-   128 bytes or more: key = r % 8. Of 64 bytes two rows share the 32 banks, of 32 bytes four: key = r/2 % 4, and r/4 % 2. */
+   Tiles lie in shared memory as tnc_piece_at says: the eight rows, too, that a warp reads four numbers of are in different
+   banks. */
 
 enum {
     TNC_LINEAR_ROWS   = 256,                            /* rows of a block that reads states: 32 a warp                  */
     TNC_LINEAR_KEYS   = 32,                             /* of a tile of pairs                                            */
     TNC_LINEAR_STAGES = 4,                              /* tiles of states on their way or in use                        */
     TNC_SCAN_STEP     = 64,                             /* rows that a state takes in between two barriers               */
-    TNC_SCAN_STAGES   = 3
+    TNC_SCAN_STAGES   = 3,
+    TNC_SCAN_TERMS    = 1 << 20                         /* positions that one sum of F32 takes in                        */
 };
 
 typedef struct tnc_linear_tiles {
@@ -5388,18 +5563,8 @@ typedef struct tnc_linear_tiles {
     int      step;                                      /* 1: a state a chunk; 0: one for all                            */
     bool     states;
     bool     last;                                      /* nobody sees what the last of these chunks would add           */
+    bool     apart;                                     /* sums begin at 0; what the carry holds is added where they go  */
 } tnc_linear_tiles;
-
-static __device__ __forceinline__ int tnc_linear_key(int row, int pieces)
-{
-    return pieces >= 8 ? row & 7 : pieces == 4 ? row >> 1 & 3 : row >> 2 & 1;
-}
-
-/* Where piece p of row r stands, in numbers of 2 bytes. */
-static __device__ __forceinline__ int tnc_linear_at(int row, int piece, int pieces)
-{
-    return (row * pieces + (piece ^ tnc_linear_key(row, pieces))) * 8;
-}
 
 static __device__ __forceinline__ unsigned tnc_linear_lows(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
 static __device__ __forceinline__ unsigned tnc_linear_highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
@@ -5413,10 +5578,20 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
     for (at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
         const int     row = at / pieces, piece = at % pieces, e = e0 + piece * 8;
         const int64_t t = t0 + row;
-        tnc_bf16     *here = to + tnc_linear_at(row, piece, pieces);
+        tnc_bf16     *here = to + tnc_piece_at(row, 0, piece, pieces);
         if (t >= 0 && t < T && e < wide) tnc_cp_async16(here, from + t * s.row + e);
         else *(uint4 *)here = make_uint4(0, 0, 0, 0);
     }
+}
+
+/* Has a block of tnc_linear_scan the number at (a,b) of a state? It has X a's and 16 b's; squared, those below the diagonal
+   are not there. */
+static __host__ __device__ __forceinline__ int tnc_scan_x(const tnc_linear &t) { return t.D < 32 ? 16 : 32; }
+
+static __device__ __forceinline__ bool tnc_scan_has(const tnc_linear &t, int a, int b)
+{
+    const int X = tnc_scan_x(t);
+    return !t.squared || a / X * X <= b / 16 * 16;
 }
 
 /* What X a's, 16 b's and N columns of the state of one head sum up, over the chunks of a segment. Warp: 4 a's x 16 b's x N
@@ -5439,10 +5614,11 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const bool    last = p.last && first + count == p.chunks;
     const int64_t steps = (last ? count - 1 : count) * per;
     const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* of this lane */
+    const float  *begin = carry && S ? carry + blockIdx.z * size : NULL;
     float         sum[4][N / 8][4];
     int64_t       step, segment;
     int           x, j, i, half;
-    if (t.squared && x0 > y0) return;                                       /* X >= 16: no block of it is kept */
+    if (!tnc_scan_has(t, x0, y0)) return;
 
     TNC_UNROLL
     for (x = 0; x < 4; x++)
@@ -5451,15 +5627,24 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             TNC_UNROLL
             for (j = 0; j < N / 8; j++) {
                 const int64_t at = corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
-                float2        value = carry && S ? *(const float2 *)(carry + blockIdx.z * size + at) : make_float2(0, 0);
-                for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
-                    const float2 more = *(const float2 *)(totals + (segment * gridDim.z + blockIdx.z) * size + at);
-                    value.x += more.x;
-                    value.y += more.y;
-                }
+                const float2  value = begin && !p.apart ? *(const float2 *)(begin + at) : make_float2(0, 0);
                 sum[x][j][2 * half] = value.x;
                 sum[x][j][2 * half + 1] = value.y;
             }
+    TNC_ROLLED
+    for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
+        const float *more = totals + (segment * gridDim.z + blockIdx.z) * size + corner;
+        TNC_UNROLL
+        for (x = 0; x < 4; x++)
+            TNC_UNROLL
+            for (half = 0; half < 2; half++)
+                TNC_UNROLL
+                for (j = 0; j < N / 8; j++) {
+                    const float2 value = *(const float2 *)(more + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j);
+                    sum[x][j][2 * half] += value.x;
+                    sum[x][j][2 * half + 1] += value.y;
+                }
+    }
 
     /* step s of the segment: 64 rows of chunk s / per, in the order of the walk */
     auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
@@ -5479,9 +5664,11 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             TNC_UNROLL
             for (int half = 0; half < 2; half++)
                 TNC_UNROLL
-                for (int j = 0; j < N / 8; j++)
-                    *(unsigned *)(to + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
-                        tnc_pair(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+                for (int j = 0; j < N / 8; j++) {
+                    const int64_t at = ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
+                    const float2  more = p.apart ? *(const float2 *)(begin + corner + at) : make_float2(0, 0);
+                    *(unsigned *)(to + at) = tnc_pair(sum[x][j][2 * half] + more.x, sum[x][j][2 * half + 1] + more.y);
+                }
     };
     for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
         if (i < steps) fetch(i);
@@ -5500,18 +5687,18 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
             /* rows t of x_b and y are rows of k: both operands are turned. a: matrix 1 is 8 b's on, 2 is 8 t's on; b: 1 is
                8 t's on, 2 the next 8 columns. */
-            tnc_ldmatrix_x4_trans(phi, b + tnc_linear_at(k + lane % 8 + lane / 16 * 8, lane / 8 % 2, 2));
+            tnc_ldmatrix_x4_trans(phi, b + tnc_piece_at(k + lane % 8 + lane / 16 * 8, 0, lane / 8 % 2, 2));
             TNC_UNROLL
             for (j = 0; j < N / 16; j++) {
-                tnc_ldmatrix_x4_trans(r, y + tnc_linear_at(k + lane % 16, 2 * j + lane / 16, N / 8));
+                tnc_ldmatrix_x4_trans(r, y + tnc_piece_at(k + lane % 16, 0, 2 * j + lane / 16, N / 8));
                 v[2 * j][0] = r[0]; v[2 * j][1] = r[1]; v[2 * j + 1][0] = r[2]; v[2 * j + 1][1] = r[3];
             }
             /* x_a of this lane's t, t+1 and t+8, t+9, four a's side by side */
             TNC_UNROLL
             for (half = 0; half < 2; half++) {
                 const int   at = k + 8 * half + two, piece = warp / 2, rest = warp % 2 * 4;
-                const uint2 even = *(const uint2 *)(a + tnc_linear_at(at, piece, X / 8) + rest);
-                const uint2 odd = *(const uint2 *)(a + tnc_linear_at(at + 1, piece, X / 8) + rest);
+                const uint2 even = *(const uint2 *)(a + tnc_piece_at(at, 0, piece, X / 8) + rest);
+                const uint2 odd = *(const uint2 *)(a + tnc_piece_at(at + 1, 0, piece, X / 8) + rest);
                 pair[0][half] = tnc_linear_lows(even.x, odd.x);
                 pair[1][half] = tnc_linear_highs(even.x, odd.x);
                 pair[2][half] = tnc_linear_lows(even.y, odd.y);
@@ -5535,22 +5722,64 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         TNC_UNROLL
         for (half = 0; half < 2; half++)
             TNC_UNROLL
-            for (j = 0; j < N / 8; j++)
-                *(float2 *)(left + corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j) =
-                    make_float2(sum[x][j][2 * half], sum[x][j][2 * half + 1]);
+            for (j = 0; j < N / 8; j++) {
+                const int64_t at = corner + ((int64_t)x * t.D + 8 * half) * t.NE + 8 * j;
+                const float2  more = begin && p.apart ? *(const float2 *)(begin + at) : make_float2(0, 0);
+                *(float2 *)(left + at) = make_float2(sum[x][j][2 * half] + more.x, sum[x][j][2 * half + 1] + more.y);
+            }
 }
 
-/* left = carry + totals of all segments [segments,numbers], in their order; S, if any, is that in BF16. */
-static __global__ void tnc_linear_total(const float *carry, const float *totals, int64_t segments, int64_t numbers,
-                                        float *left, tnc_bf16 *S)
+/* left = carry + totals of all segments [segments,numbers], in their order, and S is that in BF16: of what is kept. */
+static __global__ void tnc_linear_total(tnc_linear t, const float *carry, const float *totals, int64_t segments,
+                                        int64_t numbers, float *left, tnc_bf16 *S)
 {
     int64_t at, s;
     for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
-        float sum = carry[at];
+        const int64_t line = at / t.NE;
+        float         sum;
+        if (!tnc_scan_has(t, (int)(line / t.D % t.D), (int)(line % t.D))) continue;
+        sum = carry[at];
         for (s = 0; s < segments; s++) sum += totals[s * numbers + at];
         left[at] = sum;
         S[at] = __float2bfloat16(sum);
     }
+}
+
+/* Is one of these BF16 numbers, two a word, infinite or NaN? */
+static __device__ __forceinline__ bool tnc_linear_odd(const unsigned (&v)[4])
+{
+    bool odd = false;
+    TNC_UNROLL
+    for (int i = 0; i < 4; i++) odd = odd || (v[i] & 0x7f80u) == 0x7f80u || (v[i] & 0x7f800000u) == 0x7f800000u;
+    return odd;
+}
+
+/* out [2 x 16 rows, 16] += p y, as two products of mma would, of the pairs alone that see each other: key 0 of the 16 stands
+   `ahead` of row 0. p as mma gives it: key k of a lane's row is with a neighbour. y: keys side by side, 16 columns of pieces
+   `piece` and the next. What is infinite is rare: this is short, not fast. */
+static __device__ __forceinline__ void tnc_linear_visible(float (&out)[2][2][4], const float (&p)[2][2][4],
+                                                          const tnc_bf16 *y, int key0, int piece, int pieces, int ahead,
+                                                          bool back)
+{
+    const int lane = (int)threadIdx.x & 31;
+    TNC_ROLLED
+    for (int k = 0; k < 16; k++)
+        TNC_UNROLL
+        for (int m = 0; m < 2; m++)
+            TNC_UNROLL
+            for (int h = 0; h < 2; h++) {
+                const float even = k < 8 ? p[m][0][2 * h] : p[m][1][2 * h];
+                const float odd = k < 8 ? p[m][0][2 * h + 1] : p[m][1][2 * h + 1];
+                const float one = __shfl_sync(0xffffffffu, k % 2 ? odd : even, (lane & ~3) + k % 8 / 2);
+                const int   row = 16 * m + 8 * h + lane / 4;
+                if (back ? k + ahead < row : k + ahead > row) continue;
+                TNC_UNROLL
+                for (int c = 0; c < 2; c++) {
+                    const tnc_bf16 *at = y + tnc_piece_at(key0 + k, 0, piece + c, pieces) + lane % 4 * 2;
+                    out[m][c][2 * h] = fmaf(one, tnc_to(at[0]), out[m][c][2 * h]);
+                    out[m][c][2 * h + 1] = fmaf(one, tnc_to(at[1]), out[m][c][2 * h + 1]);
+                }
+            }
 }
 
 /* The output, or one gradient, of 256 rows x N columns; t is turned for it: sum_i x_a[i] (x_b [32,K] S_i [K,N]) of a
@@ -5607,7 +5836,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 if (TURNED) line = one * t.D + other;
                 else if (t.squared) line = one < other ? one * t.D + other : other * t.D + one;
                 else line = p.m == 0 ? other * t.D + one : one * t.D + other;
-                tnc_cp_async16(to + slab * SLAB + tnc_linear_at(row, piece, PIECES),
+                tnc_cp_async16(to + slab * SLAB + tnc_piece_at(row, 0, piece, PIECES),
                                from + line * t.NE + (TURNED ? n0 : 0) + 8 * piece);
             }
         };
@@ -5629,7 +5858,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 if (j == 0) {
                     TNC_UNROLL
                     for (h = 0; h < 4; h++)
-                        scale[h] = *(const uint2 *)(xa + tnc_linear_at(32 * warp + 8 * h + g, i / 8, D8) + i % 8);
+                        scale[h] = *(const uint2 *)(xa + tnc_piece_at(32 * warp + 8 * h + g, 0, i / 8, D8) + i % 8);
                 }
                 const tnc_bf16 *slab = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * SLAB;
                 unsigned        once[4], factor[4];
@@ -5654,8 +5883,8 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                     TNC_UNROLL
                     for (n = 0; n < N / 16; n++) {
                         const int down = lane % 16, right = lane % 8 + lane / 16 * 8;
-                        if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_linear_at(16 * k + down, 2 * n + lane / 16, PIECES));
-                        else tnc_ldmatrix_x4(r, slab + tnc_linear_at(16 * n + right, 2 * k + lane / 8 % 2, PIECES));
+                        if (TURNED) tnc_ldmatrix_x4_trans(r, slab + tnc_piece_at(16 * k + down, 2 * n, lane / 16, PIECES));
+                        else tnc_ldmatrix_x4(r, slab + tnc_piece_at(16 * n + right, 2 * k, lane / 8 % 2, PIECES));
                         TNC_UNROLL
                         for (m = 0; m < 2; m++) {
                             tnc_mma_bf16(sum[m][2 * n], a[m], r);
@@ -5698,17 +5927,17 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 unsigned      a[4], b[4], v[4];
                 if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* the same for the warp */
                 for (k = 0; k < t.D / 16; k++) {
-                    tnc_ldmatrix_x4(b, ya + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, D8));
+                    tnc_ldmatrix_x4(b, ya + tnc_piece_at(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, D8));
                     TNC_UNROLL
                     for (m = 0; m < 2; m++) {
-                        tnc_ldmatrix_x4(a, xa + tnc_linear_at(32 * warp + 16 * m + lane % 16, 2 * k + lane / 16, D8));
+                        tnc_ldmatrix_x4(a, xa + tnc_piece_at(32 * warp + 16 * m + lane % 16, 0, 2 * k + lane / 16, D8));
                         tnc_mma_bf16(one[m][0], a, b);
                         tnc_mma_bf16(one[m][1], a, b + 2);
                     }
                 }
                 TNC_UNROLL
                 for (k = 0; k < K / 16; k++) {
-                    tnc_ldmatrix_x4(b, yb + tnc_linear_at(16 * h + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2, K / 8));
+                    tnc_ldmatrix_x4(b, yb + tnc_piece_at(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, K / 8));
                     TNC_UNROLL
                     for (m = 0; m < 2; m++) {
                         tnc_mma_bf16(other[m][0], xb[m][k], b);
@@ -5730,7 +5959,21 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                     }
                 TNC_UNROLL
                 for (n = 0; n < N / 16; n++) {
-                    tnc_ldmatrix_x4_trans(v, ym + tnc_linear_at(16 * h + lane % 16, 2 * n + lane / 16, N / 8));
+                    tnc_ldmatrix_x4_trans(v, ym + tnc_piece_at(16 * h + lane % 16, 2 * n, lane / 16, N / 8));
+                    /* some pair is hidden: what it is multiplied by 0 with must be finite */
+                    if ((t.back ? key < mine + 31 : key + 15 > mine) && __any_sync(0xffffffffu, tnc_linear_odd(v))) {
+                        float out[2][2][4];
+                        TNC_UNROLL
+                        for (m = 0; m < 2; m++)
+                            TNC_UNROLL
+                            for (j = 0; j < 8; j++) out[m][j / 4][j % 4] = sum[m][2 * n + j / 4][j % 4];
+                        tnc_linear_visible(out, one, ym, 16 * h, 2 * n, N / 8, (int)(key - mine), t.back);
+                        TNC_UNROLL
+                        for (m = 0; m < 2; m++)
+                            TNC_UNROLL
+                            for (j = 0; j < 8; j++) sum[m][2 * n + j / 4][j % 4] = out[m][j / 4][j % 4];
+                        continue;
+                    }
                     TNC_UNROLL
                     for (m = 0; m < 2; m++) {
                         TNC_UNROLL
@@ -5769,7 +6012,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
 static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
-    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = t->D < 32 ? t->D : 32, N = t->NE < 64 ? t->NE : 64;
+    const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS), X = tnc_scan_x(*t), N = t->NE < 64 ? t->NE : 64;
     const double     state = (double)t->D * t->D * t->NE;
     double           each;
     int64_t          blocks;
@@ -5781,7 +6024,7 @@ static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
     /* bytes of a number, but for the copies */
     each = 8 + 4 * (double)g.segments;
-    g.chunks = t->chunks < most ? t->chunks : most;
+    g.chunks = tnc_linear_clamp((double)(TNC_SCAN_TERMS / t->chunk), t->chunks < most ? t->chunks : most);
     if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
     each += 2 * (double)(t->causal ? g.chunks : 1);                                 /* else one state for all */
     g.bytes = g.states ? (size_t)(state * (double)g.heads * each) : 0;
@@ -5799,7 +6042,7 @@ static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const 
                                   const tnc_linear_tiles &q, const tnc_bf16 *S)
 {
     const size_t bytes = tnc_linear_shared(t.D, K, N);
-    cudaFuncSetAttribute(tnc_linear_mma<K, N, TURNED>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    tnc_shared_for(s, tnc_linear_mma<K, N, TURNED>, bytes);
     TNC_LAUNCH((tnc_linear_mma<K, N, TURNED>), grid, 256, bytes, s->stream, t, p, q, S);
 }
 
@@ -5823,7 +6066,7 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
 static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_tiles &q, int64_t segments, int64_t heads,
                                  const float *carry, float *left, float *totals, tnc_bf16 *S)
 {
-    const int  X = t.D < 32 ? 16 : 32, N = t.NE < 64 ? 32 : 64;
+    const int  X = tnc_scan_x(t), N = t.NE < 64 ? 32 : 64;
     const dim3 grid((unsigned)(t.D / 16 * (t.D / X) * (t.NE / N)), (unsigned)segments, (unsigned)heads);
 #define TNC_CASE(x, n) \
     if (X == x && N == n) TNC_LAUNCH((tnc_linear_scan<x, n>), grid, x * 8, 0, s->stream, t, q, carry, left, totals, S)
@@ -5848,6 +6091,7 @@ static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
         q.head0 = head;
         q.states = g.states;
         q.step = t.causal;
+        q.apart = t.length > TNC_SCAN_TERMS;
         q.start = state || !t.causal ? -1 : t.back ? t.chunks - 1 : 0;
         if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
         else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(float), s->stream);
@@ -5863,7 +6107,7 @@ static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
                 tnc_linear_scan_rows(s, t, q, t.causal ? segments - 1 : segments, heads, NULL, NULL, totals, NULL);
             if (g.states && t.causal) tnc_linear_scan_rows(s, t, q, segments, heads, carry, left, totals, S);
             if (!t.causal)
-                TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, carry, totals, segments, heads * size, left, S);
+                TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, t, carry, totals, segments, heads * size, left, S);
             other = carry; carry = left; left = other;
             for (i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
         }
@@ -6072,17 +6316,18 @@ typedef struct tnc_linear_item {
     size_t         offset;
 } tnc_linear_item;
 
-/* Scratch for `fixed` bytes and the states; where there is no room for TNC_LINEAR_ROOM of them, for fewer. */
+/* Scratch for `fixed` bytes and the states. */
 template <typename E> static char *tnc_linear_room(tnc *s, const tnc_linear *t, bool kept, size_t fixed, tnc_linear_group *g)
 {
-    const size_t least = (size_t)t->D * (size_t)t->D * (size_t)t->NE * 16;
-    size_t       room;
-    char        *p;
-    for (room = TNC_LINEAR_ROOM; ; room /= 4) {
-        *g = tnc_linear_groups(t, room, kept, E());
-        p = (char *)tnc_scratch(s, fixed + g->bytes + 256);
-        if (p || room < least) return p;
+    const double state = (double)t->D * t->D * t->NE * (double)sizeof(double);
+    size_t       room = TNC_LINEAR_ROOM;
+    while (room > s->memory / 16) room /= 2;
+    if (state * 64 > 9e18) {                                                        /* no such number of bytes */
+        tnc_refuse(s, TN_ERR_MEMORY, "a state of %d x %d x %d numbers", t->D, t->D, t->NE);
+        return NULL;
     }
+    *g = tnc_linear_groups(t, room, kept, E());
+    return (char *)tnc_scratch(s, fixed + g->bytes + 256);
 }
 
 static size_t tnc_linear_bytes(int64_t n, size_t size) { return ((size_t)n * size + 255) / 256 * 256; }
@@ -6209,10 +6454,13 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
     const tn_dtype   dtype = c->in[0].dtype, real = dtype == TN_F64 ? TN_F64 : TN_F32;
     const tnc_linear t = tnc_linear_of(c, false, true);
     const bool       tensor = t.w[0] <= 128 && t.w[2] <= 128 && tnc_linear_shared(t.D, 128, 64) <= s->shared_max;
+    if (t.w[0] > INT32_MAX || t.w[2] > INT32_MAX || t.heads > UINT32_MAX)
+        return tnc_refuse(s, TN_ERR_SHAPE, "%lld heads of %lld and %lld numbers: 2^32 - 1 of 2^31 - 1 are the most",
+                          (long long)t.heads, (long long)t.w[0], (long long)t.w[2]);
     if (!tnc_linear_types(c, dtype, real, backward) || (dtype == TN_BF16 && !tensor)) return TN_ERR_DTYPE;
     if (t.heads * t.length * t.w[2] == 0) return TN_OK;
-    if (t.w[0] > 32767) return TN_ERR_MEMORY;                                       /* 4 GiB for a state of one column */
-    if (!backward && c->out[2].data && t.y.T <= TNC_LINEAR_FEW && t.heads <= 65535)
+    if (!backward && c->out[2].data && t.x.T <= TNC_LINEAR_FEW && t.y.T <= TNC_LINEAR_FEW && t.heads <= 65535
+        && t.w[0] * t.w[1] <= INT32_MAX)
         TNC_TYPES(dtype, T, return tnc_linear_decode<T>(s, c))
     if (dtype == TN_BF16) return tnc_linear_run<tnc_bf16, tnc_bf16>(s, c, backward);
     if (dtype == TN_F64) return tnc_linear_run<double, double>(s, c, backward);
@@ -6748,8 +6996,8 @@ extern "C" const tn_backend *tn_cuda_backend(void)
 {
 #define TNC_X(ENUM, name) tnc_entry<tnc_##name>(),
     static const tn_backend cuda = {
-        TN_BACKEND_ABI, "cuda", false, true, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download, tnc_sync,
-        tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device, { TN_KERNELS(TNC_X) }
+        TN_BACKEND_ABI, "cuda", false, true, true, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download,
+        tnc_sync, tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device, { TN_KERNELS(TNC_X) }
     };
 #undef TNC_X
     return &cuda;

@@ -1,13 +1,24 @@
 /* Attention on the device in shapes that its tensor-core kernels take (tensornet_cuda.cu, "attention: which kernels"), and decoding:
    against the reference in F64, whose operands are the same BF16 numbers. Each pair of head sizes and sizes between, tiles that are
-   full and that are not, windows and row scales; F32 operands that are rounded and BF16 ones; the same bits again. */
+   full and that are not, windows and row scales; F32 operands that are rounded and BF16 ones; the same bits again. Then what the
+   tensor cores leave to others: a few queries, nothing to see, views at odd places, infinities and NaN. */
 #include "test.h"
+#include <float.h>
 
 enum { CHANNELS = 4 };                      /* o, dq, dk, dv */
 
+/* What is put into operands: whose, where, and what. Of v's numbers [at] is one of its key's, of all others' too. */
+typedef enum operand_of { Q, K, V, W } operand_of;
+typedef struct poison { operand_of of; int64_t t, at; double x; } poison;
+
+/* pad: numbers behind each head, and one before it. any: numbers that BF16 does not hold. facing: q and k have positive first
+   numbers, so that an infinity there is one of all scores. */
 typedef struct problem {
-    int64_t        B, Tq, Tk, H, d, dv;
+    int64_t        B, Tq, Tk, H, d, dv, pad;
     tn_attend_desc a;
+    bool           any, facing;
+    poison         bad[3];
+    int            bads;
 } problem;
 
 typedef struct results { double *x[CHANNELS]; int64_t n[CHANNELS]; } results;
@@ -28,13 +39,37 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     return ctx;
 }
 
-/* Random numbers that BF16 holds, about the size of what a norm leaves. */
-static tn_tensor *operand(tn_ctx *ctx, int64_t B, int64_t T, int64_t n, int64_t d, uint64_t seed)
+static bool device_there(char why[256])
 {
-    const int64_t shape[4] = {B, T, n, d}, count = B * T * n * d;
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = tn_cuda_backend();
+    desc.backend_required = true;
+    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) return false;
+    tn_ctx_destroy(ctx);
+    return true;
+}
+
+#ifdef TN_CUDA_HOST
+#define NEED_DEVICE() do { char why_[256] = ""; if (!CHECK(device_there(why_))) { printf("     %s\n", why_); return; } } while (0)
+#else
+#define NEED_DEVICE() do { char why_[256] = ""; if (!device_there(why_)) SKIP("gpu", why_); } while (0)
+#endif
+
+/* Random numbers, about the size of what a norm leaves: as a rule those that BF16 holds. */
+static tn_tensor *operand(tn_ctx *ctx, const problem *p, operand_of of)
+{
+    const int64_t sets = of < V && p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1, n = sets * p->H, d = of < V ? p->d : p->dv;
+    const int64_t T = of == Q || of == W ? p->Tq : p->Tk, wide = p->pad ? d + 1 + p->pad : d;
+    const int64_t shape[4] = {p->B, T, n, wide}, count = p->B * T * n * wide;
+    uint64_t   seed = (uint64_t)of + 1;
     tn_tensor *t = tn_tensor_new(ctx, TN_REAL, 4, shape);
-    double *x = (double *)malloc(sizeof *x * (size_t)(count + 1));
-    for (int64_t i = 0; i < count; i++) x[i] = floor(test_random_real(&seed) * 256) / 128;
+    double    *x = (double *)malloc(sizeof *x * (size_t)(count + 1));
+    for (int64_t i = 0; i < count; i++) x[i] = p->any ? 2 * test_random_real(&seed) : floor(test_random_real(&seed) * 256) / 128;
+    for (int64_t i = 0; i < count && p->facing && of < V; i += wide) x[i] = fabs(x[i]) + 0.25;
+    for (int k = 0; k < p->bads; k++)
+        if (p->bad[k].of == of) x[p->bad[k].t * n * wide + p->bad[k].at] = p->bad[k].x;
     if (CHECK(t != NULL)) tn_write(t, TN_F64, x, count);
     free(x);
     return t;
@@ -53,19 +88,18 @@ static void drop(results *r) { for (int i = 0; i < CHANNELS; i++) free(r->x[i]);
 /* With `made` the operands are results of an op, and so of the activations' dtype. */
 static results solve(tn_ctx *ctx, const problem *p, bool made)
 {
-    const int64_t sets = p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1;
     results    r;
     tn_tensor *x[3], *in[3], *w, *o;
     memset(&r, 0, sizeof r);
     tn_ctx_reset(ctx);
-    x[0] = operand(ctx, p->B, p->Tq, sets * p->H, p->d, 1);
-    x[1] = operand(ctx, p->B, p->Tk, sets * p->H, p->d, 2);
-    x[2] = operand(ctx, p->B, p->Tk, p->H, p->dv, 3);
-    w = operand(ctx, p->B, p->Tq, p->H, p->dv, 4);
+    for (int i = 0; i < 3; i++) x[i] = operand(ctx, p, (operand_of)i);
+    w = operand(ctx, p, W);
+    if (p->pad) w = tn_slice(w, 3, 1, 1 + p->dv);
     tn_record(ctx);
     for (int i = 0; i < 3; i++) {
         tn_watch(x[i]);
         in[i] = made ? tn_scale(ctx, x[i], 1) : x[i];
+        if (p->pad) in[i] = tn_slice(in[i], 3, 1, 1 + (i < V ? p->d : p->dv));
     }
     o = tn_attend(ctx, in[0], in[1], in[2], &p->a);
     CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, w))) == TN_OK);
@@ -78,7 +112,13 @@ static results solve(tn_ctx *ctx, const problem *p, bool made)
 static double worst[2];
 static int    tried, compared;
 
-static void compare(const problem *p, const results *got, const results *right, int way)
+static void tell(const problem *p, int way, const char *what)
+{
+    printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d causal %d window %d row %d pad %d, way %d: %s\n", (int)p->B, (int)p->Tq, (int)p->Tk,
+           (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, p->a.causal, (int)p->a.window, (int)p->a.row, (int)p->pad, way, what);
+}
+
+static void compare(const problem *p, const results *got, const results *right, int way, double bound)
 {
     static const char *const part[] = {"o", "dq", "dk", "dv"};
     for (int i = 0; i < CHANNELS; i++) {
@@ -87,9 +127,9 @@ static void compare(const problem *p, const results *got, const results *right, 
         e = test_frobenius(got->x[i], right->x[i], right->n[i]);
         e *= e;
         if (!(e <= worst[way])) worst[way] = e;
-        if (e <= 3e-5) continue;
-        printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d causal %d window %d row %d, way %d: %s has NMSE %g\n", (int)p->B, (int)p->Tq, (int)p->Tk,
-               (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, p->a.causal, (int)p->a.window, (int)p->a.row, way, part[i], e);
+        if (e <= bound) continue;
+        tell(p, way, part[i]);
+        printf("     NMSE %g\n", e);
         CHECK(false);
     }
 }
@@ -104,7 +144,7 @@ static void try_problem(const problem *p)
         results once, again;
         ctx = context(tn_cuda_backend(), TN_F32, way ? TN_BF16 : TN_REAL, way ? TN_GEMM_F32 : TN_GEMM_BF16);
         once = solve(ctx, p, way == 1);
-        compare(p, &once, &right, way);
+        compare(p, &once, &right, way, 3e-5);
         again = solve(ctx, p, way == 1);
         for (int i = 0; i < CHANNELS; i++) CHECK(memcmp(once.x[i], again.x[i], sizeof(double) * (size_t)once.n[i]) == 0);
         drop(&once);
@@ -127,6 +167,79 @@ static problem make(tn_attend_kind kind, int64_t B, int64_t Tq, int64_t Tk, int6
     return p;
 }
 
+/* ---- what is not for tensor cores, or not for them alone ---- */
+
+/* Ways of a context: tensor cores by F32 operands and by BF16 ones, then F32 and F64 as they are. */
+static const struct { tn_dtype dtype, activations; tn_gemm_precision precision; double bound; } ways[] = {
+    {TN_F32, TN_REAL, TN_GEMM_BF16, 3e-5}, {TN_F32, TN_BF16, TN_GEMM_F32, 3e-5},
+    {TN_F32, TN_REAL, TN_GEMM_F32, 1e-10}, {TN_F64, TN_REAL, TN_GEMM_F32, 1e-24},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static results right_of(const problem *p)
+{
+    tn_ctx *ctx = context(tn_reference_backend(), TN_F64, TN_REAL, TN_GEMM_F32);
+    results r = solve(ctx, p, false);
+    tn_ctx_destroy(ctx);
+    return r;
+}
+
+static results result_of(const problem *p, int way)
+{
+    tn_ctx *ctx = context(tn_cuda_backend(), ways[way].dtype, ways[way].activations, ways[way].precision);
+    results r = solve(ctx, p, ways[way].activations == TN_BF16);
+    tn_ctx_destroy(ctx);
+    return r;
+}
+
+/* In all ways. A few queries are not rounded, whatever the precision: then also with numbers that BF16 does not hold. */
+static void try_all_ways(problem p)
+{
+    for (int way = 0; way < WAYS; way++) {
+        const bool exact = way >= 2 || (way == 0 && p.Tq <= 4);
+        results    right, got;
+        p.any = exact;
+        right = right_of(&p);
+        got = result_of(&p, way);
+        compare(&p, &got, &right, way % 2, exact && way == 0 ? 1e-10 : ways[way].bound);
+        drop(&got);
+        drop(&right);
+    }
+    compared++;
+}
+
+static int class_of(double x) { return x != x ? 1 : x > DBL_MAX ? 2 : x < -DBL_MAX ? 3 : 0; }
+
+/* NaN, the two infinities and what is finite stand where the reference has them. Rounded to F32 a square may be infinite that is
+   not in F64, but these numbers are small. */
+static int64_t strange;
+
+static void try_classes(const problem *p)
+{
+    static const char *const part[] = {"o", "dq", "dk", "dv"};
+    results right = right_of(p);
+    for (int way = 0; way < WAYS; way++) {
+        results got = result_of(p, way);
+        for (int i = 0; i < CHANNELS; i++) {
+            int64_t wrong = 0, first = -1;
+            if (!CHECK_INT(got.n[i], right.n[i])) continue;
+            for (int64_t k = 0; k < got.n[i]; k++) {
+                strange += class_of(right.x[i][k]) != 0;
+                if (class_of(got.x[i][k]) == class_of(right.x[i][k])) continue;
+                if (wrong++ == 0) first = k;
+            }
+            if (CHECK_INT(wrong, 0)) continue;
+            tell(p, way, part[i]);
+            for (int k = 0; k < p->bads; k++)
+                printf("     of %d: %g at %d of row %d\n", (int)p->bad[k].of, p->bad[k].x, (int)p->bad[k].at, (int)p->bad[k].t);
+            printf("     the first is %d of %d: %g, not %g\n", (int)first, (int)got.n[i], got.x[i][first], right.x[i][first]);
+        }
+        drop(&got);
+    }
+    drop(&right);
+    compared++;
+}
+
 static void finish(void)
 {
     printf("%d problems, worst NMSE of F32 operands rounded %.3g, of BF16 %.3g\n", compared, worst[0], worst[1]);
@@ -137,6 +250,7 @@ static void finish(void)
 
 TEST(sizes)
 {
+    NEED_DEVICE();
     static const int64_t size[][2] = {{16, 16}, {32, 32}, {32, 64}, {64, 64}, {32, 128}, {64, 128}, {128, 128}, {5, 3}, {24, 40}, {96, 80}, {16, 100}, {64, 32}};
     for (int kind = 0; kind < 3; kind++)
         for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
@@ -148,6 +262,7 @@ TEST(sizes)
 
 TEST(shapes)
 {
+    NEED_DEVICE();
     static const int64_t shape[][4] = {{1, 1, 700, 2}, {2, 4, 300, 1}, {2, 128, 128, 2}, {1, 129, 191, 2}, {1, 33, 300, 1}, {1, 300, 140, 1}, {1, 257, 257, 1}};
     for (int kind = 0; kind < 3; kind++)
         for (int causal = 0; causal < 2; causal++)
@@ -161,6 +276,7 @@ TEST(shapes)
 
 TEST(options)
 {
+    NEED_DEVICE();
     for (int kind = 0; kind < 3; kind++)
         for (int row = TN_ROW_NONE; row <= TN_ROW_SUM; row++)
             for (int causal = 0; causal < 2; causal++) {
@@ -179,4 +295,122 @@ TEST(options)
     finish();
 }
 
-TEST_MAIN(sizes, shapes, options)
+/* Forwards a few queries are not rounded by TN_GEMM_BF16, and their log-sum-exp is that of the scores unrounded: backwards they must
+   not be either. */
+TEST(few_queries)
+{
+    NEED_DEVICE();
+    for (int kind = 0; kind < 3; kind++)
+        for (int64_t Tq = 1; Tq <= 4; Tq += 3) {
+            problem p = make((tn_attend_kind)kind, 2, Tq, 300, 1, 32, 32);
+            if (test_small() && Tq == 1) continue;
+            try_all_ways(p);
+            p.a.causal = false;
+            p.a.row = kind == TN_ATTEND_SQUARED ? TN_ROW_SUM : TN_ROW_DEFAULT;
+            try_all_ways(p);
+        }
+    printf("%d problems\n", compared);
+    compared = 0;
+}
+
+TEST(nothing_and_little)
+{
+    NEED_DEVICE();
+    static const int64_t shape[][5] = {{0, 9, 2, 3, 2}, {9, 0, 2, 3, 2}, {0, 0, 1, 4, 4}, {3, 0, 1, 8, 8}, {0, 200, 1, 16, 16},
+        {200, 0, 1, 16, 16}, {7, 7, 2, 1, 1}, {150, 150, 3, 1, 9}, {3, 200, 2, 1, 5}, {150, 140, 1, 5, 1}, {130, 129, 3, 16, 16}};
+    for (int kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+            problem p = make((tn_attend_kind)kind, 2, shape[i][0], shape[i][1], shape[i][2], shape[i][3], shape[i][4]);
+            if (test_small() && (i + (size_t)kind) % 3) continue;
+            try_all_ways(p);
+        }
+    printf("%d problems\n", compared);
+    compared = 0;
+}
+
+/* Heads that begin at odd numbers, in rows of odd lengths: the second number of a slice of more. */
+TEST(odd_places)
+{
+    NEED_DEVICE();
+    static const int64_t shape[][5] = {{150, 150, 2, 16, 16}, {3, 200, 2, 32, 32}, {140, 200, 1, 13, 7}, {40, 40, 2, 32, 64}};
+    for (int kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
+            for (int64_t pad = 1; pad < 4; pad += 2) {
+                problem p = make((tn_attend_kind)kind, 2, shape[i][0], shape[i][1], shape[i][2], shape[i][3], shape[i][4]);
+                if (test_small() && (i + (size_t)kind + (size_t)pad / 2) % 4) continue;
+                p.pad = pad;
+                p.a.window = i == 3 ? 9 : 0;
+                try_all_ways(p);
+            }
+    printf("%d problems\n", compared);
+    compared = 0;
+}
+
+/* Where one number is infinite or NaN, results are where the reference's are, and what does not see it is as finite as there. Rows
+   whose scores are all -infinity are 0, whatever the values. */
+TEST(infinities)
+{
+    NEED_DEVICE();
+    static const double inf = HUGE_VAL;
+    const struct { int n; poison bad[3]; } list[] = {
+        {1, {{V, 139, 3, inf}}},                                            /* a value that few see, or none  */
+        {2, {{V, 70, 0, (double)NAN}, {V, 138, 1, -inf}}},
+        {1, {{K, 139, 2, inf}}},
+        {1, {{K, 80, 0, (double)NAN}}},
+        {1, {{W, 3, 2, inf}}},
+        {2, {{W, 1, 0, (double)NAN}, {V, 139, 0, inf}}},
+        {1, {{Q, 2, 1, (double)NAN}}},
+        {2, {{Q, 3, 0, -inf}, {V, 5, 2, inf}}},                             /* facing: scores of -infinity    */
+        {3, {{Q, 3, 0, inf}, {Q, 2, 0, -inf}, {V, 5, 2, (double)NAN}}},
+        {2, {{K, 4, 0, -inf}, {V, 4, 1, inf}}},
+    };
+    static const int64_t shape[][4] = {{140, 140, 16, 16}, {4, 140, 16, 16}, {40, 140, 64, 64}, {30, 100, 5, 3}, {140, 140, 32, 64}};
+    enum { LIST = sizeof list / sizeof *list, SHAPES = sizeof shape / sizeof *shape };
+    for (int k = 0; k < 3 * LIST * SHAPES * 3; k++) {
+        const int kind = k % 3, which = k / 3 % LIST, option = k / 3 / LIST / SHAPES;
+        const int64_t *size = shape[k / 3 / LIST % SHAPES];
+        problem p = make((tn_attend_kind)kind, 1, size[0], size[1], 1, size[2], size[3]);
+        if (test_small() && k % 23 > 0) continue;
+        if (size[2] > 5 && size[0] < 140 && option > 0) continue;
+        p.facing = which > 6;
+        p.a.window = option == 1 ? 33 : 0;
+        p.a.causal = option < 2;
+        if (kind == TN_ATTEND_SQUARED && which % 2) p.a.row = TN_ROW_SUM;
+        for (int i = 0; i < list[which].n; i++) {
+            p.bad[i] = list[which].bad[i];
+            if (p.bad[i].t >= p.Tk) p.bad[i].t = p.Tk - 1;
+            if (p.bad[i].of == Q || p.bad[i].of == W) p.bad[i].t += p.Tq > 4 ? 20 : 0;
+            p.bads++;
+        }
+        try_classes(&p);
+    }
+    printf("%d problems, %d results that are not finite\n", compared, (int)strange);
+    CHECK(strange > 0);
+    compared = 0;
+}
+
+/* A row has scratch of its own: a call takes no more of the arena than its operands, its result and a gradient of each need. Where the
+   backend has no row for it, the reference runs on the host, and has what it works in. */
+TEST(workspaces)
+{
+    tn_backend sparse = *tn_cuda_backend();
+    problem    p = make(TN_ATTEND_BILINEAR, 1, 20, 20, 1, 128, 128);
+    results    right;
+    int        k;
+    p.a.form = TN_ATTEND_LINEAR;
+    if (test_small()) p.d = p.dv = 96;
+    right = right_of(&p);
+    sparse.fn[TN_KERNEL_ATTENTION_LINEAR] = sparse.fn[TN_KERNEL_ATTENTION_LINEAR_BACKWARD] = NULL;
+    for (k = 0; k < 2; k++) {
+        tn_ctx *ctx = context(k ? &sparse : tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_F32);
+        results got = solve(ctx, &p, false);
+        size_t  state = sizeof(double) * (size_t)(p.d * p.d * (p.dv + 1));
+        compare(&p, &got, &right, 0, 1e-10);
+        CHECK((tn_ctx_memory(ctx).arena >= state) == (k == 1));
+        drop(&got);
+        tn_ctx_destroy(ctx);
+    }
+    drop(&right);
+}
+
+TEST_MAIN(sizes, shapes, options, few_queries, nothing_and_little, odd_places, infinities, workspaces)

@@ -2,14 +2,17 @@
    short sides, states, head sizes with kernels of their own and others. LOUD=1 prints every shape's error. */
 
 #include "test.h"
+#ifdef TN_CUDA_HOST
 #include "cuda_host/control.h"
+#endif
+#include <float.h>
 
-/* room: bytes of scratch that a call can have, 0: any. keep: differ leaves the output in got, for its caller to free. */
+/* left: bytes that a call finds free, 0: all. keep: differ leaves the output in got, for its caller to free. */
 typedef struct world {
     const tn_backend *gpu;
     void             *state;
     uint64_t          seed;
-    size_t            room, scratch;
+    size_t            left, scratch;
     bool              keep;
     double           *got;
 } world;
@@ -96,16 +99,20 @@ static tn_view plain(const operand *o, double *y)
     return v;
 }
 
-/* Runs it. Where there is not enough room the backend takes fewer heads and chunks at once. */
+/* The engine can be told how much memory a call finds. */
 static tn_status call_gpu(world *w, const tn_call *c)
 {
+#ifdef TN_CUDA_HOST
     const size_t before = tnch_memory_in_use() - w->scratch;
     tn_status    status;
-    if (w->room) tnch_set_memory(before + w->room);
+    if (w->left) tnch_set_memory(before + w->left);
     status = w->gpu->fn[c->kernel](w->state, c);
     w->scratch = tnch_memory_in_use() - before;
-    if (w->room) tnch_set_memory((size_t)1 << 30);
+    if (w->left) tnch_set_memory((size_t)1 << 30);
     return status;
+#else
+    return w->gpu->fn[c->kernel](w->state, c);
+#endif
 }
 
 static double nmse(const double *x, const double *y, int64_t n)
@@ -266,6 +273,18 @@ static world open_world_of(uint64_t seed, tn_gemm_precision precision)
     return w;
 }
 
+#ifdef TN_CUDA_HOST
+/* On a device with so much memory when it is opened: a sixteenth is what states may take. */
+static world open_world_on(uint64_t seed, size_t memory)
+{
+    world w;
+    tnch_set_memory(memory);
+    w = open_world_of(seed, TN_GEMM_F32);
+    tnch_set_memory((size_t)1 << 30);
+    return w;
+}
+#endif
+
 static world open_world(uint64_t seed) { return open_world_of(seed, TN_GEMM_F32); }
 
 static void tell(const shape *s, double e)
@@ -408,17 +427,17 @@ TEST(float_operands_on_tensor_cores)
     some_of(open_world_of(11, TN_GEMM_BF16), TN_F32, 3e-5, "NMSE of F32 rounded to BF16", list, few(4), true);
 }
 
-/* Scratch for all heads and chunks, and less of it: the heads one by one; then their chunks, too. The output is the same. */
+#ifdef TN_CUDA_HOST
+/* Room for all heads and chunks, and less of it: the heads one by one; then their chunks, too. The output is the same. */
 static void groups(tn_dtype dtype, double bound, const char *what, const shape *s, const size_t room[3], bool backward)
 {
     uint64_t launches = 0;
     double   worst = 0, *first = NULL;
     int      i;
     for (i = 0; i < 3; i++) {
-        world    w = open_world(11);
+        world    w = open_world_on(11, 16 * room[i]);
         uint64_t before = tnch_launches();
         if (!w.gpu) SKIP("gpu", "the backend does not open");
-        w.room = room[i];
         w.keep = true;
         worst = fmax(worst, differ(&w, s, dtype, backward));
         before = tnch_launches() - before;
@@ -438,10 +457,223 @@ static void groups(tn_dtype dtype, double bound, const char *what, const shape *
 TEST(groups_of_heads_and_chunks)
 {
     static const shape half = {1, 3, 520, 520, 16, 16, L, 1, LENGTH, 0, 0}, whole = {1, 3, 200, 200, 5, 6, L, 1, LENGTH, 0, 0};
-    static const size_t of_half[] = {1000000, 400000, 250000}, of_whole[] = {40000, 5000, 2000}, back[] = {40000, 22000, 17000};
+    static const size_t of_half[] = {1 << 20, 1 << 18, 1 << 16}, of_whole[] = {1 << 14, 1 << 11, 1 << 10};
     groups(TN_F32, 1e-10, "NMSE of F32 in groups", &whole, of_whole, false);
-    groups(TN_F32, 1e-10, "NMSE of F32 in groups, backwards", &whole, back, true);
+    groups(TN_F32, 1e-10, "NMSE of F32 in groups, backwards", &whole, of_whole, true);
     if (few(2) > 1) groups(TN_BF16, 3e-5, "NMSE of BF16 in groups", &half, of_half, true);
+}
+
+/* The order of sums depends on the device, not on what others have left of its memory: the same bits, or an error with numbers. */
+TEST(memory_that_is_left)
+{
+    static const shape s = {1, 3, 520, 520, 16, 16, L, 1, LENGTH, 0, 0};
+    const int64_t numbers = s.B * s.Tq * s.H * s.dv;
+    double       *first = NULL;
+    size_t        taken = 0;
+    int           i;
+    for (i = 0; i < 2; i++) {
+        world w = open_world(11);
+        if (!w.gpu) SKIP("gpu", "the backend does not open");
+        w.keep = true;
+        w.left = i == 0 ? 0 : taken / 5 * 4 + 4096;     /* all; then just as much as it needs */
+        CHECK(differ(&w, &s, TN_BF16, false) <= 3e-5);
+        taken = w.scratch;
+        if (first) CHECK(memcmp(first, w.got, sizeof(double) * (size_t)numbers) == 0);
+        if (first) free(w.got);
+        else first = w.got;
+        w.gpu->close(w.state);
+    }
+    free(first);
+}
+
+TEST(memory_that_is_not_left)
+{
+    world   w = open_world(11);
+    operand q, k, v, o;
+    tn_call c;
+    char    why[256] = "";
+    if (!w.gpu) SKIP("gpu", "the backend does not open");
+    q = make(&w, 1, 600, 2, 16, 0, TN_BF16, 1);
+    k = make(&w, 1, 600, 2, 16, 0, TN_BF16, 1);
+    v = make(&w, 1, 600, 1, 16, 0, TN_BF16, 1);
+    o = make(&w, 1, 600, 1, 16, 0, TN_BF16, 1);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_ATTENTION_LINEAR;
+    c.n_in = 3; c.n_out = 3;
+    c.in[0] = q.v; c.in[1] = k.v; c.in[2] = v.v;
+    c.out[0] = o.v;
+    c.i[0] = L; c.i[1] = 1;
+    c.f[0] = 1; c.f[2] = NONE;
+    w.left = 200000;                                    /* would do for less of it at once, which would be other sums */
+    CHECK_STATUS(call_gpu(&w, &c), TN_ERR_MEMORY);
+    CHECK(w.gpu->sync(w.state, why) != TN_OK);
+    if (!CHECK(strstr(why, " bytes of scratch") != NULL)) printf("%s\n", why);
+    w.left = 0;
+    CHECK_STATUS(call_gpu(&w, &c), TN_OK);
+    CHECK_STATUS(w.gpu->sync(w.state, why), TN_OK);
+    c.in[0].shape[3] = c.in[1].shape[3] = (int64_t)1 << 31;
+    CHECK_STATUS(call_gpu(&w, &c), TN_ERR_SHAPE);
+    CHECK(w.gpu->sync(w.state, why) != TN_OK);
+    if (!CHECK(strstr(why, "2147483648") != NULL)) printf("%s\n", why);
+    drop(&w, &q); drop(&w, &k); drop(&w, &v); drop(&w, &o);
+    w.gpu->close(w.state);
+}
+
+#else
+TEST(groups_of_heads_and_chunks) { SKIP("the engine", "a GPU's memory does not shrink when asked to"); }
+TEST(memory_that_is_left)        { SKIP("the engine", "a GPU's memory does not shrink when asked to"); }
+TEST(memory_that_is_not_left)    { SKIP("the engine", "a GPU's memory does not shrink when asked to"); }
+#endif
+
+/* What squared attention keeps of a state is not all of it: of what is not, nothing is read. (The checker sees whether.) */
+TEST(halves_of_states)
+{
+    static const shape list[] = { {1, 1, 20, 30, 64, 8, S, 0, NONE, 0, 0}, {1, 1, 20, 30, 64, 8, S, 0, NONE, 1, 0} };
+    some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, squared, d 64", list, 2, false);
+}
+
+/* More queries than a decoding step has, of few keys. */
+TEST(queries_of_a_state)
+{
+    static const shape list[] = {
+        {1, 2, 12, 5, 6, 5, L, 0, NONE, 1, 0}, {1, 1, 9, 8, 6, 5, S, 0, SUM, 1, 0}, {1, 1, 8, 8, 6, 5, S, 1, SUM, 1, 0},
+    };
+    some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, queries of a state", list, 3, false);
+}
+
+/* F32 as it is, of heads as wide as tensor cores take them: long sums over the features. */
+TEST(float_heads_of_128)
+{
+    static const shape list[] = { {1, 1, 6, 70, 128, 9, L, 0, NONE, 0, 0} };
+    some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, d 128", list, 1, false);
+}
+
+static bool wants_large(void)
+{
+    const char *wanted = getenv("TN_CUDA_LARGE");
+    return wanted && *wanted && strcmp(wanted, "0") != 0;
+}
+
+/* More heads than a grid's third extent has: in groups. */
+TEST(many_heads)
+{
+    static const shape list[] = { {65537, 1, 2, 2, 1, 1, L, 1, NONE, 1, 0} };
+    if (!wants_large()) SKIP("TN_CUDA_LARGE=1", "minutes on the engine");
+    some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, many heads", list, 1, false);
+}
+
+/* Of n numbers, how many are finite in one of both alone. */
+static int64_t unlike(const double *x, const double *y, int64_t n)
+{
+    int64_t i, count = 0;
+    for (i = 0; i < n; i++) count += (fabs(x[i]) <= DBL_MAX) != (fabs(y[i]) <= DBL_MAX);
+    return count;
+}
+
+/* An infinity, or a NaN, at number `at` of position t of operand `of` (q, k, v, do). */
+static void poisoned(world *w, const shape *s, tn_dtype dtype, int of, int64_t t, int64_t at, double x)
+{
+    static const char *const part[] = {"o", "dq", "dk", "dv"};
+    const int64_t  sets = s->kind == S ? 1 : 2, F = s->d * s->d;
+    const bool     sums = s->row == SUM;
+    const tn_dtype real = dtype == TN_F64 ? TN_F64 : TN_F32;
+    double        *work = (double *)malloc(sizeof(double) * (size_t)(F * (s->dv + 1) + 2 * s->d + 3 * s->dv + 9));
+    operand        in[4], o, stat, to[3];
+    tn_call        c, r;
+    int            i;
+    in[0] = make(w, s->B, s->Tq, sets * s->H, s->d, 0, dtype, 0.6);
+    in[1] = make(w, s->B, s->Tk, sets * s->H, s->d, 0, dtype, 0.6);
+    in[2] = make(w, s->B, s->Tk, s->H, s->dv, 0, dtype, 1);
+    in[3] = make(w, s->B, s->Tq, s->H, s->dv, 0, dtype, 1);
+    o = make(w, s->B, s->Tq, s->H, s->dv, 0, dtype, 1);
+    stat = make(w, s->B, s->H, 1, s->Tq, 0, real, 1);
+    in[of].x[t * in[of].pitch + at] = x;
+    put(w, &in[of]);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_ATTENTION_LINEAR;
+    c.n_in = 3; c.n_out = 4;
+    for (i = 0; i < 3; i++) c.in[i] = in[i].v;
+    c.out[0] = o.v;
+    stat.v.rank = 3; stat.v.shape[0] = s->B; stat.v.shape[1] = s->H; stat.v.shape[2] = s->Tq;
+    if (sums) c.out[1] = stat.v;
+    c.i[0] = s->kind; c.i[1] = s->causal;
+    c.f[0] = 0.8; c.f[1] = 20; c.f[2] = s->row; c.f[3] = 0.25;
+    r = c;
+    for (i = 0; i < 3; i++) r.in[i] = plain(&in[i], NULL);
+    r.out[0] = plain(&o, NULL); r.out[3].data = work;
+    if (sums) r.out[1] = plain(&stat, NULL);
+    CHECK_STATUS(tn_reference_backend()->fn[c.kernel](NULL, &r), TN_OK);
+    CHECK_STATUS(call_gpu(w, &c), TN_OK);
+    for (i = 0; i < 4; i++) {
+        const operand *which = i ? &to[i - 1] : &o;
+        double        *got;
+        int64_t        wrong;
+        if (i == 1) {                                   /* backwards */
+            int k;
+            put(w, &o);
+            put(w, &stat);
+            c.kernel = r.kernel = TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
+            c.n_in = r.n_in = 6;
+            if (sums) { c.in[3] = o.v; c.in[4] = stat.v; r.in[3] = plain(&o, NULL); r.in[4] = plain(&stat, NULL); }
+            c.in[5] = in[3].v;
+            r.in[5] = plain(&in[3], NULL);
+            for (k = 0; k < 3; k++) {
+                to[k] = make(w, in[k].B, in[k].T, in[k].n, in[k].d, 0, dtype, 0.5);
+                c.out[k] = to[k].v;
+                r.out[k] = plain(&to[k], NULL);
+            }
+            CHECK_STATUS(tn_reference_backend()->fn[c.kernel](NULL, &r), TN_OK);
+            CHECK_STATUS(call_gpu(w, &c), TN_OK);
+        }
+        got = get(w, which);
+        wrong = unlike(got, which->x, which->count);
+        if (!CHECK_INT(wrong, 0)) {
+            tell(s, x);
+            printf("     in %s, dtype %d, with that at %d of %d of operand %d\n", part[i], (int)dtype, (int)at, (int)t, of);
+        }
+        free(got);
+    }
+    for (i = 0; i < 4; i++) drop(w, &in[i]);
+    for (i = 0; i < 3; i++) drop(w, &to[i]);
+    drop(w, &o); drop(w, &stat);
+    free(work);
+}
+
+/* Whoever does not see an infinity or a NaN stays as finite as in the reference; whoever does, not. Which of both it is may depend
+   on the order of sums. */
+TEST(infinities)
+{
+    static const shape list[] = {
+        {1, 1, 100, 100, 16, 16, L, 1, LENGTH, 0, 0},
+        {1, 1, 90, 140, 5, 7, S, 1, SUM, 0, 0},
+        {1, 1, 300, 300, 24, 16, S, 1, NONE, 0, 0},
+        {1, 1, 40, 30, 16, 16, L, 0, NONE, 0, 0},
+    };
+    const double what[] = {HUGE_VAL, (double)NAN, -HUGE_VAL};
+    size_t i, n = few(3) > 1 ? sizeof list / sizeof *list : 2;
+    int    of, type;
+    for (type = 0; type < 3; type++) {
+        const tn_dtype dtype = type == 0 ? TN_BF16 : type == 1 ? TN_F32 : TN_F64;
+        world          w = open_world(11);
+        if (!w.gpu) SKIP("gpu", "the backend does not open");
+        for (i = 0; i < n; i++)
+            for (of = 0; of < 4; of++) {
+                const shape *s = &list[i];
+                const int64_t T = of == 0 || of == 3 ? s->Tq : s->Tk;
+                if (test_small() && (of + (int)i + type) % 3) continue;
+                poisoned(&w, s, dtype, of, T / 2 + 3, 2, what[(of + type) % 3]);
+                poisoned(&w, s, dtype, of, of == 0 || of == 3 ? 0 : T - 1, 1, what[type]);
+            }
+        w.gpu->close(w.state);
+    }
+}
+
+/* Sums of more terms than an accumulator takes in at once. */
+TEST(more_than_a_million_terms)
+{
+    static const shape list[] = { {1, 1, 6, (1 << 20) + 300, 16, 16, L, 1, MEAN, 0, 0}, {1, 1, 6, (1 << 20) + 300, 16, 16, S, 0, SUM, 0, 0} };
+    if (!wants_large()) SKIP("TN_CUDA_LARGE=1", "minutes on the engine");
+    some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, a million terms", list, 2, false);
 }
 
 /* Both forms are one function of their inputs. */
@@ -466,4 +698,5 @@ TEST(linear_is_quadratic)
 }
 
 TEST_MAIN(any_extents_in_float, any_extents_in_double, tensor_cores, tensor_cores_of_64, tensor_cores_of_128, chunks_of_wide_heads,
-          segments_of_two_chunks, float_operands_on_tensor_cores, groups_of_heads_and_chunks, linear_is_quadratic)
+          segments_of_two_chunks, float_operands_on_tensor_cores, groups_of_heads_and_chunks, memory_that_is_left, memory_that_is_not_left,
+          halves_of_states, queries_of_a_state, float_heads_of_128, many_heads, infinities, more_than_a_million_terms, linear_is_quadratic)

@@ -506,7 +506,8 @@ TEST(backends_that_fail)
     REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
     capture_last->refuse_replay = true;
     CHECK_STATUS(tn_graph_run(g), TN_ERR_BACKEND);
-    CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "graph: backend capture");
+    CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "graph: backend capture: the list is burnt");
+    capture_last->refuse_replay = false;
     capture_last->refuse_end = true;
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
     study_step(&s);

@@ -15,11 +15,12 @@ expect 0 "usage: tn COMMAND" help
 expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
 expect 2 'no command "trian"' trian
-for command in train generate info clean tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
+for command in train generate info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
+    if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate info clean "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     expect 2 "knows no --layrs" $command --layrs 3
     expect 2 "knows no -x" $command -x
     expect 2 "one argument too many" $command a b c

@@ -2,7 +2,7 @@
 
    Each setting also has an environment variable, read once, at the first CUDA call:
 
-       TNCH_DEVICE=90           the device: 90 or 80, its compute capability; 70, too old for tensornet_cuda.cu; none: no device;
+       TNCH_DEVICE=90           the device: 90, 86 or 80, its compute capability; 70, too old for tensornet_cuda.cu; none: no device;
                                 driver: no driver, or one that is too old
        TNCH_ORDER=forward       the order of the threads of a block, and of blocks: forward, reversed, random:SEED
        TNCH_LAZY=0              1: what is put into a stream runs only when something waits for it
@@ -28,7 +28,7 @@ extern "C" {
 typedef enum tnch_order { TNCH_FORWARD, TNCH_REVERSED, TNCH_RANDOM } tnch_order;
 enum { TNCH_NO_DEVICE = 0, TNCH_NO_DRIVER = 1 };
 
-void     tnch_set_device(int capability);              /* 90, 80, 70, TNCH_NO_DEVICE, TNCH_NO_DRIVER        */
+void     tnch_set_device(int capability);              /* 90, 86, 80, 70, TNCH_NO_DEVICE, TNCH_NO_DRIVER        */
 void     tnch_set_order(tnch_order order, unsigned seed);
 void     tnch_set_lazy(int on);
 void     tnch_set_memory(size_t bytes);                /* 1 GiB at most                                     */

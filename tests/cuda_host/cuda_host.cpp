@@ -385,7 +385,10 @@ static struct { char *at; size_t bytes; const char *name; } shared_variables[64]
 static int shared_count;
 static size_t shared_used, shared_static;
 
-static size_t shared_limit(void) { return set.device >= 90 ? 227 << 10 : set.device >= 80 ? 163 << 10 : 96 << 10; }
+static size_t shared_limit(void)
+{
+    return set.device == 86 || set.device == 89 ? 99 << 10 : set.device >= 90 ? 227 << 10 : set.device >= 80 ? 163 << 10 : 96 << 10;
+}
 
 static void *shared_new(size_t bytes, size_t alignment, const char *name)
 {
@@ -788,6 +791,7 @@ void tnc_cp_async16(void *shared, const void *global)
         if (!t->copies) abort();
     }
     if (tnch_hook.access) tnch_hook.access(global, 16, false, __builtin_return_address(0));
+    HOOK(copy_begins, shared, 16, __builtin_return_address(0));
     t->copies[t->copy_count++] = tnch_copy{shared, *(const uint4 *)global, t->groups};
 }
 
@@ -799,7 +803,7 @@ void tnch_cp_async_wait(unsigned pending)
     tnch_thread *t = tnch_now;
     int done = 0;
     while (done < t->copy_count && t->copies[done].group + pending < t->groups) {
-        if (tnch_hook.access) tnch_hook.access(t->copies[done].shared, 16, true, __builtin_return_address(0));
+        HOOK(copy_ends, t->copies[done].shared, 16, __builtin_return_address(0));
         *(uint4 *)t->copies[done].shared = t->copies[done].value;
         done++;
     }
@@ -889,7 +893,7 @@ void tnch_atomic(void *p, size_t bytes, const void *site)
 
 /* ---- a launch --------------------------------------------------------------------------------------------------------- */
 
-static std::map<const void *, int> dynamic_limits;    /* raised by cudaFuncSetAttribute */
+static std::map<const void *, int> dynamic_limits;    /* set by cudaFuncSetAttribute */
 static uint64_t launches;
 
 static void place_threads(dim3 block)
@@ -1011,7 +1015,7 @@ extern "C" void __asan_on_error(void)
 struct task { uint64_t number; work run; };
 struct capture { struct tnch_graph *graph; struct tnch_stream *origin; cudaStreamCaptureMode mode; bool invalid; };
 struct tnch_stream { std::deque<task> queue; bool blocking; capture *recording; bool joined; };
-struct tnch_graph { std::vector<work> nodes; };
+struct tnch_graph { std::vector<work> nodes; std::vector<std::function<cudaError_t()>> checks; };
 struct tnch_graph_exec { std::vector<work> nodes; };
 
 struct moment { tnch_stream *stream; uint64_t recorded, done; double ms; capture *recording; size_t node; };
@@ -1099,9 +1103,8 @@ static cudaError_t usable(void)
 static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, size_t shared_bytes)
 {
     uint64_t n = (uint64_t)block.x * block.y * block.z;
-    auto raised = dynamic_limits.find(function);
-    size_t limit = STATIC_SHARED_LIMIT;
-    if (raised != dynamic_limits.end()) limit = std::max(limit, (size_t)raised->second);
+    auto set_to = dynamic_limits.find(function);
+    size_t limit = set_to != dynamic_limits.end() ? (size_t)set_to->second : (size_t)STATIC_SHARED_LIMIT;
     if (!n || n > MAX_THREADS || block.z > 64 || !grid.x || !grid.y || !grid.z || grid.x > 0x7FFFFFFFu || grid.y > 65535 ||
         grid.z > 65535)
         return cudaErrorInvalidConfiguration;
@@ -1120,6 +1123,7 @@ void tnch_submit(const char *name, const void *function, tnch_entry entry, dim3 
     if (count_of_threads % 32) tnch_report("kernel %s: a block of %u threads, not a multiple of 32", name, count_of_threads);
     if (at_once(s)) { run_kernel(name, function, entry, grid, block, shared_bytes, bytes, count); return; }
     std::string kept((const char *)bytes, count);
+    if (s->recording) s->recording->graph->checks.push_back([=] { return check_launch(function, grid, block, shared_bytes); });
     enqueue(s, [=] { run_kernel(name, function, entry, grid, block, shared_bytes, kept.data(), kept.size()); });
 }
 
@@ -1309,6 +1313,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 {
     USABLE();
     if (!graph) return remember(cudaErrorInvalidValue);
+    for (const auto &check : graph->checks) OK(remember(check()));     /* a kernel's limits are those of now */
     *exec = new tnch_graph_exec{graph->nodes};
     graphs_live++;
     return cudaSuccess;
@@ -1411,6 +1416,7 @@ cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void 
     if (set.device < 80) return remember(cudaErrorNoKernelImageForDevice);
     memset((void *)attributes, 0, sizeof *attributes);
     attributes->maxThreadsPerBlock = MAX_THREADS;
+    attributes->ptxVersion = attributes->binaryVersion = set.device;
     attributes->maxDynamicSharedSizeBytes = dynamic_limits.count(function) ? dynamic_limits[function] : (int)STATIC_SHARED_LIMIT;
     return cudaSuccess;
 }
@@ -1486,13 +1492,13 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     return *p ? cudaSuccess : remember(cudaErrorMemoryAllocation);
 }
 
-/* After a fault it answers the fault's error, as CUDA does, and frees all the same: at the end nothing may be left. */
+/* It waits for nothing, as CUDA may. After a fault it answers the fault's error, as CUDA does, and frees all the same: at the end
+   nothing may be left. */
 cudaError_t cudaFree(void *p)
 {
     LOCK();
     OK(unsafe_in_capture());
     if (!p) return sticky_error;
-    drain_all();
     auto it = allocations.find((char *)p);
     if (it == allocations.end()) {
         tnch_report("cudaFree of %p, which cudaMalloc did not give", p);
@@ -1624,6 +1630,18 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
         HOOK(written, to, bytes);
     });
     return sticky_error;
+}
+
+/* In its turn, what lies there is forgotten: filled as new memory is, and to the checker written by nobody. */
+void tnch_forget(void *p, size_t bytes, cudaStream_t stream)
+{
+    LOCK();
+    if (usable() || !inside(allocations, p, bytes)) return;
+    enqueue(stream_of(stream), [=] {
+        open_memory open;
+        memset(p, 0xFF, bytes);
+        HOOK(memory_new, p, bytes);
+    });
 }
 
 cudaError_t cudaMemset(void *to, int byte, size_t bytes) { return cudaMemsetAsync(to, byte, bytes, NULL); }

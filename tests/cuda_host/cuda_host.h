@@ -360,6 +360,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               cudaMemcpyKind kind, cudaStream_t stream = NULL);
 cudaError_t cudaMemset(void *to, int byte, size_t bytes);
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream = NULL);
+void        tnch_forget(void *p, size_t bytes, cudaStream_t stream);               /* no CUDA call: see tnc_scratch */
 template <class T> static inline cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t bytes, size_t offset = 0)
 {
     memcpy((char *)&symbol + offset, from, bytes);
@@ -391,7 +392,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-    int maxThreadsPerBlock, numRegs, maxDynamicSharedSizeBytes;
+    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, maxDynamicSharedSizeBytes;
 };
 cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t tnch_function_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
@@ -482,6 +483,8 @@ struct tnch_hooks {
     void (*warp_barrier)(int warp);
     void (*atomic)(void *p, size_t bytes, const void *site);
     void (*access)(const void *p, size_t bytes, bool write, const void *site);
+    void (*copy_begins)(const void *p, size_t bytes, const void *site); /* shared memory: written at any time from now ... */
+    void (*copy_ends)(const void *p, size_t bytes, const void *site);   /* ... to here                                    */
 };
 extern tnch_hooks tnch_hook;
 extern char *tnch_arena;                     /* device memory; shared memory is its first TNCH_SHARED_WINDOW bytes */

@@ -8,7 +8,7 @@
 
        reads and writes outside of every allocation and shared variable      reads of what nobody wrote
        races in a block, and between blocks                                  misaligned accesses
-       host memory touched by a kernel, device memory by the host
+       host memory touched by a kernel, device memory by the host            shared memory touched while a copy to it is under way
 
    Each line of code is reported once for each of these. Only the last writer and a summary of the readers are kept, so of several
    races in one byte the first is seen for certain. */
@@ -135,6 +135,21 @@ static void note_read(cell *c, const touch &a)
     c->read_step = a.step;
 }
 
+/* Asynchronous copies that are under way, one for each 16 bytes of shared memory: the thread that waits for it, and 1; 0: none.
+   Their bytes may change at any time from the issue on, so that it counts as a write of theirs, and the wait as another. */
+static uint16_t copying[TNCH_SHARED_WINDOW / 16];
+static int copies;
+
+static uint16_t *copy_to(const void *p) { return &copying[((const char *)p - tnch_arena) / 16]; }
+
+static void meet_copy(const touch &a)
+{
+    if (!copies) return;
+    for (const uint16_t *c = copy_to(a.p); c <= copy_to((const char *)a.p + a.bytes - 1); c++)
+        if (*c) say_thread(a.site, a.write ? "race: written while an asynchronous copy to it is under way"
+                                           : "race: read while an asynchronous copy to it is under way", a.p, a.bytes, *c - 1);
+}
+
 /* false: not memory; there is no more to say */
 static bool check_cell(cell *c, const touch &a)
 {
@@ -160,10 +175,36 @@ static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, c
                is_shared(p)};
     cell *c = cell_of(p), before = *c;
     if (bytes > 1 && (uintptr_t)p % bytes) say(site, "misaligned access", p, bytes, "");
+    if (a.shared) meet_copy(a);
     if (!check_cell(c, a)) return;
     for (size_t i = 1; i < bytes; i++)                        /* most often the bytes of a number share one fate */
         if (c[i] == before) c[i] = c[0];
         else if (!check_cell(&c[i], a)) return;
+}
+
+/* Who reads what will be overwritten has to be done before: the issue meets others as a write does, and leaves no trace but
+   in `copying`. */
+static void copy_begins(const void *p, size_t bytes, const void *site)
+{
+    touch a = {p, bytes, true, false, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp], true};
+    if (!is_shared(p) || !tnch_is_memory(p, bytes)) return;             /* the wait says so */
+    meet_copy(a);
+    for (size_t i = 0; i < bytes; i++) {
+        const cell *c = cell_of((const char *)p + i);
+        if (c->write_phase != UNWRITTEN) meet_writer(*c, a);
+        meet_readers(*c, a);
+    }
+    if (!*copy_to(p)) copies++;
+    *copy_to(p) = (uint16_t)(a.thread + 1);
+}
+
+static void copy_ends(const void *p, size_t bytes, const void *site)
+{
+    if (is_shared(p) && *copy_to(p)) {
+        *copy_to(p) = 0;
+        copies--;
+    }
+    check_kernel(p, bytes, true, false, site);
 }
 
 static void check(const void *p, size_t bytes, bool write, const void *site)
@@ -220,7 +261,13 @@ static void begin_phase(void)
 }
 
 static void begin_launch(void) { launch_phase = phase + 1; }
-static void begin_block(void) { begin_phase(); block_phase = phase; }
+static void begin_block(void)
+{
+    begin_phase();
+    block_phase = phase;
+    if (copies) memset(copying, 0, sizeof copying);
+    copies = 0;
+}
 static void begin_step(int warp) { steps[warp]++; }
 static void atomic(void *p, size_t bytes, const void *site) { if (tnch_now) check_kernel(p, bytes, true, true, site); }
 
@@ -236,6 +283,8 @@ __attribute__((constructor)) static void install(void)
     tnch_hook.warp_barrier = begin_step;
     tnch_hook.atomic = atomic;
     tnch_hook.access = check;
+    tnch_hook.copy_begins = copy_begins;
+    tnch_hook.copy_ends = copy_ends;
 }
 
 /* ---- what the compiler calls ------------------------------------------------------------------------------------------ */

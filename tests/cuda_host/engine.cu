@@ -264,10 +264,32 @@ TEST(shared_memory)
     FAILS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1), cudaErrorInvalidValue);
     tnch_set_device(80);
     FAILS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10), cudaErrorInvalidValue);
+    tnch_set_device(86);
+    FAILS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, (99 << 10) + 1), cudaErrorInvalidValue);
     mend();
     WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10));
     TNC_LAUNCH(addresses, 1, 32, 200 << 10, 0, y.p);
     WORKS(cudaDeviceSynchronize());
+
+    /* a limit that is lowered holds for what is launched, and for a graph that is made, after it */
+    cudaStream_t s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    WORKS(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    WORKS(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+    TNC_LAUNCH(addresses, 1, 32, 2000, s, y.p);
+    WORKS(cudaStreamEndCapture(s, &graph));
+    WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 1000));
+    FAILS(cudaGraphInstantiate(&exec, graph, 0), cudaErrorInvalidValue);
+    TNC_LAUNCH(addresses, 1, 32, 2000, s, y.p);
+    FAILS(cudaGetLastError(), cudaErrorInvalidValue);
+    WORKS(cudaFuncSetAttribute(addresses, cudaFuncAttributeMaxDynamicSharedMemorySize, 2000));
+    WORKS(cudaGraphInstantiate(&exec, graph, 0));
+    WORKS(cudaGraphLaunch(exec, s));
+    WORKS(cudaStreamSynchronize(s));
+    WORKS(cudaGraphExecDestroy(exec));
+    WORKS(cudaGraphDestroy(graph));
+    WORKS(cudaStreamDestroy(s));
 }
 
 TEST(device_memory)

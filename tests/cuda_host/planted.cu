@@ -272,6 +272,19 @@ static bool unwritten_global(int bug)
     return right(y, [&](int i) { return x[(size_t)i]; });
 }
 
+/* Memory that serves one call after the other: what the first left there is not the second's. */
+static bool left_by_an_earlier_call(int bug)
+{
+    std::vector<float> x = counted(100);
+    device<float> a(x), y(100);
+    for (int call = 0; call < 2; call++) {
+        tnch_forget(y.p, 400, 0);
+        if (call == 0 || !bug) cudaMemset(y.p, 0, 400);
+        TNC_LAUNCH(add_to, 1, 128, 0, 0, 100, a.p, y.p);
+    }
+    return right(y, [&](int i) { return x[(size_t)i]; });
+}
+
 /* ---- who else writes -------------------------------------------------------------------------------------------------- */
 
 __global__ void count(int bug, int *y)
@@ -333,6 +346,39 @@ static bool staged_with(int pending, int never)
 
 static bool copy_waited_for_too_little(int bug) { return staged_with(bug, 0); }
 static bool copy_never_waited_for(int bug) { return staged_with(0, bug); }
+
+/* Two stages: one is read while the other is refilled, which nobody may read any more. */
+__global__ void two_stages(int bug, const float *x, float *y)
+{
+    TNC_SHARED_ALIGN(16, float, s, [2][64]);
+    int t = (int)threadIdx.x;
+    float sum = 0;
+    auto fetch = [&](int step) {
+        if (t < 16 && step < 6) tnc_cp_async16(&s[step % 2][4 * t], x + 64 * step + 4 * t);
+        tnc_cp_async_commit();
+    };
+    fetch(0);
+    for (int step = 0; step < 6; step++) {
+        tnc_cp_async_wait<0>();
+        if (bug) fetch(step + 1);
+        __syncthreads();
+        if (!bug) fetch(step + 1);
+        sum += s[step % 2][63 - t];
+    }
+    y[t] = sum;
+}
+
+static bool copy_issued_too_early(int bug)
+{
+    std::vector<float> x = counted(384);
+    device<float> a(x), y(64);
+    TNC_LAUNCH(two_stages, 1, 64, 0, 0, bug, a.p, y.p);
+    return right(y, [&](int i) {
+        float sum = 0;
+        for (int step = 0; step < 6; step++) sum += x[(size_t)(64 * step + 63 - i)];
+        return sum;
+    });
+}
 
 __global__ void load_rows(int bug, float *y)
 {
@@ -535,10 +581,12 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(misaligned_float4,          "asan check", "misaligned access"),
     MISTAKE(unwritten_shared,           ALL, "nobody wrote"),
     MISTAKE(unwritten_global,           ALL, "nobody wrote"),
+    MISTAKE(left_by_an_earlier_call,    ALL, "nobody wrote"),
     MISTAKE(two_blocks_add,             "check", "race between blocks"),
     MISTAKE(two_threads_add,            "check", "race: "),
     MISTAKE(copy_waited_for_too_little, ALL, "nobody wrote"),
     MISTAKE(copy_never_waited_for,      ALL, "never waited for"),
+    MISTAKE(copy_issued_too_early,      "check", "read while an asynchronous copy to it is under way|read by one thread, overwritten"),
     MISTAKE(misaligned_ldmatrix,        ALL, "not aligned to 16 bytes"),
     MISTAKE(shared_not_asked_for,       ALL, ""),
     MISTAKE(block_too_large,            ALL, ""),

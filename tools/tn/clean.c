@@ -71,10 +71,10 @@ int clean_main(int argc, char **argv)
         FILES_ROW("data", &files, "a text; several are joined", NEVER),
         TEXT_ROW("out", &out, "FILE", "where the clean stories go; without it they are only counted", NEVER),
         WORDS_ROW("split", &split, SPLIT_WORDS,
-                  "what stands between two stories: " STORY_MARK ", blank lines, line ends;\n"
+                  "what stands between two stories: " STORY_MARK ", blank lines, line ends; "
                   "auto: marks where there are any, else blank lines", NEVER),
     };
-    static const usage u = {"clean", " [FILE] --out FILE", 
+    static const usage u = {"clean", "[FILE] --out FILE",
                             "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.",
                             NULL, options, sizeof options / sizeof *options};
     int         arguments = read_options(&u, argc, argv, 1);

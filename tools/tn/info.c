@@ -95,7 +95,7 @@ int info_main(int argc, char **argv)
 {
     static bool   no_tensors;
     static option options[] = {FLAG_ROW("no-tensors", &no_tensors, "does not list them", NEVER)};
-    static const usage u = {"info", " RUN|FILE",
+    static const usage u = {"info", "RUN|FILE",
                             "Tells what a run, a checkpoint, a tokenizer.json, a token shard or a config file (.txt) holds.",
                             NULL, options, 1};
     int         arguments = read_options(&u, argc, argv, 1);

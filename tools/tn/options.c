@@ -68,25 +68,38 @@ static void set_option(option *o, const char *where, const char *text)
     }
 }
 
+/* Prints words from column `at` on, folded at 80; where the next line begins is `indent`. */
+static void print_folded(const char *words, int at, int indent)
+{
+    const char *word;
+    for (word = words; *word; ) {
+        const int n = (int)strcspn(word, " ");
+        if (word > words && at + 1 + n > 80) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        } else if (word > words) at += printf(" ");
+        at += printf("%.*s", n, word);
+        word += n + (word[n] == ' ');
+    }
+    printf("\n");
+}
+
 static void print_help(const usage *u)
 {
     int i;
-    printf("usage: tn %s%s\n\n%s\n", u->command, u->arguments, u->about);
+    print_folded(u->arguments, printf("usage: tn %s ", u->command), 10);
+    printf("\n");
+    print_folded(u->about, 0, 0);
     if (u->count) printf("\n");
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
-        char          left[128];
-        const char   *text = o->help;
-        snprintf(left, sizeof left, "  --%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
-        if (strlen(left) > 25) printf("%s\n%-26s", left, "");
-        else printf("%-26s", left);
-        while (strchr(text, '\n')) {
-            printf("%.*s\n%-26s", (int)strcspn(text, "\n"), text, "");
-            text = strchr(text, '\n') + 1;
-        }
-        printf("%s\n", text);
+        const int     left = printf("  --%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
+        printf("%s%*s", left > 25 ? "\n" : "", left > 25 ? 26 : 26 - left, "");
+        print_folded(o->help, 26, 26);
     }
-    if (u->more) printf("\n%s\n", u->more);
+    if (!u->more) return;
+    printf("\n");
+    print_folded(u->more, 0, 0);
 }
 
 int read_options(const usage *u, int argc, char **argv, int most_arguments)

@@ -24,9 +24,9 @@ static option options[] = {
     FILES_ROW("data", &asked.data, "text (stories may end with " STORY_MARK "), or token shards; several are joined",
               ALWAYS),
     TEXT("out", out, "RUN", "a new folder for all that the run writes", NEVER),
-    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads, --device,\n"
+    TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads, --device, "
          "--recompute, --stop-at and, if it was moved, the same --data", NEVER),
-    TEXT("from", from, "CHECKPOINT", "a new run that goes on from one of another, with its settings but for those that are\n"
+    TEXT("from", from, "CHECKPOINT", "a new run that goes on from one of another, with its settings but for those that are "
          "given: a lower --lr, say, or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "settings, `key = value` on each line; flags go before them", NEVER),
     COUNT("vocab", vocab, "trains a tokenizer of so many tokens; 0: bytes, or the --tokenizer's", 0, 65536, ALWAYS),
@@ -90,7 +90,7 @@ static option options[] = {
     COUNT("val-tokens", val_tokens, "of it at such a look; 16384. At the end it is all of it", 1, 1e12, ALWAYS),
     COUNT("sample-every", sample_every, "steps between two samples; 1000; 0: none", 0, 1e12, ALWAYS),
     COUNT("sample-length", sample_length, "tokens; 60", 1, SMALL, ALWAYS),
-    TEXT("prompt", prompt, "TEXT", "how samples begin; without it, where the text has no " STORY_MARK ",\n"
+    TEXT("prompt", prompt, "TEXT", "how samples begin; without it, where the text has no " STORY_MARK ", "
          "with a word of it", ALWAYS),
     COUNT("save-every", save_every, "steps between two checkpoints; 500; 0: only at the end", 0, 1e12, ALWAYS),
     COUNT("keep", keep, "so many checkpoints, the last whose next step's loss was fine; 2", 1, SMALL, ALWAYS),
@@ -99,10 +99,10 @@ static option options[] = {
 };
 
 const usage train_usage = {
-    "train", " FILE --out RUN | --config FILE --out RUN | --from CHECKPOINT --out RUN | --resume RUN",
-    "Trains a language model. All that it writes is in the folder RUN: config.txt, config.json, tokenizer.json, log.jsonl,\n"
+    "train", "FILE --out RUN | --config FILE --out RUN | --from CHECKPOINT --out RUN | --resume RUN",
+    "Trains a language model. All that it writes is in the folder RUN: config.txt, config.json, tokenizer.json, log.jsonl, "
     PICTURE ", checkpoints, and model.safetensors at the end.",
-    "Interrupted (SIGINT, SIGTERM), it finishes the step and saves: exit status 130, 143. Killed, --resume takes the\n"
+    "Interrupted (SIGINT, SIGTERM), it finishes the step and saves: exit status 130, 143. Killed, --resume takes the "
     "last checkpoint, and what then comes has the bits of a run that was never stopped.",
     options, sizeof options / sizeof *options
 };

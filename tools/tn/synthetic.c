@@ -29,7 +29,7 @@ int synthetic_main(int argc, char **argv)
         COUNT_ROW("tokens", &count, "10M", 2, 1e9, NEVER),
         COUNT_ROW("seed", &seed, "the same seed, the same tokens; 1", 0, 9e15, NEVER),
     };
-    static const usage u = {"synthetic", " --out FILE", "Writes a shard of made-up tokens.",
+    static const usage u = {"synthetic", "--out FILE", "Writes a shard of made-up tokens.",
         "Train on it with --vocab N of the same N: tn train FILE --vocab 50304 --out RUN.", options,
         sizeof options / sizeof *options};
     tn_ctx  *ctx;

@@ -23,7 +23,7 @@ static void help(FILE *to)
     fprintf(to, "usage: tn COMMAND ... (tn COMMAND --help tells more)\n\n");
     for (i = 0; i < sizeof commands / sizeof *commands; i++) fprintf(to, "  %-10s %s\n", commands[i].name,
                                                                      commands[i].about);
-    fprintf(to, "\nExit status: 0 done; 1 a file, the data or the machine failed; 2 wrong use; "
+    fprintf(to, "\nExit status: 0 done; 1 a file, the data or the machine failed; 2 wrong use;\n"
                 "130, 143 stopped by SIGINT, SIGTERM, and saved.\n");
 }
 

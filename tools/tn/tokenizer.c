@@ -61,7 +61,7 @@ static int train(int argc, char **argv, bool compare)
         TEXT_ROW("out", &out, "FILE", "where tokenizer.json goes", NEVER),
         COUNT_ROW("vocab", &vocab, "so many tokens; 1024", 4, 65536, NEVER),
     };
-    static usage u = {"tokenizer train", " TEXT --vocab N --out FILE",
+    static usage u = {"tokenizer train", "TEXT --vocab N --out FILE",
         "Trains a WordPiece tokenizer; the same text gives the same one.", NULL,
                       options, sizeof options / sizeof *options};
     static const int64_t sizes[] = {4096, 2048, 1024};
@@ -71,8 +71,8 @@ static int train(int argc, char **argv, bool compare)
     size_t  bytes, i;
     if (compare) {
         u.command = "tokenizer compare";
-        u.arguments = " TEXT";
-        u.about = "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints the tokens a story beside those of the\n"
+        u.arguments = "TEXT";
+        u.about = "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints the tokens a story beside those of the "
                   "document on story models.";
         u.count = 2;
     }
@@ -142,7 +142,7 @@ static int encode_main(int argc, char **argv)
         TEXT_ROW("shard", &shard, "FILE", "writes a token shard (llm.c's format) instead of printing", NEVER),
         FLAG_ROW("no-bos", &no_bos, "no [BOS] at the beginning", NEVER),
     };
-    static const usage u = {"tokenizer encode", " [TEXT] --tokenizer FILE",
+    static const usage u = {"tokenizer encode", "[TEXT] --tokenizer FILE",
         "Prints the ids of a text (a file, or the standard input).",
                             "A shard has [BOS] before each story of a text with " STORY_MARK ".", options,
                                 sizeof options / sizeof *options};
@@ -235,7 +235,7 @@ static int decode_main(int argc, char **argv)
     static option      options[] = {
         TEXT_ROW("tokenizer", &tokenizer, "FILE", "tokenizer.json; without it: bytes", NEVER),
     };
-    static const usage u = {"tokenizer decode", " [FILE] --tokenizer FILE",
+    static const usage u = {"tokenizer decode", "[FILE] --tokenizer FILE",
         "Prints the text of ids, which blanks, commas, brackets or line ends keep apart (a file, or the standard input).",
         "Of lines {\"ids\": [...]}, as encode --jsonl prints them, it makes lines {\"text\": ...}.", options,
         sizeof options / sizeof *options};

@@ -7,6 +7,7 @@
 #include "tensornet.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static double median(double *x, int n)
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-/* ---- the peer: a process that reads `RUNS WORK ...` and answers `done SECONDS` or `missing WHY` ------------------------------- */
+/* ---- the peer: a process that reads `RUNS WORK ...` and answers `done SECONDS NOTE` or `missing WHY` -------------------------- */
 
 static FILE *to_peer, *from_peer;
 
@@ -47,6 +48,7 @@ static void peer_start(void)
     const char *command = getenv("BENCH_TORCH");
     int down[2], up[2];
     if (!command || !*command || pipe(down) || pipe(up)) return;
+    signal(SIGPIPE, SIG_IGN);                    /* a peer that ends is missing, which is no reason to end, too */
     if (fork() == 0) {
         dup2(down[0], 0);
         dup2(up[1], 1);
@@ -61,21 +63,22 @@ static void peer_start(void)
     from_peer = fdopen(up[0], "r");
 }
 
-/* Seconds of `runs` runs; below zero, with the reason in why: this peer is not there. */
+/* Seconds of `runs` runs, what there is to say of them in why; below zero, with the reason in why: this peer is not there. */
 static double peer_run(const char *work, long runs, char why[200])
 {
     char line[256] = "";
     double seconds;
+    int    end = 0;
     snprintf(why, 200, "no peer: BENCH_TORCH is not set");
     if (!to_peer || !work) return -1;
     fprintf(to_peer, "%ld %s\n", runs, work);
     fflush(to_peer);
     snprintf(why, 200, "the peer ended");
     if (!fgets(line, sizeof line, from_peer)) { to_peer = NULL; return -1; }
-    if (sscanf(line, "done %lf", &seconds) == 1) return seconds;
     line[strcspn(line, "\n")] = 0;
-    snprintf(why, 200, "%.190s", line);
-    return -1;
+    if (sscanf(line, "done %lf %n", &seconds, &end) != 1) seconds = -1;
+    snprintf(why, 200, "%.190s", line + end);
+    return seconds;
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------------------- */
@@ -131,7 +134,7 @@ static void measure(row *r)
         if (both[1] > 0) { r->theirs = fmin(r->theirs, both[1]); ratio[n++] = both[1] / both[0]; }
     }
     printf("%-44s %10.4g ms", r->name, r->ours * 1e3);
-    if (n > 0) printf("  PyTorch %10.4g ms  ratio %6.3f", r->theirs * 1e3, median(ratio, n));
+    if (n > 0) printf("  PyTorch%s%s%s %10.4g ms  ratio %6.3f", why[0] ? " (" : "", why, why[0] ? ")" : "", r->theirs * 1e3, median(ratio, n));
     if (r->flops > 0) printf("  %7.1f TF/s", r->flops / r->ours * 1e-12);
     if (r->bytes > 0 && r->flops <= 0) printf("  %7.1f GB/s", r->bytes / r->ours * 1e-9);
     if (flops_rate > 0) {

@@ -1,5 +1,6 @@
-"""The peer of bench_gpu.c: reads lines `RUNS WORK ...`, does that work so often on the GPU, answers `done SECONDS`; or `missing WHY`,
-where this machine lacks what the work needs. Each work is PyTorch at its best: FlashAttention, torch.compile, fused AdamW, CUDA graphs."""
+"""The peer of bench_gpu.c: reads lines `RUNS WORK ...`, does that work so often on the GPU, answers `done SECONDS NOTE`; or
+`missing WHY`, where this machine lacks what the work needs. Each work is PyTorch at its best: FlashAttention, torch.compile, fused
+AdamW, CUDA graphs. Where torch.compile does not work, the work is done without, and NOTE says so."""
 import sys
 import time
 
@@ -18,6 +19,23 @@ if not WHY:
 
 def normal(*shape, dtype=None, grad=False):
     return torch.randn(*shape, device='cuda', dtype=dtype or torch.bfloat16).requires_grad_(grad)
+
+
+note = ''                                                  # of the work that is being made
+uncompiled = None                                          # why torch.compile does not work; '': it does; None: not tried yet
+
+
+def compiled(f):
+    global note, uncompiled
+    if uncompiled is None:
+        try:                                               # it wants Triton, which wants a C compiler
+            x = normal(64, grad=True)
+            torch.compile(lambda x: (x.float() * 2).sum())(x).backward()
+            uncompiled = ''
+        except Exception as e:
+            uncompiled = f'eager, for torch.compile fails: {type(e).__name__}'
+    note = uncompiled
+    return f if uncompiled else torch.compile(f)
 
 
 # ---- ceilings
@@ -52,12 +70,16 @@ def matmul_f32(n):
 # ---- attention
 
 def flash(batch, heads, T, d, backward):
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        only = (sdpa_kernel, SDPBackend.FLASH_ATTENTION)
+    except ImportError:                                    # PyTorch before 2.3
+        only = (torch.backends.cuda.sdp_kernel, True, False, False)
     q, k, v = (normal(batch, heads, T, d, grad=bool(backward)) for _ in range(3))
     do = normal(batch, heads, T, d)
 
     def run():
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        with only[0](*only[1:]):
             o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         if backward:
             q.grad = k.grad = v.grad = None
@@ -97,13 +119,13 @@ class Block(torch.nn.Module if not WHY else object):
     def forward(self, x):
         B, T, D = x.shape
         h = self.norm1(x)
-        qk = self.qk(h).view(B, T, 4 * self.heads, self.d).transpose(1, 2)
-        qk = (qk * self.cosine + qk.roll(self.d // 2, -1) * self.sine).to(x.dtype)
-        q, k = qk.chunk(2, 1)
         v = self.v(h).view(B, T, self.heads, self.d).transpose(1, 2)
+        qk = self.qk(h).view(B, T, 4 * self.heads, self.d).transpose(1, 2)
+        qk = (qk * self.cosine + qk.roll(self.d // 2, -1) * self.sine).to(v.dtype)
+        q, k = qk.chunk(2, 1)
         s = q @ k.transpose(-1, -2)
         first, second = s.chunk(2, 1)
-        o = (first * second * self.seen.to(x.dtype)) @ v
+        o = (first * second * self.seen.to(v.dtype)) @ v
         x = x + self.o(o.transpose(1, 2).reshape(B, T, D))
         left, right = self.w(self.norm2(x)).chunk(2, -1)
         return x + self.p(left * right)
@@ -155,10 +177,10 @@ def as_graph(run):
     return graph.replay
 
 
-def language_model(layers, dim, heads, vocab, T, B, hidden, compiled, capturable=False):
+def language_model(layers, dim, heads, vocab, T, B, hidden, fused, capturable=False):
     model = GPT(layers, dim, heads, vocab, T, hidden).cuda()
     ids = torch.randint(vocab, (B, T), device='cuda')
-    forward = torch.compile(model) if compiled else model
+    forward = compiled(model) if fused else model
     return training(model, lambda: forward(ids, ids), 1.0, capturable=capturable)
 
 
@@ -199,10 +221,11 @@ def rmsnorm(rows, columns):
     x, dy = normal(rows, columns, grad=True), normal(rows, columns)
     gain = normal(columns, dtype=torch.float32, grad=True)
 
-    @torch.compile
     def norm(x, gain):
         y = x.float()
         return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5) * gain).bfloat16()
+
+    norm = compiled(norm)
 
     def run():
         x.grad = gain.grad = None
@@ -214,9 +237,10 @@ def cross_entropy(rows, columns):
     logits = normal(rows, columns, grad=True)
     labels = torch.randint(columns, (rows,), device='cuda')
 
-    @torch.compile
     def loss(x):
         return F.cross_entropy(x.float(), labels)
+
+    loss = compiled(loss)
 
     def run():
         logits.grad = None
@@ -241,10 +265,12 @@ made = {}
 
 
 def answer(runs, name, arguments):
+    global note
     key = (name, *arguments)
     if key not in made:
         made.clear()                                       # one work at a time: its memory is the other's
         torch.cuda.empty_cache()
+        note = ''
         made[key] = globals()[name](*map(int, arguments))
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -261,7 +287,7 @@ for line in sys.stdin:
         continue
     try:
         seconds = answer(int(count), work, sizes)
-        print('done', seconds, flush=True)
+        print('done', seconds, note, flush=True)
     except Exception as e:
         made.clear()
         print('missing', work, type(e).__name__, str(e).replace('\n', ' ')[:120], flush=True)
