@@ -1,10 +1,10 @@
 /* sealed.h: backends whose memory nobody can touch, promise P1.
 
-   Every allocation is pages of its own that are PROT_NONE, except while a kernel runs that has them as an operand (inputs may then be
-   read, outputs written; open are the pages from its first byte to its last) and while bytes are uploaded or downloaded. The kernels
-   are those of another backend. So code that follows tn_tensor.data, or a kernel that reaches beside its operands, ends with a fault.
-   An allocation ends where its pages end, up to the 64 bytes of its alignment; what is left there and in front of it is filled with a
-   pattern that release checks.
+   Every allocation is pages of its own that are PROT_NONE, except while a kernel runs that has them as an operand (inputs
+   may then be read, outputs written; open are the pages from its first byte to its last) and while bytes are uploaded or
+   downloaded. The kernels are those of another backend. So code that follows tn_tensor.data, or a kernel that reaches
+   beside its operands, ends with a fault. An allocation ends where its pages end, up to the 64 bytes of its alignment;
+   what is left there and in front of it is filled with a pattern that release checks.
 
        #include "sealed.h"               (before all others: it asks the system for mmap)
 

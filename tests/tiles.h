@@ -1,5 +1,6 @@
-/* tiles.h: AMX's tile instructions in C, after Intel's manual: eight tiles and what they can do, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS.
-   It is included before the implementation, whose tile kernels are made of these then; the processor's own run where tiles_in_c is false. */
+/* tiles.h: AMX's tile instructions in C, after Intel's manual: eight tiles and what they can do, TILELOADD, TILESTORED,
+   TILEZERO, TDPBF16PS. It is included before the implementation, whose tile kernels are made of these then; the
+   processor's own run where tiles_in_c is false. */
 
 #ifndef TN_TILES_H
 #define TN_TILES_H
@@ -41,12 +42,13 @@ static inline float tile_widen(const char *p)
 
 __attribute__((target("avx2,fma"))) static inline __m256 tile_flush_8(__m256 x)
 {
-    const __m256i none = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7f800000)), _mm256_setzero_si256());
+    const __m256i exponent = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7f800000));
+    const __m256i none = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
     return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_srli_epi32(none, 1)), x);       /* all but the sign */
 }
 
-/* Each row by itself: even and odd products in two sums of their own, from zero; then their sum to what was there. Eight columns at a
-   time, because this is most of what test_simd does. */
+/* Each row by itself: even and odd products in two sums of their own, from zero; then their sum to what was there. Eight
+   columns at a time, because this is most of what test_simd does. */
 __attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
 {
     float right[32][16];
@@ -62,7 +64,8 @@ __attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
                 const __m256 x = _mm256_set1_ps(tile_widen(tile_bytes[a] + 64 * m + 2 * k));
                 sum[k % 2] = tile_flush_8(_mm256_fmadd_ps(x, _mm256_loadu_ps(&right[k][n]), sum[k % 2]));
             }
-            _mm256_storeu_ps(to, tile_flush_8(_mm256_add_ps(tile_flush_8(_mm256_loadu_ps(to)), tile_flush_8(_mm256_add_ps(sum[0], sum[1])))));
+            sum[0] = tile_flush_8(_mm256_add_ps(sum[0], sum[1]));
+            _mm256_storeu_ps(to, tile_flush_8(_mm256_add_ps(tile_flush_8(_mm256_loadu_ps(to)), sum[0])));
         }
 }
 

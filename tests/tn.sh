@@ -1,35 +1,12 @@
 #!/bin/sh
 # sh tests/tn.sh TN: the command: what it prints, writes and refuses. Its last line is `N passed, N failed, N skipped`.
 set -u
-tn=$1
-case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
 data=${TN_TEST_DATA:-../shared/data}
 case $data in /*) ;; *) data=$PWD/$data ;; esac
-mkdir -p "${TN_TEST_TMP:-/tmp}"
-dir=$(mktemp -d "${TN_TEST_TMP:-/tmp}/tn.XXXXXX") || exit 1
-dir=$(cd "$dir" && pwd)
-trap 'rm -rf "$dir"' EXIT
 configs=$PWD/examples/configs
-cd "$dir" || exit 1
-passed=0 failed=0 skipped=0
-pass() { passed=$((passed + 1)); }
-fail() { failed=$((failed + 1)); echo "FAIL tn: $*"; }
+. "${0%/*}/expect.sh"
 is() { if [ "$2" = "$3" ]; then pass; else fail "$1: \"$2\", not \"$3\""; fi; }
-same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
 holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
-
-# expect STATUS TEXT ARGUMENT...: so it ends, and says that; what it said is in `said`. What fails may leave its memory to
-# the system.
-expect() {
-    status=$1 text=$2
-    shift 2
-    if [ "$status" = 0 ]; then leaks=1; else leaks=0; fi
-    ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=$leaks" "$tn" "$@" > said 2>&1 < /dev/null
-    got=$?
-    if [ "$got" != "$status" ]; then fail "tn $*: exit status $got, not $status: $(tail -n 2 said)"
-    elif ! grep -qF -- "$text" said; then fail "tn $*: does not say \"$text\": $(tail -n 3 said)"
-    else pass; fi
-}
 
 # ---- help, wrong use -------------------------------------------------------------------------
 

@@ -2,26 +2,7 @@
 # sh tests/tn_device.sh TN: the command on a device: TN is one whose --backend cuda is something that runs here (tests/tn_capture.c, which
 # can fail when it is asked to, or tensornet_cuda.cu on tests/cuda_host). Its last line is `N passed, N failed, N skipped`.
 set -u
-tn=$1
-case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
-mkdir -p "${TN_TEST_TMP:-/tmp}"
-dir=$(mktemp -d "${TN_TEST_TMP:-/tmp}/tn.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-passed=0 failed=0
-pass() { passed=$((passed + 1)); }
-fail() { failed=$((failed + 1)); echo "FAIL tn_device: $*"; }
-same() { if cmp -s "$2" "$3"; then pass; else fail "$1: $2 and $3 differ"; fi; }
-expect() {
-    status=$1 text=$2
-    shift 2
-    if [ "$status" = 0 ]; then leaks=1; else leaks=0; fi
-    ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=$leaks" "$tn" "$@" > said 2>&1 < /dev/null
-    got=$?
-    if [ "$got" != "$status" ]; then fail "tn $*: exit status $got, not $status: $(tail -n 2 said)"
-    elif ! grep -qF -- "$text" said; then fail "tn $*: does not say \"$text\": $(tail -n 3 said)"
-    else pass; fi
-}
+. "${0%/*}/expect.sh"
 losses() { sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$1/log.jsonl"; }
 # near WHAT A B BOUND STEPS: so many losses, and relative to 1 no further apart
 near() {
