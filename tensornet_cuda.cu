@@ -4061,13 +4061,7 @@ static __device__ void tnc_attend_tile(const tnc_attend &p, tnc_attend_room<R> &
     __syncthreads();
 }
 
-/* The sum, or the largest, of the lanes that have a row. */
-template <int lanes, typename R> static __device__ R tnc_attend_row_sum(R v)
-{
-    int k;
-    for (k = lanes / 2; k; k >>= 1) v += __shfl_xor_sync(0xffffffffu, v, k);
-    return v;
-}
+/* The largest, of the lanes that have a row. */
 template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
 {
     int k;
@@ -4160,7 +4154,7 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
             const int64_t           i = i0 + cell * y + r;
             const tnc_seen<int64_t> seen = tnc_attend_seen(p, i);
             const bool              none = tnc_attend_none(p, seen, most[r]);
-            R                       sum = tnc_attend_row_sum<lanes>(total[r]), factor;
+            R                       sum = tnc_lanes_sum(total[r], lanes), factor;
             if (i >= p.Tq) continue;
             factor = tnc_attend_end(p, seen, &sum);
             TNC_UNROLL
@@ -4297,7 +4291,7 @@ static __global__ void __launch_bounds__(128) tnc_attend_part(tnc_attend p, int6
                 if (set > 0 && !two) continue;
                 const T *q = tnc_head<const T>(p.q, b, i, h + set * p.H), *key = tnc_head<const T>(p.k, b, j, h + set * p.H);
                 for (a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
-                s[set] = R(p.scale) * tnc_attend_row_sum<8>(s[set]);
+                s[set] = R(p.scale) * tnc_lanes_sum(s[set], 8);
             }
             if (lane % 8 == 0 && k < count) pattern[k] = softmax ? s[0] : s[0] * (two ? s[1] : s[0]);
         }
@@ -4876,8 +4870,6 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
 
 /* ---- attention: which kernels ---------------------------------------------------------------------------------------- */
 
-static unsigned tnc_blocks(int64_t n) { return (unsigned)(n < 0x7fffffff ? n : 0x7fffffff); }
-
 /* Most terms of a sum on tensor cores */
 static const int64_t TNC_ATTEND_TERMS = (int64_t)1 << 20;
 
@@ -5061,7 +5053,7 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
 /* All tiles; or the odd ones, among blocks that mostly find none. */
 static unsigned tnc_attend_grid(const tnc *s, const tnc_attend &p, int64_t blocks)
 {
-    return p.odd ? tnc_grid(s, blocks, 1) : tnc_blocks(blocks);
+    return p.odd ? tnc_grid(s, blocks, 1) : tnc_blocks(blocks, 1);
 }
 
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
@@ -5082,7 +5074,7 @@ static int64_t tnc_attend_parts(const tnc_attend &p)
 template <typename T> static void tnc_attend_run_few(tnc *s, const tnc_attend &p)
 {
     const int64_t rows = p.B * p.H * p.Tq, parts = tnc_attend_parts(p);
-    TNC_LAUNCH((tnc_attend_part<T>), tnc_blocks(rows * parts), 128, 0, s->stream, p, parts, rows * parts);
+    TNC_LAUNCH((tnc_attend_part<T>), tnc_blocks(rows * parts, 1), 128, 0, s->stream, p, parts, rows * parts);
     TNC_LAUNCH((tnc_attend_join<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, parts);
 }
 

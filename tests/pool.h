@@ -1,14 +1,23 @@
 /* pool.h: a host's own pool for desc.parallel_for: a thread for each worker, tasks taken from a counter. Under TN_TEST_POOL, which the
    way tsan sets, test.h gives it to every context that has none: a thread sanitizer knows pthreads, but not OpenMP.
 
-       pool_for(&calls, ...)             counts its calls; NULL does not                                                              */
+       pool_for(&calls, ...)             counts its calls; NULL does not
+       pool_backwards(&calls, ...)       no threads: the tasks in reverse, by workers in turn, so that whoever counts on an order is found
+                                         out. It counts as well, in an int64_t */
 
 #ifndef TN_POOL_H
 #define TN_POOL_H
 
+#include "tensornet.h"
+
+static inline void pool_backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    if (user) ++*(int64_t *)user;
+    while (tasks-- > 0) fn(arg, tasks, (int)(tasks % workers));
+}
+
 #if defined(__unix__) || defined(__APPLE__)
 #define HAVE_PTHREADS 1
-#include "tensornet.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

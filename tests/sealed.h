@@ -1,9 +1,10 @@
 /* sealed.h: backends whose memory nobody can touch, promise P1.
 
    Every allocation is pages of its own that are PROT_NONE, except while a kernel runs that has them as an operand (inputs may then be
-   read, outputs written) and while bytes are uploaded or downloaded. The kernels are those of another backend. So code that follows
-   tn_tensor.data, or a kernel that reaches beside its operands, ends with a fault. An allocation ends where its pages end, up to the
-   64 bytes of its alignment; what is left there and in front of it is filled with a pattern that release checks.
+   read, outputs written; open are the pages from its first byte to its last) and while bytes are uploaded or downloaded. The kernels
+   are those of another backend. So code that follows tn_tensor.data, or a kernel that reaches beside its operands, ends with a fault.
+   An allocation ends where its pages end, up to the 64 bytes of its alignment; what is left there and in front of it is filled with a
+   pattern that release checks.
 
        #include "sealed.h"               (before all others: it asks the system for mmap)
 
@@ -93,24 +94,42 @@ static inline void sealed_release(void *state, void *p, size_t bytes)
     free(b);
 }
 
-/* Opens or closes the block that holds p; a handle of nobody is left to fault. */
-static inline void sealed_protect(const sealed_state *s, const void *p, int how)
+/* Opens or closes the pages of some bytes; a handle of nobody is left to fault. Only these pages, not the block: each costs time. */
+static inline void sealed_protect(const sealed_state *s, const void *p, size_t bytes, int how)
 {
+    const size_t page = sealed_page();
     sealed_block *b;
     for (b = s->blocks; b; b = b->next)
         if ((const unsigned char *)p >= b->bytes && (const unsigned char *)p < b->bytes + b->used) {
-            mprotect(b->pages, b->size, how);
+            const size_t at = (size_t)((const unsigned char *)p - b->pages), first = at / page * page;
+            mprotect(b->pages + first, (at + bytes + page - 1) / page * page - first, how);
             return;
         }
+}
+
+/* The same for an operand: from its first byte in memory to its last. */
+static inline void sealed_operand(const sealed_state *s, const tn_view *v, int how)
+{
+    const int64_t size = v->dtype == TN_F64 ? 8 : v->dtype == TN_BF16 ? 2 : 4;
+    int64_t first = 0, last = 0;
+    int i;
+    if (!v->data) return;
+    for (i = 0; i < v->rank; i++) {
+        const int64_t span = (v->shape[i] - 1) * v->strides[i];
+        if (v->shape[i] == 0) return;
+        if (span < 0) first += span;
+        else last += span;
+    }
+    sealed_protect(s, (const char *)v->data + first * size, (size_t)((last - first + 1) * size), how);
 }
 
 static inline tn_status sealed_upload(void *state, void *dst, const void *src, size_t bytes)
 {
     sealed_state *s = (sealed_state *)state;
     if (bytes == 0) return TN_OK;
-    sealed_protect(s, dst, PROT_READ | PROT_WRITE);
+    sealed_protect(s, dst, bytes, PROT_READ | PROT_WRITE);
     memcpy(dst, src, bytes);
-    sealed_protect(s, dst, PROT_NONE);
+    sealed_protect(s, dst, bytes, PROT_NONE);
     return TN_OK;
 }
 
@@ -118,9 +137,9 @@ static inline tn_status sealed_download(void *state, void *dst, const void *src,
 {
     sealed_state *s = (sealed_state *)state;
     if (bytes == 0) return TN_OK;
-    sealed_protect(s, src, PROT_READ);
+    sealed_protect(s, src, bytes, PROT_READ);
     memcpy(dst, src, bytes);
-    sealed_protect(s, src, PROT_NONE);
+    sealed_protect(s, src, bytes, PROT_NONE);
     return TN_OK;
 }
 
@@ -130,11 +149,11 @@ static inline tn_status sealed_run(void *state, const tn_call *c)
     sealed_state *s = (sealed_state *)state;
     tn_status status;
     int i;
-    for (i = 0; i < c->n_in; i++) if (c->in[i].data) sealed_protect(s, c->in[i].data, PROT_READ);
-    for (i = 0; i < c->n_out; i++) if (c->out[i].data) sealed_protect(s, c->out[i].data, PROT_READ | PROT_WRITE);
+    for (i = 0; i < c->n_in; i++) sealed_operand(s, &c->in[i], PROT_READ);
+    for (i = 0; i < c->n_out; i++) sealed_operand(s, &c->out[i], PROT_READ | PROT_WRITE);
     status = s->inner->fn[c->kernel](s->inner_state, c);
-    for (i = 0; i < c->n_in; i++) if (c->in[i].data) sealed_protect(s, c->in[i].data, PROT_NONE);
-    for (i = 0; i < c->n_out; i++) if (c->out[i].data) sealed_protect(s, c->out[i].data, PROT_NONE);
+    for (i = 0; i < c->n_in; i++) sealed_operand(s, &c->in[i], PROT_NONE);
+    for (i = 0; i < c->n_out; i++) sealed_operand(s, &c->out[i], PROT_NONE);
     return status;
 }
 

@@ -30,10 +30,15 @@
 #endif
 
 #define TEST(name) static void name(void)
+#ifndef TEST_PROGRAM                    /* inside.c makes one program of several */
+#define TEST_PROGRAM main
+#endif
 #define TEST_MAIN(...) \
-    static void (*const test_list[])(void) = { __VA_ARGS__ }; \
-    int main(int argc, char **argv) \
-    { return test_run(#__VA_ARGS__, test_list, sizeof test_list / sizeof *test_list, argc > 1 ? argv[1] : ""); }
+    int TEST_PROGRAM(int argc, char **argv) \
+    { \
+        static void (*const list[])(void) = { __VA_ARGS__ }; \
+        return test_run(#__VA_ARGS__, list, sizeof list / sizeof *list, argc > 1 ? argv[1] : ""); \
+    }
 
 #define CHECK(cond)             test_check((cond), __FILE__, __LINE__, #cond)
 #define REQUIRE(cond)           do { if (!CHECK(cond)) return; } while (0)

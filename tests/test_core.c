@@ -1440,9 +1440,9 @@ static tn_tensor *random_vector(tn_ctx *ctx, uint64_t rng, int64_t n)
     return t;
 }
 
-typedef struct product { layout a, b, c; int64_t n; bool bias; int64_t bias_step; double alpha, beta; uint64_t seed; } product;
+typedef struct any_gemm { layout a, b, c; int64_t n; bool bias; int64_t bias_step; double alpha, beta; uint64_t seed; } any_gemm;
 
-static double *product_run(tn_ctx *ctx, const product *p)
+static double *product_run(tn_ctx *ctx, const any_gemm *p)
 {
     tn_tensor *a = random_vector(ctx, p->seed, p->a.count), *b = random_vector(ctx, p->seed + 1, p->b.count);
     tn_tensor *c = random_vector(ctx, p->seed + 2, p->c.count), *bias = NULL;
@@ -1479,7 +1479,7 @@ TEST(gemm)
     }
     for (i = 0; i < 400; i++) {
         int64_t batch = test_random_int(&rng, 0, 3) > 0 ? 1 : test_random_int(&rng, 0, 4), m, n, depth;
-        product p;
+        any_gemm p;
         double *expected;
         m = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
         n = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
@@ -1946,14 +1946,6 @@ static void same_bits(const trained *a, const trained *b)
     CHECK(a->weights && b->weights && memcmp(a->weights, b->weights, sizeof(float) * (size_t)a->count) == 0);
 }
 
-/* A pool that does its tasks backwards, one by one, as one worker after the other: what a task writes cannot depend on it. */
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    int64_t task;
-    (*(int64_t *)user)++;
-    for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
-}
-
 TEST(threads_openmp)
 {
     tn_dtype dtype;
@@ -1970,7 +1962,7 @@ TEST(threads_openmp)
         d.threads = 3;
         three = train_large(&d);
         d.threads = 5;
-        d.parallel_for = backwards;
+        d.parallel_for = pool_backwards;
         d.parallel_user = &used;
         odd = train_large(&d);
         CHECK(one.loss[NUMBERS - 1] < one.loss[0]);

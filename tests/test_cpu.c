@@ -1,18 +1,12 @@
 /* The fast host kernels against the reference, on every SIMD level this machine has. */
 
 #define TENSORNET_IMPLEMENTATION
+#include "pool.h"
 #include "test.h"
 
 /* ---- backends, buffers, calls ----------------------------------------------------------- */
 
-/* Tasks backwards, workers in turn: whoever counts on an order is found out. */
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    (void)user;
-    while (tasks-- > 0) fn(arg, tasks, (int)(tasks % workers));
-}
-
-static tni_cpu *open_cpu(tn_simd simd, int threads, tn_parallel_for_fn parallel_for)
+static tni_cpu *open_level(tn_simd simd, int threads, tn_parallel_for_fn parallel_for)
 {
     tn_desc d;
     void   *state = NULL;
@@ -74,7 +68,7 @@ static buffer copy(const buffer *from)
 
 static void drop(buffer *b) { free(b->all); }
 
-static bool same_bits(const buffer *a, const buffer *b) { return memcmp(a->all, b->all, a->bytes) == 0; }
+static bool same_buffer(const buffer *a, const buffer *b) { return memcmp(a->all, b->all, a->bytes) == 0; }
 
 static bool same_guards(const buffer *a, const buffer *b)
 {
@@ -182,10 +176,10 @@ TEST(memory_is_aligned_and_given_back)
 /* ---- gemm ------------------------------------------------------------------------------------ */
 
 /* One random product: shapes, strides and scalars from the seed alone. */
-typedef struct product { tn_call c; buffer a, b, bias, out; } product;
+typedef struct gemm_call { tn_call c; buffer a, b, bias, out; } gemm_call;
 
 /* [b,m,n] in a buffer, in one of the ways a matrix can lie */
-static tn_view matrix(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, bool is_out, buffer *mem)
+static tn_view matrix_in(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, bool is_out, buffer *mem)
 {
     int64_t row = n, col = 1, size, kind = test_random_int(seed, 0, 9), pad = test_random_int(seed, 1, 5);
     tn_view v;
@@ -214,19 +208,19 @@ static int64_t extent(uint64_t *seed)
     }
 }
 
-static product random_product(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k)
+static gemm_call random_gemm(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     static const double alpha[] = {1, 1, 0.5}, beta[] = {0, 0, 1, -0.25};
-    product p;
+    gemm_call p;
     int64_t i, j, b;
     p.c = call(TN_KERNEL_GEMM);
-    in(&p.c, matrix(seed, dtype, batch, m, k, false, &p.a));
-    in(&p.c, matrix(seed, dtype, batch, k, n, false, &p.b));
+    in(&p.c, matrix_in(seed, dtype, batch, m, k, false, &p.a));
+    in(&p.c, matrix_in(seed, dtype, batch, k, n, false, &p.b));
     p.bias = make(seed, dtype, 3 * n);
     in(&p.c, view(&p.bias, n, -1, -1));
     if (test_random_int(seed, 0, 1)) p.c.in[2].data = NULL;
     if (test_random_int(seed, 0, 3) == 0) p.c.in[2].strides[0] = 3;
-    out(&p.c, matrix(seed, dtype, batch, m, n, true, &p.out));
+    out(&p.c, matrix_in(seed, dtype, batch, m, n, true, &p.out));
     p.c.f[0] = alpha[test_random_int(seed, 0, 2)];
     p.c.f[1] = beta[test_random_int(seed, 0, 3)];
     for (b = 0; b < batch && p.c.f[1] == 0; b++)               /* what beta = 0 must not read */
@@ -236,7 +230,7 @@ static product random_product(uint64_t *seed, tn_dtype dtype, int64_t batch, int
     return p;
 }
 
-static void drop_product(product *p)
+static void drop_product(gemm_call *p)
 {
     drop(&p->a);
     drop(&p->b);
@@ -250,13 +244,13 @@ static double gemm_error(tn_dtype dtype, int count, double unit)
     tn_simd level;
     double  worst = 0;
     EACH_LEVEL(level) {
-        tni_cpu *cpu = open_cpu(level, 3, backwards);
+        tni_cpu *cpu = open_level(level, 3, pool_backwards);
         uint64_t seed = 7;
         int      t;
         for (t = 0; t < count; t++) {
             int64_t batch = test_random_int(&seed, 0, 5) == 0 ? test_random_int(&seed, 0, 5) : 1;
             int64_t m = extent(&seed), n = extent(&seed), k = extent(&seed) * (t % 50 == 0 ? 9 : 1);
-            product p = random_product(&seed, dtype, batch, m, n, k);
+            gemm_call p = random_gemm(&seed, dtype, batch, m, n, k);
             buffer  got = copy(&p.out);
             double  error;
             tni_reference_run(NULL, &p.c);
@@ -288,13 +282,13 @@ TEST(gemm_same_bits)
             int threads;
             for (threads = 2; threads <= 4; threads++) {
                 uint64_t seed = 11 + s;
-                product  p = random_product(&seed, TN_F32, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
+                gemm_call p = random_gemm(&seed, TN_F32, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
                 buffer   got = copy(&p.out);
-                tni_cpu *one = open_cpu(level, 1, NULL), *many = open_cpu(level, threads, threads == 2 ? NULL : backwards);
+                tni_cpu *one = open_level(level, 1, NULL), *many = open_level(level, threads, threads == 2 ? NULL : pool_backwards);
                 run(one, &p.c);
                 p.c.out[0].data = got.p;
                 run(many, &p.c);
-                CHECK(same_bits(&got, &p.out));
+                CHECK(same_buffer(&got, &p.out));
                 tni_cpu_close(one);
                 tni_cpu_close(many);
                 drop(&got);
@@ -327,7 +321,7 @@ static double attempt(const trial *t)
     replace(&c, right, t->out);
     tni_reference_run(NULL, &c);
     EACH_LEVEL(level) {
-        tni_cpu *alone = open_cpu(level, 1, NULL), *three = open_cpu(level, 3, backwards);
+        tni_cpu *alone = open_level(level, 1, NULL), *three = open_level(level, 3, pool_backwards);
         c = t->c;
         replace(&c, one, t->out);
         run(alone, &c);
@@ -336,7 +330,7 @@ static double attempt(const trial *t)
         run(three, &c);
         for (i = 0; i < c.n_out; i++) {
             double d = difference(&one[i], &right[i], t->strictly);
-            if (!CHECK(d <= t->bound) || !CHECK(same_guards(&one[i], &right[i])) || !CHECK(same_bits(&one[i], &many[i])))
+            if (!CHECK(d <= t->bound) || !CHECK(same_guards(&one[i], &right[i])) || !CHECK(same_buffer(&one[i], &many[i])))
                 printf("     kernel %s, level %d, output %d: error %g, shape %d %d\n", tn_kernel_name(c.kernel), (int)level, i, d,
                        (int)c.out[0].shape[0], (int)c.out[0].shape[1]);
             if (d > worst) worst = d;
@@ -787,7 +781,7 @@ TEST(muon)
 }
 
 /* Permuted axes, steps, broadcast; floats and ids. */
-TEST(copies)
+TEST(copy_kernels)
 {
     static const tn_dtype dtype[] = {TN_F32, TN_F64, TN_I32};
     uint64_t seed = 12;
@@ -818,4 +812,4 @@ TEST(copies)
 }
 
 TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, gemm_float, gemm_double, gemm_same_bits, activations, activations_in_ulps,
-          glu, add_and_mul, sums, rmsnorm, layernorm, prod, cross_entropy, random_numbers, optimisers, muon, copies)
+          glu, add_and_mul, sums, rmsnorm, layernorm, prod, cross_entropy, random_numbers, optimisers, muon, copy_kernels)

@@ -541,6 +541,27 @@ TEST(queries_of_a_state)
     some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, queries of a state", list, 3, false);
 }
 
+/* F32 as it is, of heads as wide as tensor cores take them: long sums over the features. */
+TEST(float_heads_of_128)
+{
+    static const shape list[] = { {1, 1, 6, 70, 128, 9, L, 0, NONE, 0, 0} };
+    some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, d 128", list, 1, false);
+}
+
+static bool wants_large(void)
+{
+    const char *wanted = getenv("TN_CUDA_LARGE");
+    return wanted && *wanted && strcmp(wanted, "0") != 0;
+}
+
+/* More heads than a grid's third extent has: in groups. */
+TEST(many_heads)
+{
+    static const shape list[] = { {65537, 1, 2, 2, 1, 1, L, 1, NONE, 1, 0} };
+    if (!wants_large()) SKIP("TN_CUDA_LARGE=1", "minutes on the engine");
+    some_of(open_world(11), TN_F32, 1e-10, "NMSE of F32, many heads", list, 1, false);
+}
+
 /* Of n numbers, how many are finite in one of both alone. */
 static int64_t unlike(const double *x, const double *y, int64_t n)
 {
@@ -651,8 +672,7 @@ TEST(infinities)
 TEST(more_than_a_million_terms)
 {
     static const shape list[] = { {1, 1, 6, (1 << 20) + 300, 16, 16, L, 1, MEAN, 0, 0}, {1, 1, 6, (1 << 20) + 300, 16, 16, S, 0, SUM, 0, 0} };
-    const char *wanted = getenv("TN_CUDA_LARGE");
-    if (!wanted || !*wanted || strcmp(wanted, "0") == 0) SKIP("TN_CUDA_LARGE=1", "these take minutes on the engine");
+    if (!wants_large()) SKIP("TN_CUDA_LARGE=1", "minutes on the engine");
     some_of(open_world(11), TN_BF16, 3e-5, "NMSE of BF16, a million terms", list, 2, false);
 }
 
@@ -679,4 +699,4 @@ TEST(linear_is_quadratic)
 
 TEST_MAIN(any_extents_in_float, any_extents_in_double, tensor_cores, tensor_cores_of_64, tensor_cores_of_128, chunks_of_wide_heads,
           segments_of_two_chunks, float_operands_on_tensor_cores, groups_of_heads_and_chunks, memory_that_is_left, memory_that_is_not_left,
-          halves_of_states, queries_of_a_state, infinities, more_than_a_million_terms, linear_is_quadratic)
+          halves_of_states, queries_of_a_state, float_heads_of_128, many_heads, infinities, more_than_a_million_terms, linear_is_quadratic)

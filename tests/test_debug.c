@@ -1,9 +1,18 @@
 /* test_debug.c: what TN_DEBUG catches. A tensor of a reset arena is told from the tensors that came after it, by ops and by views,
-   until the reset after; its data is NaN. */
+   until the reset after; its data is NaN.
+
+   And two more macros that change what is compiled, so that it is compiled once. TN_STATIC keeps every name inside this file: the
+   program is linked with a second copy of the library, and nothing clashes. Under TN_NO_STDIO the library does without stdio.h:
+   whoever has no file system still has tensors. */
 
 #define TN_DEBUG
+#define TN_STATIC
+#define TN_NO_STDIO
 #define TENSORNET_IMPLEMENTATION
 #include "sealed.h"
+#ifdef BUFSIZ
+#error "tensornet.h includes stdio.h under TN_NO_STDIO"
+#endif
 #include "test.h"
 
 static tn_ctx *ctx_on(const tn_backend *backend)
@@ -108,4 +117,14 @@ TEST(debug_training)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(stale_tensors, poison, debug_training)
+static void opens(void)
+{
+    tn_ctx *ctx = NULL;
+    CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(is_static) { opens(); }
+TEST(no_stdio)  { opens(); }
+
+TEST_MAIN(stale_tensors, poison, debug_training, is_static, no_stdio)

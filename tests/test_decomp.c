@@ -1,6 +1,7 @@
 /* test_decomp.c: QR, symmetric eigen and SVD, inside and through tensors. */
 
 #define TENSORNET_IMPLEMENTATION
+#include "pool.h"
 #include "test.h"
 
 #define EPS 0x1p-52
@@ -210,7 +211,7 @@ static double zeros(int64_t i, int64_t j, int64_t n)          { (void)i; (void)j
 static double ones(int64_t i, int64_t j, int64_t n)           { (void)i; (void)j; (void)n; return 1; }
 static double identity(int64_t i, int64_t j, int64_t n)       { (void)n; return i == j; }
 static double wilkinson(int64_t i, int64_t j, int64_t n)      { return i == j ? fabs((double)i - (double)(n - 1) / 2) : j - i == 1; }
-static double difference(int64_t i, int64_t j, int64_t n)     { (void)n; return i == j ? 2 : j - i == 1 ? -1 : 0; }
+static double second_difference(int64_t i, int64_t j, int64_t n)     { (void)n; return i == j ? 2 : j - i == 1 ? -1 : 0; }
 static double hilbert(int64_t i, int64_t j, int64_t n)        { (void)n; return 1 / (double)(i + j + 1); }
 static double clustered(int64_t i, int64_t j, int64_t n)      { (void)n; return (double)(i == j) + 1e-9 * noise(i, j); }
 static double graded_down(int64_t i, int64_t j, int64_t n)    { return noise(i, j) * pow(10, -6.0 * (double)(i + j) / (double)n); }
@@ -230,7 +231,7 @@ static double two_blocks(int64_t i, int64_t j, int64_t n)     { return (i < n / 
 
 TEST(eigh_hard)
 {
-    static double (*const entry[])(int64_t, int64_t, int64_t) = {zeros, ones, identity, wilkinson, difference, hilbert, clustered, graded_down,
+    static double (*const entry[])(int64_t, int64_t, int64_t) = {zeros, ones, identity, wilkinson, second_difference, hilbert, clustered, graded_down,
         graded_up, graded_steeply, no_diagonal, saddle, one_corner, low_rank, two_blocks};
     static const int64_t sizes[] = {2, 3, 21, 64, 130};
     static const double  scales[] = {1, 1e300, 1e-300, 1e-320};
@@ -308,7 +309,7 @@ TEST(eigh_known)
         eigen_free(e);
     }
     worst = 0;
-    a = symmetric(200, difference);
+    a = symmetric(200, second_difference);
     e = eigen_of(a, 200);
     for (int k = 1; k <= 200; k++) raise_to(&worst, fabs(e.values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
     WORST("second differences", worst, 2e-14);
@@ -607,7 +608,7 @@ TEST(svd_known)
 
 /* ---- the matrix product underneath */
 
-TEST(gemm)
+TEST(gemm_of_hosts)
 {
     static const int64_t shapes[][3] = {{0, 0, 0}, {3, 4, 0}, {1, 1, 1}, {4, 4, 4}, {5, 3, 7}, {33, 65, 130}, {130, 33, 5}, {7, 130, 260}};
     static const double  betas[] = {0, 1, -0.5};
@@ -646,14 +647,7 @@ static void run_job(void *arg, int64_t task, int worker)
     eigen_free(e);
 }
 
-/* A pool that takes the tasks backwards and calls itself many workers. */
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    (void)user;
-    for (int64_t t = tasks; t-- > 0;) fn(arg, t, (int)(t % workers));
-}
-
-TEST(same_bits)
+TEST(same_bits_by_any_worker)
 {
     int64_t  n = 150;
     double  *a = symmetric(n, uniform_entry);
@@ -666,7 +660,7 @@ TEST(same_bits)
     tni_parallel_for(&pool, 12, run_job, &j);
     for (int k = 1; k < 12; k++) CHECK(memcmp(j.out[0], j.out[k], (size_t)(n * n) * sizeof(double)) == 0);
     memset(j.out[5], 0, (size_t)(n * n) * sizeof(double));
-    pool.fn = backwards;
+    pool.fn = pool_backwards;
     tni_parallel_for(&pool, 12, run_job, &j);
     CHECK(memcmp(j.out[0], j.out[5], (size_t)(n * n) * sizeof(double)) == 0);
     for (int k = 0; k < 12; k++) free(j.out[k]);
@@ -685,14 +679,14 @@ static tn_ctx *context(tn_dtype dtype)
     return ctx;
 }
 
-static tn_tensor *matrix(tn_ctx *ctx, int64_t m, int64_t n, const double *a)
+static tn_tensor *matrix_of(tn_ctx *ctx, int64_t m, int64_t n, const double *a)
 {
     tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, m, n);
     CHECK_STATUS(tn_write(t, TN_F64, a, m * n), TN_OK);
     return t;
 }
 
-static void read_all(const tn_tensor *t, double *to) { CHECK_STATUS(tn_read(t, TN_F64, to, tn_tensor_count(t)), TN_OK); }
+static void all_of(const tn_tensor *t, double *to) { CHECK_STATUS(tn_read(t, TN_F64, to, tn_tensor_count(t)), TN_OK); }
 
 TEST(eigh_of_tensors)
 {
@@ -700,7 +694,7 @@ TEST(eigh_of_tensors)
     for (int type = 0; type < 2; type++) {
         double         tol = type ? 1e-15 : 1e-6, v[9];
         tn_ctx        *ctx = context(type ? TN_F64 : TN_F32);
-        tn_tensor     *t = matrix(ctx, 3, 3, a);
+        tn_tensor     *t = matrix_of(ctx, 3, 3, a);
         tn_eigh_desc   desc = {TN_EIGH_ASCENDING, 0, false, true};
         tn_eigh_result e;
         CHECK_STATUS(tn_eigh(ctx, &e, t, NULL), TN_OK);
@@ -710,9 +704,9 @@ TEST(eigh_of_tensors)
         CHECK(e.error <= 2 * tol);
         CHECK_INT(e.values->shape[0], 3);
         CHECK_INT(e.vectors->dtype, tn_ctx_dtype(ctx));
-        read_all(e.values, v);
+        all_of(e.values, v);
         CHECK_NEAR(v[0], -3, 6 * tol); CHECK_NEAR(v[1], -1, 6 * tol); CHECK_NEAR(v[2], 3, 6 * tol);
-        read_all(e.vectors, v);
+        all_of(e.vectors, v);
         CHECK_NEAR(v[2], 1, tol);
         CHECK_NEAR(fabs(v[3]), sqrt(0.5), tol); CHECK_NEAR(v[3] + v[4], 0, 2 * tol);
         CHECK_NEAR(v[6], sqrt(0.5), tol);       CHECK_NEAR(v[7], sqrt(0.5), tol);
@@ -722,7 +716,7 @@ TEST(eigh_of_tensors)
         desc.top = 2;
         CHECK_STATUS(tn_eigh(ctx, &e, t, &desc), TN_OK);
         CHECK_INT(e.values->shape[0], 2); CHECK_INT(e.vectors->shape[0], 2); CHECK_INT(e.vectors->shape[1], 3);
-        read_all(e.values, v);
+        all_of(e.values, v);
         CHECK_NEAR(fabs(v[0]), 3, 6 * tol); CHECK_NEAR(fabs(v[1]), 3, 6 * tol);
         CHECK_NEAR(e.error, sqrt(1.0 / 19), 1e-6);                         /* the -1 is missing */
         tn_eigh_destroy(&e);
@@ -739,13 +733,13 @@ TEST(views_give_the_same)
 {
     tn_ctx    *ctx = context(TN_F64);
     double    *a = random_matrix(12, 20, 3), direct[5 * 5], viewed[5 * 5];
-    tn_tensor *t = matrix(ctx, 12, 20, a), *view = tn_transpose(tn_slice_step(tn_slice(t, 0, 3, 8), 1, 19, 9, -2), 0, 1), *copy = tn_copy(ctx, view);
+    tn_tensor *t = matrix_of(ctx, 12, 20, a), *view = tn_transpose(tn_slice_step(tn_slice(t, 0, 3, 8), 1, 19, 9, -2), 0, 1), *copy = tn_copy(ctx, view);
     tn_svd_result f, g;
     CHECK_STATUS(tn_svd(ctx, &f, copy, NULL), TN_OK);
     CHECK_STATUS(tn_svd(ctx, &g, view, NULL), TN_OK);
     CHECK_INT(f.vt->shape[1], 5);
-    read_all(f.vt, direct);
-    read_all(g.vt, viewed);
+    all_of(f.vt, direct);
+    all_of(g.vt, viewed);
     CHECK(memcmp(direct, viewed, sizeof direct) == 0);
     tn_svd_destroy(&f);
     tn_svd_destroy(&g);
@@ -758,7 +752,7 @@ TEST(qr_and_svd_of_tensors)
 {
     tn_ctx       *ctx = context(TN_F32);
     double       *a = random_matrix(30, 20, 8), s[20], tail = 0, size = 0;
-    tn_tensor    *t = matrix(ctx, 30, 20, a);
+    tn_tensor    *t = matrix_of(ctx, 30, 20, a);
     tn_qr_desc    measure = {true};
     tn_svd_desc   desc = {0, true};
     tn_qr_result  f;
@@ -769,7 +763,7 @@ TEST(qr_and_svd_of_tensors)
     tn_qr_destroy(&f);
     CHECK_STATUS(tn_svd(ctx, &g, t, &desc), TN_OK);
     CHECK(g.error < 1e-6);
-    read_all(g.s, s);
+    all_of(g.s, s);
     tn_svd_destroy(&g);
     desc.top = 6;
     CHECK_STATUS(tn_svd(ctx, &g, t, &desc), TN_OK);
@@ -814,9 +808,9 @@ TEST(mistakes_are_named)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "qr: a is [3], but must be a matrix");
     CHECK_STATUS(tn_svd(ctx, &g, NULL, NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "svd: a is NULL");
-    CHECK_STATUS(tn_eigh(ctx, &e, matrix(ctx, 2, 2, bad), NULL), TN_ERR_NONFINITE);
+    CHECK_STATUS(tn_eigh(ctx, &e, matrix_of(ctx, 2, 2, bad), NULL), TN_ERR_NONFINITE);
     CHECK_ERROR(ctx, TN_ERR_NONFINITE, "eigh: a, [2,2], holds NaN or infinity");
-    CHECK_STATUS(tn_svd(ctx, &g, matrix(ctx, 1, 4, bad), NULL), TN_ERR_NONFINITE);
+    CHECK_STATUS(tn_svd(ctx, &g, matrix_of(ctx, 1, 4, bad), NULL), TN_ERR_NONFINITE);
     CHECK_ERROR(ctx, TN_ERR_NONFINITE, "svd: a, [1,4], holds NaN or infinity");
     CHECK_STATUS(e.status, TN_ERR_NONFINITE);
     CHECK_STATUS(tn_eigh(ctx, &e, tn_tensor_2d(ctx, TN_REAL, 3, 3), &desc), TN_ERR_ARG);
@@ -840,7 +834,7 @@ TEST(memory_runs_out)
     memset(&desc, 0, sizeof desc);
     desc.allocator = test_heap_allocator(&heap);
     CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK);
-    tn_tensor *t = matrix(ctx, 6, 6, a);
+    tn_tensor *t = matrix_of(ctx, 6, 6, a);
     for (int op = 0; op < 3; op++)
         for (uint64_t fail = 1;; fail++) {
             tn_memory before = tn_ctx_memory(ctx);
@@ -883,5 +877,5 @@ TEST(effective_rank)
 }
 
 TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
-          svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm, same_bits, eigh_of_tensors, views_give_the_same,
+          svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm_of_hosts, same_bits_by_any_worker, eigh_of_tensors, views_give_the_same,
           qr_and_svd_of_tensors, empty_tensors, mistakes_are_named, memory_runs_out, effective_rank)

@@ -2,6 +2,7 @@
    its leaves, blocks and vectors, every SIMD level, any number of threads. */
 
 #include <float.h>
+#include "pool.h"
 #include "test.h"
 
 #define EPS 0x1p-52
@@ -256,13 +257,6 @@ TEST(known)
     tn_ctx_destroy(ctx);
 }
 
-/* Tasks in a strange order, by workers with strange numbers. */
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    (void)user;
-    for (int64_t t = tasks; t-- > 0;) fn(arg, t, (int)(t % workers));
-}
-
 TEST(same_bits)
 {
     static const int64_t n = 257;
@@ -272,7 +266,7 @@ TEST(same_bits)
         for (int k = 0; k < 2; k++)
             for (int threads = 1; threads <= 4; threads++) {
                 double *a = matrix(n, some[k]);
-                tn_ctx *ctx = context(TN_F64, (tn_simd)level, threads, threads == 4 ? backwards : NULL);
+                tn_ctx *ctx = context(TN_F64, (tn_simd)level, threads, threads == 4 ? pool_backwards : NULL);
                 CHECK_STATUS(solve(ctx, n, a, NULL, threads == 1 ? values : others, threads == 1 ? first : again), TN_OK);
                 CHECK(threads == 1 || memcmp(first, again, (size_t)(n * n) * sizeof *first) == 0);
                 CHECK(threads == 1 || memcmp(values, others, sizeof values) == 0);

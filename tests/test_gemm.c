@@ -1,5 +1,6 @@
 /* The matrix product of the fast host backend against sums in double: every path of its choice, by shape and by how the operands lie. */
 
+#include "pool.h"
 #include "test.h"
 
 enum { LAYOUTS_OUT = 5, LAYOUTS = 8, EDGE = 8 };
@@ -69,13 +70,6 @@ static tn_view view(const matrix *m)
     return v;
 }
 
-/* Tasks backwards, workers in turn: whoever counts on an order is found out. */
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    (void)user;
-    while (tasks-- > 0) fn(arg, tasks, (int)(tasks % workers));
-}
-
 static void *open_cpu(test_heap *heap, tn_simd simd, int threads)
 {
     tn_desc d;
@@ -83,7 +77,7 @@ static void *open_cpu(test_heap *heap, tn_simd simd, int threads)
     char    why[256];
     memset(&d, 0, sizeof d);
     d.threads = threads;
-    d.parallel_for = threads > 1 ? backwards : NULL;
+    d.parallel_for = threads > 1 ? pool_backwards : NULL;
     d.simd = simd;
     d.allocator = test_heap_allocator(heap);
     CHECK(tn_cpu_backend()->open(&d, &state, why) == TN_OK);

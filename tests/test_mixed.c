@@ -5,6 +5,7 @@
 #include "sealed.h"
 #include "net.h"
 #include "setting.h"
+#include "pool.h"
 
 static const double GATE = 3e-5;
 
@@ -47,13 +48,6 @@ static void begin(setting *s, tn_ctx *ctx, int index, const configuration *c)
     if (c->activations == TN_BF16) s->dtype = TN_BF16;
 }
 
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    int64_t task;
-    ++*(int64_t *)user;
-    for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
-}
-
 static int64_t cut;                     /* how many passes the pool was given */
 
 static tn_ctx *open_as(const configuration *c, test_heap *heap)
@@ -68,7 +62,7 @@ static tn_ctx *open_as(const configuration *c, test_heap *heap)
     desc.activations = c->activations;
     desc.allocator = test_heap_allocator(heap);
     desc.threads = c->threads > 0 ? c->threads : 1;
-    desc.parallel_for = backwards;
+    desc.parallel_for = pool_backwards;
     desc.parallel_user = &cut;
     desc.arena_bytes = 1 << 16;
     CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK);

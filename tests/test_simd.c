@@ -1,94 +1,9 @@
 /* desc.gemm_precision: packing, splitting and both kernels against products in double. The kernel for AMX runs on every processor with
    AVX-512: its tile instructions are made of C here, after Intel's manual, and the real ones run where they are. */
 
-#if defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__)) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
-#define HAVE_UNITS                      /* in the compiler, that is */
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-/* ---- eight tiles and what they can do: TILELOADD, TILESTORED, TILEZERO, TDPBF16PS ---------------------------------------- */
-static bool tiles_in_c;                                 /* false: the processor's own */
-static __thread bool  tile_ready;                       /* configured */
-static __thread char  tile_bytes[8][1024];
-static long           tile_abuse;                       /* used without a configuration, or configured twice */
-
-static void tile_check(bool ok) { if (!ok) tile_abuse++; }
-
-/* Denormals in and out count as zero. */
-static inline float tile_flush(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    if ((bits & 0x7f800000u) == 0) bits &= 0x80000000u;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
-static inline float tile_widen(const char *p)
-{
-    uint16_t half;
-    uint32_t bits;
-    float    x;
-    memcpy(&half, p, 2);
-    bits = (uint32_t)half << 16;
-    memcpy(&x, &bits, 4);
-    return tile_flush(x);
-}
-
-/* Each row by itself: even and odd products in two sums of their own, from zero; then their sum to what was there. */
-__attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
-{
-    int m, n, k, h;
-    tile_check(tile_ready);
-    for (m = 0; m < 16; m++) {
-        float sum[2][16] = {{0}, {0}}, to[16];
-        memcpy(to, tile_bytes[c] + 64 * m, 64);
-        for (k = 0; k < 16; k++)
-            for (h = 0; h < 2; h++) {
-                const float x = tile_widen(tile_bytes[a] + 64 * m + 4 * k + 2 * h);
-                for (n = 0; n < 16; n++)
-                    sum[h][n] = tile_flush(fmaf(x, tile_widen(tile_bytes[b] + 64 * k + 4 * n + 2 * h), sum[h][n]));
-            }
-        for (n = 0; n < 16; n++) to[n] = tile_flush(tile_flush(to[n]) + tile_flush(sum[0][n] + sum[1][n]));
-        memcpy(tile_bytes[c] + 64 * m, to, 64);
-    }
-}
-
-static void tile_begin(const uint8_t *shape)            /* palette 1; 64 bytes a row, 16 rows, for all eight */
-{
-    int t;
-    tile_check(!tile_ready && shape[0] == 1 && shape[1] == 0);
-    for (t = 0; t < 8; t++) tile_check(shape[16 + 2 * t] == 64 && shape[17 + 2 * t] == 0 && shape[48 + t] == 16);
-    memset(tile_bytes, 0x7f, sizeof tile_bytes);        /* nobody may count on zeros */
-    tile_ready = true;
-}
-
-static void tile_end(void)  { tile_check(tile_ready); tile_ready = false; }
-
-static void tile_load(int t, const char *p)
-{
-    tile_check(tile_ready);
-    memcpy(tile_bytes[t], p, 1024);
-}
-
-static void tile_store(int t, float *p)
-{
-    int r;
-    tile_check(tile_ready);
-    for (r = 0; r < 16; r++) memcpy((char *)p + 128 * r, tile_bytes[t] + 64 * r, 64);
-}
-
-#define TNI_TILE_BEGIN(shape) if (tiles_in_c) tile_begin(shape); else _tile_loadconfig(shape)
-#define TNI_TILE_END()        if (tiles_in_c) tile_end(); else _tile_release()
-#define TNI_TILE_ZERO(t)      if (tiles_in_c) memset(tile_bytes[t], 0, 1024); else _tile_zero(t)
-#define TNI_TILE_LOAD(t, p)   if (tiles_in_c) tile_load(t, p); else _tile_loadd(t, p, 64)
-#define TNI_TILE_STORE(t, p)  if (tiles_in_c) tile_store(t, p); else _tile_stored(t, p, 128)
-#define TNI_TILE_DOT(c, a, b) if (tiles_in_c) tile_dot(c, a, b); else _tile_dpbf16ps(c, a, b)
-#endif
-
+#include "tiles.h"                      /* before the implementation, which uses them */
 #define TENSORNET_IMPLEMENTATION
+#include "pool.h"
 #include "test.h"
 
 /* ---- contexts that say what they logged ------------------------------------------------------------------------------------ */
@@ -103,7 +18,7 @@ static void write_diary(void *user, tn_log_level level, const char *message)
     snprintf(d->last, sizeof d->last, "%s", message);
 }
 
-static tn_ctx *ctx_of(tn_gemm_precision precision, tn_dtype dtype, tn_simd simd, diary *log)
+static tn_ctx *ctx_logged(tn_gemm_precision precision, tn_dtype dtype, tn_simd simd, diary *log)
 {
     tn_ctx *ctx = NULL;
     tn_desc d;
@@ -145,7 +60,7 @@ static bool same_product(tn_ctx *one, tn_ctx *two, int64_t m, int64_t n, int64_t
 static bool has_unit(tn_gemm_precision precision)
 {
     diary log;
-    tn_ctx_destroy(ctx_of(precision, TN_F32, TN_SIMD_BEST, &log));
+    tn_ctx_destroy(ctx_logged(precision, TN_F32, TN_SIMD_BEST, &log));
     return log.lines == 0;
 }
 
@@ -157,8 +72,8 @@ TEST(without_a_unit_it_is_F32)
     for (p = TN_GEMM_F32; p <= TN_GEMM_TF32; p++)
         for (l = 0; l < sizeof level / sizeof *level; l++) {
             diary   none, log, wide;
-            tn_ctx *f32 = ctx_of(TN_GEMM_F32, TN_F32, level[l], &none), *ctx = ctx_of((tn_gemm_precision)p, TN_F32, level[l], &log);
-            tn_ctx *f64 = ctx_of(TN_GEMM_F32, TN_F64, level[l], &none), *ignores = ctx_of((tn_gemm_precision)p, TN_F64, level[l], &wide);
+            tn_ctx *f32 = ctx_logged(TN_GEMM_F32, TN_F32, level[l], &none), *ctx = ctx_logged((tn_gemm_precision)p, TN_F32, level[l], &log);
+            tn_ctx *f64 = ctx_logged(TN_GEMM_F32, TN_F64, level[l], &none), *ignores = ctx_logged((tn_gemm_precision)p, TN_F64, level[l], &wide);
             const bool unit = p != TN_GEMM_F32 && strcmp(tn_ctx_simd_name(ctx), "avx512") == 0 && has_unit((tn_gemm_precision)p);
             CHECK(none.lines == 0 && wide.lines == 0);
             CHECK_INT(log.lines, p != TN_GEMM_F32 && !unit);
@@ -199,14 +114,8 @@ static bool unit_is_here(int unit)
     return unit == UNIT_C || tni_bf16_has_dots();
 }
 
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    (void)user;
-    while (tasks-- > 0) fn(arg, tasks, (int)(tasks % workers));
-}
-
 /* parts 0: in F32 */
-static tni_cpu *open_cpu(int unit, int parts, int threads, tn_parallel_for_fn parallel_for)
+static tni_cpu *open_unit(int unit, int parts, int threads, tn_parallel_for_fn parallel_for)
 {
     tn_desc  d;
     void    *state = NULL;
@@ -234,9 +143,9 @@ static tni_cpu *open_cpu(int unit, int parts, int threads, tn_parallel_for_fn pa
 #define NEEDS_AVX512 if (tni_cpu_simd(TN_SIMD_BEST) != TN_SIMD_AVX512) SKIP("avx512", "bfloat16 products are packed by it")
 
 /* ---- one random product ------------------------------------------------------------------------------------------------------- */
-typedef struct product { tn_call c; float *a, *b, *bias, *out; int64_t out_count; } product;
+typedef struct bf16_product { tn_call c; float *a, *b, *bias, *out; int64_t out_count; } bf16_product;
 
-static tn_view matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, bool is_out, float **mem, int64_t *count)
+static tn_view bf16_matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, bool is_out, float **mem, int64_t *count)
 {
     int64_t row = n, col = 1, size, i, kind = test_random_int(seed, 0, 7), pad = test_random_int(seed, 1, 5);
     tn_view v;
@@ -260,18 +169,18 @@ static tn_view matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, bool 
     return v;
 }
 
-static product random_product(uint64_t *seed, int64_t batch, int64_t m, int64_t n, int64_t k)
+static bf16_product random_bf16(uint64_t *seed, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     static const double alpha[] = {1, 1, 0.5}, beta[] = {0, 0, 1, -0.25};
-    product p;
+    bf16_product p;
     int64_t i, unused;
     memset(&p, 0, sizeof p);
     p.c.kernel = TN_KERNEL_GEMM;
     p.c.n_in = 3;
     p.c.n_out = 1;
-    p.c.in[0] = matrix(seed, batch, m, k, false, &p.a, &unused);
-    p.c.in[1] = matrix(seed, batch, k, n, false, &p.b, &unused);
-    p.c.out[0] = matrix(seed, batch, m, n, true, &p.out, &p.out_count);
+    p.c.in[0] = bf16_matrix(seed, batch, m, k, false, &p.a, &unused);
+    p.c.in[1] = bf16_matrix(seed, batch, k, n, false, &p.b, &unused);
+    p.c.out[0] = bf16_matrix(seed, batch, m, n, true, &p.out, &p.out_count);
     p.bias = (float *)malloc(sizeof *p.bias * (size_t)(n * 3));
     for (i = 0; i < 3 * n; i++) p.bias[i] = (float)test_random_real(seed);
     if (test_random_int(seed, 0, 1)) p.c.in[2].data = p.bias;
@@ -283,7 +192,7 @@ static product random_product(uint64_t *seed, int64_t batch, int64_t m, int64_t 
     return p;
 }
 
-static void drop(product *p)
+static void drop_bf16(bf16_product *p)
 {
     free(p->a);
     free(p->b);
@@ -292,7 +201,7 @@ static void drop(product *p)
 }
 
 /* A copy of `out` for the call to write. */
-static float *redirect(const product *p, tn_call *c)
+static float *redirect(const bf16_product *p, tn_call *c)
 {
     float *out = (float *)malloc(sizeof *out * (size_t)p->out_count);
     memcpy(out, p->out, sizeof *out * (size_t)p->out_count);
@@ -301,24 +210,27 @@ static float *redirect(const product *p, tn_call *c)
     return out;
 }
 
-static void run(tni_cpu *cpu, const tn_call *c) { CHECK(tn_cpu_backend()->fn[c->kernel](cpu, c) == TN_OK); }
+static void run_on(tni_cpu *cpu, const tn_call *c) { CHECK(tn_cpu_backend()->fn[c->kernel](cpu, c) == TN_OK); }
 
 static int64_t at(const tn_view *v, int64_t b, int64_t i, int64_t j) { return b * v->strides[0] + i * v->strides[1] + j * v->strides[2]; }
 
 /* |got - C|_F / |alpha A B|_F with C in double; nothing between the elements of C may have changed. */
-static double product_error(const product *p, const float *got)
+static double product_error(const bf16_product *p, const float *got)
 {
     const tn_view *a = &p->c.in[0], *b = &p->c.in[1], *v = &p->c.out[0];
     const int64_t  batch = v->shape[0], m = v->shape[1], n = v->shape[2], k = a->shape[2];
     double         difference = 0, size = 0, *row = (double *)malloc(sizeof *row * (size_t)n);
+    double        *right = (double *)malloc(sizeof *right * (size_t)(k * n));           /* b, close together */
     uint8_t       *mine = (uint8_t *)calloc((size_t)p->out_count, 1);
     int64_t        s, i, j, d;
-    for (s = 0; s < batch; s++)
+    for (s = 0; s < batch; s++) {
+        for (d = 0; d < k; d++)
+            for (j = 0; j < n; j++) right[d * n + j] = (double)p->b[at(b, s, d, j)];
         for (i = 0; i < m; i++) {
             memset(row, 0, sizeof *row * (size_t)n);
             for (d = 0; d < k; d++) {
                 const double x = p->c.f[0] * (double)p->a[at(a, s, i, d)];
-                for (j = 0; j < n; j++) row[j] += x * (double)p->b[at(b, s, d, j)];
+                for (j = 0; j < n; j++) row[j] += x * right[d * n + j];
             }
             for (j = 0; j < n; j++) {
                 const int64_t to = at(v, s, i, j);
@@ -329,9 +241,11 @@ static double product_error(const product *p, const float *got)
                 mine[to] = 1;
             }
         }
+    }
     for (i = 0; i < p->out_count; i++)
         if (!mine[i]) CHECK(memcmp(&got[i], &p->out[i], sizeof *got) == 0);
     free(row);
+    free(right);
     free(mine);
     return sqrt(difference / size);
 }
@@ -405,22 +319,22 @@ TEST(products_have_the_errors_told)
     NEEDS_AVX512;
     memset(worst, 0, sizeof worst);
     EACH(unit, parts) {
-        tni_cpu *cpu = open_cpu(unit, parts, 3, backwards);
+        tni_cpu *cpu = open_unit(unit, parts, 3, pool_backwards);
         uint64_t seed = 21;
         for (t = 0; t < 24; t++) {
             const int64_t m = t == 0 ? 67 : test_random_int(&seed, 64, 140), n = t == 1 ? 65 : test_random_int(&seed, 64, 140);
             const int64_t k = test_random_int(&seed, 2097152 / (m * n) + 1, 2097152 / (m * n) + 70);
-            product p = random_product(&seed, test_random_int(&seed, 0, 4) == 0 ? 2 : 1, m, n, k);
+            bf16_product p = random_bf16(&seed, test_random_int(&seed, 0, 4) == 0 ? 2 : 1, m, n, k);
             tn_call c;
             float  *got = redirect(&p, &c);
             double  error;
-            run(cpu, &c);
+            run_on(cpu, &c);
             error = product_error(&p, got);
             if (!CHECK(error <= bound[parts])) printf("     %s, %d parts: [%d,%d][%d,%d]\n", unit_name[unit], parts, (int)m, (int)k, (int)k, (int)n);
             CHECK(error > bound[parts] / 100);          /* or it was not by parts at all */
             if (error > worst[unit][parts]) worst[unit][parts] = error;
             free(got);
-            drop(&p);
+            drop_bf16(&p);
         }
         tni_cpu_close(cpu);
     }
@@ -440,20 +354,20 @@ TEST(large_products)
     EACH(unit, parts)
         for (turn = 0; turn < 2; turn++) {
             const int64_t wide = unit == UNIT_C ? 1090 : 4200, k = turn ? 1030 : 515;
-            tni_cpu *cpu = open_cpu(unit, parts, 2, NULL);
+            tni_cpu *cpu = open_unit(unit, parts, 2, NULL);
             uint64_t seed = 4;
-            product  p = random_product(&seed, 1, turn ? 65 : wide, turn ? wide : 65, k);
+            bf16_product p = random_bf16(&seed, 1, turn ? 65 : wide, turn ? wide : 65, k);
             tn_call  c;
             float   *got = redirect(&p, &c);
             if (unit != UNIT_C || parts > 1 || turn == 0) {
                 double error;
-                run(cpu, &c);
+                run_on(cpu, &c);
                 error = product_error(&p, got);
                 if (!CHECK(error <= (parts == 1 ? 2.2e-3 : parts == 2 ? 4.2e-6 : 2.5e-7)))
                     printf("     %s, %d parts, turn %d: error %g\n", unit_name[unit], parts, turn, error);
             }
             free(got);
-            drop(&p);
+            drop_bf16(&p);
             tni_cpu_close(cpu);
         }
     CHECK_INT(tile_abuse, 0);
@@ -469,22 +383,22 @@ TEST(errors_at_depth_1000)
         for (parts = 0; parts <= 3; parts++) {
             tni_cpu *cpu;
             uint64_t seed = 8;
-            product  p;
+            bf16_product p;
             tn_call  c;
             float   *got;
             char     what[64];
             if (!unit_is_here(unit) || (unit == UNIT_DOTS && parts > 1)) continue;
-            cpu = open_cpu(unit, parts, 2, NULL);
-            p = random_product(&seed, 1, 100, 100, 1000);
+            cpu = open_unit(unit, parts, 2, NULL);
+            p = random_bf16(&seed, 1, 100, 100, 1000);
             p.c.f[0] = 1;
             p.c.f[1] = 0;
             p.c.in[2].data = NULL;
             got = redirect(&p, &c);
-            run(cpu, &c);
+            run_on(cpu, &c);
             snprintf(what, sizeof what, "%s, parts %d (0: F32)", unit_name[unit], parts);
             WORST(what, product_error(&p, got), bound[parts]);
             free(got);
-            drop(&p);
+            drop_bf16(&p);
             tni_cpu_close(cpu);
         }
 }
@@ -498,22 +412,22 @@ TEST(same_bits_for_any_threads)
     EACH(unit, parts)
         for (s = 0; s < sizeof shape / sizeof *shape; s++) {
             uint64_t seed = 31 + s;
-            product  p = random_product(&seed, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
+            bf16_product p = random_bf16(&seed, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
             tn_call  c;
-            tni_cpu *one = open_cpu(unit, parts, 1, NULL);
+            tni_cpu *one = open_unit(unit, parts, 1, NULL);
             float   *right = redirect(&p, &c);
-            run(one, &c);
+            run_on(one, &c);
             tni_cpu_close(one);
             for (threads = 2; threads <= 4; threads++) {
-                tni_cpu *many = open_cpu(unit, parts, threads, threads == 2 ? NULL : backwards);
+                tni_cpu *many = open_unit(unit, parts, threads, threads == 2 ? NULL : pool_backwards);
                 float   *got = redirect(&p, &c);
-                run(many, &c);
+                run_on(many, &c);
                 CHECK(memcmp(got, right, sizeof *got * (size_t)p.out_count) == 0);
                 free(got);
                 tni_cpu_close(many);
             }
             free(right);
-            drop(&p);
+            drop_bf16(&p);
         }
 }
 
@@ -526,9 +440,9 @@ TEST(wild_numbers_as_in_F32)
     EACH(unit, parts) {
         uint64_t seed = 77;
         for (t = 0; t < 8; t++) {
-            product  p = random_product(&seed, 1, 150, 140, 110);
+            bf16_product p = random_bf16(&seed, 1, 150, 140, 110);
             tn_call  c;
-            tni_cpu *cpu = open_cpu(unit, parts, 2, NULL), *f32;
+            tni_cpu *cpu = open_unit(unit, parts, 2, NULL), *f32;
             float   *got, *right;
             int64_t  e, kinds[3] = {0, 0, 0};
             if (t == 0) {                               /* what a careless split turns into NaN */
@@ -541,10 +455,10 @@ TEST(wild_numbers_as_in_F32)
                 p.b[at(&p.c.in[1], 0, test_random_int(&seed, 0, 109), test_random_int(&seed, 0, 139))] = odd[test_random_int(&seed, 0, 10)];
             }
             got = redirect(&p, &c);
-            run(cpu, &c);
-            f32 = open_cpu(unit, 0, 1, NULL);
+            run_on(cpu, &c);
+            f32 = open_unit(unit, 0, 1, NULL);
             right = redirect(&p, &c);
-            run(f32, &c);
+            run_on(f32, &c);
             for (e = 0; e < p.out_count; e++) {
                 const double x = (double)got[e], y = (double)right[e];
                 kinds[y != y ? 2 : fabs(y) > 3.5e38]++;
@@ -555,7 +469,7 @@ TEST(wild_numbers_as_in_F32)
             if (t == 0) CHECK(kinds[1] >= 100);
             free(got);
             free(right);
-            drop(&p);
+            drop_bf16(&p);
             tni_cpu_close(cpu);
             tni_cpu_close(f32);
         }
@@ -570,9 +484,9 @@ TEST(tiny_numbers_underflow_gently)
     NEEDS_AVX512;
     EACH(unit, parts) {
         uint64_t seed = 5;
-        product  p = random_product(&seed, 1, 128, 128, 128);
+        bf16_product p = random_bf16(&seed, 1, 128, 128, 128);
         tn_call  c;
-        tni_cpu *cpu = open_cpu(unit, parts, 1, NULL), *f32;
+        tni_cpu *cpu = open_unit(unit, parts, 1, NULL), *f32;
         float   *got, *right;
         int64_t  i, d;
         double   worst = 0;
@@ -585,10 +499,10 @@ TEST(tiny_numbers_underflow_gently)
         p.c.f[1] = 0;
         p.c.in[2].data = NULL;
         got = redirect(&p, &c);
-        run(cpu, &c);
-        f32 = open_cpu(unit, 0, 1, NULL);
+        run_on(cpu, &c);
+        f32 = open_unit(unit, 0, 1, NULL);
         right = redirect(&p, &c);
-        run(f32, &c);
+        run_on(f32, &c);
         for (i = 0; i < 128; i++)
             for (d = 0; d < 128; d++) {
                 const int64_t e = at(&p.c.out[0], 0, i, d);
@@ -598,7 +512,7 @@ TEST(tiny_numbers_underflow_gently)
         CHECK(worst <= 1);
         free(got);
         free(right);
-        drop(&p);
+        drop_bf16(&p);
         tni_cpu_close(cpu);
         tni_cpu_close(f32);
     }
@@ -612,20 +526,20 @@ TEST(tiles_in_C_are_the_processors)
     if (!tni_bf16_has_tiles()) SKIP("amx", "no tiles in this processor");
     for (parts = 1; parts <= 3; parts++) {
         uint64_t seed = 13;
-        product  p = random_product(&seed, 1, 150, 170, 140);
+        bf16_product p = random_bf16(&seed, 1, 150, 170, 140);
         tn_call  c;
-        tni_cpu *cpu = open_cpu(UNIT_C, parts, 1, NULL);
+        tni_cpu *cpu = open_unit(UNIT_C, parts, 1, NULL);
         float   *right = redirect(&p, &c), *got;
-        run(cpu, &c);
+        run_on(cpu, &c);
         tni_cpu_close(cpu);
-        cpu = open_cpu(UNIT_TILES, parts, 1, NULL);
+        cpu = open_unit(UNIT_TILES, parts, 1, NULL);
         got = redirect(&p, &c);
-        run(cpu, &c);
+        run_on(cpu, &c);
         tni_cpu_close(cpu);
         CHECK(memcmp(got, right, sizeof *got * (size_t)p.out_count) == 0);
         free(got);
         free(right);
-        drop(&p);
+        drop_bf16(&p);
     }
 }
 

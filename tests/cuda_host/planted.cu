@@ -272,6 +272,19 @@ static bool unwritten_global(int bug)
     return right(y, [&](int i) { return x[(size_t)i]; });
 }
 
+/* Memory that serves one call after the other: what the first left there is not the second's. */
+static bool left_by_an_earlier_call(int bug)
+{
+    std::vector<float> x = counted(100);
+    device<float> a(x), y(100);
+    for (int call = 0; call < 2; call++) {
+        tnch_forget(y.p, 400, 0);
+        if (call == 0 || !bug) cudaMemset(y.p, 0, 400);
+        TNC_LAUNCH(add_to, 1, 128, 0, 0, 100, a.p, y.p);
+    }
+    return right(y, [&](int i) { return x[(size_t)i]; });
+}
+
 /* ---- who else writes -------------------------------------------------------------------------------------------------- */
 
 __global__ void count(int bug, int *y)
@@ -568,6 +581,7 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(misaligned_float4,          "asan check", "misaligned access"),
     MISTAKE(unwritten_shared,           ALL, "nobody wrote"),
     MISTAKE(unwritten_global,           ALL, "nobody wrote"),
+    MISTAKE(left_by_an_earlier_call,    ALL, "nobody wrote"),
     MISTAKE(two_blocks_add,             "check", "race between blocks"),
     MISTAKE(two_threads_add,            "check", "race: "),
     MISTAKE(copy_waited_for_too_little, ALL, "nobody wrote"),
