@@ -2,7 +2,7 @@
 
    One file beside tensornet.h. Compile it, link it, name it:
 
-       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (or whatever GPU there is; sm_80 is the least)
+       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (native: this machine's GPU; sm_80 is the least)
        cc -c program.c && nvcc program.o tensornet_cuda.o -o program
 
        tn_desc d = {0};
@@ -202,8 +202,11 @@ typedef struct tnc_blas {
     cublasStatus_t (*set_math)(cublasHandle_t, cublasMath_t);
     const char    *(*text)(cublasStatus_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
-                           const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
-                           const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
+                           const void *, cudaDataType, int, const void *, cudaDataType, int,
+                           const void *, void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+    cublasStatus_t (*gemms)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
+                            const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
+                            const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
 } tnc_blas;
 
 /* Calls of one kind, each on a parameter of its own, that run together: see tnc_flush. It travels as a kernel's parameter,
@@ -393,8 +396,9 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
         *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
         *(void **)&b->set_math = TNC_FIND(cublasSetMathMode);
         *(void **)&b->text = TNC_FIND(cublasGetStatusString);
-        *(void **)&b->gemm = TNC_FIND(cublasGemmStridedBatchedEx);
-        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm
+        *(void **)&b->gemm = TNC_FIND(cublasGemmEx);
+        *(void **)&b->gemms = TNC_FIND(cublasGemmStridedBatchedEx);
+        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm && b->gemms
             && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
             && b->set_math(b->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == CUBLAS_STATUS_SUCCESS
             && cudaMalloc(&s->blas_room, TNC_BLAS_ROOM) == cudaSuccess
@@ -2361,9 +2365,13 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
                || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
-    status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
-                          x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step,
-                          (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
+    if (g.batch == 1)
+        status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, y.data,
+                              y.type, y.lead, by_beta, g.c, z.type, z.lead, compute, CUBLAS_GEMM_DEFAULT);
+    else
+        status = s->blas.gemms(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
+                               x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead,
+                               z.batch_step, (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
     if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
     if (!s->why[0]) snprintf(s->why, sizeof s->why, "gemm: %s", s->blas.text(status));
