@@ -957,11 +957,14 @@ static __device__ __forceinline__ void tnc_add_to(T *to, const typename tnc_real
 /* Where piece first + more of a row stands, in numbers: a row is `pieces` (a power of 2) pieces of 8 numbers, 16 bytes, what
    ldmatrix reads at once of each of 8 rows, which should lie in different banks. So piece p of row r is found at p xor r % 8
    where a row fills lines of 128 bytes; where a line has several rows, at p xor the line, as far as a row has pieces.
-   `first` is even and known to the compiler, so that what more and row make of it is found once. */
-static __device__ __forceinline__ int tnc_piece_at(int row, int first, int more, int pieces)
+   `first` is even and known to the compiler, so that what more and row make of it is found once; PIECES: what it knows of
+   pieces, else 0. */
+template <int PIECES = 0>
+static __device__ __forceinline__ int tnc_piece_at(int row, int first, int more, int pieces = PIECES)
 {
-    const int mask = (pieces < 8 ? pieces : 8) - 1, key = (pieces >= 8 ? row : pieces == 4 ? row >> 1 : row >> 2) & mask;
-    return row * pieces * 8 + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ key)) << 3);
+    const int n = PIECES ? PIECES : pieces, lines = n < 8 ? 8 / n : 1, mask = (n < 8 ? n : 8) - 1;
+    const int key = PIECES ? row / lines & mask : (n >= 8 ? row : n == 4 ? row >> 1 : row >> 2) & mask;
+    return row * (n * 8) + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ key)) << 3);
 }
 
 static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
@@ -4321,7 +4324,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
     const int thread = tnc_thread_anew(), chunk = thread % chunks, rows = there < ROWS ? (int)there : (int)ROWS;
     int       row = thread / chunks;
     from += row * pitch + chunk * 8;
-    tile += tnc_piece_at(row, 0, chunk, D / 8);
+    tile += tnc_piece_at<D / 8>(row, 0, chunk);
     TNC_ROLLED
     for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
         if (row < rows) tnc_cp_async16(tile, from);
@@ -4335,7 +4338,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
 template <int D>
 static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_piece_at(row + (lane & 15), 2 * k, lane >> 4, D / 8));
+    tnc_ldmatrix_x4(f, tile + tnc_piece_at<D / 8>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
 /* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2],
@@ -4343,14 +4346,14 @@ static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf
 template <int D>
 static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_piece_at(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1, D / 8));
+    tnc_ldmatrix_x4(f, tile + tnc_piece_at<D / 8>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
 }
 
 /* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
 template <int D>
 static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n, int lane)
 {
-    tnc_ldmatrix_x4_trans(f, tile + tnc_piece_at(row + (lane & 15), 2 * n, lane >> 4, D / 8));
+    tnc_ldmatrix_x4_trans(f, tile + tnc_piece_at<D / 8>(row + (lane & 15), 2 * n, lane >> 4));
 }
 
 /* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
@@ -4634,8 +4637,8 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
                 ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
             total[m][k] = factor;
         }
-    tnc_attend_say_odd(p, end.head, i0, queries, Tq, tnc_attend_odd<2, DV>(o));
     tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
+    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, i0, queries, Tq, tnc_attend_odd<2, DV>(o));
     tnc_cp_async_wait<0>();
 }
 
