@@ -4468,6 +4468,12 @@ static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc
     return tnc_attend_place{ head / H, head % H, head };
 }
 
+/* A forward block's first query: those with most keys come first. */
+static __device__ __forceinline__ int tnc_attend_first(const tnc_attend &p, int queries)
+{
+    return (((int)p.Tq + queries - 1) / queries - 1 - tnc_block_anew() / ((int)p.B * (int)p.H)) * queries;
+}
+
 /* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
 static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q0, int q1, int k0, int k1)
 {
@@ -4566,9 +4572,8 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
     const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, tiles = (Tq + queries - 1) / queries;
+    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first(p, queries);
     int           set, m, n, e, k;
-    const int i0 = (tiles - 1 - (int)blockIdx.x / ((int)p.B * H)) * queries;        /* those with most keys come first */
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
     const int to = tnc_attend_seen(p, last).high;
@@ -4693,7 +4698,7 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
             total[m][k] = factor;
         }
     tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
-    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, i0, queries, Tq, tnc_attend_odd<2, DV>(o));
+    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, tnc_attend_first(p, queries), queries, p.Tq, tnc_attend_odd<2, DV>(o));
     tnc_cp_async_wait<0>();
 }
 
