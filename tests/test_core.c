@@ -1949,7 +1949,6 @@ static void same_bits(const trained *a, const trained *b)
 TEST(threads_openmp)
 {
     tn_dtype dtype;
-    if (test_small()) printf("LESS threads: batches of %d, not %d\n", LESS, BATCH);
     for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_desc d = desc_of(dtype);
         trained one, again, two, three, odd;
