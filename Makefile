@@ -2,14 +2,16 @@
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make tn      the command build/tn: tokenizer, train, generate, info, clean
-# make tn-cuda  the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given; CUDA_ARCH=-arch=native
-#              compiles for this machine's GPU alone, in half the time
-# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, lm, operator,
-#              attention: alone
+# make tn-cuda the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given;
+#              CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
+# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
+#              BENCH=gemm, pieces, step, lm, operator, attention: alone
 # make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
-# make test-gpu, sanitize-gpu, bench-gpu   on a machine with a GPU: the backend against the reference, under compute-sanitizer's four
-#              tools, and its speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: alone)
-# make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
+# make test-gpu, sanitize-gpu, bench-gpu   on a machine with a GPU: the backend against the reference, under
+#              compute-sanitizer's four tools, and its speed beside PyTorch's
+#              (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: alone)
+# make clean   removes build/
+# make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 
@@ -97,8 +99,8 @@ build/cuda/arch: FORCE
 demo: build/examples/fashion
 	OMP_WAIT_POLICY=passive $<
 
-# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at an error:
-#      the sum has the last word.
+# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at
+#      an error: the sum has the last word.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
 test check: $(PNG_OBJECT)
@@ -111,7 +113,8 @@ test check: $(PNG_OBJECT)
 cuda:
 	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu tests/cuda_host/budget.txt build/cuda $(MODE)
 
-# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten minutes.
+# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten
+#      minutes.
 
 SANITIZE = $(or $(shell command -v compute-sanitizer),$(CUDA_HOME)/bin/compute-sanitizer)
 
@@ -138,9 +141,12 @@ sanitize-%: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cud
 	@[ -x "$(SANITIZE)" ] || { echo "SKIP sanitize-$*: needs compute-sanitizer"; exit 0; }; set -e; \
 	for t in cases_f32 cases_bf16 $(if $(filter memcheck initcheck,$*),gemm_of copies faults trains_alike_bf16); do \
 	    echo "$* $$t"; case $$t in cases*) round=$(if $(filter racecheck,$*),1,5);; *) round=;; esac; \
-	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} "$(SANITIZE)" --tool $* --error-exitcode 9 $(if $(filter memcheck,$*),--leak-check full) $< $$t; \
+	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} \
+	        "$(SANITIZE)" --tool $* --error-exitcode 9 $(if $(filter memcheck,$*),--leak-check full) $< $$t; \
 	done; \
-	for t in attention linear states; do echo "$* $$t"; TN_TEST_SMALL=yes "$(SANITIZE)" --tool $* --error-exitcode 9 build/gpu/test_cuda_$$t; done
+	for t in attention linear states; do \
+	    echo "$* $$t"; TN_TEST_SMALL=yes "$(SANITIZE)" --tool $* --error-exitcode 9 build/gpu/test_cuda_$$t; \
+	done
 
 # Peers: a python3 with PyTorch, GPU_PYTHON; without it their columns are skipped by name.
 GPU_BENCH  = ceilings attention linear gpt small rows
@@ -158,7 +164,8 @@ fuzz: fuzz-programs
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
 
-# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run of their own.
+# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run of
+#      their own.
 
 BENCH     = gemm pieces step lm operator attention
 PYTHON    = /usr/bin/python3
