@@ -1,6 +1,6 @@
 /* test.h: the harness of one test program, in C99 and C++17.
 
-       #include "test.h"                 (a test of internals defines TENSORNET_IMPLEMENTATION first)
+       #include "test.h"                 (a test of internals defines TENSORNET_IMPLEMENTATION first; inside.c includes it)
 
        TEST(adds) { CHECK_INT(1 + 1, 2); }
        TEST(reads_npy) {
