@@ -73,7 +73,7 @@ ifndef NVCC
 NVCC := $(or $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)),$(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 endif
 ifndef CUDA_HOME
-CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(shell command -v $(NVCC)),/usr/local/cuda/bin/nvcc)))
+CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(shell command -v $(firstword $(NVCC))),/usr/local/cuda/bin/nvcc)))
 endif
 CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUDA_ARCH   = $(CUDA_BOTH)

@@ -2,7 +2,7 @@
 
    One file beside tensornet.h. Compile it, link it, name it:
 
-       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (or whatever GPU there is; sm_80 is the least)
+       nvcc -O3 -arch=sm_90 -c tensornet_cuda.cu         (native: this machine's GPU; sm_80 is the least)
        cc -c program.c && nvcc program.o tensornet_cuda.o -o program
 
        tn_desc d = {0};
@@ -202,8 +202,11 @@ typedef struct tnc_blas {
     cublasStatus_t (*set_math)(cublasHandle_t, cublasMath_t);
     const char    *(*text)(cublasStatus_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
-                           const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
-                           const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
+                           const void *, cudaDataType, int, const void *, cudaDataType, int,
+                           const void *, void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+    cublasStatus_t (*gemms)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
+                            const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
+                            const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t);
 } tnc_blas;
 
 /* Calls of one kind, each on a parameter of its own, that run together: see tnc_flush. It travels as a kernel's parameter,
@@ -393,8 +396,9 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
         *(void **)&b->set_workspace = TNC_FIND(cublasSetWorkspace);
         *(void **)&b->set_math = TNC_FIND(cublasSetMathMode);
         *(void **)&b->text = TNC_FIND(cublasGetStatusString);
-        *(void **)&b->gemm = TNC_FIND(cublasGemmStridedBatchedEx);
-        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm
+        *(void **)&b->gemm = TNC_FIND(cublasGemmEx);
+        *(void **)&b->gemms = TNC_FIND(cublasGemmStridedBatchedEx);
+        if (b->create && b->destroy && b->set_stream && b->set_workspace && b->set_math && b->text && b->gemm && b->gemms
             && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS && b->set_stream(b->handle, s->stream) == CUBLAS_STATUS_SUCCESS
             && b->set_math(b->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == CUBLAS_STATUS_SUCCESS
             && cudaMalloc(&s->blas_room, TNC_BLAS_ROOM) == cudaSuccess
@@ -1004,11 +1008,14 @@ static __device__ __forceinline__ void tnc_add_to(T *to, const typename tnc_real
 /* Where piece first + more of a row stands, in numbers: a row is `pieces` (a power of 2) pieces of 8 numbers, 16 bytes, what
    ldmatrix reads at once of each of 8 rows, which should lie in different banks. So piece p of row r is found at p xor r % 8
    where a row fills lines of 128 bytes; where a line has several rows, at p xor the line, as far as a row has pieces.
-   `first` is even and known to the compiler, so that what more and row make of it is found once. */
-static __device__ __forceinline__ int tnc_piece_at(int row, int first, int more, int pieces)
+   `first` is even and known to the compiler, so that what more and row make of it is found once; PIECES: what it knows of
+   pieces, else 0. */
+template <int PIECES = 0>
+static __device__ __forceinline__ int tnc_piece_at(int row, int first, int more, int pieces = PIECES)
 {
-    const int mask = (pieces < 8 ? pieces : 8) - 1, key = (pieces >= 8 ? row : pieces == 4 ? row >> 1 : row >> 2) & mask;
-    return row * pieces * 8 + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ key)) << 3);
+    const int n = PIECES ? PIECES : pieces, lines = n < 8 ? 8 / n : 1, mask = (n < 8 ? n : 8) - 1;
+    const int key = PIECES ? row / lines & mask : (n >= 8 ? row : n == 4 ? row >> 1 : row >> 2) & mask;
+    return row * (n * 8) + ((first & ~mask) << 3) + (((first & mask) ^ (more ^ key)) << 3);
 }
 
 static __device__ __forceinline__ unsigned tnc_pair(float low, float high)
@@ -2361,9 +2368,13 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
                || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
-    status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
-                          x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step,
-                          (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
+    if (g.batch == 1)
+        status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, y.data,
+                              y.type, y.lead, by_beta, g.c, z.type, z.lead, compute, CUBLAS_GEMM_DEFAULT);
+    else
+        status = s->blas.gemms(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
+                               x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead,
+                               z.batch_step, (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
     if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
     if (!s->why[0]) snprintf(s->why, sizeof s->why, "gemm: %s", s->blas.text(status));
@@ -4351,7 +4362,7 @@ template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64
    A pair that does not see each other has P = 0 and ds = 0 here, and is multiplied all the same: an infinity or a NaN of
    what is hidden would make a NaN. But then a result of the block is not finite, and so the block says (odd) whether one is;
    what it says is done again by the plain kernels, which leave out what is hidden, and nothing is added to a gradient
-   before. That costs a product a result and, where all is finite, a launch that ends at once.
+   before. That costs an addition a result and, where all is finite, a launch that ends at once.
 
    An mma adds 16 products to an F32 sum and cuts off what lies below its last bit, at most 2^-23 of it: sums of n terms
    are within n / 16 2^-23 of the sum of magnitudes, 2^-7 for TNC_ATTEND_TERMS, and of growing sums half of that, beside
@@ -4368,7 +4379,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
     const int thread = tnc_thread_anew(), chunk = thread % chunks, rows = there < ROWS ? (int)there : (int)ROWS;
     int       row = thread / chunks;
     from += row * pitch + chunk * 8;
-    tile += tnc_piece_at(row, 0, chunk, D / 8);
+    tile += tnc_piece_at<D / 8>(row, 0, chunk);
     TNC_ROLLED
     for (; row < ROWS; row += step, from += step * pitch, tile += step * D) {
         if (row < rows) tnc_cp_async16(tile, from);
@@ -4382,7 +4393,7 @@ static __device__ __forceinline__ void tnc_tile_load(tnc_bf16 *tile, const tnc_b
 template <int D>
 static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_piece_at(row + (lane & 15), 2 * k, lane >> 4, D / 8));
+    tnc_ldmatrix_x4(f, tile + tnc_piece_at<D / 8>(row + (lane & 15), 2 * k, lane >> 4));
 }
 
 /* Two right factors, the transposes of rows row .. row + 7 and row + 8 .. row + 15 at columns 16 k ..: f[0], f[1] and f[2],
@@ -4390,14 +4401,14 @@ static __device__ __forceinline__ void tnc_frag_left(unsigned f[4], const tnc_bf
 template <int D>
 static __device__ __forceinline__ void tnc_frag_right(unsigned f[4], const tnc_bf16 *tile, int row, int k, int lane)
 {
-    tnc_ldmatrix_x4(f, tile + tnc_piece_at(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1, D / 8));
+    tnc_ldmatrix_x4(f, tile + tnc_piece_at<D / 8>(row + (lane & 7) + (lane >> 4) * 8, 2 * k, lane >> 3 & 1));
 }
 
 /* Two right factors as they stand: rows row .. row + 15, columns 16 n .. 16 n + 7 and the next 8. Transposed on the way. */
 template <int D>
 static __device__ __forceinline__ void tnc_frag_down(unsigned f[4], const tnc_bf16 *tile, int row, int n, int lane)
 {
-    tnc_ldmatrix_x4_trans(f, tile + tnc_piece_at(row + (lane & 15), 2 * n, lane >> 4, D / 8));
+    tnc_ldmatrix_x4_trans(f, tile + tnc_piece_at<D / 8>(row + (lane & 15), 2 * n, lane >> 4));
 }
 
 /* s = a b^T: 16 M rows of a, N rows of b, D numbers each. A right factor serves all M. */
@@ -4465,9 +4476,8 @@ static __device__ __forceinline__ int tnc_attend_meet(const tnc_attend &p, int q
     return last.low <= k0 && k1 < first.high ? 2 : 1;
 }
 
-/* Is any of these, times its row's factor, infinite or NaN? */
-template <int M, int C>
-static __device__ __forceinline__ bool tnc_attend_odd(const float (&x)[M][C / 8][4], const float (&factor)[M][2])
+/* Is any of these infinite or NaN? */
+template <int M, int C> static __device__ __forceinline__ bool tnc_attend_odd(const float (&x)[M][C / 8][4])
 {
     float sum = 0.0f;
     int   m, n, e;
@@ -4476,7 +4486,7 @@ static __device__ __forceinline__ bool tnc_attend_odd(const float (&x)[M][C / 8]
         TNC_UNROLL
         for (n = 0; n < C / 8; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) sum = fmaf(factor[m][e / 2] * x[m][n][e], 0.0f, sum);
+            for (e = 0; e < 4; e++) sum = fmaf(x[m][n][e], 0.0f, sum);
     return sum != 0.0f;                                         /* NaN */
 }
 
@@ -4682,8 +4692,8 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
                 ((float *)p.stat)[(int64_t)end.head * Tq + i] = softmax ? most[m][k] * 0.6931471805599453f + logf(sum) : sum;
             total[m][k] = factor;
         }
-    tnc_attend_say_odd(p, end.head, i0, queries, Tq, tnc_attend_odd<2, DV>(o, total));
     tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
+    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, i0, queries, Tq, tnc_attend_odd<2, DV>(o));
     tnc_cp_async_wait<0>();
 }
 
@@ -4710,7 +4720,7 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1;
     /* a float4 for each query: 16 bytes, too */
     const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };
-    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2], factor_v[M][2];
+    float         dx[sets][M][D / 8][4], dv[M][DV / 8][4], factor[M][2];
     int           at, to;
     auto load = [&](int which, int t) {
         const tnc_attend_place here = tnc_attend_place_of(p);
@@ -4825,21 +4835,21 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     const int mine = own + tnc_thread_anew() / 32 * 16 * M;
     bool      odd = false;
     TNC_UNROLL
-    for (m = 0; m < M; m++) {
-        factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
-        factor_v[m][0] = factor_v[m][1] = softmax ? 1.0f : p.square;
-    }
-    TNC_UNROLL
-    for (set = 0; set < sets; set++) odd = tnc_attend_odd<M, D>(dx[set], factor) || odd;
-    if (KEYS) odd = tnc_attend_odd<M, DV>(dv, factor_v) || odd;
+    for (set = 0; set < sets; set++) odd = tnc_attend_odd<M, D>(dx[set]) || odd;
+    if (KEYS) odd = tnc_attend_odd<M, DV>(dv) || odd;
     odd = tnc_attend_say_odd(p, end.head, own, own_rows, T_own, odd);
+    TNC_UNROLL
+    for (m = 0; m < M; m++)
+        factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
     for (set = 0; set < sets; set++)
         if ((KEYS ? p.dk : p.dq).data && !odd)
             tnc_attend_put_rows<M, D>(p, KEYS ? p.dk : p.dq, end.b, end.h + set * H, mine, T_own, (int)p.n_qk, dx[set],
                                       factor, true);
+    TNC_UNROLL
+    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
     if (KEYS && p.dv.data && !odd)
-        tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor_v, true);
+        tnc_attend_put_rows<M, DV>(p, p.dv, end.b, end.h, mine, T_own, (int)p.n_v, dv, factor, true);
     tnc_cp_async_wait<0>();
 }
 

@@ -74,10 +74,9 @@ int clean_main(int argc, char **argv)
                   "what stands between two stories: " STORY_MARK ", blank lines, line ends; "
                   "auto: marks where there are any, else blank lines", NEVER),
     };
-    static const usage u = {"clean", "[FILE] --out FILE",
+    static const usage u = {"clean", "FILE... [--out FILE]",
                             "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.",
                             NULL, options, sizeof options / sizeof *options};
-    int         arguments = read_options(&u, argc, argv, 1);
     char       *text;
     size_t      bytes, at = 0, start = 0, length = 0;
     int64_t     stories = 0, dropped = 0;
@@ -85,7 +84,7 @@ int clean_main(int argc, char **argv)
     kinds       k = {0};
     split_kind  how;
     atomic_file *f = (atomic_file *)room(1, sizeof *f);
-    if (arguments) add_file(&files, argv[0]);
+    read_options_and_files(&u, argc, argv, &files);
     if (!files.count) misuse("tn clean wants a text: tn clean FILE --out FILE");
     text = read_texts(&files, &bytes);
     how = how_to_split((split_kind)split, text, bytes);

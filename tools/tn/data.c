@@ -119,16 +119,19 @@ void write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t coun
 
 bool is_shard(const char *path)
 {
-    int32_t magic = 0;
-    FILE   *f;
-    bool    read;
+    unsigned char b[4];
+    int32_t       magic;
+    FILE         *f;
+    bool          read;
     if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
     if (!is_file(path)) fail("%s is no regular file, and data is read more than once: again by --resume, say", path);
     f = fopen(path, "rb");
     if (!f) fail("%s: %s", path, strerror(errno));
-    read = fread(&magic, sizeof magic, 1, f) == 1;
+    read = fread(b, sizeof b, 1, f) == 1;
     fclose(f);
-    return read && (magic == 20240520 || magic == 20240801);
+    if (!read) return false;
+    magic = (int32_t)(b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24);
+    return magic == 20240520 || magic == 20240801;
 }
 
 /* How many bytes of text the tokens stand for is not known: words decode to another text than they were made from. */

@@ -33,7 +33,7 @@ int generate_main(int argc, char **argv)
         COUNT_ROW("threads", &threads, "0: all", 0, 1024, NEVER),
     };
     static const usage u = {"generate", "RUN|CHECKPOINT [--prompt TEXT]",
-        "Writes text with a model, token by token as it comes.",
+                            "Writes text with a model, token by token as it comes.",
                             NULL, options, sizeof options / sizeof *options};
     int       arguments = read_options(&u, argc, argv, 1);
     tn_desc   desc;

@@ -27,6 +27,21 @@ static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
     printf("vocabulary: %lld\ncontext: %lld\n", (long long)d->vocab, (long long)d->context);
 }
 
+/* A model's config.json tells its kind, a tokenizer.json does not. */
+static void print_json(tn_ctx *ctx, const char *path)
+{
+    tn_transformer_desc desc;
+    size_t              bytes;
+    char               *text = read_file(path, &bytes);
+    const char         *to, *bad;
+    if (json_find(text, text + bytes, "model_type", &to, &bad)) {
+        tn_transformer_config_read(ctx, &desc, tn_from_memory(text, bytes));
+        check(ctx, path);
+        print_model(ctx, &desc);
+    } else print_tokenizer(ctx, path);
+    free(text);
+}
+
 static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
 {
     static const char *const notes[] = {"tn.step", "tn.machine", "tn.data", "tn.format"};
@@ -63,8 +78,7 @@ static void print_config(tn_ctx *ctx, const char *path)
     size_t              bytes;
     char               *text = read_file(path, &bytes);
     read_config(&train_usage, text, bytes, path);
-    if (!asked.vocab) fail("%s does not tell its vocabulary: vocab = N", path);
-    model_of(ctx, asked.vocab, &desc);
+    model_of(ctx, asked.vocab ? asked.vocab : tn_tokenizer_count(open_tokenizer(ctx, asked.tokenizer)), &desc);
     print_model(ctx, &desc);
     printf("tokens_a_step: %lld\n", (long long)(asked.batch * asked.accumulate * desc.context));
     free(text);
@@ -96,7 +110,8 @@ int info_main(int argc, char **argv)
     static bool   no_tensors;
     static option options[] = {FLAG_ROW("no-tensors", &no_tensors, "does not list them", NEVER)};
     static const usage u = {"info", "RUN|FILE",
-                            "Tells what a run, a checkpoint, a tokenizer.json, a token shard or a config file (.txt) holds.",
+                            "Tells what a run, a checkpoint, a tokenizer.json, a config.json, a token shard or a config file (.txt) "
+                            "holds.",
                             NULL, options, 1};
     int         arguments = read_options(&u, argc, argv, 1);
     const char *path = arguments ? argv[0] : NULL;
@@ -112,7 +127,7 @@ int info_main(int argc, char **argv)
         tn_shard *shard = tn_shard_open(ctx, tn_from_path(path), INT32_MAX);
         check(ctx, "token shard");
         printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
-    } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_tokenizer(ctx, path);
+    } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_json(ctx, path);
     else if (n > 4 && !strcmp(path + n - 4, ".txt")) print_config(ctx, path);
     else print_weights(ctx, path, !no_tensors);
     tn_ctx_destroy(ctx);

@@ -1,5 +1,6 @@
 /* options.c - the command line, config files, help: one table says it all */
 #include "tn.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,14 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
         o->given = true;
     }
     return arguments;
+}
+
+void read_options_and_files(const usage *u, int argc, char **argv, file_list *data)
+{
+    const int files = read_options(u, argc, argv, INT_MAX);
+    int       i;
+    for (i = 0; i < files; i++) add_file(data, argv[i]);
+    if (files) find_option(u, "data")->given = true;
 }
 
 /* A text in a config file: as it is where a line gives it back, else in quotes, with JSON's escapes. */

@@ -99,7 +99,7 @@ static option options[] = {
 };
 
 const usage train_usage = {
-    "train", "FILE --out RUN | --config FILE --out RUN | --from CHECKPOINT --out RUN | --resume RUN",
+    "train", "FILE... --out RUN | --config FILE --out RUN | --from CHECKPOINT --out RUN | --resume RUN",
     "Trains a language model. All that it writes is in the folder RUN: config.txt, config.json, tokenizer.json, log.jsonl, "
     PICTURE ", checkpoints, and model.safetensors at the end.",
     "Interrupted (SIGINT, SIGTERM), it finishes the step and saves: exit status 130, 143. Killed, --resume takes the "

@@ -30,8 +30,8 @@ int synthetic_main(int argc, char **argv)
         COUNT_ROW("seed", &seed, "the same seed, the same tokens; 1", 0, 9e15, NEVER),
     };
     static const usage u = {"synthetic", "--out FILE", "Writes a shard of made-up tokens.",
-        "Train on it with --vocab N of the same N: tn train FILE --vocab 50304 --out RUN.", options,
-        sizeof options / sizeof *options};
+                            "Train on it with --vocab N of the same N: tn train FILE --vocab 50304 --out RUN.",
+                            options, sizeof options / sizeof *options};
     tn_ctx  *ctx;
     tn_desc  desc;
     int32_t *ids;

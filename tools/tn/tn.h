@@ -126,6 +126,8 @@ typedef struct usage {
 /* Reads the command line; of an option that is given twice the last counts. What is no option is an argument: those are
    moved to the front of argv, and counted. --help prints and ends. */
 int  read_options(const usage *u, int argc, char **argv, int most_arguments);
+/* Every argument is one more file of --data. */
+void read_options_and_files(const usage *u, int argc, char **argv, file_list *data);
 /* `key = value` lines, '#' comments; a text may stand in quotes, with JSON's escapes. Options that are given already
    stay. */
 void read_config(const usage *u, const char *text, size_t bytes, const char *name);

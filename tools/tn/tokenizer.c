@@ -61,8 +61,8 @@ static int train(int argc, char **argv, bool compare)
         TEXT_ROW("out", &out, "FILE", "where tokenizer.json goes", NEVER),
         COUNT_ROW("vocab", &vocab, "so many tokens; 1024", 4, 65536, NEVER),
     };
-    static usage u = {"tokenizer train", "TEXT --vocab N --out FILE",
-        "Trains a WordPiece tokenizer; the same text gives the same one.", NULL,
+    static usage u = {"tokenizer train", "TEXT... --vocab N --out FILE",
+                      "Trains a WordPiece tokenizer; the same text gives the same one.", NULL,
                       options, sizeof options / sizeof *options};
     static const int64_t sizes[] = {4096, 2048, 1024};
     tn_tokenizer_desc desc;
@@ -71,12 +71,12 @@ static int train(int argc, char **argv, bool compare)
     size_t  bytes, i;
     if (compare) {
         u.command = "tokenizer compare";
-        u.arguments = "TEXT";
+        u.arguments = "TEXT...";
         u.about = "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints the tokens a story beside those of the "
                   "document on story models.";
         u.count = 2;
     }
-    if (read_options(&u, argc, argv, 1)) add_file(&files, argv[0]);
+    read_options_and_files(&u, argc, argv, &files);
     memset(&desc, 0, sizeof desc);
     desc.separator = STORY_MARK;
     if (!files.count) misuse("tn %s wants a text", u.command);
@@ -143,9 +143,9 @@ static int encode_main(int argc, char **argv)
         FLAG_ROW("no-bos", &no_bos, "no [BOS] at the beginning", NEVER),
     };
     static const usage u = {"tokenizer encode", "[TEXT] --tokenizer FILE",
-        "Prints the ids of a text (a file, or the standard input).",
-                            "A shard has [BOS] before each story of a text with " STORY_MARK ".", options,
-                                sizeof options / sizeof *options};
+                            "Prints the ids of a text (a file, or the standard input).",
+                            "A shard has [BOS] before each story of a text with " STORY_MARK ".",
+                            options, sizeof options / sizeof *options};
     int           arguments = read_options(&u, argc, argv, 1);
     const char   *path = arguments ? argv[0] : "-";
     tn_ctx       *ctx = new_context();
@@ -236,9 +236,10 @@ static int decode_main(int argc, char **argv)
         TEXT_ROW("tokenizer", &tokenizer, "FILE", "tokenizer.json; without it: bytes", NEVER),
     };
     static const usage u = {"tokenizer decode", "[FILE] --tokenizer FILE",
-        "Prints the text of ids, which blanks, commas, brackets or line ends keep apart (a file, or the standard input).",
-        "Of lines {\"ids\": [...]}, as encode --jsonl prints them, it makes lines {\"text\": ...}.", options,
-        sizeof options / sizeof *options};
+                            "Prints the text of ids, which blanks, commas, brackets or line ends keep apart (a file, or the "
+                            "standard input).",
+                            "Of lines {\"ids\": [...]}, as encode --jsonl prints them, it makes lines {\"text\": ...}.",
+                            options, sizeof options / sizeof *options};
     int           arguments = read_options(&u, argc, argv, 1);
     const char   *path = arguments ? argv[0] : "-";
     tn_ctx       *ctx = new_context();
@@ -265,7 +266,7 @@ int tokenizer_main(int argc, char **argv)
     if (!strcmp(what, "encode")) return encode_main(argc - 1, argv + 1);
     if (!strcmp(what, "decode")) return decode_main(argc - 1, argv + 1);
     if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
-        printf("usage: tn tokenizer train|encode|decode|compare ... (each tells more with --help)\n\n"
+        printf("usage: tn tokenizer train|encode|decode|compare ...\n(each tells more with --help)\n\n"
                "  train    a WordPiece tokenizer from text\n  encode   text to ids, or to a token shard\n"
                "  decode   ids to text\n"
                "  compare  tokens a story at three vocabularies\n");

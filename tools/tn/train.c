@@ -144,13 +144,10 @@ int train_main(int argc, char **argv)
 {
     run    r;
     char   title[256];
-    int    arguments = read_options(&train_usage, argc, argv, 1), i, lengths;
+    int    i, lengths;
     memset(&r, 0, sizeof r);
     r.s = &asked;
-    if (arguments) {
-        add_file(&asked.data, argv[0]);
-        find_option(&train_usage, "data")->given = true;
-    }
+    read_options_and_files(&train_usage, argc, argv, &asked.data);
     lengths = find_option(&train_usage, "steps")->given + find_option(&train_usage, "tokens")->given +
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) misuse("one of --steps, --tokens and --minutes says how long it trains, not %d", lengths);

@@ -142,19 +142,25 @@ void make_folder(const char *path)
         fail("cannot make the folder %s: %s", path, strerror(errno));
 }
 
+/* A link is followed to its file. What is there and is no file, a device or a pipe, is written as it is. */
 bool atomic_open(atomic_file *f, const char *path)
 {
+    struct stat there;
+    const bool  exists = stat(path, &there) == 0, in_place = exists && !S_ISREG(there.st_mode);
+    char       *real = exists && !in_place ? realpath(path, NULL) : NULL;
     f->error = 0;
     f->used = 0;
     f->fd = -1;
-    if (strlen(path) >= PATH_ROOM) {
-        f->error = errno = ENAMETOOLONG;
-        return false;
+    f->tmp[0] = 0;
+    if (real) path = real;
+    if (strlen(path) >= PATH_ROOM) errno = ENAMETOOLONG;
+    else {
+        snprintf(f->path, sizeof f->path, "%s", path);
+        if (!in_place) snprintf(f->tmp, sizeof f->tmp, "%s.tmp", path);
+        f->fd = in_place ? open(path, O_WRONLY) : open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     }
-    snprintf(f->path, sizeof f->path, "%s", path);
-    snprintf(f->tmp, sizeof f->tmp, "%s.tmp", path);
-    f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (f->fd < 0) f->error = errno;
+    free(real);
     return f->fd >= 0;
 }
 
@@ -207,7 +213,7 @@ void atomic_abandon(atomic_file *f)
     int error = f->error ? f->error : errno;
     if (f->fd >= 0) {
         close(f->fd);
-        unlink(f->tmp);
+        if (f->tmp[0]) unlink(f->tmp);
     }
     f->fd = -1;
     errno = error;
@@ -219,13 +225,13 @@ bool atomic_commit(atomic_file *f)
     if (!f->error && fsync(f->fd) != 0 && errno != EINVAL) f->error = errno;
     if (f->fd >= 0 && close(f->fd) != 0 && !f->error) f->error = errno;
     f->fd = -1;                                       /* gone, even if close failed */
-    if (!f->error && rename(f->tmp, f->path) != 0) f->error = errno;
+    if (!f->error && f->tmp[0] && rename(f->tmp, f->path) != 0) f->error = errno;
     if (f->error) {
-        unlink(f->tmp);
+        if (f->tmp[0]) unlink(f->tmp);
         errno = f->error;
         return false;
     }
-    sync_folder_of(f->path);
+    if (f->tmp[0]) sync_folder_of(f->path);
     return true;
 }
 
