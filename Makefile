@@ -151,7 +151,7 @@ sanitize-%: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cud
 # Peers: a python3 with PyTorch, GPU_PYTHON; without it their columns are skipped by name.
 GPU_BENCH  = ceilings attention linear gpt small rows
 GPU_PYTHON = python3
-build/gpu/bench: tools/bench/gpu/bench_gpu.c build/gpu/tensornet.o $(CUDA_OBJECT)
+build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h build/gpu/tensornet.o $(CUDA_OBJECT)
 	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
@@ -178,7 +178,7 @@ bench: build/bench/bench
 	@$(BENCH_ENV) $< $(BENCH)
 	@$(if $(filter gemm,$(BENCH)),$(BENCH_ENV) TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $< gemm)
 
-build/bench/bench: $(wildcard tools/bench/*.c) tools/bench/bench.h tensornet.h
+build/bench/bench: $(wildcard tools/bench/*.c tools/bench/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
 

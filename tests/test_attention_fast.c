@@ -376,7 +376,7 @@ TEST(parts)
     finish();
 }
 
-/* Thousands of keys: both forms in float against each other in double */
+/* Thousands of keys, or 500: both forms in float against each other in double */
 TEST(long_sums)
 {
     for (int kind = 1; kind < 3; kind++) {

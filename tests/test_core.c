@@ -1916,7 +1916,7 @@ enum { WIDE = 160, BATCH = 700, LESS = 90, NUMBERS = 3 };
 
 typedef struct trained { double loss[NUMBERS]; float *weights; int64_t count; } trained;
 
-/* Large enough that every kernel is cut into several tasks. */
+/* With BATCH, large enough that every kernel is cut into several tasks. */
 static trained train_large(const tn_desc *desc)
 {
     tn_ctx *ctx = ctx_new(desc);
