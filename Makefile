@@ -2,14 +2,16 @@
 # make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
 # make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
 # make tn      the command build/tn: tokenizer, train, generate, info, clean
-# make tn-cuda  the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given; CUDA_ARCH=-arch=native
-#              compiles for this machine's GPU alone, in half the time
-# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them); BENCH=gemm, pieces, step, lm, operator,
-#              attention: alone
+# make tn-cuda the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given;
+#              CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
+# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
+#              BENCH=gemm, pieces, step, lm, operator, attention: alone
 # make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
-# make test-gpu, sanitize-gpu, bench-gpu   on a machine with a GPU: the backend against the reference, under compute-sanitizer's four
-#              tools, and its speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: alone)
-# make clean   removes build/                    make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
+# make test-gpu, sanitize-gpu, bench-gpu   on a machine with a GPU: the backend against the reference, under
+#              compute-sanitizer's four tools, and its speed beside PyTorch's
+#              (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: alone)
+# make clean   removes build/
+# make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 
@@ -24,27 +26,29 @@ all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
 
-examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c)) build/examples/embed/predict build/examples/embed/predict_cpp
+# The tests build some into another folder, with less optimisation.
+EXAMPLES = build/examples
+examples: $(patsubst examples/%.c,$(EXAMPLES)/%,$(wildcard examples/*.c)) $(EXAMPLES)/embed/predict $(EXAMPLES)/embed/predict_cpp
 
 PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
 OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
                $(CC) -fopenmp -include omp.h -x c - -o /dev/null >/dev/null 2>&1 && echo -fopenmp)
 
-build/examples/%: examples/%.c $(wildcard examples/*.h) tensornet.h $(PNG_OBJECT)
+$(EXAMPLES)/%: examples/%.c $(wildcard examples/*.h) tensornet.h $(PNG_OBJECT)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -I. $(PNG_FLAGS) $< $(PNG_OBJECT) $(LDFLAGS) -o $@ -lm
 
 # A model inside the program: examples/embed/train.c tells.
-build/examples/embed/predict build/examples/embed/train: examples/embed/digits.h
-build/examples/embed/predict: examples/embed/weights.h
-build/examples/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h tensornet.h
+$(EXAMPLES)/embed/predict $(EXAMPLES)/embed/train: examples/embed/digits.h
+$(EXAMPLES)/embed/predict: examples/embed/weights.h
+$(EXAMPLES)/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h tensornet.h
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 $(CFLAGS) $(WARN) -I. $< $(LDFLAGS) -o $@
 
-weights: build/examples/embed/train build/examples/embed/bytes
-	build/examples/embed/train build/examples/embed/digits.safetensors
-	build/examples/embed/bytes build/examples/embed/digits.safetensors weights > build/examples/embed/weights.h
-	cp build/examples/embed/weights.h examples/embed/weights.h
+weights: $(EXAMPLES)/embed/train $(EXAMPLES)/embed/bytes
+	$(EXAMPLES)/embed/train $(EXAMPLES)/embed/digits.safetensors
+	$(EXAMPLES)/embed/bytes $(EXAMPLES)/embed/digits.safetensors weights > $(EXAMPLES)/embed/weights.h
+	cp $(EXAMPLES)/embed/weights.h examples/embed/weights.h
 
 build/examples/stb_image_write.o: $(STB)/stb_image_write.h
 	@mkdir -p $(@D)
@@ -71,7 +75,9 @@ endif
 ifndef CUDA_HOME
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(shell command -v $(firstword $(NVCC))),/usr/local/cuda/bin/nvcc)))
 endif
-CUDA_ARCH   = -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]'
+CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+CUDA_ARCH   = $(CUDA_BOTH)
+CUDA_FLAGS  = -std=c++17 -O3 -lineinfo --threads 2
 CUDA_LINK   = -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
 build/tn-cuda: $(TN_OBJECTS:build/tn.d/run.o=build/tn.d/run-cuda.o) $(PNG_OBJECT) $(CUDA_OBJECT)
@@ -81,31 +87,34 @@ build/tn.d/run-cuda.o: tools/tn/run.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_CUDA -I. $(PNG_FLAGS) -c $< -o $@
 
-$(CUDA_OBJECT): tensornet_cuda.cu tensornet.h
-	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -lineinfo --threads 2 $(CUDA_ARCH) -c $< -o $@
+$(CUDA_OBJECT): tensornet_cuda.cu tensornet.h build/cuda/arch
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -c $< -o $@
+
+# For other GPUs it is another object: this says for which ones the last one is, and is new when they are.
+build/cuda/arch: FORCE
+	@mkdir -p $(@D); echo "$(CUDA_ARCH)" | cmp -s - $@ || echo "$(CUDA_ARCH)" > $@
+.PHONY: FORCE
 
 # Waiting threads sleep instead of spinning: on a busy machine that is several times faster, on an idle one hardly slower.
 demo: build/examples/fashion
 	OMP_WAIT_POLICY=passive $<
 
-# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at an error:
-#      the sum has the last word. Examples are compiled in less time here, and do not stay.
+# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at
+#      an error: the sum has the last word.
 
-EXAMPLES_RUN = hello gates published embed/predict embed/predict_cpp
-export WARN PNG_FLAGS EXAMPLES_RUN
+export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
 test check: $(PNG_OBJECT)
-	@rm -rf build/*/*.log build/*/*/*.log $(EXAMPLES_RUN:%=build/examples/%)
+	@rm -rf build/*/*.log build/*/*/*.log build/*/*/*/*.log
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
-	@rm -f $(EXAMPLES_RUN:%=build/examples/%)
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
 
-# What a program links that runs on GPUs; NVCC can be given.
+# What a program links that runs on GPUs; NVCC can be given. MODE=--budget prints the lines that budget.txt would need.
 cuda:
-	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu tests/cuda_host/budget.txt build/cuda
+	@sh tests/cuda_host/nvcc.sh tensornet_cuda.cu tests/cuda_host/budget.txt build/cuda $(MODE)
 
-# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten minutes.
+# ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten
+#      minutes.
 
 SANITIZE = $(or $(shell command -v compute-sanitizer),$(CUDA_HOME)/bin/compute-sanitizer)
 
@@ -119,7 +128,7 @@ build/gpu/test_%: tests/test_%.c $(wildcard tests/*.h) build/gpu/tensornet.o $(C
 test-gpu: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_linear build/gpu/test_cuda_states
 	TN_CUDA_LARGE=1 $<
 	build/gpu/test_cuda_attention
-	build/gpu/test_cuda_linear
+	TN_CUDA_LARGE=1 build/gpu/test_cuda_linear
 	build/gpu/test_cuda_states
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
@@ -128,18 +137,21 @@ test-gpu: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_
 
 # One round of each case, all that is below it in memcheck. Without our sentinels, which would hide what is not initialised.
 sanitize-gpu: $(patsubst %,sanitize-%,memcheck racecheck initcheck synccheck)
-sanitize-%: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_linear
+sanitize-%: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_linear build/gpu/test_cuda_states
 	@[ -x "$(SANITIZE)" ] || { echo "SKIP sanitize-$*: needs compute-sanitizer"; exit 0; }; set -e; \
 	for t in cases_f32 cases_bf16 $(if $(filter memcheck initcheck,$*),gemm_of copies faults trains_alike_bf16); do \
 	    echo "$* $$t"; case $$t in cases*) round=$(if $(filter racecheck,$*),1,5);; *) round=;; esac; \
-	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} "$(SANITIZE)" --tool $* --error-exitcode 9 $(if $(filter memcheck,$*),--leak-check full) $< $$t; \
+	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} \
+	        "$(SANITIZE)" --tool $* --error-exitcode 9 $(if $(filter memcheck,$*),--leak-check full) $< $$t; \
 	done; \
-	for t in attention linear; do echo "$* $$t"; TN_TEST_SMALL=yes "$(SANITIZE)" --tool $* --error-exitcode 9 build/gpu/test_cuda_$$t; done
+	for t in attention linear states; do \
+	    echo "$* $$t"; TN_TEST_SMALL=yes "$(SANITIZE)" --tool $* --error-exitcode 9 build/gpu/test_cuda_$$t; \
+	done
 
 # Peers: a python3 with PyTorch, GPU_PYTHON; without it their columns are skipped by name.
 GPU_BENCH  = ceilings attention linear gpt small rows
 GPU_PYTHON = python3
-build/gpu/bench: tools/bench/gpu/bench_gpu.c build/gpu/tensornet.o $(CUDA_OBJECT)
+build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h build/gpu/tensornet.o $(CUDA_OBJECT)
 	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
@@ -152,7 +164,8 @@ fuzz: fuzz-programs
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
 
-# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run of their own.
+# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run of
+#      their own.
 
 BENCH     = gemm pieces step lm operator attention
 PYTHON    = /usr/bin/python3
@@ -165,7 +178,7 @@ bench: build/bench/bench
 	@$(BENCH_ENV) $< $(BENCH)
 	@$(if $(filter gemm,$(BENCH)),$(BENCH_ENV) TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $< gemm)
 
-build/bench/bench: $(wildcard tools/bench/*.c) tools/bench/bench.h tensornet.h
+build/bench/bench: $(wildcard tools/bench/*.c tools/bench/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
 

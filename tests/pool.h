@@ -62,7 +62,7 @@ static inline void pool_for(void *user, int64_t tasks, int workers, tn_task_fn f
 
 static inline tn_status pool_ctx_create(tn_ctx **ctx, const tn_desc *desc, char *why)
 {
-    static const tn_desc usual;
+    static tn_desc usual;
     tn_desc d = desc ? *desc : usual;
     if (!d.parallel_for) {
         d.parallel_for = pool_for;

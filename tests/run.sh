@@ -29,7 +29,7 @@ case $name/$(tail -n 1 "$log") in
 *", 0 failed, "*)
     case $name in
     fuzz/*) show='^SKIP |^fuzz_' ;;
-    gcc/* | examples/*) show='^SKIP |^LESS |^worst |^failed_|_seconds: ' ;;
+    gcc/*) show='^SKIP |^LESS |^worst |^failed_|_seconds: ' ;;
     *) show='^SKIP |^LESS ' ;;
     esac
     grep -E "$show" "$log" ;;

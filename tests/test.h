@@ -1,6 +1,6 @@
 /* test.h: the harness of one test program, in C99 and C++17.
 
-       #include "test.h"                 (a test of internals defines TENSORNET_IMPLEMENTATION first)
+       #include "test.h"                 (a test of internals defines TENSORNET_IMPLEMENTATION first; inside.c includes it)
 
        TEST(adds) { CHECK_INT(1 + 1, 2); }
        TEST(reads_npy) {
@@ -54,7 +54,7 @@
 /* Ends the test as skipped for want of `need` (data, fashion, ...); fails it where TN_REQUIRE lists the need. */
 #define SKIP(need, why)              do { test_skip(need, why); return; } while (0)
 
-static struct { const char *name; int failures; bool skipped; } test_now;
+static struct { const char *name; int failures; bool skipped, less; } test_now;
 
 static inline bool test_fail(const char *file, int line, const char *what, const char *got, const char *expected)
 {
@@ -128,7 +128,8 @@ static inline void test_skip(const char *need, const char *why)
 /* The names of the tests are the list's own spelling, "a, b, c". */
 static inline int test_run(const char *names, void (*const *list)(void), size_t count, const char *filter)
 {
-    int passed = 0, failed = 0, skipped = 0;
+    int  passed = 0, failed = 0, skipped = 0;
+    char less[4096] = "";
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);   /* a crash keeps the lines before it */
     for (size_t k = 0; k < count; k++) {
         char name[128];
@@ -139,10 +140,12 @@ static inline int test_run(const char *names, void (*const *list)(void), size_t 
         if (!strstr(name, filter)) continue;
         test_now.name = name;
         test_now.failures = 0;
-        test_now.skipped = false;
+        test_now.skipped = test_now.less = false;
         list[k]();
+        if (test_now.less && strlen(less) + strlen(name) + 3 < sizeof less) strcat(strcat(less, less[0] ? ", " : ""), name);
         if (test_now.failures) failed++; else if (test_now.skipped) skipped++; else passed++;
     }
+    if (less[0]) printf("LESS data: %s\n", less);
     printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
     return failed != 0;
 }
@@ -172,10 +175,12 @@ static inline bool test_data(const char *suffix, char path[TEST_PATH])
     return test_exists(path);
 }
 
-/* Is this an emulator in which floating point is slow? A test that then does less prints a line that begins with LESS. */
+/* Is each operation slow here, under a sanitizer or in an emulator, or has another run all of the data? A test that asks takes less
+   then, and a line that begins with LESS names it. */
 static inline bool test_small(void)
 {
     const char *s = getenv("TN_TEST_SMALL");
+    if (s && *s) test_now.less = true;
     return s && *s;
 }
 

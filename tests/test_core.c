@@ -1916,7 +1916,7 @@ enum { WIDE = 160, BATCH = 700, LESS = 90, NUMBERS = 3 };
 
 typedef struct trained { double loss[NUMBERS]; float *weights; int64_t count; } trained;
 
-/* Large enough that every kernel is cut into several tasks. */
+/* With BATCH, large enough that every kernel is cut into several tasks. */
 static trained train_large(const tn_desc *desc)
 {
     tn_ctx *ctx = ctx_new(desc);
@@ -1949,7 +1949,6 @@ static void same_bits(const trained *a, const trained *b)
 TEST(threads_openmp)
 {
     tn_dtype dtype;
-    if (test_small()) printf("LESS threads: batches of %d, not %d\n", LESS, BATCH);
     for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_desc d = desc_of(dtype);
         trained one, again, two, three, odd;

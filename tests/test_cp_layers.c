@@ -286,7 +286,7 @@ TEST(product_begins_with_variance_one)
             int      k = orders[which], layers = k == 8 ? 40 : 6, l;
             tn_ctx  *ctx = ctx_of(TN_F32);
             uint64_t rng = 50 + (uint64_t)k;
-            double   sum = 0, samples = (double)layers * HIDDEN * ROWS;
+            double   sum = 0, samples = (double)(layers * HIDDEN * ROWS);
             char     what[80];
             for (l = 0; l < layers; l++) {
                 tn_params      *ps = tn_params_create(ctx);
@@ -619,7 +619,7 @@ TEST(quadratic_begins_with_variance_one)
         for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
         CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
         y = tn_quadratic_forward(ctx, &layer, x);
-        sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / LAYERS;
+        sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / (int)LAYERS;
         tn_params_destroy(ps);
         tn_ctx_reset(ctx);
     }

@@ -125,7 +125,7 @@ static bool is_noise(const double *a, const double *b, int64_t n, double gate)
 
 /* As bits. A small run takes one round of each kind: plain, odd, deep and large. */
 enum { PLAIN = 1, ODD = 1 << 3, DEEP = 1 << CASE_DEEP, LARGE = 1 << CASE_LARGE, ALL_ROUNDS = (1 << CASE_ROUNDS) - 1 };
-static bool least(void) { const char *s = getenv("TN_TEST_SMALL"); return s && strcmp(s, "least") == 0; }
+static bool least(void) { return test_small() && strcmp(getenv("TN_TEST_SMALL"), "least") == 0; }
 static int either(int all, int small, int few) { return least() ? few : test_small() ? small : all; }
 static bool among(int rounds, int round) { return (rounds >> round & 1) != 0; }
 

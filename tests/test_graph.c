@@ -74,7 +74,7 @@ static void study_step(study *s)
         x = tn_mlp_forward(ctx, &s->mlp, tn_norm_forward(ctx, &s->norm, x));
         x = tn_cross_entropy(ctx, tn_linear_forward(ctx, &s->head, x), s->labels[k]);
         if (!x) return;
-        tn_backward(ctx, tn_scale(ctx, x, 1.0 / PARTS));
+        tn_backward(ctx, tn_scale(ctx, x, 1.0 / (int)PARTS));
         tn_assign(tn_slice(s->loss, 0, k, k + 1), tn_reshape(x, 1, &one));
     }
     tn_optim_step(s->optim);

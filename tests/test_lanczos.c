@@ -230,7 +230,7 @@ TEST(multiple_values_and_breakdown)
                     tn_lanczos_desc   desc;
                     tn_lanczos_result r;
                     for (int64_t i = 0; i < N; i++) {
-                        double u = (double)i / N;
+                        double u = (double)i / (int)N;
                         a[i] = kind == 0 ? 0 : kind == 1 ? 1 : kind == 2 ? (i < 12 ? 5 : u) : kind == 3 ? (i % 2 ? -1 : 1)
                              : kind == 4 ? (i < 3 ? 7 : 0) : kind == 5 ? (double)(i % 5) : kind == 6 ? (i < 6 ? 3 + 1e-9 * (double)i : u)
                              : kind == 7 ? (i < 7 ? -2 : i < 20 ? 1.5 : -u) : (i % 2 ? -1 : 1) * pow(0.7, (double)i);

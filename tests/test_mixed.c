@@ -169,7 +169,7 @@ static double       times_now, worst_alone;
 
 static bool pour(int k, int what, const double *a, const double *b, int64_t n)
 {
-    const double gate = ALONE * times_now * gate_of(cases[k].name);
+    const double gate = (int)ALONE * times_now * gate_of(cases[k].name);
     double       error = 0, size = 0, alone;
     int64_t      i;
     for (i = 0; i < n; i++) {
@@ -180,7 +180,7 @@ static bool pour(int k, int what, const double *a, const double *b, int64_t n)
     size_of[k][what] += size;
     alone = n > 0 ? error / (gate * fmax(size, SMALL * SMALL * (double)n)) : 0;
     if (!(alone <= worst_alone)) worst_alone = alone;
-    return CHECK(test_max_error(a, b, n) <= 1.0 / LARGEST) && CHECK(alone <= 1);
+    return CHECK(test_max_error(a, b, n) <= 1.0 / (int)LARGEST) && CHECK(alone <= 1);
 }
 
 static double poured(int k, int what)

@@ -167,7 +167,7 @@ TEST(cross_entropy_counts)
             double sum = 0;
             label[r] = (int32_t)(r * 3 % C);
             for (j = 0; j < C; j++) sum += exp(z[r * C + j]);
-            for (j = 0; j < C; j++) want[r * C + j] = (exp(z[r * C + j]) / sum - (j == label[r])) / R;
+            for (j = 0; j < C; j++) want[r * C + j] = (exp(z[r * C + j]) / sum - (j == label[r])) / (int)R;
         }
         for (way = 0; way < 7; way++) {
             tn_tensor *x, *y, *loss, *one;

@@ -242,7 +242,7 @@ TEST(memory_is_that_of_one_block)
            peak, peak_again);
     CHECK((many - few) / (LAYERS - 2) == stream);
     CHECK(kept > 10 * stream);
-    CHECK(peak > LAYERS * kept);
+    CHECK(peak > (int)LAYERS * kept);
     CHECK(peak_again < 2 * ((LAYERS + 4) * stream + 2 * kept));
 }
 

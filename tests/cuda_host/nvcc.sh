@@ -1,12 +1,13 @@
 #!/bin/sh
-# sh tests/cuda_host/nvcc.sh SOURCE.cu BUDGET FOLDER [--budget | --prove]: nvcc compiles the file for sm_80 and sm_90 into FOLDER/SOURCE.o, what a user
-# links; and then
+# sh tests/cuda_host/nvcc.sh SOURCE.cu BUDGET FOLDER [--budget | --prove]: nvcc compiles the file for sm_80 and sm_90 into
+# FOLDER/SOURCE.o, what a user links; and then
 #     no warning of nvcc or of the host compiler            registers, stack, spills, shared memory within BUDGET
 #     tn_cuda_backend is all that the object exports        tensor cores where BUDGET wants them, and no double in kernels of floats
 #     launches, shared memory and assembly are spelled in the section >>port alone
 # --budget prints the lines that BUDGET would need instead; --prove compiles unfit.cu first, and all of its mistakes must be found.
-# NVCC: the compiler. The last line is `N passed, N failed, N skipped`.
+# NVCC: the compiler. CUDA_FLAGS, CUDA_BOTH: the Makefile's, which asks for --budget by `make cuda MODE=--budget`. The last line is `N passed, N failed, N skipped`.
 set -u
+: "${CUDA_FLAGS:?make cuda says what these are}" "${CUDA_BOTH:?}"
 here=$(dirname "$0") source=$1 budget=$2 folder=$3 mode=${4:-}
 name=$(basename "$source" .cu)
 nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
@@ -30,8 +31,9 @@ fail() { failed=$((failed + 1)); sed 's/^/FAIL /'; }
 # What a check prints are the lines that are wrong.
 verdict() { if [ -s "$1" ]; then fail < "$1"; else pass; fi; }
 
-"$nvcc" -std=c++17 -O3 -lineinfo -Werror all-warnings -Xcompiler -Wall,-Wextra -Xptxas -v --threads 2 --keep --keep-dir "$keep" \
-    -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' -I. -c "$source" -o "$folder/$name.o" \
+echo "$CUDA_BOTH" > "$folder/arch"            # before it: the Makefile holds the object to be older than a change of this
+"$nvcc" $CUDA_FLAGS -Werror all-warnings -Xcompiler -Wall,-Wextra -Xptxas -v --keep --keep-dir "$keep" $CUDA_BOTH \
+    -I. -c "$source" -o "$folder/$name.o" \
     > "$keep/log" 2>&1
 if [ $? -ne 0 ]; then
     grep -v '^ptxas info\|bytes stack frame' "$keep/log"

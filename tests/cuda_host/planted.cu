@@ -578,7 +578,7 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(null_pointer,               ALL, "address .nil.|address 0|access of address"),
     MISTAKE(shared_past_the_end,        "asan check", "write out of bounds"),
     MISTAKE(shared_past_a_row,          "asan", ""),
-    MISTAKE(misaligned_float4,          "asan check", "misaligned access"),
+    MISTAKE(misaligned_float4,          "check", "misaligned access"),
     MISTAKE(unwritten_shared,           ALL, "nobody wrote"),
     MISTAKE(unwritten_global,           ALL, "nobody wrote"),
     MISTAKE(left_by_an_earlier_call,    ALL, "nobody wrote"),

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #define TENSORNET_IMPLEMENTATION
 #include "bench.h"
+#include "clock.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -12,29 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
 
 /* ---- turns ------------------------------------------------------------------ */
 

@@ -5,39 +5,19 @@
    BENCH_TINY=1 shrinks all shapes, to try the program where time does not matter. */
 #define _GNU_SOURCE
 #include "tensornet.h"
+#include "../clock.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
 enum { TURNS = 9 };
 static const double TURN = 0.05;                 /* seconds of a turn, at least one run */
 
 static bool tiny;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
 
 /* ---- the peer: a process that reads `RUNS WORK ...` and answers `done SECONDS NOTE` or `missing WHY` -------------------------- */
 
