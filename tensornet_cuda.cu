@@ -705,7 +705,8 @@ static tn_status tnc_capture_begin(void *state, char why[256])
     }
     if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return tnc_capture_fails(s, status, why);
-    e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    e = cudaStreamSynchronize(s->stream);           /* a graph that goes while another is captured has run */
+    if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
     if (e != cudaSuccess) return tnc_capture_fails(s, tnc_fail(s, e, "the stream"), why);
     s->capturing = true;
     return TN_OK;
@@ -841,12 +842,13 @@ static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low
 
 /* ---- shared memory ---------------------------------------------------------------------------------------------------- */
 
-/* Before a launch with more shared memory, static and dynamic, than the 48 KiB that all kernels may have. The limit is the
-   kernel's, for all threads and graphs: so it becomes what the device has, and never less again. */
+/* Before a launch with more shared memory than the 48 KiB that all kernels may have. What is static counts as well: at most
+   16 KiB in this file, so that below 32 nothing is asked. The limit is the kernel's, for all threads and graphs: so it becomes
+   what the device has, and never less again. */
 template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
 {
     cudaFuncAttributes a;
-    if (cudaFuncGetAttributes(&a, kernel) == cudaSuccess && bytes + a.sharedSizeBytes > 48 << 10
+    if (bytes > 32 << 10 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess
         && (size_t)a.maxDynamicSharedSizeBytes + a.sharedSizeBytes < s->shared_max)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)(s->shared_max - a.sharedSizeBytes));

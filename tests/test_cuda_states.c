@@ -354,12 +354,12 @@ TEST(a_graph_goes_when_it_has_run)
     NEED_WORLD(&w);
     c = product_of(&w, 64, &a, &b, &y);
     CHECK_STATUS(run(&w, &c), TN_OK);
-    c.accumulate = true;
+    c.f[1] = 1;
     graph = capture(&w, &c);
     CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
     w.table->graph_release(w.state, graph);
     CHECK_STATUS(w.table->download(w.state, &v, y.data, sizeof v), TN_OK);
-    CHECK(v == 256);
+    if (!CHECK(v == 256)) printf("     %g\n", (double)v);
     drop(&w, a);
     drop(&w, b);
     drop(&w, y);
