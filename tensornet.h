@@ -320,7 +320,9 @@ struct tn_backend {
     void      (*release)(void *state, void *p, size_t bytes);
     tn_status (*upload)(void *state, void *dst, const void *src, size_t bytes);
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
-    tn_status (*sync)(void *state, char why[256]);    /* NULL: nothing to wait for; why: also of a row that failed */
+    /* Waits; answers the first error since the last one - also of a row or a copy that failed - with its words in why, and
+       forgets it. NULL: there is nothing to wait for and nothing to tell. Inside of a capture it does not wait. */
+    tn_status (*sync)(void *state, char why[256]);
     /* Graphs, all four or none, and none with host. Between begin and end the rows only note what they would do; end hands
        out what was noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay
        where they are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
@@ -7251,6 +7253,15 @@ static bool tni_uncaptured(tn_ctx *ctx, const char *what)
     return false;
 }
 
+/* The backend knows more than the status s of a call. Its words may be of an error before that call: their status counts. */
+static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
+{
+    char            why[256] = "";
+    const tn_status told = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
+    if (told != TN_OK) s = told;
+    return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
+}
+
 static tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
     if (!tni_uncaptured(ctx, "bytes of the host are copied")) return TN_ERR_ARG;
@@ -7286,7 +7297,8 @@ static void tni_lent_join(tni_lent *l, int n)
 /* Brings operand i down, unless one before it has; the view moves onto the copy. */
 static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
 {
-    int k;
+    tn_status s = TN_OK;
+    int       k;
     if (!v->data) return TN_OK;
     for (k = 0; k < i && !l[i].shared; k++)
         if (l[k].host && l[i].bytes > 0 && l[k].low == l[i].low && l[k].bytes == l[i].bytes) {
@@ -7296,10 +7308,10 @@ static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
     if (!l[i].shared) {
         l[i].host = tni_alloc(ctx, l[i].bytes, "kernel on the host");
         if (!l[i].host) return TN_ERR_MEMORY;
-        if (tni_to_host(ctx, l[i].host, l[i].low, l[i].bytes) != TN_OK) return TN_ERR_BACKEND;
+        s = tni_to_host(ctx, l[i].host, l[i].low, l[i].bytes);
     }
     v->data = (char *)l[i].host + ((char *)v->data - l[i].low);
-    return TN_OK;
+    return s;
 }
 
 /* A device that lacks a kernel: operands come down, the reference runs, outputs go up. */
@@ -7446,14 +7458,6 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     data->at = at;
     data->used = used;
     return s;
-}
-
-/* The backend knows more than the status. */
-static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
-{
-    char why[256] = "";
-    if (ctx->backend->sync && !ctx->capture) ctx->backend->sync(ctx->state, why);
-    return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 
 /* BF16 operands go to a row that takes them; to all others copies do. */
@@ -7631,9 +7635,9 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
 /* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
 static tn_status tni_ctx_faults(tn_ctx *ctx)
 {
-    int32_t f[4], zero[4] = {0, 0, 0, 0};
-    if (tni_to_host(ctx, f, ctx->fault->data, sizeof f) != TN_OK)
-        return tni_fail(ctx, TN_ERR_BACKEND, "sync: backend %s: reading failed", ctx->backend->name);
+    int32_t   f[4], zero[4] = {0, 0, 0, 0};
+    tn_status s = tni_to_host(ctx, f, ctx->fault->data, sizeof f);
+    if (s != TN_OK) return tni_backend_fail(ctx, s, "sync");
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1) return tni_fail(ctx, TN_ERR_DATA, "id or label %d in row %d is outside its table", (int)f[2], (int)f[1]);
@@ -8232,7 +8236,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
         return s;
     }
     s = tni_upload(t, as, (const char *)src, count);
-    return s == TN_OK ? s : tni_fail(ctx, s, "write: backend %s: upload to %s failed", ctx->backend->name, TNI_SHAPE(t));
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, "write");
 }
 
 tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
@@ -8251,7 +8255,7 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     }
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     s = tni_download(t, as, (char *)dst, count);
-    return s == TN_OK ? s : tni_fail(ctx, s, "read: backend %s: download from %s failed", ctx->backend->name, TNI_SHAPE(t));
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
 }
 
 tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
@@ -16003,7 +16007,7 @@ static tn_status tni_optim_tell(tn_optim *o)
     tni_store(more, dtype, 1, (double)(o->steps + 1));
     s = tni_to_device(ctx, o->scalars->data, lr, size);
     if (s == TN_OK) s = tni_to_device(ctx, (char *)o->scalars->data + TNI_MOMENTUM * size, more, 2 * size);
-    return s == TN_OK ? s : tni_fail(ctx, s, "optim: backend %s: upload failed", ctx->backend->name);
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, "optim");
 }
 
 /* Norm over all gradients, clip factor. In a graph what changes is told before each replay. */
@@ -16953,7 +16957,7 @@ static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
         if (s == TN_OK) s = tni_convert(r, at, from, scale, raw, n, to->dtype, host);
         if (s != TN_OK) break;
         s = tni_to_device(ctx, (char *)to->data + (size_t)done * size, host, (size_t)n * size);
-        if (s != TN_OK) tni_fail(ctx, s, "%s: backend %s: upload failed", r->name.s, ctx->backend->name);
+        if (s != TN_OK) s = tni_backend_fail(ctx, s, r->name.s);
         at += (uint64_t)n * width;
     }
     tni_free(ctx, host, bytes);
@@ -17033,9 +17037,9 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
     if (!host) w->status = TN_ERR_MEMORY;
     for (done = 0; done < count && w->status == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
-        if (tni_to_host(ctx, host, (const char *)t->data + (size_t)done * size,
-                                   (size_t)n * size) != TN_OK) {
-            tni_writer_fail(w, TN_ERR_BACKEND, "download failed", ctx->backend->name);
+        w->status = tni_to_host(ctx, host, (const char *)t->data + (size_t)done * size, (size_t)n * size);
+        if (w->status != TN_OK) {
+            w->status = tni_backend_fail(ctx, w->status, w->name.s);
             break;
         }
         tni_to_file(host, t->dtype, out, as, n);
@@ -17816,7 +17820,7 @@ static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
         if (s == TN_OK) s = tni_to_device(ctx, tn_params_at(params, i)->value->data, host, value[i]->bytes);
     }
-    return s == TN_OK ? s : tni_fail(ctx, s, "parameters: backend %s: a copy failed", ctx->backend->name);
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, "parameters");
 }
 
 /* All values are read, and all memory is there, before the first is changed. */
@@ -18234,7 +18238,7 @@ static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tens
         tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
                 tni_quote(name).s);
     if (s == TN_OK) s = tni_to_device(ctx, to->data, host, from->bytes);
-    return s == TN_OK ? s : tni_fail(ctx, s, "checkpoint: backend %s: a copy failed", ctx->backend->name);
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, "checkpoint");
 }
 
 static tn_status tni_restored_set(tni_restored *r, void *host)

@@ -16,6 +16,7 @@
    Environment, read when a context opens:
        TN_SYNC=1       waits after every call, so that an error names the very op; nothing can be captured then
        TN_CUBLAS=0     products by this file's own kernel
+       CUDA_HOME       where cuBLAS is looked for when the loader does not find it; else /usr/local/cuda
 
    What to know
        Precision       F64 is F64. F32 is F32 but for __expf in cross_entropy; desc.gemm_precision lets products of F32 go to
@@ -31,7 +32,9 @@
        Graphs          tn_graph notes a step once and replays it with one call. Scratch may not grow meanwhile: take the step
                        once uncaptured before. What a graph may use stays until the last graph goes.
        Scratch         grows to what the hungriest call so far has asked for, and stays until the context closes.
-       Limits          rows of norms and classes below 2^31, chains to 16384 x 16384, 2^32 ids a call; else TN_ERR_SHAPE.
+       Limits          rows of norms and classes below 2^31, chains to 16384 x 16384, 2^32 ids a call, linear attention of
+                       2^32 - 1 heads of 2^31 - 1 numbers; else TN_ERR_SHAPE. The states of linear attention and all scratch
+                       have to fit the device; else TN_ERR_MEMORY.
                        A call of other types than these rows take is made in F32 by the dispatcher.
 
    SECTIONS (a row's tag is that of its section in tensornet.h, which has the math)
@@ -257,7 +260,8 @@ typedef struct tnc {
     bool              wait;                         /* TN_SYNC=1                                              */
     bool              lost;                         /* after a kernel's fault nothing on the device works     */
     tn_status         late;                         /* of a flush whose caller had no status to return        */
-    char              why[256];                     /* the first error, until it is told                      */
+    tn_status         failed;                       /* the first error, until it is told ...                  */
+    char              why[256];                     /* ... and its words                                      */
 } tnc;
 
 typedef tn_status tnc_row(tnc *s, const tn_call *call);
@@ -265,25 +269,37 @@ typedef tn_status tnc_row(tnc *s, const tn_call *call);
 /* Runs what is pending. Whatever touches device memory, or the stream, from outside calls it first. */
 static tn_status tnc_flush(tnc *s);
 
-/* Keeps the first error. One that outlives the call - a fault of a kernel - ends the context: what follows fails too. */
+/* Keeps the first error, which may be what a row answers with numbers, until tnc_tell hands it out. */
+static tn_status tnc_refuse(tnc *s, tn_status status, const char *format, ...)
+{
+    va_list list;
+    if (s->failed != TN_OK) return status;
+    va_start(list, format);
+    vsnprintf(s->why, sizeof s->why, format, list);
+    va_end(list);
+    return s->failed = status;
+}
+
+/* An error of CUDA. One that outlives the call - a kernel's fault - ends the context, which says nothing else from then. */
 static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return TN_OK;
     (void)cudaGetLastError();
-    if (e == cudaErrorMemoryAllocation) return TN_ERR_MEMORY;           /* which says it all */
-    if (!s->why[0]) snprintf(s->why, sizeof s->why, "%s: %s", what, cudaGetErrorString(e));
-    if (cudaPeekAtLastError() != cudaSuccess || (!s->capturing && cudaStreamQuery(s->stream) == e)) s->lost = true;
+    if (!s->lost && (cudaPeekAtLastError() != cudaSuccess || (!s->capturing && cudaStreamQuery(s->stream) == e))) {
+        s->lost = true;
+        s->failed = TN_OK;
+    }
     (void)cudaGetLastError();                                           /* the query's */
-    return TN_ERR_BACKEND;
+    return tnc_refuse(s, e == cudaErrorMemoryAllocation ? TN_ERR_MEMORY : TN_ERR_BACKEND, "%s: %s", what,
+                      cudaGetErrorString(e));
 }
 
-/* What a row answers with numbers: sync hands the words out. */
-static tn_status tnc_refuse(tnc *s, tn_status status, const char *format, ...)
+/* Hands out the first error, but where none is kept `status`, and forgets it. A lost context tells the same again. */
+static tn_status tnc_tell(tnc *s, tn_status status, char why[256])
 {
-    va_list list;
-    va_start(list, format);
-    if (!s->why[0]) vsnprintf(s->why, sizeof s->why, format, list);
-    va_end(list);
+    if (s->failed != TN_OK) status = s->failed;
+    if (status != TN_OK) snprintf(why, 256, "%s", s->failed != TN_OK ? s->why : tn_status_name(status));
+    if (!s->lost) s->failed = TN_OK;
     return status;
 }
 
@@ -295,7 +311,7 @@ static tn_status tnc_enter(tnc *s)
     if (s->lost) return TN_ERR_BACKEND;
     s->late = TN_OK;
     if (late != TN_OK) return late;
-    s->why[0] = 0;
+    s->failed = TN_OK;
     e = cudaSetDevice(s->device);
     (void)cudaGetLastError();
     return tnc_fail(s, e, "cudaSetDevice");
@@ -501,9 +517,10 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     e = s->capability < 80 ? cudaErrorNoKernelImageForDevice : cudaFuncGetAttributes(&attributes, tnc_nothing);
     if (e == cudaSuccess && attributes.ptxVersion < 80) e = cudaErrorNoKernelImageForDevice;
     if (s->capability < 80) snprintf(why, 256, "GPU %d is sm_%d, the least is sm_80", device, s->capability);
-    else if (e != cudaSuccess)
+    else if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction)
         snprintf(why, 256, "GPU %d is sm_%d: %s; nvcc -arch=sm_%d compiles tensornet_cuda.cu for it", device, s->capability,
                  cudaGetErrorString(e), s->capability);
+    else if (e != cudaSuccess) snprintf(why, 256, "GPU %d is sm_%d: %s", device, s->capability, cudaGetErrorString(e));
     return e;
 }
 
@@ -527,8 +544,8 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
         cudaDeviceGetAttribute(&s->sms, cudaDevAttrMultiProcessorCount, s->device);
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->device);
         s->shared_max = (size_t)shared;
-        cudaMemGetInfo(&left, &s->memory);
-        e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
+        e = cudaMemGetInfo(&left, &s->memory);
+        if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
         for (i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
             e = cudaMallocHost((void **)&s->stage[i], TNC_STAGE);
             if (e == cudaSuccess) e = cudaEventCreateWithFlags(&s->staged[i], cudaEventDisableTiming);
@@ -613,29 +630,29 @@ static tn_status tnc_download(void *state, void *to, const void *from, size_t by
     return tnc_fail(s, e, "download");
 }
 
-/* Tells the first error since the last sync, be the stream well by now or not. */
+/* Tells the first error since the last sync, be the stream well by now or not. While it is captured it is left alone. */
 static tn_status tnc_sync(void *state, char why[256])
 {
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_flush(s);
-    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
-    if (s->late != TN_OK) status = s->late;
+    tnc      *s = (tnc *)state;
+    tn_status status = s->late;
     s->late = TN_OK;
-    if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
-    if (status == TN_OK) status = tnc_fail(s, e, "a kernel since the last sync (TN_SYNC=1 names it)");
-    if (status == TN_OK && s->why[0]) status = TN_ERR_BACKEND;
-    if (status == TN_OK) return TN_OK;
-    snprintf(why, 256, "%s", s->why[0] ? s->why : tn_status_name(status));
-    if (!s->lost) s->why[0] = 0;
-    return status;
+    if (!s->capturing) {
+        const tn_status flushed = tnc_flush(s);
+        cudaError_t     e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+        if (status == TN_OK) status = flushed;
+        if (e == cudaSuccess) e = cudaStreamSynchronize(s->stream);
+        (void)tnc_fail(s, e, "a kernel since the last sync (TN_SYNC=1 names it)");
+    }
+    return tnc_tell(s, status, why);
 }
 
 /* Device memory that is the calling row's until it returns: what it launches comes before the next row's. NULL: none left,
    or it would have to grow while a graph is captured; the numbers are kept for sync. What is in it, nobody wrote. */
 static void *tnc_scratch(tnc *s, size_t bytes)
 {
-    void  *p = NULL;
-    size_t more;
+    void       *p = NULL;
+    size_t      more;
+    cudaError_t e;
     if (bytes == 0) bytes = 1;                                  /* NULL would be an error */
     if (bytes <= s->scratch_bytes) {
         tnc_forget(s->scratch, bytes, s->stream);
@@ -652,15 +669,16 @@ static void *tnc_scratch(tnc *s, size_t bytes)
     s->scratch = NULL;
     s->scratch_bytes = 0;
     more = bytes + bytes / 4;                                   /* not each time by a little */
-    if (cudaMalloc(&p, more) != cudaSuccess) {
+    e = cudaMalloc(&p, more);
+    if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        more = bytes;
-        if (cudaMalloc(&p, more) != cudaSuccess) {
-            (void)cudaGetLastError();
-            tnc_refuse(s, TN_ERR_MEMORY, "%zu bytes of scratch: of the device's %zu so many are not left", bytes, s->memory);
-            return NULL;
-        }
+        e = cudaMalloc(&p, more = bytes);
     }
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        tnc_refuse(s, TN_ERR_MEMORY, "%zu bytes of scratch: of the device's %zu so many are not left", bytes, s->memory);
+    } else (void)tnc_fail(s, e, "at or before a call for scratch");
+    if (e != cudaSuccess) return NULL;
     s->scratch = (char *)p;
     s->scratch_bytes = more;
     return p;
@@ -668,9 +686,11 @@ static void *tnc_scratch(tnc *s, size_t bytes)
 
 /* ---- graphs: what the stream would do, noted and instantiated once --------------------------------------------------- */
 
-static tn_status tnc_capture_fails(const tnc *s, tn_status status, char why[256])
+static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[256])
 {
-    snprintf(why, 256, "capture: %.240s", s->why[0] ? s->why : tn_status_name(status));
+    char words[256];
+    status = tnc_tell(s, status, words);
+    snprintf(why, 256, "capture: %.240s", words);
     return status;
 }
 
@@ -685,7 +705,8 @@ static tn_status tnc_capture_begin(void *state, char why[256])
     }
     if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return tnc_capture_fails(s, status, why);
-    e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    e = cudaStreamSynchronize(s->stream);           /* a graph that goes while another is captured has run */
+    if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
     if (e != cudaSuccess) return tnc_capture_fails(s, tnc_fail(s, e, "the stream"), why);
     s->capturing = true;
     return TN_OK;
@@ -821,8 +842,9 @@ static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low
 
 /* ---- shared memory ---------------------------------------------------------------------------------------------------- */
 
-/* Before a launch with more dynamic shared memory than all kernels may have. The limit is the kernel's, for all threads and
-   graphs: so it becomes what the device has, and never less again. */
+/* Before a launch with more shared memory than the 48 KiB that all kernels may have. What is static counts as well: at most
+   16 KiB in this file, so that below 32 nothing is asked. The limit is the kernel's, for all threads and graphs: so it becomes
+   what the device has, and never less again. */
 template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
 {
     cudaFuncAttributes a;
@@ -2377,8 +2399,7 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
                                z.batch_step, (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
     if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
-    if (!s->why[0]) snprintf(s->why, sizeof s->why, "gemm: %s", s->blas.text(status));
-    return TN_ERR_BACKEND;
+    return tnc_refuse(s, TN_ERR_BACKEND, "gemm: %s", s->blas.text(status));
 }
 
 /* Where an operand is to lie as another type: along the axis it lies along, lines 16 bytes apart or a multiple; one matrix

@@ -1539,6 +1539,12 @@ TEST(without_a_gpu)
     falls_back("sm_70");
     tnch_set_device(was ? atoi(was) : 90);
     NEED_DEVICE();
+    tnch_set_ptx(75);                                /* compiled for an older GPU, and by the driver for this one */
+    falls_back("compiles tensornet_cuda.cu for it");
+    tnch_set_ptx(-1);
+    falls_back("invalid argument");
+    CHECK(strstr(logged, "nvcc") == NULL);
+    tnch_set_ptx(0);
     CHECK(tnch_memory_in_use() == 0);
 }
 #else

@@ -64,6 +64,24 @@ static void drop(world *w, tn_view v) { w->table->release(w->state, v.data, 0); 
 static tn_status run(world *w, const tn_call *c) { return w->table->fn[c->kernel](w->state, c); }
 static tn_status sync(world *w, char why[256]) { why[0] = 0; return w->table->sync(w->state, why); }
 
+static tn_call product_of(world *w, int64_t n, tn_view *a, tn_view *b, tn_view *y)
+{
+    const int64_t shape[3] = {1, n, n};
+    tn_call       c;
+    *a = view_of(w, TN_BF16, 3, shape, 1);
+    *b = view_of(w, TN_F32, 3, shape, 2);                            /* is rounded in scratch */
+    *y = view_of(w, TN_F32, 3, shape, 0);
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_GEMM;
+    c.n_in = 2;
+    c.n_out = 1;
+    c.in[0] = *a;
+    c.in[1] = *b;
+    c.out[0] = *y;
+    c.f[0] = 1;
+    return c;
+}
+
 /* ---- calls that wait -------------------------------------------------------------------------------------------------- */
 
 /* Two steps of one parameter follow each other, though calls of one kind run together. */
@@ -225,6 +243,56 @@ TEST(an_error_is_told_once)
     close_world(&w);
 }
 
+#ifdef TN_CUDA_HOST
+/* A kernel faults; the next call wants scratch, or is refused. What is told is the fault, then and for good. */
+TEST(a_fault_is_all_that_is_told)
+{
+    const char *was = getenv("TNCH_LAZY");
+    int         lazy, refused;
+    for (lazy = 0; lazy < 2; lazy++)
+        for (refused = 0; refused < 2; refused++) {
+            world   w;
+            tn_view a, b, y;
+            tn_call fill, next;
+            char    why[256], again[256];
+            tnch_set_lazy(lazy);
+            NEED_WORLD(&w);
+            next = product_of(&w, 64, &a, &b, &y);
+            CHECK_STATUS(run(&w, &next), TN_OK);
+            next = product_of(&w, 128, &a, &b, &y);
+            CHECK_STATUS(sync(&w, why), TN_OK);
+            if (refused) {
+                memset(&next, 0, sizeof next);
+                next.kernel = TN_KERNEL_ATTENTION_LINEAR;
+                next.n_in = next.n_out = 3;
+                next.in[0] = next.in[1] = next.in[2] = next.out[0] = b;
+                next.in[0].rank = next.in[1].rank = next.in[2].rank = 4;
+                next.in[0].strides[3] = next.in[1].shape[3] = next.in[1].strides[3] = 1;
+                next.in[2].shape[3] = next.in[2].strides[3] = 1;
+                next.in[0].shape[3] = (int64_t)1 << 31;
+            }
+            memset(&fill, 0, sizeof fill);
+            fill.kernel = TN_KERNEL_FILL;
+            fill.n_out = 1;
+            fill.out[0] = y;
+            tnch_fail_launch(1);
+            CHECK_STATUS(run(&w, &fill), lazy ? TN_OK : TN_ERR_BACKEND);
+            CHECK(run(&w, &next) != TN_OK);
+            CHECK_STATUS(sync(&w, why), TN_ERR_BACKEND);
+            if (!CHECK(strstr(why, "illegal memory access") != NULL)) printf("     %s\n", why);
+            CHECK_STATUS(run(&w, &next), TN_ERR_BACKEND);
+            CHECK_STATUS(sync(&w, again), TN_ERR_BACKEND);
+            CHECK_STR(again, why);
+            w.table->close(w.state);
+            CHECK_INT(w.heap.live, 0);
+            tnch_clear();
+        }
+    tnch_set_lazy(was ? atoi(was) : 0);
+}
+#else
+TEST(a_fault_is_all_that_is_told) { SKIP("the engine", "a GPU does not fault when asked to"); }
+#endif
+
 /* ---- graphs ----------------------------------------------------------------------------------------------------------- */
 
 static void *capture(world *w, const tn_call *c)
@@ -237,22 +305,68 @@ static void *capture(world *w, const tn_call *c)
     return graph;
 }
 
-static tn_call product_of(world *w, int64_t n, tn_view *a, tn_view *b, tn_view *y)
+/* A row that cannot be captured, a capture inside of a capture: told at once, with its status, and never again. */
+TEST(a_capture_tells_at_once)
 {
-    const int64_t shape[3] = {1, n, n};
-    tn_call       c;
-    *a = view_of(w, TN_BF16, 3, shape, 1);
-    *b = view_of(w, TN_F32, 3, shape, 2);                            /* is rounded in scratch */
-    *y = view_of(w, TN_F32, 3, shape, 0);
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_GEMM;
-    c.n_in = 2;
-    c.n_out = 1;
-    c.in[0] = *a;
-    c.in[1] = *b;
-    c.out[0] = *y;
-    c.f[0] = 1;
-    return c;
+    world   w;
+    tn_view a, b, y;
+    tn_call c;
+    void   *graph = NULL;
+    char    why[256] = "";
+    int     turn;
+    NEED_WORLD(&w);
+    c = product_of(&w, 64, &a, &b, &y);
+    for (turn = 0; turn < 2; turn++) {
+        CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
+        if (turn == 0) {
+            CHECK_STATUS(run(&w, &c), TN_ERR_MEMORY);
+            CHECK_STATUS(sync(&w, why), TN_ERR_MEMORY);
+            if (!CHECK(strstr(why, "bytes of scratch: there are 0, which cannot grow") != NULL)) printf("     %s\n", why);
+        } else {
+            CHECK_STATUS(w.table->capture_begin(w.state, why), TN_ERR_BACKEND);
+            if (!CHECK(strstr(why, "capture: the stream: ") == why)) printf("     %s\n", why);
+        }
+        CHECK_STATUS(sync(&w, why), TN_OK);
+        if (w.table->capture_end(w.state, &graph, why) == TN_OK) w.table->graph_release(w.state, graph);
+        else CHECK(turn == 1 && strstr(why, "capture: the graph: ") == why);
+        CHECK_STATUS(sync(&w, why), TN_OK);
+    }
+    CHECK_STATUS(run(&w, &c), TN_OK);
+    CHECK_STATUS(sync(&w, why), TN_OK);
+    drop(&w, a);
+    drop(&w, b);
+    drop(&w, y);
+    close_world(&w);
+}
+
+/* A graph goes while its last replay is on its way. */
+TEST(a_graph_goes_when_it_has_run)
+{
+    world   w;
+    tn_view a, b, y;
+    tn_call c;
+    void   *graph;
+    float   v = 0;
+#ifdef TN_CUDA_HOST
+    const char *lazy = getenv("TNCH_LAZY");
+    tnch_set_lazy(1);
+#endif
+    NEED_WORLD(&w);
+    c = product_of(&w, 64, &a, &b, &y);
+    CHECK_STATUS(run(&w, &c), TN_OK);
+    c.f[1] = 1;
+    graph = capture(&w, &c);
+    CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
+    w.table->graph_release(w.state, graph);
+    CHECK_STATUS(w.table->download(w.state, &v, y.data, sizeof v), TN_OK);
+    if (!CHECK(v == 256)) printf("     %g\n", (double)v);
+    drop(&w, a);
+    drop(&w, b);
+    drop(&w, y);
+    close_world(&w);
+#ifdef TN_CUDA_HOST
+    tnch_set_lazy(lazy ? atoi(lazy) : 0);
+#endif
 }
 
 /* While one graph is captured, memory is given back and another graph ends, whose scratch has moved since. */
@@ -399,5 +513,6 @@ TEST(much_shared_memory_and_little)
     close_world(&w);
 }
 
-TEST_MAIN(two_steps_of_one_parameter, parameters_of_nothing, chain_of_the_smallest, an_error_is_told_once, memory_during_a_capture,
+TEST_MAIN(two_steps_of_one_parameter, parameters_of_nothing, chain_of_the_smallest, an_error_is_told_once,
+          a_fault_is_all_that_is_told, a_capture_tells_at_once, a_graph_goes_when_it_has_run, memory_during_a_capture,
           memory_given_back_is_read_no_more, much_shared_memory_and_little)

@@ -540,6 +540,39 @@ TEST(backends_that_fail)
     tn_graph_destroy(NULL);
 }
 
+/* What a row has to say is told at the row, in a capture as well, and once; an older error comes with its own status. */
+TEST(rows_that_fail)
+{
+    static const tn_status answer[] = {TN_ERR_MEMORY, TN_ERR_SHAPE, TN_ERR_DTYPE};
+    const int64_t          n = 6;
+    world                  w;
+    tn_graph              *g;
+    tn_tensor             *x;
+    int                    i, inside;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, capture_backend()));
+    x = tn_tensor_create(w.ctx, TN_F32, 1, &n);
+    CHECK(tn_sum(w.ctx, x) != NULL);
+    for (i = 0; i < 3; i++)
+        for (inside = 0; inside < 2; inside++) {
+            const char *says = answer[i] == TN_ERR_DTYPE ? "sum: backend " : "sum: backend capture: 7 rows are too many";
+            if (inside) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
+            capture_last->refuse_row = answer[i];
+            CHECK(tn_sum(w.ctx, x) == NULL);
+            CHECK_ERROR(w.ctx, answer[i], says);
+            if (inside) {
+                CHECK_STATUS(tn_graph_end(w.ctx, &g), answer[i]);
+                CHECK_ERROR(w.ctx, answer[i], says);
+            }
+            CHECK_STATUS(tn_ctx_sync(w.ctx), TN_OK);
+            capture_last->refuse_replay = true;
+            capture_last->refuse_row = answer[i];
+            CHECK(tn_sum(w.ctx, x) == NULL);
+            CHECK_ERROR(w.ctx, TN_ERR_BACKEND, "sum: backend capture: the list is burnt");
+            capture_last->refuse_replay = false;
+        }
+    close_world(&w);
+}
+
 TEST(assign)
 {
     world         w;
@@ -572,4 +605,5 @@ TEST(assign)
 }
 
 TEST_MAIN(replay_is_the_step, replay_names_its_step, what_no_graph_can_hold, first_step_is_no_graph, graphs_that_no_longer_fit,
-          caches_are_no_part_of_a_graph, models_recomputed_in_graphs, backends_with_half_of_it, backends_that_fail, assign)
+          caches_are_no_part_of_a_graph, models_recomputed_in_graphs, backends_with_half_of_it, backends_that_fail,
+          rows_that_fail, assign)

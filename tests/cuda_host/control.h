@@ -32,6 +32,7 @@ void     tnch_set_device(int capability);              /* 90, 86, 80, 70, TNCH_N
 void     tnch_set_order(tnch_order order, unsigned seed);
 void     tnch_set_lazy(int on);
 void     tnch_set_memory(size_t bytes);                /* 1 GiB at most                                     */
+void     tnch_set_ptx(int version);                    /* of kernels; 0: the device's, < 0: asking is an error */
 void     tnch_set_cublas(int on);
 void     tnch_fail_malloc(long n);                     /* the n-th from now; 0: none                        */
 void     tnch_fail_launch(long n);                     /* the n-th from now; 0: none                        */

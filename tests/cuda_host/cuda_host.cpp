@@ -57,6 +57,7 @@ enum { MAX_THREADS = 1024, MAX_WARPS = 32, STATIC_SHARED_LIMIT = 48 << 10, ARENA
 static struct {
     bool ready;
     int device;                /* capability, TNCH_NO_DEVICE or TNCH_NO_DRIVER */
+    int ptx;                   /* of kernels; 0: the device's, < 0: nobody can say */
     tnch_order order;
     uint32_t random;
     bool lazy, protect, no_cublas, trace;
@@ -780,11 +781,18 @@ uint64_t tnch_shuffle(unsigned mask, uint64_t bits, int lane, int width, int kin
 
 /* ---- asynchronous copies and tensor cores ----------------------------------------------------------------------------- */
 
+static void need_shared(const char *what, const void *p)
+{
+    if ((size_t)((const char *)p - tnch_arena) >= TNCH_SHARED_WINDOW)
+        fault(cudaErrorIllegalAddress, "%s: %p is not in shared memory", what, p);
+}
+
 void tnc_cp_async16(void *shared, const void *global)
 {
     tnch_thread *t = tnch_now;
     if (((uintptr_t)shared | (uintptr_t)global) & 15)
         fault(cudaErrorMisalignedAddress, "asynchronous copy of 16 bytes from %p to %p: not a multiple of 16", global, shared);
+    need_shared("asynchronous copy", shared);
     if (t->copy_count == t->copy_space) {
         t->copy_space = t->copy_space ? 2 * t->copy_space : 16;
         t->copies = (tnch_copy *)realloc((void *)t->copies, (size_t)t->copy_space * sizeof *t->copies);
@@ -815,8 +823,7 @@ void tnch_cp_async_wait(unsigned pending)
 void tnch_row_address(const void *shared)
 {
     if ((uintptr_t)shared & 15) fault(cudaErrorMisalignedAddress, "ldmatrix: the row at %p is not aligned to 16 bytes", shared);
-    if ((size_t)((const char *)shared - tnch_arena) >= TNCH_SHARED_WINDOW)
-        fault(cudaErrorIllegalAddress, "ldmatrix: %p is not in shared memory", shared);
+    need_shared("ldmatrix", shared);
 }
 
 struct matrix_load { unsigned *r; const uint4 *row; bool transposed; };
@@ -1016,7 +1023,7 @@ struct task { uint64_t number; work run; };
 struct capture { struct tnch_graph *graph; struct tnch_stream *origin; cudaStreamCaptureMode mode; bool invalid; };
 struct tnch_stream { std::deque<task> queue; bool blocking; capture *recording; bool joined; };
 struct tnch_graph { std::vector<work> nodes; std::vector<std::function<cudaError_t()>> checks; };
-struct tnch_graph_exec { std::vector<work> nodes; };
+struct tnch_graph_exec { std::shared_ptr<const std::vector<work>> nodes; };
 
 struct moment { tnch_stream *stream; uint64_t recorded, done; double ms; capture *recording; size_t node; };
 struct tnch_event { std::shared_ptr<moment> m; };
@@ -1314,7 +1321,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     USABLE();
     if (!graph) return remember(cudaErrorInvalidValue);
     for (const auto &check : graph->checks) OK(remember(check()));     /* a kernel's limits are those of now */
-    *exec = new tnch_graph_exec{graph->nodes};
+    *exec = new tnch_graph_exec{std::make_shared<const std::vector<work>>(graph->nodes)};
     graphs_live++;
     return cudaSuccess;
 }
@@ -1325,7 +1332,16 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (!exec) return remember(cudaErrorInvalidValue);
     tnch_stream *s = stream_of(stream);
     OK(can_enqueue(s));
-    for (const work &w : exec->nodes) enqueue(s, w);
+    if (s->recording) {                                   /* a graph within a graph: a copy */
+        for (const work &w : *exec->nodes) enqueue(s, w);
+        return sticky_error;
+    }
+    std::weak_ptr<const std::vector<work>> launched = exec->nodes;
+    enqueue(s, [launched] {
+        std::shared_ptr<const std::vector<work>> nodes = launched.lock();
+        if (!nodes) { fault(cudaErrorLaunchFailure, "a graph was destroyed before it had run"); return; }
+        for (const work &w : *nodes) if (!sticky_error) w();
+    });
     return sticky_error;
 }
 
@@ -1414,9 +1430,11 @@ cudaError_t tnch_function_attributes(cudaFuncAttributes *attributes, const void 
 {
     USABLE();
     if (set.device < 80) return remember(cudaErrorNoKernelImageForDevice);
+    if (set.ptx < 0) return remember(cudaErrorInvalidValue);
     memset((void *)attributes, 0, sizeof *attributes);
     attributes->maxThreadsPerBlock = MAX_THREADS;
-    attributes->ptxVersion = attributes->binaryVersion = set.device;
+    attributes->ptxVersion = set.ptx ? set.ptx : set.device;
+    attributes->binaryVersion = set.device;
     attributes->maxDynamicSharedSizeBytes = dynamic_limits.count(function) ? dynamic_limits[function] : (int)STATIC_SHARED_LIMIT;
     return cudaSuccess;
 }
@@ -1447,6 +1465,7 @@ cudaError_t cudaGetLastError(void)
     X(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version") \
     X(cudaErrorNoDevice, "no CUDA-capable device is detected") X(cudaErrorInvalidDevice, "invalid device ordinal") \
     X(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device") \
+    X(cudaErrorInvalidDeviceFunction, "invalid device function") \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle") X(cudaErrorNotReady, "device not ready") \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered") X(cudaErrorMisalignedAddress, "misaligned address") \
     X(cudaErrorLaunchFailure, "unspecified launch failure") \
@@ -1853,6 +1872,7 @@ void tnch_set_device(int capability) { LOCK(); start(); set.device = capability;
 void tnch_set_order(tnch_order order, unsigned seed) { LOCK(); start(); set.order = order; set.random = seed * 2654435761u + 1u; }
 void tnch_set_lazy(int on) { LOCK(); start(); drain_all(); set.lazy = on != 0; }
 void tnch_set_memory(size_t bytes) { LOCK(); start(); set.memory = std::min(bytes, (size_t)ARENA_BYTES); }
+void tnch_set_ptx(int version) { LOCK(); start(); set.ptx = version; }
 void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
 void tnch_fail_malloc(long n) { LOCK(); start(); set.fail_malloc = n; }
 void tnch_fail_launch(long n) { LOCK(); start(); set.fail_launch = n; }

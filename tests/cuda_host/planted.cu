@@ -347,6 +347,26 @@ static bool staged_with(int pending, int never)
 static bool copy_waited_for_too_little(int bug) { return staged_with(bug, 0); }
 static bool copy_never_waited_for(int bug) { return staged_with(0, bug); }
 
+/* Asynchronous copies go to shared memory and nowhere else. */
+__global__ void staged_nowhere(int bug, const float *x, float *y, float *z)
+{
+    TNC_SHARED_ALIGN(16, float, s, [32]);
+    int t = (int)threadIdx.x;
+    if (t < 8) tnc_cp_async16(bug ? &z[4 * t] : &s[4 * t], x + 4 * t);
+    tnc_cp_async_commit();
+    tnc_cp_async_wait<0>();
+    __syncthreads();
+    y[t] = bug ? z[t] : s[t];
+}
+
+static bool copy_to_global_memory(int bug)
+{
+    std::vector<float> x = counted(32);
+    device<float> a(x), y(32), z(32);
+    TNC_LAUNCH(staged_nowhere, 1, 32, 0, 0, bug, a.p, y.p, z.p);
+    return right(y, [&](int i) { return x[(size_t)i]; });
+}
+
 /* Two stages: one is read while the other is refilled, which nobody may read any more. */
 __global__ void two_stages(int bug, const float *x, float *y)
 {
@@ -540,6 +560,24 @@ static bool allocation_while_captured(int bug)
     return ended;
 }
 
+static bool graph_destroyed_too_early(int bug)
+{
+    three_streams t;
+    device<float> a(counted(100)), y(100);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStreamBeginCapture(t.s[0], cudaStreamCaptureModeGlobal);
+    TNC_LAUNCH(copy_to, 1, 128, 0, t.s[0], 100, 0, a.p, y.p);
+    cudaStreamEndCapture(t.s[0], &graph);
+    cudaGraphInstantiate(&exec, graph, 0);
+    cudaGraphDestroy(graph);
+    cudaGraphLaunch(exec, t.s[0]);
+    if (!bug) cudaStreamSynchronize(t.s[0]);
+    cudaGraphExecDestroy(exec);
+    cudaStreamSynchronize(t.s[0]);
+    return right(y, [](int i) { return counted(100)[(size_t)i]; });
+}
+
 /* ---- cuBLAS ----------------------------------------------------------------------------------------------------------- */
 
 static bool wrong_leading_dimension(int bug)
@@ -587,6 +625,7 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(copy_waited_for_too_little, ALL, "nobody wrote"),
     MISTAKE(copy_never_waited_for,      ALL, "never waited for"),
     MISTAKE(copy_issued_too_early,      "check", "read while an asynchronous copy to it is under way|read by one thread, overwritten"),
+    MISTAKE(copy_to_global_memory,      ALL, "is not in shared memory"),
     MISTAKE(misaligned_ldmatrix,        ALL, "not aligned to 16 bytes"),
     MISTAKE(shared_not_asked_for,       ALL, ""),
     MISTAKE(block_too_large,            ALL, ""),
@@ -600,6 +639,7 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(plain_copy_beside_a_stream, "lazy", ""),
     MISTAKE(pinned_memory_reused,       "lazy", ""),
     MISTAKE(allocation_while_captured,  ALL, ""),
+    MISTAKE(graph_destroyed_too_early,  "lazy", ""),
     MISTAKE(wrong_leading_dimension,    ALL, "leaves its allocation"),
 };
 enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
