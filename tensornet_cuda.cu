@@ -6480,7 +6480,7 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
         return tnc_refuse(s, TN_ERR_SHAPE, "%lld heads of %lld and %lld numbers: 2^32 - 1 of 2^31 - 1 are the most",
                           (long long)t.heads, (long long)t.w[0], (long long)t.w[2]);
     if (!tnc_linear_types(c, dtype, real, backward) || (dtype == TN_BF16 && !tensor)) return TN_ERR_DTYPE;
-    if (t.heads * t.length * t.w[2] == 0) return TN_OK;
+    if (t.heads * t.length * t.w[2] == 0 || (backward && t.x.T * t.y.T == 0)) return TN_OK;
     if (!backward && c->out[2].data && t.x.T <= TNC_LINEAR_FEW && t.y.T <= TNC_LINEAR_FEW && t.heads <= 65535
         && t.w[0] * t.w[1] <= INT32_MAX)
         TNC_TYPES(dtype, T, return tnc_linear_decode<T>(s, c))
