@@ -10504,7 +10504,8 @@ static void TNI_T(attention_backward)(const tn_call *c)
    Backward, u and w as above, v' = [v 1], u' = [u w]: a sweep forwards with S = sum_j phi(k_j) v'_j^T, and one backwards
    with G = sum_i f0^2 phi(q_i) u'_i^T of the queries behind:
    dphi(q_i) = f0^2 W S u'_i      dphi(k_j) = W G v'_j      dv_j += G^T W phi(k_j)
-   dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held. */
+   dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held.
+   A state that has taken nothing in, and was not given, is not read: an infinity or a NaN times its zeros would be NaN. */
 #ifndef TNI_ONCE
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
 
@@ -10601,7 +10602,8 @@ static void TNI_T(attention_linear)(const tn_call *c)
                 }
                 if (i == T) break;
                 for (e = 0; e < n; e++) sum[e] = 0;
-                TNI_T(state_read)(TNI_T(features_of)(c, &c->in[0], b, h, i), c->f[0] * c->f[0], S, n, sum);
+                if (state || added > 0)
+                    TNI_T(state_read)(TNI_T(features_of)(c, &c->in[0], b, h, i), c->f[0] * c->f[0], S, n, sum);
                 for (j = first; j < seen.high; j++) {
                     double s[2];
                     TNI_T(attend_scores)(c, b, h, i, j, s);
@@ -10634,13 +10636,13 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
             }
         for (a = 0; a < 2 * d; a++) sum[a] = 0;
         TNI_T(attend_upstream)(c, b, h, i, u);
-        TNI_T(state_slope)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], S, u, n, sum);
+        if (added > 0) TNI_T(state_slope)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], S, u, n, sum);
         for (j = first; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
         TNI_T(attend_store)(c, &c->out[0], b, h, i, sum);
     }
 }
 
-/* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind by G. */
+/* dk and dv of the keys [from,to), which the queries [begin,end) see by pairs and those behind, if any, by G. */
 static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_t from, int64_t to, int64_t begin,
                                   int64_t end, const double *G, double *work)
 {
@@ -10651,8 +10653,10 @@ static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_
         TNI_T(features) f = TNI_T(features_of)(c, &c->in[1], b, h, j);
         for (a = 0; a < 2 * d + n; a++) sum[a] = 0;
         TNI_T(attend_values)(c, b, h, j, v);
-        TNI_T(state_slope)(f, 1, G, v, n, sum);
-        TNI_T(state_read)(f, 1, G, n, sum + 2 * d);
+        if (end < c->in[0].shape[1]) {
+            TNI_T(state_slope)(f, 1, G, v, n, sum);
+            TNI_T(state_read)(f, 1, G, n, sum + 2 * d);
+        }
         for (i = begin; i < end; i++) {
             if (tni_attend_seen(c, i).high <= j) continue;
             TNI_T(attend_upstream)(c, b, h, i, u);
@@ -10706,11 +10710,12 @@ static int64_t tni_attention_work(const tn_ctx *ctx, const tn_call *c)
     return reference * (int64_t)(sizeof(double) / tni_dtype_size(ctx->desc.dtype));
 }
 
-/* The last output of a call: its workspace. */
+/* The last output of a call: its workspace, if it has one. */
 static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
 {
-    tn_tensor *work = tn_tensor_1d(ctx, TN_REAL, tni_attention_work(ctx, c));
-    if (!work) return ctx->status;
+    const int64_t elements = tni_attention_work(ctx, c);
+    tn_tensor    *work = elements ? tn_tensor_1d(ctx, TN_REAL, elements) : NULL;
+    if (elements && !work) return ctx->status;
     c->out[c->n_out++] = tni_view(work);
     return tni_run(ctx, c);
 }

@@ -4383,7 +4383,7 @@ template <typename T> static __global__ void tnc_attend_join(tnc_attend p, int64
    A pair that does not see each other has P = 0 and ds = 0 here, and is multiplied all the same: an infinity or a NaN of
    what is hidden would make a NaN. But then a result of the block is not finite, and so the block says (odd) whether one is;
    what it says is done again by the plain kernels, which leave out what is hidden, and nothing is added to a gradient
-   before. That costs an addition a result and, where all is finite, a launch that ends at once.
+   before. That costs an addition a result and, where all is finite, a launch that ends at once, backwards two.
 
    An mma adds 16 products to an F32 sum and cuts off what lies below its last bit, at most 2^-23 of it: sums of n terms
    are within n / 16 2^-23 of the sum of magnitudes, 2^-7 for TNC_ATTEND_TERMS, and of growing sums half of that, beside
@@ -5218,6 +5218,7 @@ typedef struct tnc_linear {
     int64_t         stride[3];                          /* of the state: what one step along each means        */
     int64_t         H, heads;                           /* of one item of the batch, of all                    */
     int64_t         length, chunk, chunks;              /* positions; of a chunk; how many chunks              */
+    int64_t         low, high;                          /* chunks [low,high) see a state that has taken something in */
     bool            causal, back;                       /* back: a row sees positions >= its own, else <=      */
     bool            squared;
 } tnc_linear;
@@ -5253,6 +5254,12 @@ static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale<
     case TN_ROW_MEAN:   return n > 0 ? R(1) / R(n) : R(0);
     default:            return R(1);
     }
+}
+
+/* Has a chunk's state anything? What has nothing is not read: an infinity or a NaN times its zeros would be NaN. */
+static __device__ __forceinline__ bool tnc_linear_given(const tnc_linear &t, int64_t chunk)
+{
+    return chunk >= t.low && chunk < t.high;
 }
 
 template <typename T>
@@ -5412,7 +5419,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     R             sum[4][4] = {};
     int64_t       i, k0, s, first, end;
     int           k, n, m;
-    if (S) {
+    if (S && tnc_linear_given(t, chunk)) {
         S += (blockIdx.z * (each ? gridDim.y / tiles : 1) + c * each) * t.w[0] * t.w[1] * t.w[2];
         for (i = 0; i < t.w[0]; i++)
             for (k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
@@ -5570,8 +5577,9 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
 /* ---- tensor cores: BF16 operands, d and n up to 128; two kernels, one that makes states and one that reads them.
 
    Sums are F32, also those of states; a state is rounded to BF16 where it is an operand of a product, as are phi and the
-   pairs. A sum takes in TNC_SCAN_TERMS positions at most, and is then added to those before: it is within 2^-7 of the sum
-   of magnitudes, as in the quadratic form, and each further sum adds 2^-24. Where the chunks of a head are walked through
+   pairs. A sum takes in TNC_SCAN_TERMS positions at most, and is then added to those before, as is each call's to the
+   state that it is given: it is within 2^-7 of the sum of magnitudes, as in the quadratic form, and each further sum adds
+   2^-24. Where the chunks of a head are walked through
    one after the other, the state never leaves the registers: what is written is its BF16 copy at each chunk's begin, 2 bytes
    a number, that the rows of the chunk read. A state in memory is [D,D,NE]: d and n padded to a power of 2 with zeros.
    Squared: of the 16 x 16 blocks of (a,b) those with b's block >= a's are kept; what is off the diagonal counts twice,
@@ -5595,7 +5603,6 @@ enum {
 
 typedef struct tnc_linear_tiles {
     int64_t  head0, chunk0, chunks, each;               /* this launch: heads from, chunks from, how many; of a segment  */
-    int      start;                                     /* this chunk sees no state; -1: all do                          */
     int      step;                                      /* 1: a state a chunk; 0: one for all                            */
     bool     states;
     bool     last;                                      /* nobody sees what the last of these chunks would add           */
@@ -5620,10 +5627,10 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
     }
 }
 
-/* Has a block of tnc_linear_scan the number at (a,b) of a state? It has X a's and 16 b's; squared, those below the diagonal
-   are not there. */
+/* A block of tnc_linear_scan has X a's and 16 b's of a state. */
 static __host__ __device__ __forceinline__ int tnc_scan_x(const tnc_linear &t) { return t.D < 32 ? 16 : 32; }
 
+/* Is the number at (a,b) of a state kept? Squared, blocks below the diagonal are not. */
 static __device__ __forceinline__ bool tnc_scan_has(const tnc_linear &t, int a, int b)
 {
     const int X = tnc_scan_x(t);
@@ -5694,7 +5701,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     };
     auto keep = [&](int64_t chunk) {
         tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
-        if (p.chunk0 + chunk == p.start) return;
+        if (!tnc_linear_given(t, p.chunk0 + chunk)) return;
         TNC_UNROLL
         for (int x = 0; x < 4; x++)
             TNC_UNROLL
@@ -5858,7 +5865,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
             }
         }
 
-    if (q.states && chunk != q.start) {
+    if (q.states && tnc_linear_given(t, chunk)) {
         const int       stages = (loops + GROUP - 1) / GROUP;
         const tnc_bf16 *from = S + (blockIdx.z * (q.step ? gridDim.y / tiles : 1) + c * q.step) * (int64_t)t.D * t.D * t.NE;
         auto fetch = [&](int stage) {
@@ -5937,7 +5944,8 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         enum { SIZE = TNC_LINEAR_KEYS };
         const int     stage = SIZE * (t.D + K + N);
         const int64_t begin = chunk * t.chunk, end = begin + t.chunk < t.length ? begin + t.chunk : t.length;
-        const int64_t low = t.back ? p0 : begin, own = p0 + TNC_LINEAR_ROWS, high = t.back || end < own ? end : own;
+        const int64_t first = begin < t.y.shift ? t.y.shift : begin;                 /* before it is nothing to see */
+        const int64_t low = t.back ? p0 : first, own = p0 + TNC_LINEAR_ROWS, high = t.back || end < own ? end : own;
         const int     count = (int)((high - low + SIZE - 1) / SIZE);
         const int64_t mine = p0 + 32 * warp;                                        /* position of the warp's first row */
         auto fetch = [&](int tile) {
@@ -6127,8 +6135,7 @@ static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
         q.head0 = head;
         q.states = g.states;
         q.step = t.causal;
-        q.apart = t.length > TNC_SCAN_TERMS;
-        q.start = state || !t.causal ? -1 : t.back ? t.chunks - 1 : 0;
+        q.apart = state || t.length > TNC_SCAN_TERMS;
         if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
         else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(float), s->stream);
         for (done = 0; done < t.chunks; done += g.chunks) {
@@ -6327,7 +6334,12 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
         t.chunk = t.D <= 32 ? 256 : t.D <= 64 ? 512 : 1024;                         /* pairs: a tenth of the work */
     }
     t.chunks = tnc_ceil(t.length, t.chunk);
+    t.high = t.chunks;
     if (back) { const tnc_linear_side x = t.x; t.x = t.y; t.y = x; }
+    if (c->kernel == TN_KERNEL_ATTENTION_LINEAR && c->out[2].data) return t;        /* given a state: all see it */
+    if (t.y.T == 0) t.high = 0;
+    else if (t.causal && back) t.high--;
+    else if (t.causal) t.low = t.y.shift / t.chunk + 1;
     return t;
 }
 
@@ -6494,7 +6506,7 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
         return tnc_refuse(s, TN_ERR_SHAPE, "%lld heads of %lld and %lld numbers: 2^32 - 1 of 2^31 - 1 are the most",
                           (long long)t.heads, (long long)t.w[0], (long long)t.w[2]);
     if (!tnc_linear_types(c, dtype, real, backward) || (dtype == TN_BF16 && !tensor)) return TN_ERR_DTYPE;
-    if (t.heads * t.length * t.w[2] == 0) return TN_OK;
+    if (t.heads * t.length * t.w[2] == 0 || (backward && t.x.T * t.y.T == 0)) return TN_OK;
     if (!backward && c->out[2].data && t.x.T <= TNC_LINEAR_FEW && t.y.T <= TNC_LINEAR_FEW && t.heads <= 65535
         && t.w[0] * t.w[1] <= INT32_MAX)
         TNC_TYPES(dtype, T, return tnc_linear_decode<T>(s, c))

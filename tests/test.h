@@ -53,6 +53,15 @@
 #define WORST(what, value, bound)    test_worst(what, (double)(value), (double)(bound), __FILE__, __LINE__)
 /* Ends the test as skipped for want of `need` (data, fashion, ...); fails it where TN_REQUIRE lists the need. */
 #define SKIP(need, why)              do { test_skip(need, why); return; } while (0)
+/* Ends the test for want of a device: NO_GPU because of `why`; NEED_GPU where tn_cuda_backend does not open. Skipped; on the engine,
+   which has a device, failed. */
+#ifdef TN_CUDA_HOST
+#define NO_GPU(why)                  do { test_fail(__FILE__, __LINE__, "no device", why, "the engine's"); return; } while (0)
+#else
+#define NO_GPU(why)                  SKIP("gpu", why)
+#endif
+#define NEED_GPU() \
+    do { char why_[256] = ""; if (!test_opens(tn_cuda_backend(), why_)) NO_GPU(why_); } while (0)
 
 static struct { const char *name; int failures; bool skipped, less; } test_now;
 
@@ -123,6 +132,18 @@ static inline void test_skip(const char *need, const char *why)
     if (test_required(need)) { test_fail("TN_REQUIRE", 0, need, why, "to be skipped"); return; }
     printf("SKIP %s: needs %s: %s\n", test_now.name, need, why);
     test_now.skipped = true;
+}
+
+static inline bool test_opens(const tn_backend *backend, char why[256])
+{
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.backend = backend;
+    desc.backend_required = true;
+    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) return false;
+    tn_ctx_destroy(ctx);
+    return true;
 }
 
 /* The names of the tests are the list's own spelling, "a, b, c". */

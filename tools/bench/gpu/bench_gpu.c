@@ -285,11 +285,10 @@ static void ceilings(void)
 static void attend(bool linear, bool backward, int64_t B, int64_t H, int64_t T, int64_t d)
 {
     const double pairs = (double)T * (double)T / 2, heads = (double)(B * H), D = (double)d, chunk = D * D;   /* feature count d^2 */
-    const int64_t features = d * d, n = d + 1;
     char    name[96], work[96];
     calls   c = { .count = backward ? 2 : 1 };
     row     r = { .name = name, .peer = work, .run = run_calls, .arg = &c };
-    tn_view v[10];
+    tn_view v[8];
     tn_call f = { .n_in = 3, .i = { TN_ATTEND_BILINEAR, 1, 0, 0 }, .f = { 1 / D, 512, TN_ROW_LENGTH, 1e-6 } }, b = f;
     /* what is needed: both score products and the output's forwards; backwards dP, dS1, dS2 and five products of gradients, the scores once
        more. Linear: the state is read and added to; backwards three times as much */
@@ -301,25 +300,22 @@ static void attend(bool linear, bool backward, int64_t B, int64_t H, int64_t T, 
     v[1] = make4(TN_BF16, B, T, 2 * H, d, 1);
     v[2] = make4(TN_BF16, B, T, H, d, 1);
     v[3] = make4(TN_BF16, B, T, H, d, 0);
-    v[4] = make1(TN_F32, 2 * (2 * d + 3 * n + (linear ? features * n : 0)), 0);
+    v[4] = make4(TN_BF16, B, T, 2 * H, d, 0);
     v[5] = make4(TN_BF16, B, T, 2 * H, d, 0);
-    v[6] = make4(TN_BF16, B, T, 2 * H, d, 0);
-    v[7] = make4(TN_BF16, B, T, H, d, 0);
-    v[8] = make4(TN_BF16, B, T, H, d, 1e-6);            /* small: gradients are added to, run after run */
+    v[6] = make4(TN_BF16, B, T, H, d, 0);
+    v[7] = make4(TN_BF16, B, T, H, d, 1e-6);            /* small: gradients are added to, run after run */
     f.kernel = linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION;
     b.kernel = linear ? TN_KERNEL_ATTENTION_LINEAR_BACKWARD : TN_KERNEL_ATTENTION_BACKWARD;
-    for (int k = 0; k < 3; k++) { f.in[k] = b.in[k] = v[k]; b.out[k] = v[5 + k]; }
-    b.in[5] = v[8];
+    for (int k = 0; k < 3; k++) { f.in[k] = b.in[k] = v[k]; b.out[k] = v[4 + k]; }
+    b.in[5] = v[7];
     b.n_in = 6;
-    b.out[3] = v[4];
-    b.n_out = 4;
+    b.n_out = 4;                                        /* the last is a workspace: our own rows have theirs */
     f.out[0] = v[3];
     f.n_out = linear ? 4 : 3;
-    f.out[f.n_out - 1] = v[4];
     c.call[0] = f;
     c.call[1] = b;
     measure(&r);
-    unmake(v, 9);
+    unmake(v, 8);
 }
 
 static void attention(void)
