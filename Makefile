@@ -28,7 +28,8 @@ all: examples
 
 # The tests build some into another folder, with less optimisation.
 EXAMPLES = build/examples
-examples: $(patsubst examples/%.c,$(EXAMPLES)/%,$(wildcard examples/*.c)) $(EXAMPLES)/embed/predict $(EXAMPLES)/embed/predict_cpp
+examples: $(patsubst examples/%.c,$(EXAMPLES)/%,$(wildcard examples/*.c)) \
+          $(EXAMPLES)/embed/predict $(EXAMPLES)/embed/predict_cpp
 
 PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
 OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
@@ -99,8 +100,8 @@ build/cuda/arch: FORCE
 demo: build/examples/fashion
 	OMP_WAIT_POLICY=passive $<
 
-# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops at
-#      an error: the sum has the last word.
+# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops
+#      at an error: the sum has the last word.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
 test check: $(PNG_OBJECT)
@@ -164,8 +165,8 @@ fuzz: fuzz-programs
 	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
 	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
 
-# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run of
-#      their own.
+# ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
+#      of their own.
 
 BENCH     = gemm pieces step lm operator attention
 PYTHON    = /usr/bin/python3
