@@ -4,6 +4,7 @@
 
        TNCH_DEVICE=90           the device: 90, 86 or 80, its compute capability; 70, too old for tensornet_cuda.cu; none: no device;
                                 driver: no driver, or one that is too old
+       TNCH_PTX=0               what the kernels were compiled from, such as 75; 0: the device's; -1: who asks gets an error
        TNCH_ORDER=forward       the order of the threads of a block, and of blocks: forward, reversed, random:SEED
        TNCH_LAZY=0              1: what is put into a stream runs only when something waits for it
        TNCH_PROTECT=0           1: the host program dies when it touches device memory
@@ -32,7 +33,7 @@ void     tnch_set_device(int capability);              /* 90, 86, 80, 70, TNCH_N
 void     tnch_set_order(tnch_order order, unsigned seed);
 void     tnch_set_lazy(int on);
 void     tnch_set_memory(size_t bytes);                /* 1 GiB at most                                     */
-void     tnch_set_ptx(int version);                    /* of kernels; 0: the device's, < 0: asking is an error */
+void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                       */
 void     tnch_set_cublas(int on);
 void     tnch_fail_malloc(long n);                     /* the n-th from now; 0: none                        */
 void     tnch_fail_launch(long n);                     /* the n-th from now; 0: none                        */

@@ -57,7 +57,7 @@ enum { MAX_THREADS = 1024, MAX_WARPS = 32, STATIC_SHARED_LIMIT = 48 << 10, ARENA
 static struct {
     bool ready;
     int device;                /* capability, TNCH_NO_DEVICE or TNCH_NO_DRIVER */
-    int ptx;                   /* of kernels; 0: the device's, < 0: nobody can say */
+    int ptx;                   /* of kernels; 0: the device's, -1: nobody can say */
     tnch_order order;
     uint32_t random;
     bool lazy, protect, no_cublas, trace;
@@ -88,6 +88,7 @@ static void start(void)
     set.device = device_of(getenv("TNCH_DEVICE"));
     set.order = !order ? TNCH_FORWARD : strncmp(order, "reversed", 8) == 0 ? TNCH_REVERSED
               : strncmp(order, "random", 6) == 0 ? TNCH_RANDOM : TNCH_FORWARD;
+    set.ptx = (int)number("TNCH_PTX", 0);
     set.random = (order && strchr(order, ':') ? (uint32_t)atol(strchr(order, ':') + 1) : 0u) * 2654435761u + 1u;
     set.lazy = number("TNCH_LAZY", 0) != 0;
     set.protect = number("TNCH_PROTECT", 0) != 0;

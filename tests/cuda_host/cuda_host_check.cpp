@@ -187,7 +187,7 @@ static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, c
 static void copy_begins(const void *p, size_t bytes, const void *site)
 {
     touch a = {p, bytes, true, false, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp], true};
-    if (!is_shared(p) || !tnch_is_memory(p, bytes)) return;             /* the wait says so */
+    if (!tnch_is_memory(p, bytes)) return;                              /* the wait says so */
     meet_copy(a);
     for (size_t i = 0; i < bytes; i++) {
         const cell *c = cell_of((const char *)p + i);
