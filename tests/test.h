@@ -53,12 +53,12 @@
 #define WORST(what, value, bound)    test_worst(what, (double)(value), (double)(bound), __FILE__, __LINE__)
 /* Ends the test as skipped for want of `need` (data, fashion, ...); fails it where TN_REQUIRE lists the need. */
 #define SKIP(need, why)              do { test_skip(need, why); return; } while (0)
-/* Ends the test for want of a device: NO_GPU because of `why`; NEED_GPU where tn_cuda_backend does not open. Skipped; on the engine,
-   which has a device, failed. */
+/* Ends the test for want of a device: NO_GPU because of `why`; NEED_GPU where tn_cuda_backend does not open. Skipped;
+   on the engine, which has a device, failed. */
 #ifdef TN_CUDA_HOST
-#define NO_GPU(why)                  do { test_fail(__FILE__, __LINE__, "no device", why, "the engine's"); return; } while (0)
+#define NO_GPU(why)  do { test_fail(__FILE__, __LINE__, "no device", why, "the engine's"); return; } while (0)
 #else
-#define NO_GPU(why)                  SKIP("gpu", why)
+#define NO_GPU(why)  SKIP("gpu", why)
 #endif
 #define NEED_GPU() \
     do { char why_[256] = ""; if (!test_opens(tn_cuda_backend(), why_)) NO_GPU(why_); } while (0)

@@ -448,7 +448,8 @@ TEST(large_infinite_and_nan)
     edges(TN_F32);
 }
 
-/* Queries before the first key, no queries, no keys, no heads, nothing at all: what sees nothing, or is not seen, may be infinite. */
+/* Queries before the first key, no queries, no keys, no heads, nothing at all: what sees nothing, or is not seen, may be
+   infinite. */
 static void see_nothing(tn_ctx *ctx)
 {
     uint64_t rng = 46;

@@ -51,7 +51,8 @@ static tn_tensor *operand(tn_ctx *ctx, const problem *p, operand_of of)
     for (int64_t i = 0; i < count; i++) x[i] = p->any ? 2 * test_random_real(&seed) : floor(test_random_real(&seed) * 256) / 128;
     for (int64_t i = 0; i < count && p->facing && of < V; i += wide) x[i] = fabs(x[i]) + 0.25;
     for (int k = 0; k < p->bads; k++)
-        if (p->bad[k].of == of && CHECK(p->bad[k].t < T && p->bad[k].at < d)) x[p->bad[k].t * n * wide + p->bad[k].at] = p->bad[k].x;
+        if (p->bad[k].of == of && CHECK(p->bad[k].t < T && p->bad[k].at < d))
+            x[p->bad[k].t * n * wide + p->bad[k].at] = p->bad[k].x;
     if (CHECK(t != NULL)) tn_write(t, TN_F64, x, count);
     free(x);
     return t;

@@ -510,7 +510,8 @@ TEST(groups_of_heads_and_chunks)
     if (few(2) > 1) groups(TN_BF16, 3e-5, "NMSE of BF16 in groups", &half, of_half, true);
 }
 
-/* The order of sums depends on the device, not on what others have left of its memory: too little is an error with numbers. */
+/* The order of sums depends on the device, not on what others have left of its memory: too little is an
+   error with numbers. */
 TEST(memory_that_is_not_left)
 {
     world   w = open_world(11);
@@ -553,7 +554,8 @@ TEST(memory_that_is_not_left)    { SKIP("the engine", "a GPU's memory does not s
 TEST(a_state_of_many_calls)
 {
     static const shape list[] = {
-        {1, 1, 16, 16, 16, 16, L, 1, NONE, 1, 0}, {1, 1, 600, 600, 16, 16, S, 1, NONE, 1, 0}, {1, 1, 20, 30, 64, 8, L, 0, NONE, 1, 0},
+        {1, 1, 16, 16, 16, 16, L, 1, NONE, 1, 0}, {1, 1, 600, 600, 16, 16, S, 1, NONE, 1, 0},
+        {1, 1, 20, 30, 64, 8, L, 0, NONE, 1, 0},
     };
     world   w = open_world(11);
     size_t  i;
@@ -716,5 +718,5 @@ TEST(linear_is_quadratic)
 }
 
 TEST_MAIN(any_extents_in_float, any_extents_in_double, tensor_cores, tensor_cores_of_64, tensor_cores_of_128, chunks_of_wide_heads,
-          segments_of_two_chunks, float_operands_on_tensor_cores, groups_of_heads_and_chunks, memory_that_is_not_left, a_state_of_many_calls,
-          halves_of_states, queries_of_a_state, float_heads_of_128, many_heads, infinities, more_than_a_million_terms, linear_is_quadratic)
+          segments_of_two_chunks, float_operands_on_tensor_cores, groups_of_heads_and_chunks, memory_that_is_not_left,
+          a_state_of_many_calls, halves_of_states, queries_of_a_state, float_heads_of_128, many_heads, infinities, more_than_a_million_terms, linear_is_quadratic)
