@@ -32,26 +32,6 @@ static tn_desc desc_with(const tn_backend *backend, tn_dtype dtype)
     return d;
 }
 
-static bool device_there(char *why)
-{
-    static int  known;                          /* 1: yes, 2: no */
-    static char reason[256];
-    tn_desc d = desc_with(tn_cuda_backend(), TN_F32);
-    tn_ctx *ctx;
-    if (!known) {
-        known = tn_ctx_create(&ctx, &d, reason) == TN_OK ? 1 : 2;
-        tn_ctx_destroy(ctx);
-    }
-    memcpy(why, reason, sizeof reason);
-    return known == 1;
-}
-
-#ifdef TN_CUDA_HOST
-#define NEED_DEVICE() do { char why_[256]; if (!CHECK(device_there(why_))) { printf("     %s\n", why_); return; } } while (0)
-#else
-#define NEED_DEVICE() do { char why_[256]; if (!device_there(why_)) SKIP("gpu", why_); } while (0)
-#endif
-
 /* TN_CUDA_RAW=1: without the sentinels, so that compute-sanitizer sees the allocations as they are. */
 static const tn_backend *device(void)
 {
@@ -69,7 +49,7 @@ TEST(sentinels)
     tn_ctx *ctx;
     int64_t n = 25;
     int     side;
-    NEED_DEVICE();
+    NEED_GPU();
     if (d.backend != &guard.table) SKIP("sentinels", "TN_CUDA_RAW is set");
     for (side = 0; side < 2; side++) {
         const guard_block *b;
@@ -392,7 +372,7 @@ static way way_of(const char *name, tn_dtype dtype, double gate, int rounds)
 TEST(cases_f64)
 {
     way w = way_of("F64", TN_F64, 1e-24, either(ALL_ROUNDS, ODD, ODD));
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     w.stage = true;
     walk(&w);
@@ -401,7 +381,7 @@ TEST(cases_f64)
 TEST(cases_f32)
 {
     way w = way_of("F32", TN_F32, 1e-10, either(ALL_ROUNDS, PLAIN | LARGE, LARGE));
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     walk(&w);
 }
@@ -410,7 +390,7 @@ TEST(cases_f32)
 TEST(cases_f32_beside)
 {
     way w = way_of("F32, beside", TN_F32, 1e-10, either(ALL_ROUNDS, ODD | DEEP, DEEP));
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     w.stage = w.shift = true;
     walk(&w);
@@ -419,7 +399,7 @@ TEST(cases_f32_beside)
 TEST(cases_bf16)
 {
     way w = way_of("BF16 activations", TN_F32, 3e-5, either(ALL_ROUNDS, PLAIN | LARGE, LARGE));
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     w.activations = TN_BF16;
     w.pooled = true;
@@ -431,7 +411,7 @@ TEST(cases_bf16)
 TEST(cases_tf32)
 {
     way w = way_of("TF32 products", TN_F32, 2e-6, either(PLAIN | LARGE, LARGE, PLAIN));
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_TF32;
     w.pooled = true;
@@ -441,7 +421,7 @@ TEST(cases_tf32)
 TEST(cases_gemm_bf16)
 {
     way w = way_of("BF16 products", TN_F32, 1e-4, either(PLAIN | LARGE, LARGE, PLAIN));
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_BF16;
     w.pooled = true;
@@ -710,7 +690,7 @@ TEST(gemm_of_all_kinds)
     uint64_t rng = 4711;
     void    *state, *reference;
     int      i;
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(device()->fn[TN_KERNEL_GEMM] != NULL);
     state = opened(device(), TN_GEMM_F32);
     reference = opened(tn_reference_backend(), TN_GEMM_F32);
@@ -739,7 +719,7 @@ TEST(copies_of_all_kinds)
     uint64_t rng = 815;
     void    *state, *reference;
     int      i;
-    NEED_DEVICE();
+    NEED_GPU();
     state = opened(device(), TN_GEMM_F32);
     reference = opened(tn_reference_backend(), TN_GEMM_F32);
     REQUIRE(state != NULL && reference != NULL);
@@ -960,7 +940,7 @@ TEST(tall_and_wide)
         {"chains",              4, {TALL, 2, 2, 2},    TALL_CHAIN},
     };
     size_t k;
-    NEED_DEVICE();
+    NEED_GPU();
     for (k = 0; k < sizeof list / sizeof *list; k += least() ? 5 : 1) tall_check(&list[k], TN_F32, 1e-10);
     for (k = 0; k < sizeof slow / sizeof *slow && !test_small(); k++) tall_check(&slow[k], TN_F32, 1e-10);
 }
@@ -990,7 +970,7 @@ TEST(large_shapes)
     };
     const char *wanted = getenv("TN_CUDA_LARGE");
     size_t k;
-    NEED_DEVICE();
+    NEED_GPU();
     if (!wanted || !*wanted || strcmp(wanted, "0") == 0) SKIP("TN_CUDA_LARGE=1", "these take minutes on the engine");
     for (k = 0; k < sizeof list / sizeof *list; k++) tall_check(&list[k], TN_F32, 1e-10);
 }
@@ -1075,7 +1055,7 @@ static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
 
 TEST(nan_and_infinity)
 {
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     nonfinite_in(TN_F32, TN_REAL);
     nonfinite_in(TN_F32, TN_BF16);
@@ -1137,7 +1117,7 @@ static void determinism_in(tn_dtype dtype, tn_dtype activations)
 
 TEST(determinism)
 {
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(oracle_ready());
     determinism_in(TN_F32, TN_REAL);
     if (!least()) determinism_in(TN_F32, TN_BF16);
@@ -1189,7 +1169,7 @@ TEST(random_numbers)
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 31, 1023, 4097, 100003};
     int64_t worst = 0, i;
     size_t  k;
-    NEED_DEVICE();
+    NEED_GPU();
     for (k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         const int64_t n = sizes[k];
         stream a = {NULL, NULL, NULL}, b = {NULL, NULL, NULL};
@@ -1269,7 +1249,7 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
 TEST(faults)
 {
     int fault;
-    NEED_DEVICE();
+    NEED_GPU();
     for (fault = 0; fault < FAULTS; fault++) {
         char   a[512], b[512];
         double after[2][12];
@@ -1432,9 +1412,9 @@ static void learn(tn_dtype dtype, tn_dtype activations, int steps, double gate)
     CHECK(guard_check());
 }
 
-TEST(trains_alike_f64) { NEED_DEVICE(); learn(TN_F64, TN_REAL, either(LESSON_STEPS, 4, 2), 1e-9); }
-TEST(trains_alike_f32) { NEED_DEVICE(); learn(TN_F32, TN_REAL, either(10, 4, 2), 1e-5); }
-TEST(trains_alike_bf16) { NEED_DEVICE(); learn(TN_F32, TN_BF16, either(10, 4, 2), 2e-2); }
+TEST(trains_alike_f64) { NEED_GPU(); learn(TN_F64, TN_REAL, either(LESSON_STEPS, 4, 2), 1e-9); }
+TEST(trains_alike_f32) { NEED_GPU(); learn(TN_F32, TN_REAL, either(10, 4, 2), 1e-5); }
+TEST(trains_alike_bf16) { NEED_GPU(); learn(TN_F32, TN_BF16, either(10, 4, 2), 2e-2); }
 
 /* ---- contexts ----------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -1446,7 +1426,7 @@ TEST(two_contexts)
     double    alone[2][30], both[2][30];
     int64_t   n = 30;
     int       round, k, step;
-    NEED_DEVICE();
+    NEED_GPU();
     for (round = 0; round < 2; round++) {
         for (k = 0; k < 2; k++) {
             tn_desc d = desc_with(device(), k ? TN_F64 : TN_F32);
@@ -1485,7 +1465,7 @@ TEST(a_device_that_is_not_there)
 {
     static const int wrong[] = {-1, 99};
     size_t k;
-    NEED_DEVICE();
+    NEED_GPU();
     for (k = 0; k < 2; k++) {
         tn_desc d = desc_with(device(), TN_F32);
         tn_ctx *ctx;
@@ -1538,7 +1518,7 @@ TEST(without_a_gpu)
     tnch_set_device(70);
     falls_back("sm_70");
     tnch_set_device(was ? atoi(was) : 90);
-    NEED_DEVICE();
+    NEED_GPU();
     tnch_set_ptx(75);                                /* compiled for an older GPU, and by the driver for this one */
     falls_back("compiles tensornet_cuda.cu for it");
     tnch_set_ptx(-1);
@@ -1551,7 +1531,7 @@ TEST(without_a_gpu)
 TEST(without_a_gpu)                              /* make test-gpu runs it once more with the GPUs hidden */
 {
     char why[256];
-    if (device_there(why)) SKIP("no gpu", "there is one");
+    if (test_opens(tn_cuda_backend(), why)) SKIP("no gpu", "there is one");
     printf("%s\n", why);
     falls_back(why);
 }
@@ -1565,7 +1545,7 @@ TEST(memory_full)
     tn_ctx   *ctx;
     tn_memory before, after;
     int64_t   huge = (int64_t)1 << 42, n = 3;
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
     CHECK(tn_full(ctx, 1, &n, 2) != NULL);
     before = tn_ctx_memory(ctx);
@@ -1587,7 +1567,7 @@ TEST(each_allocation_fails)
 {
     static const lesson l = {"bilinear, Muon", TN_ATTENTION_BILINEAR, TN_ATTEND_LINEAR, TN_MUON, LESSON_PLAIN};
     long   n, failed = 0, well = 0;
-    NEED_DEVICE();
+    NEED_GPU();
     for (n = 1; n < 400 && well < 12; n++) {
         tn_desc d = desc_with(tn_cuda_backend(), TN_F32);
         test_heap heap = {0, 0, 0, 0, false};
@@ -1685,7 +1665,7 @@ static void lose(bool waits)
 TEST(kernel_fault)
 {
     const char *wanted = getenv("TN_CUDA_BREAK");
-    NEED_DEVICE();
+    NEED_GPU();
     REQUIRE(tn_cuda_backend()->fn[TN_KERNEL_ACT] != NULL);
 #ifdef TN_CUDA_HOST
     (void)wanted;
@@ -1705,7 +1685,7 @@ TEST(kernel_fault)
 TEST(coverage)
 {
     int k;
-    NEED_DEVICE();
+    NEED_GPU();
     if (device() != &guard.table) SKIP("sentinels", "TN_CUDA_RAW is set: nobody counts");
     if (!walked) SKIP("all tests of this program", "a table of some of them would say nothing");
     device();

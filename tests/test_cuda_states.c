@@ -27,11 +27,7 @@ static void close_world(world *w)
 #endif
 }
 
-#ifdef TN_CUDA_HOST
-#define NEED_WORLD(w) do { char why_[256] = ""; if (!CHECK(open_world(w, why_))) { printf("     %s\n", why_); return; } } while (0)
-#else
-#define NEED_WORLD(w) do { char why_[256] = ""; if (!open_world(w, why_)) SKIP("gpu", why_); } while (0)
-#endif
+#define NEED_WORLD(w) do { char why_[256] = ""; if (!open_world(w, why_)) NO_GPU(why_); } while (0)
 
 /* [a], [a,b], ... of n numbers, all of them `value` where numbers are not given */
 static tn_view view_of(world *w, tn_dtype dtype, int rank, const int64_t *shape, double value)
