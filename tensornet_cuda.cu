@@ -843,8 +843,8 @@ static inline int tnc_bound(int64_t x, int low, int high) { return x < low ? low
 /* ---- shared memory ---------------------------------------------------------------------------------------------------- */
 
 /* Before a launch with more shared memory than the 48 KiB that all kernels may have. What is static counts as well: at most
-   16 KiB in this file, so that below 32 nothing is asked. The limit is the kernel's, for all threads and graphs: so it becomes
-   what the device has, and never less again. */
+   16 KiB beside dynamic memory in this file, so that below 32 nothing is asked. The limit is the kernel's, for all threads
+   and graphs: so it becomes what the device has, and never less again. */
 template <class... P> static void tnc_shared_for(const tnc *s, void (*kernel)(P...), size_t bytes)
 {
     cudaFuncAttributes a;
@@ -4719,7 +4719,8 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
             total[m][k] = factor;
         }
     tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
-    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, tnc_attend_first(p, queries), queries, p.Tq, tnc_attend_odd<2, DV>(o));
+    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, tnc_attend_first(p, queries), queries, p.Tq,
+                       tnc_attend_odd<2, DV>(o));
     tnc_cp_async_wait<0>();
 }
 
