@@ -130,7 +130,7 @@ bool is_shard(const char *path)
     read = fread(b, sizeof b, 1, f) == 1;
     fclose(f);
     if (!read) return false;
-    magic = (int32_t)(b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24);
+    magic = (int32_t)(b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
     return magic == 20240520 || magic == 20240801;
 }
 
