@@ -4489,10 +4489,11 @@ static __device__ __forceinline__ tnc_attend_place tnc_attend_place_of(const tnc
     return tnc_attend_place{ head / H, head % H, head };
 }
 
-/* A forward block's first query: those with most keys come first. */
-static __device__ __forceinline__ int tnc_attend_first(const tnc_attend &p, int queries)
+/* The first of a block's own rows: keys, or queries, of which those that may see most come first. */
+template <bool KEYS> static __device__ __forceinline__ int tnc_attend_first(const tnc_attend &p, int rows)
 {
-    return (((int)p.Tq + queries - 1) / queries - 1 - tnc_block_anew() / ((int)p.B * (int)p.H)) * queries;
+    const int tile = tnc_block_anew() / ((int)p.B * (int)p.H);
+    return (KEYS ? tile : ((int)p.Tq + rows - 1) / rows - 1 - tile) * rows;
 }
 
 /* Do the queries [q0,q1] see the keys [k0,k1]: none 0, some 1, all 2? */
@@ -4593,7 +4594,7 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
     const bool    softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first(p, queries);
+    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first<false>(p, queries);
     int           set, m, n, e, k;
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
@@ -4719,7 +4720,7 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
             total[m][k] = factor;
         }
     tnc_attend_put_rows<2, DV>(p, p.o, end.b, end.h, i0 + warp_row, Tq, (int)p.n_v, o, total, false);
-    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, tnc_attend_first(p, queries), queries, p.Tq,
+    tnc_attend_say_odd(p, tnc_attend_place_of(p).head, tnc_attend_first<false>(p, queries), queries, p.Tq,
                        tnc_attend_odd<2, DV>(o));
     tnc_cp_async_wait<0>();
 }
@@ -4739,11 +4740,9 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
     const int        H = (int)p.H, T_own = (int)(KEYS ? p.Tk : p.Tq), T_other = (int)(KEYS ? p.Tq : p.Tk);
-    const int        tiles = (T_own + own_rows - 1) / own_rows;
+    const int        own = tnc_attend_first<KEYS>(p, own_rows);
     int              set, m, n, e, k;
-    const int tile = (int)blockIdx.x / ((int)p.B * H);
     const tnc_attend_place begin = tnc_attend_place_of(p);
-    const int own = (KEYS ? tile : tiles - 1 - tile) * own_rows;                             /* causal: the longest first */
     const int last = own + own_rows < T_own ? own + own_rows - 1 : T_own - 1;
     /* a float4 for each query: 16 bytes, too */
     const tnc_heads rows = { p.rows, 0, 8, p.Tq * 8 };
@@ -4859,12 +4858,12 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
         }
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
-    const int mine = own + tnc_thread_anew() / 32 * 16 * M;
+    const int first = tnc_attend_first<KEYS>(p, own_rows), mine = first + tnc_thread_anew() / 32 * 16 * M;
     bool      odd = false;
     TNC_UNROLL
     for (set = 0; set < sets; set++) odd = tnc_attend_odd<M, D>(dx[set]) || odd;
     if (KEYS) odd = tnc_attend_odd<M, DV>(dv) || odd;
-    odd = tnc_attend_say_odd(p, end.head, own, own_rows, T_own, odd);
+    odd = tnc_attend_say_odd(p, end.head, first, own_rows, KEYS ? p.Tk : p.Tq, odd);
     TNC_UNROLL
     for (m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = softmax ? p.score : sets == 2 ? p.square : 2.0f * p.square;

@@ -319,7 +319,7 @@ TEST(no_square_in_memory)
         operands x;
         outcome  y;
         a.B = a.H = 1; a.d = 2; a.dv = 2; a.causal = true;
-        a.Tq = a.Tk = test_small() ? 1500 : 3000;
+        a.Tq = a.Tk = test_small() ? 2400 : 3000;
         x = draw_operands(&rng, &a);
         y = both_ways(ctx, &a, form[kind], &x);
         CHECK(tn_ctx_memory(ctx).peak < (size_t)(a.Tq * a.Tk) * sizeof(float) / 3);
