@@ -34,7 +34,8 @@
        Scratch         grows to what the hungriest call so far has asked for, and stays until the context closes.
        Limits          rows of norms and classes below 2^31, chains to 16384 x 16384, 2^32 ids a call, linear attention of
                        2^32 - 1 heads of 2^31 - 1 numbers; else TN_ERR_SHAPE. The states of linear attention and all scratch
-                       have to fit the device; else TN_ERR_MEMORY.
+                       have to fit the device; else TN_ERR_MEMORY. Quadratic attention that sums more than 2^20 terms is
+                       not on tensor cores, and slow.
                        A call of other types than these rows take is made in F32 by the dispatcher.
 
    SECTIONS (a row's tag is that of its section in tensornet.h, which has the math)
