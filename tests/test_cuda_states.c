@@ -6,7 +6,8 @@
 #include "control.h"
 #endif
 
-typedef struct world { const tn_backend *table; void *state; test_heap heap; } world;
+/* A state, and the memory of its views: what a test does not give back, closing does. */
+typedef struct world { const tn_backend *table; void *state, *memory[16]; int count; test_heap heap; } world;
 
 static bool open_world(world *w, char why[256])
 {
@@ -18,16 +19,50 @@ static bool open_world(world *w, char why[256])
     return w->table->open(&d, &w->state, why) == TN_OK;
 }
 
-static void close_world(world *w)
+static void close_state(world *w)
 {
+    while (w->count > 0) w->table->release(w->state, w->memory[--w->count], 0);
     w->table->close(w->state);
     CHECK_INT(w->heap.live, 0);
+}
+
+static void close_world(world *w)
+{
+    close_state(w);
 #ifdef TN_CUDA_HOST
     CHECK(tnch_memory_in_use() == 0);
 #endif
 }
 
+/* Streams run late, or again as the environment says. */
+static void run_late(bool late)
+{
+#ifdef TN_CUDA_HOST
+    const char *always = getenv("TNCH_LAZY");
+    tnch_set_lazy(late || (always && atoi(always)));
+#else
+    (void)late;
+#endif
+}
+
 #define NEED_WORLD(w) do { char why_[256] = ""; if (!open_world(w, why_)) NO_GPU(why_); } while (0)
+
+/* Of views: first what goes in, then what comes out. */
+static tn_call call_of(tn_kernel kernel, int n_in, int n_out, const tn_view *v)
+{
+    tn_call c;
+    int     i;
+    memset(&c, 0, sizeof c);
+    c.kernel = kernel;
+    c.n_in = n_in;
+    c.n_out = n_out;
+    for (i = 0; i < n_in; i++) c.in[i] = *v++;
+    for (i = 0; i < n_out; i++) c.out[i] = *v++;
+    return c;
+}
+
+static tn_status run(world *w, const tn_call *c) { return w->table->fn[c->kernel](w->state, c); }
+static tn_status sync(world *w, char why[256]) { why[0] = 0; return w->table->sync(w->state, why); }
 
 /* [a], [a,b], ... of n numbers, all of them `value` where numbers are not given */
 static tn_view view_of(world *w, tn_dtype dtype, int rank, const int64_t *shape, double value)
@@ -44,36 +79,35 @@ static tn_view view_of(world *w, tn_dtype dtype, int rank, const int64_t *shape,
         v.strides[i] = n;
     }
     v.data = w->table->alloc(w->state, (size_t)(n > 0 ? n : 1) * 8);
-    if (!CHECK(v.data != NULL)) return v;
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_FILL;
-    c.n_out = 1;
-    c.out[0] = v;
+    if (!CHECK(v.data != NULL) || !CHECK(w->count < (int)(sizeof w->memory / sizeof *w->memory))) return v;
+    w->memory[w->count++] = v.data;
+    c = call_of(TN_KERNEL_FILL, 0, 1, &v);
     c.f[0] = value;
-    if (n > 0) CHECK_STATUS(w->table->fn[TN_KERNEL_FILL](w->state, &c), TN_OK);
+    if (n > 0) CHECK_STATUS(run(w, &c), TN_OK);
     return v;
 }
 
 static tn_view line_of(world *w, tn_dtype dtype, int64_t n, double value) { return view_of(w, dtype, 1, &n, value); }
 
-static void drop(world *w, tn_view v) { w->table->release(w->state, v.data, 0); }
-static tn_status run(world *w, const tn_call *c) { return w->table->fn[c->kernel](w->state, c); }
-static tn_status sync(world *w, char why[256]) { why[0] = 0; return w->table->sync(w->state, why); }
+static void drop(world *w, tn_view v)
+{
+    int i = 0;
+    while (i < w->count && w->memory[i] != v.data) i++;
+    if (!CHECK(i < w->count)) return;
+    w->memory[i] = w->memory[--w->count];
+    w->table->release(w->state, v.data, 0);
+}
 
-static tn_call product_of(world *w, int64_t n, tn_view *a, tn_view *b, tn_view *y)
+/* n x n of 1 times n x n of 2, which are rounded in scratch. */
+static tn_call product_of(world *w, int64_t n)
 {
     const int64_t shape[3] = {1, n, n};
+    tn_view       v[3];
     tn_call       c;
-    *a = view_of(w, TN_BF16, 3, shape, 1);
-    *b = view_of(w, TN_F32, 3, shape, 2);                            /* is rounded in scratch */
-    *y = view_of(w, TN_F32, 3, shape, 0);
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_GEMM;
-    c.n_in = 2;
-    c.n_out = 1;
-    c.in[0] = *a;
-    c.in[1] = *b;
-    c.out[0] = *y;
+    v[0] = view_of(w, TN_BF16, 3, shape, 1);
+    v[1] = view_of(w, TN_F32, 3, shape, 2);
+    v[2] = view_of(w, TN_F32, 3, shape, 0);
+    c = call_of(TN_KERNEL_GEMM, 2, 1, v);
     c.f[0] = 1;
     return c;
 }
@@ -87,35 +121,24 @@ static void step_twice(void)
     static float got[N];
     const float  scalars[8] = {0.5f, 1, 0, 1, 0, 0, 0, 1};
     world        w;
-    tn_view      p, g, m, s;
+    tn_view      v[4];                                  /* scalars; parameter, gradient, moment */
     tn_call      c;
     int64_t      i;
     NEED_WORLD(&w);
-    p = line_of(&w, TN_F32, N, 1);
-    g = line_of(&w, TN_F32, N, 2);
-    m = line_of(&w, TN_F32, N, 0);
-    s = line_of(&w, TN_F32, 8, 0);
-    CHECK_STATUS(w.table->upload(w.state, s.data, scalars, sizeof scalars), TN_OK);
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_SGD;
-    c.n_in = 1;
-    c.n_out = 3;
-    c.in[0] = s;
-    c.out[0] = p;
-    c.out[1] = g;
-    c.out[2] = m;
+    v[0] = line_of(&w, TN_F32, 8, 0);
+    v[1] = line_of(&w, TN_F32, N, 1);
+    v[2] = line_of(&w, TN_F32, N, 2);
+    v[3] = line_of(&w, TN_F32, N, 0);
+    CHECK_STATUS(w.table->upload(w.state, v[0].data, scalars, sizeof scalars), TN_OK);
+    c = call_of(TN_KERNEL_SGD, 1, 3, v);
     c.f[0] = 0.5;
     c.f[4] = 1;
     CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 2, p = 1 - 0.5 * 2 = 0 */
     c.f[4] = 4;
     CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 1, p = 0 - 2 = -2; the other way around -5 + ... */
-    CHECK_STATUS(w.table->download(w.state, got, p.data, sizeof got), TN_OK);
+    CHECK_STATUS(w.table->download(w.state, got, v[1].data, sizeof got), TN_OK);
     for (i = 0; i < N && got[i] == -2; i++) {}
     CHECK_INT(i, N);
-    drop(&w, p);
-    drop(&w, g);
-    drop(&w, m);
-    drop(&w, s);
     close_world(&w);
 }
 
@@ -137,25 +160,16 @@ TEST(two_steps_of_one_parameter)
 TEST(parameters_of_nothing)
 {
     world   w;
-    tn_view g, s, fault;
+    tn_view v[3];                                       /* gradient; scalars, fault word */
     tn_call c;
     char    why[256];
     NEED_WORLD(&w);
-    g = line_of(&w, TN_F32, 0, 0);
-    s = line_of(&w, TN_F32, 8, 0);
-    fault = line_of(&w, TN_I32, 4, 0);
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_SUMSQ;
-    c.n_in = 1;
-    c.n_out = 2;
-    c.in[0] = g;
-    c.out[0] = s;
-    c.out[1] = fault;
+    v[0] = line_of(&w, TN_F32, 0, 0);
+    v[1] = line_of(&w, TN_F32, 8, 0);
+    v[2] = line_of(&w, TN_I32, 4, 0);
+    c = call_of(TN_KERNEL_SUMSQ, 1, 2, v);
     CHECK_STATUS(run(&w, &c), TN_OK);
     CHECK_STATUS(sync(&w, why), TN_OK);
-    drop(&w, g);
-    drop(&w, s);
-    drop(&w, fault);
     close_world(&w);
 }
 
@@ -168,7 +182,7 @@ TEST(chain_of_the_smallest)
     static float m[2 * DD], dy[DD + 1], got[2 * DD];
     const int64_t four[4] = {1, 2, D, D}, two[2] = {1, DD + 1}, each[2] = {1, 2}, room[3] = {1, 4, DD};
     world         w;
-    tn_view       M, p, v, y, work, dm;
+    tn_view       M, y, p, v, work, dm;
     tn_call       c;
     int           i;
     NEED_WORLD(&w);
@@ -182,40 +196,23 @@ TEST(chain_of_the_smallest)
     y = view_of(&w, TN_F32, 2, two, 0);
     work = view_of(&w, TN_F32, 3, room, 0);
     w.table->upload(w.state, M.data, m, sizeof m);
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_CHAIN;
-    c.n_in = 1;
-    c.n_out = 4;
-    c.in[0] = M;
-    c.out[0] = y;
-    c.out[1] = p;
-    c.out[2] = v;
-    c.out[3] = work;
-    CHECK_STATUS(run(&w, &c), TN_OK);
+    {
+        const tn_view forward[5] = {M, y, p, v, work};
+        c = call_of(TN_KERNEL_CHAIN, 1, 4, forward);
+        CHECK_STATUS(run(&w, &c), TN_OK);
+    }
     w.table->upload(w.state, y.data, dy, sizeof dy);
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_CHAIN_BACKWARD;
-    c.n_in = 4;
-    c.n_out = 2;
-    c.in[0] = M;
-    c.in[1] = p;
-    c.in[2] = v;
-    c.in[3] = y;
-    c.out[0] = dm;
-    c.out[1] = work;
-    CHECK_STATUS(run(&w, &c), TN_OK);
+    {
+        const tn_view backward[6] = {M, p, v, y, dm, work};
+        c = call_of(TN_KERNEL_CHAIN_BACKWARD, 4, 2, backward);
+        CHECK_STATUS(run(&w, &c), TN_OK);
+    }
     CHECK_STATUS(w.table->download(w.state, got, dm.data, sizeof got), TN_OK);
     for (i = 0; i < 2 * DD; i++) {                                  /* dM_j = dy / (8 * 3e-38) for both */
         const double want = i % DD == 1 ? 640 / (8 * 3e-38) : 0;
         if (want > 3e38 ? !(got[i] > 3e38f) : !(fabs(got[i] - want) <= 1e-4 * want)) break;
     }
     if (!CHECK_INT(i, 2 * DD)) printf("     dm[%d] is %g\n", i, (double)got[i]);
-    drop(&w, M);
-    drop(&w, p);
-    drop(&w, dm);
-    drop(&w, v);
-    drop(&w, y);
-    drop(&w, work);
     close_world(&w);
 }
 
@@ -235,7 +232,6 @@ TEST(an_error_is_told_once)
     CHECK_STATUS(sync(&w, why), TN_OK);
     CHECK_STATUS(w.table->download(w.state, &v, x.data, sizeof v), TN_OK);
     CHECK(v == 3);
-    drop(&w, x);
     close_world(&w);
 }
 
@@ -243,19 +239,20 @@ TEST(an_error_is_told_once)
 /* A kernel faults; the next call wants scratch, or is refused. What is told is the fault, then and for good. */
 TEST(a_fault_is_all_that_is_told)
 {
-    const char *was = getenv("TNCH_LAZY");
-    int         lazy, refused;
+    int lazy, refused;
     for (lazy = 0; lazy < 2; lazy++)
         for (refused = 0; refused < 2; refused++) {
             world   w;
-            tn_view a, b, y;
+            tn_view b;
             tn_call fill, next;
             char    why[256], again[256];
             tnch_set_lazy(lazy);
             NEED_WORLD(&w);
-            next = product_of(&w, 64, &a, &b, &y);
+            next = product_of(&w, 64);
             CHECK_STATUS(run(&w, &next), TN_OK);
-            next = product_of(&w, 128, &a, &b, &y);
+            next = product_of(&w, 128);
+            fill = call_of(TN_KERNEL_FILL, 0, 1, next.out);
+            b = next.in[1];
             CHECK_STATUS(sync(&w, why), TN_OK);
             if (refused) {
                 memset(&next, 0, sizeof next);
@@ -267,10 +264,6 @@ TEST(a_fault_is_all_that_is_told)
                 next.in[2].shape[3] = next.in[2].strides[3] = 1;
                 next.in[0].shape[3] = (int64_t)1 << 31;
             }
-            memset(&fill, 0, sizeof fill);
-            fill.kernel = TN_KERNEL_FILL;
-            fill.n_out = 1;
-            fill.out[0] = y;
             tnch_fail_launch(1);
             CHECK_STATUS(run(&w, &fill), lazy ? TN_OK : TN_ERR_BACKEND);
             CHECK(run(&w, &next) != TN_OK);
@@ -283,7 +276,7 @@ TEST(a_fault_is_all_that_is_told)
             CHECK_INT(w.heap.live, 0);
             tnch_clear();
         }
-    tnch_set_lazy(was ? atoi(was) : 0);
+    run_late(false);
 }
 #else
 TEST(a_fault_is_all_that_is_told) { SKIP("the engine", "a GPU does not fault when asked to"); }
@@ -305,13 +298,12 @@ static void *capture(world *w, const tn_call *c)
 TEST(a_capture_tells_at_once)
 {
     world   w;
-    tn_view a, b, y;
     tn_call c;
     void   *graph = NULL;
     char    why[256] = "";
     int     turn;
     NEED_WORLD(&w);
-    c = product_of(&w, 64, &a, &b, &y);
+    c = product_of(&w, 64);
     for (turn = 0; turn < 2; turn++) {
         CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
         if (turn == 0) {
@@ -329,9 +321,6 @@ TEST(a_capture_tells_at_once)
     }
     CHECK_STATUS(run(&w, &c), TN_OK);
     CHECK_STATUS(sync(&w, why), TN_OK);
-    drop(&w, a);
-    drop(&w, b);
-    drop(&w, y);
     close_world(&w);
 }
 
@@ -339,44 +328,35 @@ TEST(a_capture_tells_at_once)
 TEST(a_graph_goes_when_it_has_run)
 {
     world   w;
-    tn_view a, b, y;
     tn_call c;
     void   *graph;
     float   v = 0;
-#ifdef TN_CUDA_HOST
-    const char *lazy = getenv("TNCH_LAZY");
-    tnch_set_lazy(1);
-#endif
+    run_late(true);
     NEED_WORLD(&w);
-    c = product_of(&w, 64, &a, &b, &y);
+    c = product_of(&w, 64);
     CHECK_STATUS(run(&w, &c), TN_OK);
     c.f[1] = 1;
     graph = capture(&w, &c);
     CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
     w.table->graph_release(w.state, graph);
-    CHECK_STATUS(w.table->download(w.state, &v, y.data, sizeof v), TN_OK);
+    CHECK_STATUS(w.table->download(w.state, &v, c.out[0].data, sizeof v), TN_OK);
     if (!CHECK(v == 256)) printf("     %g\n", (double)v);
-    drop(&w, a);
-    drop(&w, b);
-    drop(&w, y);
     close_world(&w);
-#ifdef TN_CUDA_HOST
-    tnch_set_lazy(lazy ? atoi(lazy) : 0);
-#endif
+    run_late(false);
 }
 
 /* While one graph is captured, memory is given back and another graph ends, whose scratch has moved since. */
 TEST(memory_during_a_capture)
 {
     world   w;
-    tn_view a, b, y, A, B, Y, spare;
+    tn_view spare;
     tn_call small, large;
     void   *first, *second = NULL;
     char    why[256] = "";
     float   v[2] = {0, 0};
     NEED_WORLD(&w);
-    small = product_of(&w, 64, &a, &b, &y);
-    large = product_of(&w, 128, &A, &B, &Y);
+    small = product_of(&w, 64);
+    large = product_of(&w, 128);
     spare = line_of(&w, TN_F32, 100, 0);
     CHECK_STATUS(run(&w, &small), TN_OK);
     first = capture(&w, &small);
@@ -389,17 +369,11 @@ TEST(memory_during_a_capture)
     if (!CHECK_STATUS(w.table->capture_end(w.state, &second, why), TN_OK)) printf("     %s\n", why);
     if (second) {
         CHECK_STATUS(w.table->replay(w.state, second), TN_OK);
-        CHECK_STATUS(w.table->download(w.state, &v[0], y.data, sizeof v[0]), TN_OK);
-        CHECK_STATUS(w.table->download(w.state, &v[1], Y.data, sizeof v[1]), TN_OK);
+        CHECK_STATUS(w.table->download(w.state, &v[0], small.out[0].data, sizeof v[0]), TN_OK);
+        CHECK_STATUS(w.table->download(w.state, &v[1], large.out[0].data, sizeof v[1]), TN_OK);
         CHECK(v[0] == 128 && v[1] == 256);
         w.table->graph_release(w.state, second);
     }
-    drop(&w, a);
-    drop(&w, b);
-    drop(&w, y);
-    drop(&w, A);
-    drop(&w, B);
-    drop(&w, Y);
     close_world(&w);
 }
 
@@ -409,74 +383,40 @@ TEST(memory_given_back_is_read_no_more)
 {
     enum { N = 1 << 20 };
     world   w, other;
-    tn_view x, y, z;
+    tn_view xy[2];
     tn_call c;
     char    why[256];
     float   v = 0;
-#ifdef TN_CUDA_HOST
-    const char *lazy = getenv("TNCH_LAZY");
-    tnch_set_lazy(1);
-#endif
+    run_late(true);
     NEED_WORLD(&w);
     NEED_WORLD(&other);
-    x = line_of(&w, TN_F32, N, 1);
-    y = line_of(&w, TN_F32, N, 2);
+    xy[0] = line_of(&w, TN_F32, N, 1);
+    xy[1] = line_of(&w, TN_F32, N, 2);
     CHECK_STATUS(sync(&w, why), TN_OK);
-    memset(&c, 0, sizeof c);
-    c.kernel = TN_KERNEL_COPY;
-    c.n_in = c.n_out = 1;
-    c.in[0] = x;
-    c.out[0] = y;
+    c = call_of(TN_KERNEL_COPY, 1, 1, xy);
     CHECK_STATUS(run(&w, &c), TN_OK);
-    drop(&w, x);
-    z = line_of(&other, TN_F32, N, 3);
+    drop(&w, xy[0]);
+    line_of(&other, TN_F32, N, 3);
     CHECK_STATUS(sync(&other, why), TN_OK);
-    CHECK_STATUS(w.table->download(w.state, &v, (float *)y.data + N - 1, sizeof v), TN_OK);
+    CHECK_STATUS(w.table->download(w.state, &v, (float *)xy[1].data + N - 1, sizeof v), TN_OK);
     if (!CHECK(v == 1)) printf("     %g\n", (double)v);
-    drop(&w, y);
-    drop(&other, z);
-    other.table->close(other.state);
-    CHECK_INT(other.heap.live, 0);
+    close_state(&other);
     close_world(&w);
-#ifdef TN_CUDA_HOST
-    tnch_set_lazy(lazy ? atoi(lazy) : 0);
-#endif
+    run_late(false);
 }
 
-typedef struct loss { tn_view z, label, value, lse, fault, dz; tn_call call; int64_t classes; } loss;
-
-static loss loss_of(world *w, int64_t classes)
+/* Of one row of logits 1 with the label 5, and its gradient, which is out[3]. */
+static tn_call loss_of(world *w, int64_t classes)
 {
     const int64_t shape[2] = {1, classes};
-    loss          l;
-    memset(&l, 0, sizeof l);
-    l.classes = classes;
-    l.z = view_of(w, TN_F32, 2, shape, 1);
-    l.label = line_of(w, TN_I32, 1, 5);
-    l.value = view_of(w, TN_F32, 0, shape, 0);
-    l.lse = line_of(w, TN_F32, 1, 0);
-    l.fault = line_of(w, TN_I32, 4, 0);
-    l.dz = view_of(w, TN_F32, 2, shape, 7);
-    l.call.kernel = TN_KERNEL_CROSS_ENTROPY;
-    l.call.n_in = 2;
-    l.call.n_out = 4;
-    l.call.in[0] = l.z;
-    l.call.in[1] = l.label;
-    l.call.out[0] = l.value;
-    l.call.out[1] = l.lse;
-    l.call.out[2] = l.fault;
-    l.call.out[3] = l.dz;
-    return l;
-}
-
-static void loss_drop(world *w, loss *l)
-{
-    drop(w, l->z);
-    drop(w, l->label);
-    drop(w, l->value);
-    drop(w, l->lse);
-    drop(w, l->fault);
-    drop(w, l->dz);
+    tn_view       v[6];
+    v[0] = view_of(w, TN_F32, 2, shape, 1);
+    v[1] = line_of(w, TN_I32, 1, 5);
+    v[2] = view_of(w, TN_F32, 0, shape, 0);
+    v[3] = line_of(w, TN_F32, 1, 0);
+    v[4] = line_of(w, TN_I32, 4, 0);
+    v[5] = view_of(w, TN_F32, 2, shape, 7);
+    return call_of(TN_KERNEL_CROSS_ENTROPY, 2, 4, v);
 }
 
 /* One kernel twice in a graph, first with much shared memory, then with little: a launch is held to its kernel's limit at
@@ -484,28 +424,27 @@ static void loss_drop(world *w, loss *l)
 TEST(much_shared_memory_and_little)
 {
     world   w;
-    loss    l[2];
+    tn_call l[2];
     void   *graph = NULL;
     char    why[256] = "";
     int     i, turn;
     NEED_WORLD(&w);
     l[0] = loss_of(&w, 16384);
     l[1] = loss_of(&w, 64);
-    for (i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i].call), TN_OK);
+    for (i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i]), TN_OK);
     CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
-    for (i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i].call), TN_OK);
+    for (i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i]), TN_OK);
     if (!CHECK_STATUS(w.table->capture_end(w.state, &graph, why), TN_OK)) printf("     %s\n", why);
     for (turn = 0; turn < 2 && graph; turn++) {
         CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
         for (i = 0; i < 2; i++) {
-            const float each = 1 / (float)l[i].classes;
+            const float each = 1 / (float)l[i].in[0].shape[1];
             float       got[6] = {0};
-            CHECK_STATUS(w.table->download(w.state, got, l[i].dz.data, sizeof got), TN_OK);
+            CHECK_STATUS(w.table->download(w.state, got, l[i].out[3].data, sizeof got), TN_OK);
             CHECK(fabsf(got[4] - each) <= 1e-5f * each && fabsf(got[5] + 1 - each) <= 1e-5f);
         }
     }
     if (graph) w.table->graph_release(w.state, graph);
-    for (i = 0; i < 2; i++) loss_drop(&w, &l[i]);
     close_world(&w);
 }
 
