@@ -21,7 +21,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples tn tn-cuda weights demo test check cuda bench fuzz install uninstall clean
+.PHONY: all examples tn tn-cuda weights demo test test-all check cuda bench fuzz fuzz-programs install uninstall clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -104,11 +104,12 @@ demo: build/examples/fashion
 #      at an error: the sum has the last word.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
-test check: $(PNG_OBJECT)
+suite = $(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) SUITE=$1
+test test-all check: $(PNG_OBJECT)
 	@rm -rf build/*/*.log build/*/*/*.log build/*/*/*/*.log
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
-	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+	@$(call suite,$@) begin
+	@$(call suite,$@) run || true
+	@$(call suite,$@) sum
 
 # What a program links that runs on GPUs; NVCC can be given. MODE=--budget prints the lines that budget.txt would need.
 cuda:
@@ -157,13 +158,17 @@ build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h build/gpu/tenso
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
 
-.PHONY: test-gpu sanitize-gpu bench-gpu fuzz-programs
+.PHONY: test-gpu sanitize-gpu bench-gpu
+
+# ---- fuzzing. Its programs take a minute to compile, so they are a goal of their own.
+
 fuzz-programs:
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-fuzz || true
+	@$(call suite,fuzz) programs
 fuzz: fuzz-programs
 	@rm -f build/fuzz/*.log
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
-	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+	@$(call suite,fuzz) begin
+	@$(call suite,fuzz) run || true
+	@$(call suite,fuzz) sum
 
 # ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
 #      of their own.
