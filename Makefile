@@ -1,17 +1,21 @@
-# make         builds the examples           make test    everything that can be tested here, in about twenty minutes
-# make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
-# make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
-# make tn      the command build/tn: tokenizer, train, generate, info, clean
-# make tn-cuda the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given;
-#              CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
-# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
-#              BENCH=gemm, pieces, step, lm, operator, attention: alone
-# make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
-# make test-gpu, sanitize-gpu, bench-gpu   on a machine with a GPU: the backend against the reference, under
-#              compute-sanitizer's four tools, and its speed beside PyTorch's
-#              (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: alone)
-# make clean   removes build/
-# make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
+# make             builds the examples
+# make demo        trains, folds and draws
+# make test        every test once, in a few minutes: with gcc, under sanitizers where files are read or memory is freed
+# make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file in every way and by nvcc
+# make check       above it: more compilers, word sizes, processors and SIMD levels (sh tools/setup.sh --check installs them)
+# make mutants     plants faults in the library, one after the other, and counts how many the tests find
+# make fuzz        FUZZ_SECONDS=600 of changed files for each reader of files, with clang's libFuzzer
+# make install     PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall removes it
+# make tn          the command build/tn: tokenizer, train, generate, info, clean
+# make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
+#                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
+# make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
+#                  BENCH=gemm, pieces, step, lm, operator, attention: one of them alone
+# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
+# make test-gpu, sanitize-gpu, bench-gpu
+#                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
+#                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
+# make clean       removes build/
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 
@@ -100,8 +104,7 @@ build/cuda/arch: FORCE
 demo: build/examples/fashion
 	OMP_WAIT_POLICY=passive $<
 
-# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops
-#      at an error: the sum has the last word.
+# ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error: the sum has the last word.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
 suite = $(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) SUITE=$1
