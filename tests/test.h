@@ -5,7 +5,7 @@
        TEST(adds) { CHECK_INT(1 + 1, 2); }
        TEST(reads_npy) {
            char path[TEST_PATH];
-           if (!test_data("npy/ok_f4_v1.npy", path)) SKIP("data", path);
+           REQUIRE(test_data("npy/ok_f4_v1.npy", path));
            CHECK_CTX(ctx);
            WORST("npy round trip", error, 1e-12);
        }
@@ -51,7 +51,7 @@
 #define CHECK_ERROR(ctx, status, part) test_check_error(ctx, status, part, __FILE__, __LINE__)
 /* The largest error of a whole test, printed with its bound, and checked. NaN fails. */
 #define WORST(what, value, bound)    test_worst(what, (double)(value), (double)(bound), __FILE__, __LINE__)
-/* Ends the test as skipped for want of `need` (data, fashion, ...); fails it where TN_REQUIRE lists the need. */
+/* Ends the test as skipped for want of `need` (fashion, locale, ...); fails it where TN_REQUIRE lists the need. */
 #define SKIP(need, why)              do { test_skip(need, why); return; } while (0)
 /* Ends the test for want of a device: NO_GPU because of `why`; NEED_GPU where tn_cuda_backend does not open. Skipped;
    on the engine, which has a device, failed. */
@@ -111,13 +111,22 @@ static inline bool test_check_error(tn_ctx *ctx, tn_status status, const char *p
     return ok;
 }
 
+/* Keeps the largest error so far; true where this one is it. A NaN counts as infinite, and so is never forgotten. */
+static inline bool test_raise(double *worst, double error)
+{
+    if (error != error) error = HUGE_VAL;
+    if (!(error > *worst)) return false;
+    *worst = error;
+    return true;
+}
+
 static inline bool test_worst(const char *what, double value, double bound, const char *file, int line)
 {
     printf("worst %s: %.3g (bound %.3g)\n", what, value, bound);
     return test_check(value <= bound, file, line, what);
 }
 
-/* Is `need` in TN_REQUIRE, a list such as fashion,kjv,data? */
+/* Is `need` in TN_REQUIRE, a list such as fashion,kjv,stories? */
 static inline bool test_required(const char *need)
 {
     const char *list = getenv("TN_REQUIRE");
@@ -171,7 +180,9 @@ static inline int test_run(const char *names, void (*const *list)(void), size_t 
     return failed != 0;
 }
 
-/* ---- files: `path` gets $TN_TEST_DATA/suffix (../shared/data/suffix); false: it is not there */
+/* ---- files. Tests run in the root folder of the repository, whose tests/data has all the files that they need. More
+        of them, which are too large for it or state no licence, may lie in the folder that TN_TEST_DATA names: see
+        tests/data/README.md. */
 
 #define TEST_PATH 1024
 
@@ -189,11 +200,33 @@ static inline const char *test_folder(void)
     return folder ? folder : test_exists("build") ? "build" : ".";
 }
 
+/* `path` gets the name of the file: tests/data/suffix, else $TN_TEST_DATA/suffix. */
+static inline bool test_find(const char *suffix, char path[TEST_PATH])
+{
+    const char *more = getenv("TN_TEST_DATA");
+    snprintf(path, TEST_PATH, "tests/data/%s", suffix);
+    if (test_exists(path)) return true;
+    snprintf(path, TEST_PATH, "%s/%s", more && *more ? more : "tests/data", suffix);
+    return test_exists(path);
+}
+
+/* A file of the repository. Without it a test fails: REQUIRE(test_data("npy/ok_f2.npy", path)). */
 static inline bool test_data(const char *suffix, char path[TEST_PATH])
 {
-    const char *root = getenv("TN_TEST_DATA");
-    snprintf(path, TEST_PATH, "%s/%s", root && *root ? root : "../shared/data", suffix);
-    return test_exists(path);
+    if (test_find(suffix, path)) return true;
+    printf("     tests/data/%s was not found: tests run in the root folder of the repository\n", suffix);
+    return false;
+}
+
+/* A file that the repository does not have. Without it the test uses less data, and is named in the line LESS; it fails
+   where TN_REQUIRE lists `need`. */
+static inline bool test_optional_data(const char *need, const char *suffix, char path[TEST_PATH])
+{
+    if (test_find(suffix, path)) return true;
+    if (test_required(need)) test_fail("TN_REQUIRE", 0, need, "no such file in $TN_TEST_DATA", suffix);
+    else printf("     without %s (%s), which is optional: see tests/data/README.md\n", suffix, need);
+    test_now.less = true;
+    return false;
 }
 
 /* Is each operation slow here, under a sanitizer or in an emulator, or has another run all of the data? A test that asks takes less
