@@ -379,7 +379,7 @@ static void moments(tn_ctx *ctx)
         if (i > 0) pairs += z[i] * z[i - 1];
         three += fabs(z[i]) > 3;
         four += fabs(z[i]) > 4;
-        largest = fmax(largest, fabs(z[i]));
+        if (fabs(z[i]) > largest) largest = fabs(z[i]);
     }
     for (i = 0; i < 64; i++) chi += ((double)bin[i] - (double)n / 64) * ((double)bin[i] - (double)n / 64) / ((double)n / 64);
     CHECK(low > 0 && low < 1e-4 && high < 1 && high > 1 - 1e-4);
@@ -1499,7 +1499,7 @@ TEST(gemm)
         expected = product_run(oracle, &p);
         for (k = 0; k < 6; k++) {
             double *got = product_run(ctx[k], &p), e = test_max_error(got, expected, p.c.count);
-            if (!(e <= worst[k / 3])) worst[k / 3] = e;
+            test_raise(&worst[k / 3], e);
             if (!CHECK(e <= (k < 3 ? 2e-6 : 1e-14)))
                 printf("     %s %s: [%d,%d,%d] [%d,%d,%d], alpha %g, beta %g, bias %d: off by %g\n", k < 3 ? "F32" : "F64", tn_ctx_simd_name(ctx[k]), (int)batch,
                        (int)m, (int)depth, (int)batch, (int)depth, (int)n, p.alpha, p.beta, p.bias, e);

@@ -179,7 +179,7 @@ static bool pour(int k, int what, const double *a, const double *b, int64_t n)
     error_of[k][what] += error;
     size_of[k][what] += size;
     alone = n > 0 ? error / (gate * fmax(size, SMALL * SMALL * (double)n)) : 0;
-    if (!(alone <= worst_alone)) worst_alone = alone;
+    test_raise(&worst_alone, alone);
     return CHECK(test_max_error(a, b, n) <= 1.0 / (int)LARGEST) && CHECK(alone <= 1);
 }
 
@@ -232,7 +232,7 @@ static void hold_against(const configuration *c, const result *o, double times)
             const double e = poured(k, what), gate = times * gate_of(cases[k].name);
             if (!CHECK(e <= gate))
                 printf("     %s, case \"%s\", %s: NMSE %.3g, allowed %.3g\n", c->name, cases[k].name, what == VALUE ? "values" : "gradients", e, gate);
-            if (!(e / gate <= worst)) { worst = e / gate; worst_in = cases[k].name; }
+            if (test_raise(&worst, e / gate)) worst_in = cases[k].name;
         }
     snprintf(label, sizeof label, "%s: the worst NMSE over its gate (%s)", c->name, worst_in);
     WORST(label, worst, 1);
@@ -984,7 +984,7 @@ TEST(decoding)
                 for (b = 0; b < TEXTS; b++)
                     memcpy(pieces + (b * TOKENS + t) * VOCAB, part + b * n * VOCAB, sizeof *part * (size_t)(n * VOCAB));
             }
-            if (bf16) worst = fmax(worst, nmse_of(pieces, whole, COUNT));
+            if (bf16) test_raise(&worst, nmse_of(pieces, whole, COUNT));
             else CHECK(nmse_of(pieces, whole, COUNT) <= 1e-10);
             tn_transformer_cache_destroy(cache);
             CHECK_CTX(r.ctx);

@@ -133,11 +133,11 @@ static double gradient_error(world *w, const tn_transformer *m, tn_param *p, int
     double *v = (double *)malloc(sizeof *v * (size_t)n), *g = (double *)malloc(sizeof *g * (size_t)n), worst = 0, size = 1;
     bool    ok = CHECK(p->value->grad != NULL) && CHECK_STATUS(tn_read(p->value, TN_F64, v, n), TN_OK)
               && CHECK_STATUS(tn_read(p->value->grad, TN_F64, g, n), TN_OK);
-    for (i = 0; ok && i < n; i++) size = fmax(size, fabs(g[i]));
+    for (i = 0; ok && i < n; i++) if (fabs(g[i]) > size) size = fabs(g[i]);
     for (i = 0; ok && i < n; i += step) {
         double near_by = loss_beside(w, m, p, v, i, h, tokens) - loss_beside(w, m, p, v, i, -h, tokens);
         double farther = loss_beside(w, m, p, v, i, 2 * h, tokens) - loss_beside(w, m, p, v, i, -2 * h, tokens);
-        worst = fmax(worst, fabs((8 * near_by - farther) / (12 * h) - g[i]) / size);
+        test_raise(&worst, fabs((8 * near_by - farther) / (12 * h) - g[i]) / size);
     }
     free(v);
     free(g);
@@ -158,9 +158,9 @@ TEST(gradients)
         REQUIRE(model_on(&w, TN_F64, &d, &m, 100 + (uint64_t)k));
         loss_of(&w, &m, tokens, true);
         for (i = 0; i < tn_params_count(w.params); i++)
-            here = fmax(here, gradient_error(&w, &m, tn_params_at(w.params, i), tokens));
+            test_raise(&here, gradient_error(&w, &m, tn_params_at(w.params, i), tokens));
         if (!CHECK(here <= 1e-7)) printf("     %s: %.3g\n", what, here);
-        worst = fmax(worst, here);
+        test_raise(&worst, here);
         close_world(&w);
     }
     WORST("gradient of a transformer", worst, 1e-7);
@@ -272,7 +272,7 @@ static double decode_error(world *w, const tn_transformer *m, int64_t tokens)
             if (!CHECK(y != NULL)) break;
             part = numbers(y);
             for (b = 0; b < 2; b++)
-                worst = fmax(worst, test_max_error(part + b * n * V, all + (b * tokens + from) * V, n * V));
+                test_raise(&worst, test_max_error(part + b * n * V, all + (b * tokens + from) * V, n * V));
             free(part);
             CHECK_INT(tn_transformer_cache_past(cache), to);
         }
@@ -300,7 +300,7 @@ TEST(decoding)
             REQUIRE(model_on(&w, f ? TN_F64 : TN_F32, &d, &m, 200 + (uint64_t)k));
             error = decode_error(&w, &m, d.context < 6 ? d.context : 6);
             if (!CHECK(error <= (f ? 1e-12 : 2e-5))) printf("     %s: %.3g\n", what, error);
-            worst[f] = fmax(worst[f], error);
+            test_raise(&worst[f], error);
             close_world(&w);
         }
     }
@@ -1075,7 +1075,7 @@ TEST(golden_models)
                       : golden_file(w.ctx, GOLDEN(gpt2), NULL, "h.0.attn.bias", false, plain ? 12 : 0, file);
         CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines), TN_OK);
         CHECK_CTX(w.ctx);
-        worst[f] = fmax(worst[f], golden_error(w.ctx, &m, which ? golden_llama_ids : golden_gpt2_ids,
+        test_raise(&worst[f], golden_error(w.ctx, &m, which ? golden_llama_ids : golden_gpt2_ids,
                                                which ? golden_llama_logits : golden_gpt2_logits));
         close_world(&w);
     }
@@ -1366,7 +1366,7 @@ TEST(learns)
         }
         CHECK_INT(w.heap.count, before);                     /* a warmed-up step asks for no memory */
         if (!CHECK(loss < 0.15 && first > 1)) printf("     %s: %.3f at first, %.3f at last\n", what, first, loss);
-        worst = fmax(worst, loss);
+        test_raise(&worst, loss);
         close_world(&w);
     }
     WORST("loss of a text learned by heart", worst, 0.15);

@@ -132,8 +132,8 @@ static bool compare_value(setting *s, const result *r, int index)
     if (!CHECK_INT(r->rank, s->want_rank)) return false;
     if (!CHECK(r->rank == 0 || memcmp(r->shape, s->want_shape, sizeof(int64_t) * (size_t)r->rank) == 0)) return false;
     e = test_max_error(r->y, s->want, r->count);
-    if (!(e <= worst_value)) { worst_value = e; worst_value_in = s->of->name; }
-    if (s->of->run == run_mlp || s->of->run == run_linear) worst_identity = fmax(worst_identity, test_frobenius(r->y, s->want, r->count));
+    if (test_raise(&worst_value, e)) worst_value_in = s->of->name;
+    if (s->of->run == run_mlp || s->of->run == run_linear) test_raise(&worst_identity, test_frobenius(r->y, s->want, r->count));
     return CHECK(e <= 1e-12);
 }
 
@@ -171,12 +171,12 @@ static bool compare_gradient(setting *s, const result *r, int index)
         int64_t n = r->of[k], step = n / DIFFERENCES + 1, i;
         double largest = 1, e = 0;
         if (!r->gradient[k]) continue;
-        for (i = 0; i < n; i++) largest = fmax(largest, fabs(r->gradient[k][i]));
+        for (i = 0; i < n; i++) if (fabs(r->gradient[k][i]) > largest) largest = fabs(r->gradient[k][i]);
         for (i = draw(s, 0, step - 1); i < n; i += step) {
             double d = fabs(r->gradient[k][i] - difference(s, k, i)) / largest;
-            if (!(d <= e)) e = d;
+            test_raise(&e, d);
         }
-        if (!(e <= worst_gradient)) { worst_gradient = e; worst_gradient_in = s->of->name; }
+        if (test_raise(&worst_gradient, e)) worst_gradient_in = s->of->name;
         if (!CHECK(e <= 1e-7)) { printf("     gradient of input %d is off by %.3g\n", k, e); ok = false; }
     }
     return ok;
@@ -232,7 +232,7 @@ static bool agrees(const double *a, const double *b, int64_t n, double tolerance
     if (close_as == BITS) return CHECK(n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0);
     e = test_max_error(a, b, n);
     if (close_as == NUMBERS) return CHECK(e <= 0);
-    if (!(e <= worst_other)) { worst_other = e; worst_other_in = name; }
+    if (test_raise(&worst_other, e)) worst_other_in = name;
     if (CHECK(e <= tolerance)) return true;
     printf("     off by %.3g, allowed %.3g\n", e, tolerance);
     return false;
