@@ -65,15 +65,18 @@
 #define NEED_GPU() \
     do { char why_[256] = ""; if (!test_opens(tn_cuda_backend(), why_)) NO_GPU(why_); } while (0)
 
-static struct { const char *name; int failures; bool skipped, less; int64_t checks; } test_now;
+static struct test_state { const char *name; int failures; bool skipped, less; int64_t checks; } test_now;
+static FILE *test_file;                 /* what is printed goes there instead of to stdout */
+
+static inline FILE *test_out(void) { return test_file ? test_file : stdout; }
 
 static inline bool test_fail(const char *file, int line, const char *what, const char *got, const char *expected)
 {
     test_now.checks++;
     if (++test_now.failures > 10) return false;   /* one broken loop should not bury the others */
-    printf("FAIL %s: %s:%d: %s", test_now.name, file, line, what);
-    if (got) printf("\n     got %s\n     not %s", got, expected);
-    printf("\n");
+    fprintf(test_out(), "FAIL %s: %s:%d: %s", test_now.name, file, line, what);
+    if (got) fprintf(test_out(), "\n     got %s\n     not %s", got, expected);
+    fprintf(test_out(), "\n");
     return false;
 }
 
@@ -129,7 +132,7 @@ static inline bool test_raise(double *worst, double error)
 
 static inline bool test_worst(const char *what, double value, double bound, const char *file, int line)
 {
-    printf("worst %s: %.3g (bound %.3g)\n", what, value, bound);
+    fprintf(test_out(), "worst %s: %.3g (bound %.3g)\n", what, value, bound);
     return test_check(value <= bound, file, line, what);
 }
 
@@ -146,7 +149,7 @@ static inline bool test_required(const char *need)
 static inline void test_skip(const char *need, const char *why)
 {
     if (test_required(need)) { test_fail("TN_REQUIRE", 0, need, why, "to be skipped"); return; }
-    printf("SKIP %s: needs %s: %s\n", test_now.name, need, why);
+    fprintf(test_out(), "SKIP %s: needs %s: %s\n", test_now.name, need, why);
     test_now.skipped = true;
 }
 
@@ -164,19 +167,20 @@ static inline bool test_opens(const tn_backend *backend, char why[256])
 
 /* What the tests of a program left unchecked, by reason: test_run prints `LEFT OUT 14 of 320: gradients near a kink`. */
 enum { TEST_REASONS = 32 };
-static struct { const char *what; int64_t left, of; } test_reason[TEST_REASONS];
+static struct test_reasons { struct { const char *what; int64_t left, of; } at[TEST_REASONS]; } test_left;
 
+/* `left` of `of` things, because of `what`, a literal. */
 static inline void test_left_out(const char *what, int64_t left, int64_t of)
 {
     int k = 0;
-    while (k < TEST_REASONS && test_reason[k].what && strcmp(test_reason[k].what, what) != 0) k++;
-    if (k == TEST_REASONS) { test_fail(__FILE__, __LINE__, "room for another reason to leave something out", what, "counted"); return; }
-    test_reason[k].what = what;
-    test_reason[k].left += left;
-    test_reason[k].of += of;
+    while (k < TEST_REASONS && test_left.at[k].what && strcmp(test_left.at[k].what, what) != 0) k++;
+    if (k == TEST_REASONS) { test_fail(__FILE__, __LINE__, "too many reasons to leave something out", what, "one of TEST_REASONS"); return; }
+    test_left.at[k].what = what;
+    test_left.at[k].left += left;
+    test_left.at[k].of += of;
 }
 
-/* Asked for each of what could be checked: if (test_leave_out(kink, "gradients near a kink")) continue; `what` is a literal. */
+/* Asked of each thing that could be checked: if (test_leave_out(s->kink, "gradients near a kink")) continue; */
 static inline bool test_leave_out(bool leave, const char *what)
 {
     test_left_out(what, leave, 1);
@@ -201,15 +205,18 @@ static inline int test_run(const char *names, void (*const *list)(void), size_t 
         test_now.skipped = test_now.less = false;
         test_now.checks = 0;
         list[k]();
-        if (test_now.checks == 0 && !test_now.skipped) test_fail("test.h", 0, "checks nothing", NULL, NULL);
+        if (test_now.checks == 0 && !test_now.skipped) {
+            test_now.failures++;
+            fprintf(test_out(), "FAIL %s: it checks nothing\n", name);
+        }
         if (test_now.less && strlen(less) + strlen(name) + 3 < sizeof less) strcat(strcat(less, less[0] ? ", " : ""), name);
         if (test_now.failures) failed++; else if (test_now.skipped) skipped++; else passed++;
     }
-    if (less[0]) printf("LESS data: %s\n", less);
+    if (less[0]) fprintf(test_out(), "LESS data: %s\n", less);
     for (int k = 0; k < TEST_REASONS; k++)
-        if (test_reason[k].left > 0)
-            printf("LEFT OUT %" PRId64 " of %" PRId64 ": %s\n", test_reason[k].left, test_reason[k].of, test_reason[k].what);
-    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+        if (test_left.at[k].left > 0)
+            fprintf(test_out(), "LEFT OUT %" PRId64 " of %" PRId64 ": %s\n", test_left.at[k].left, test_left.at[k].of, test_left.at[k].what);
+    fprintf(test_out(), "%d passed, %d failed, %d skipped\n", passed, failed, skipped);
     return failed != 0;
 }
 

@@ -170,6 +170,7 @@ static double       times_now, worst_alone;
 static bool pour(int k, int what, const double *a, const double *b, int64_t n)
 {
     const double gate = (int)ALONE * times_now * gate_of(cases[k].name);
+    const double least = SMALL * SMALL * (double)n;
     double       error = 0, size = 0, alone;
     int64_t      i;
     for (i = 0; i < n; i++) {
@@ -178,7 +179,7 @@ static bool pour(int k, int what, const double *a, const double *b, int64_t n)
     }
     error_of[k][what] += error;
     size_of[k][what] += size;
-    alone = n > 0 ? error / (gate * fmax(size, SMALL * SMALL * (double)n)) : 0;
+    alone = n > 0 ? error / (gate * (size > least ? size : least)) : 0;
     test_raise(&worst_alone, alone);
     return CHECK(test_max_error(a, b, n) <= 1.0 / (int)LARGEST) && CHECK(alone <= 1);
 }
