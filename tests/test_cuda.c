@@ -341,7 +341,8 @@ static void walk(const way *w)
         setting s;
         result r;
         bool ok;
-        if (!chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) || !among(w->rounds, index % CASE_ROUNDS) || is_ill(w, index / CASE_ROUNDS)) continue;
+        if (!chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) || !among(w->rounds, index % CASE_ROUNDS)) continue;
+        if (test_leave_out(is_ill(w, index / CASE_ROUNDS), "cases of attention with norms, where products are not in F32")) continue;
         ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
         if (!CHECK(guard_check())) ok = false;
         if (w->pooled && index % CASE_ROUNDS == CASE_LARGE && !CHECK(pooled(w, index, &t))) ok = false;
