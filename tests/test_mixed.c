@@ -97,7 +97,7 @@ static void walk(const configuration *c, visit_fn visit)
 
 /* ---- the oracle: cpu in double -------------------------------------------------------------------------------------------------- */
 
-static result oracle[RESULTS], *keep_in;
+static result oracle[RESULTS], sample[RESULTS], *keep_in;
 static bool   oracle_there;
 
 static bool keep(setting *s, const result *r, int index)
@@ -109,6 +109,13 @@ static bool keep(setting *s, const result *r, int index)
 
 static const configuration wide = {"cpu F64", NULL, TN_F64, true, 0, false};
 
+static void free_the_oracle(void)
+{
+    int i;
+    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
+    for (i = 0; i < RESULTS; i++) result_free(&sample[i]);
+}
+
 static bool oracle_ready(void)
 {
     uint64_t  state = CASE_SEED + 1;
@@ -116,6 +123,7 @@ static bool oracle_ready(void)
     tn_ctx   *ctx;
     int       index;
     if (oracle_there) return true;
+    CHECK(atexit(free_the_oracle) == 0);
     ctx = open_as(&wide, &heap);
     for (index = 0; ctx && index < RESULTS; index++) {
         bool kink = true;
@@ -301,7 +309,6 @@ TEST(parameters)
 
 /* ---- the same bits: threads, sealed memory; the two backends ----------------------------------------------------------------------- */
 
-static result sample[RESULTS];
 
 static bool same_bits(setting *s, const result *r, int index)
 {
@@ -1088,14 +1095,6 @@ TEST(operators)
     CHECK(inner[0] == inner[1]);
 }
 
-TEST(free_the_oracle)
-{
-    int i;
-    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
-    sample_of(NULL);
-    oracle_there = false;
-}
-
 TEST_MAIN(dtypes, values_and_gradients, parameters, threads, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
           rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, copies_go_again, max_bytes, training,
-          no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators, free_the_oracle)
+          no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators)
