@@ -309,7 +309,6 @@ TEST(parameters)
 
 /* ---- the same bits: threads, sealed memory; the two backends ----------------------------------------------------------------------- */
 
-
 static bool same_bits(setting *s, const result *r, int index)
 {
     const result *o = &sample[index];
