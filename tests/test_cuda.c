@@ -231,7 +231,10 @@ static double largest_gradient(const result *o)
 {
     double most = 0;
     int k;
-    for (k = 0; k < o->inputs; k++) if (o->gradient[k]) most = fmax(most, rms(o->gradient[k], o->of[k]));
+    for (k = 0; k < o->inputs; k++) {
+        const double size = o->gradient[k] ? rms(o->gradient[k], o->of[k]) : 0;
+        if (size > most) most = size;
+    }
     return most;
 }
 
@@ -289,8 +292,7 @@ static bool pooled(const way *w, int index, tally *t)
     double cpu;
     t->sum = t->count = 0;
     if (e <= gate) {
-        if (e > t->worst) snprintf(t->worst_in, sizeof t->worst_in, "%s", cases[index / CASE_ROUNDS].name);
-        t->worst = fmax(t->worst, e);
+        if (test_raise(&t->worst, e)) snprintf(t->worst_in, sizeof t->worst_in, "%s", cases[index / CASE_ROUNDS].name);
         return true;
     }
     cpu = cpu_pooled(w, index / CASE_ROUNDS);
@@ -339,7 +341,8 @@ static void walk(const way *w)
         setting s;
         result r;
         bool ok;
-        if (!chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) || !among(w->rounds, index % CASE_ROUNDS) || is_ill(w, index / CASE_ROUNDS)) continue;
+        if (!chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) || !among(w->rounds, index % CASE_ROUNDS)) continue;
+        if (test_leave_out(is_ill(w, index / CASE_ROUNDS), "cases of attention with norms, where products are not in F32")) continue;
         ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
         if (!CHECK(guard_check())) ok = false;
         if (w->pooled && index % CASE_ROUNDS == CASE_LARGE && !CHECK(pooled(w, index, &t))) ok = false;
@@ -1167,7 +1170,8 @@ static bool stream_on(const tn_backend *backend, int64_t n, uint64_t seed, int s
 TEST(random_numbers)
 {
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 31, 1023, 4097, 100003};
-    int64_t worst = 0, i;
+    double  worst = 0;
+    int64_t i;
     size_t  k;
     NEED_GPU();
     for (k = 0; k < sizeof sizes / sizeof *sizes; k++) {
@@ -1178,7 +1182,7 @@ TEST(random_numbers)
             CHECK(memcmp(a.dropped, b.dropped, sizeof(float) * (size_t)n) == 0);
             for (i = 0; i < n; i++) {
                 int64_t u = fabs((double)b.normal[i]) < 1e-3 ? (fabs((double)a.normal[i] - (double)b.normal[i]) < 1e-9 ? 0 : 1000) : ulps(a.normal[i], b.normal[i]);
-                if (u > worst) worst = u;
+                test_raise(&worst, (double)u);
             }
         }
         free(a.uniform); free(a.normal); free(a.dropped);
@@ -1402,10 +1406,10 @@ static void learn(tn_dtype dtype, tn_dtype activations, int steps, double gate)
             printf("     %s\n", lessons[k].name);
             continue;
         }
-        for (i = 0; i < steps; i++) here = fabs(a[i] / b[i] - 1) > here || a[i] != a[i] ? fabs(a[i] / b[i] - 1) : here;
+        for (i = 0; i < steps; i++) test_raise(&here, fabs(a[i] / b[i] - 1));
         if (!CHECK(here <= gate)) printf("     %s: a loss is off by %.3g of it\n", lessons[k].name, here);
         if (!CHECK(b[steps - 1] < b[0] || steps < 20)) printf("     %s: %.4f to %.4f: nothing is learned\n", lessons[k].name, b[0], b[steps - 1]);
-        if (!(here <= worst)) { worst = here; worst_in = lessons[k].name; }
+        if (test_raise(&worst, here)) worst_in = lessons[k].name;
     }
     snprintf(what, sizeof what, "loss over %d steps in %s against the cpu's (%s)", steps, activations == TN_BF16 ? "BF16" : dtype_text(dtype), worst_in);
     WORST(what, worst, gate);
