@@ -156,6 +156,37 @@ TEST(numbers_halfway)
     }
 }
 
+/* Halfway between two doubles by its first 767 digits or more, and above it by a digit so far behind that no buffer of 800 holds it. */
+TEST(numbers_just_above_halfway)
+{
+    static const int zeros[] = {0, 20, 31, 32, 33, 40, 400, 1500};
+    static char half[1500], text[3200];
+    uint64_t rng = 5;
+    int i;
+    size_t k;
+    for (i = 0; i < 50; i++) {
+        uint64_t m = ((test_random(&rng) >> 12) | ((uint64_t)1 << 52)) & ~(uint64_t)1;       /* even, so that a tie goes down */
+        size_t digits;
+        double v = 0;
+        int exponent;
+        write_exactly(half, sizeof half, 2 * m + 1, -1075, 0);           /* 2^-1074 is the smallest subnormal: 53 bits from there */
+        digits = strcspn(half, "e");
+        exponent = atoi(half + digits + 1);
+        CHECK(digits >= 760);
+        if (!CHECK(tni_parse_double(half, strlen(half), &v) == strlen(half) && v == ldexp((double)m, -1074))) break;
+        for (k = 0; k < sizeof zeros / sizeof *zeros; k++) {
+            memcpy(text, half, digits);
+            memset(text + digits, '0', (size_t)zeros[k]);
+            snprintf(text + digits + zeros[k], 40, "1e%d", exponent - zeros[k] - 1);
+            if (!CHECK(tni_parse_double(text, strlen(text), &v) == strlen(text) && v == ldexp((double)(m + 1), -1074))) {
+                printf("     %d digits, %d zeros and a 1 were rounded down\n", (int)digits, zeros[k]);
+                break;
+            }
+            parses(text);
+        }
+    }
+}
+
 TEST(numbers_long)
 {
     uint64_t rng = 3;
@@ -2073,7 +2104,7 @@ TEST(letters_of_unicode)
     free(l);
 }
 
-TEST_MAIN(numbers_parse, numbers_halfway, numbers_long, numbers_edges, numbers_format, numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size,
+TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_long, numbers_edges, numbers_format, numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size,
           philox, random_moments, random_streams, random_prefix,
           allocator, allocation_failures, max_bytes, no_allocation, memory_counts, marks, marks_and_gradients,
           contexts, backend_failures, simd_of_the_environment, fallback_is_logged, bad_operands, reset_tensors, shape_errors, view_errors, first_error_wins,

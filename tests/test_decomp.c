@@ -523,6 +523,23 @@ TEST(svd_small_values)
     free(s); free(a); free(gram);
 }
 
+/* One value far above all others takes the most sweeps, and each rotation costs U a little: without the step of Newton's iteration in
+   the end |U^T U - I| would be 2e-14 here. */
+TEST(svd_with_one_large_value)
+{
+    int64_t n = 120;
+    double *s = doubles(n), *a;
+    svd_errors errors = {0, 0, 0};
+    for (int64_t k = 0; k < n; k++) s[k] = k == 0 ? 1e12 : 1.5 - (double)k / (double)n;
+    a = with_singular_values(n, n, s);
+    check_svd(n, n, a, &errors);
+    WORST("one large value: |A - U S Vt| / |A|", errors.residual, 1e-14);
+    WORST("one large value: |U^T U - I| / sqrt k", errors.left, 5e-15);
+    WORST("one large value: |Vt V - I| / sqrt k", errors.right, 2e-14);
+    free(s);
+    free(a);
+}
+
 /* A Laeuchli matrix: ones above eps I. Its Gram is exactly singular in double, its smallest value is eps. */
 TEST(svd_where_gram_is_singular)
 {
@@ -875,6 +892,6 @@ TEST(effective_rank)
     CHECK(tn_effective_rank(bad, 2) != tn_effective_rank(bad, 2));
 }
 
-TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
+TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values, svd_with_one_large_value,
           svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm_of_hosts, same_bits_by_any_worker, eigh_of_tensors, views_give_the_same,
           qr_and_svd_of_tensors, empty_tensors, mistakes_are_named, memory_runs_out, effective_rank)

@@ -1901,6 +1901,47 @@ TEST(norms_by_terms_and_by_matrices)
     leave(&w);
 }
 
+/* The values that are not known are at most as large as the smallest known one, c, so (sum + (all - k) c)^2 / sum l^2 bounds the rank,
+   too. Here it is the tighter bound: of 12 values 4 are not zero, and once they are known the interval is a single number, while what
+   rounding may have left of the sum of squares would allow eight more values. */
+TEST(an_interval_closes_when_the_last_value_is_zero)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world       w;
+        int64_t     n = 12, h = 2, more = 6, all = 12;
+        double     *p, *f0, *f1, *exact, width = 0, above = 0;
+        tn_cp      *few, *padded;
+        tn_spectrum s;
+        if (!open_world(&w, both[d], 83)) return;
+        few = any_square_cp(&w, 2, 3, h, n, false);
+        p = room(3 * more);
+        f0 = room(more * n);
+        f1 = room(more * n);
+        for (int64_t o = 0; o < 3; o++) memcpy(p + o * more, host(few->p) + o * h, sizeof *p * (size_t)h);
+        memcpy(f0, host(few->f[0]), sizeof *f0 * (size_t)(h * n));
+        memcpy(f1, host(few->f[1]), sizeof *f1 * (size_t)(h * n));
+        padded = cp_of(&w, 3, more, n, p, f0, f1);
+        REQUIRE(CHECK_STATUS(tn_cp_spectrum(few, 0, &s), TN_OK) && s.count == 4);
+        exact = host(s.rank_low);
+        tn_spectrum_destroy(&s);
+        for (int64_t k = 1; k < all; k++) {
+            if (!CHECK_STATUS(tn_cp_spectrum(padded, k, &s), TN_OK)) break;
+            for (int64_t o = 0; o < 3; o++) {
+                const double *l = host(s.values) + o * k;
+                double sum = (double)(all - k) * fabs(l[k - 1]), norm = host(s.norm)[o], high = host(s.rank_high)[o];
+                for (int64_t i = 0; i < k; i++) sum += fabs(l[i]);
+                test_raise(&above, high * norm * norm / (sum * sum) - 1);
+                if (k > 4) test_raise(&width, (high - host(s.rank_low)[o]) / exact[o]);
+                if (k > 4) test_raise(&width, fabs(high / exact[o] - 1));
+            }
+            tn_spectrum_destroy(&s);
+        }
+        report("rank_high over (sum + (all - k) c)^2 / square, less 1", both[d], above);
+        report("the interval of a rank that is known", both[d], width);
+        leave(&w);
+    }
+}
+
 /* S^1/2 Q S^1/2, and: x -> M x, S -> M S M^T leaves its spectrum, as that of any space with its data, as it is. */
 TEST(data_metric)
 {
@@ -2126,6 +2167,6 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
           eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference,
           few_pairs_of_a_large_operator, few_clustered_pairs_by_factors, spectra_bound_the_effective_rank, norms_by_terms_and_by_matrices,
-          data_metric, cosines_of_all_pairs, bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads,
+          an_interval_closes_when_the_last_value_is_zero, data_metric, cosines_of_all_pairs, bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads,
           spectra_keep_no_vectors, no_memory_for_few_pairs)
 
