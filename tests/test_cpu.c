@@ -745,6 +745,85 @@ TEST(random_numbers)
     WORST("dropout, in 2^-24", worst[2] * 16777216, 3);
 }
 
+/* ---- random numbers far out: a pool that makes a task compute elements from `first` on, of a tensor that is not there --------- */
+
+typedef struct far_range { int64_t first, count, calls; int data[2]; } far_range;     /* data: in[data[0]], out[data[1]]; or -1 */
+
+static void *data_from(void *p, int64_t first) { return (void *)((uintptr_t)p - (uintptr_t)first * sizeof(float)); }
+
+static void far_pool(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    far_range *r = (far_range *)user;
+    tni_pass   p = *(const tni_pass *)arg;
+    tn_call    c = *p.call;
+    (void)tasks;
+    (void)workers;
+    if (r->data[0] >= 0) c.in[r->data[0]].data = data_from(c.in[r->data[0]].data, r->first);
+    c.out[r->data[1]].data = data_from(c.out[r->data[1]].data, r->first);
+    p.call = &c;
+    p.share = r->first;                 /* task 1 begins there */
+    p.n = r->first + r->count;
+    r->calls++;
+    fn(&p, 1, 0);
+}
+
+/* Across element 2^34 the block's number needs a second word. */
+TEST(random_numbers_far_out)
+{
+    static const tn_kernel kernel[] = {TN_KERNEL_UNIFORM, TN_KERNEL_NORMAL, TN_KERNEL_DROPOUT};
+    const int64_t n = 1 << 20, count = 256;
+    uint64_t  seed = 10;
+    double    worst[3] = {0, 0, 0};
+    far_range r;
+    tn_simd   level;
+    int       k;
+    if (sizeof(void *) < 8) SKIP("64 bits", "so many elements have no addresses");
+    EACH_LEVEL(level) {
+        tni_cpu *cpu = open_level(level, 2, far_pool);
+        for (k = 0; k < 3; k++) {
+            buffer  x = make(&seed, TN_F32, n), y = make(&seed, TN_F32, n), clock = make(&seed, TN_I32, 1);
+            tn_call c = call(kernel[k]);
+            int64_t i;
+            r.first = ((int64_t)1 << 34) - count / 2;
+            r.count = count;
+            r.calls = 0;
+            r.data[0] = k == 2 ? 0 : -1;
+            r.data[1] = 0;
+            cpu->pool.user = &r;
+            set(&clock, 0, 5);
+            if (k == 2) in(&c, view(&x, n, -1, -1));
+            in(&c, view(&clock, 1, -1, -1));
+            out(&c, view(&y, n, -1, -1));
+            c.f[0] = k == 2 ? 0.25 : 0;
+            c.f[1] = 1;
+            c.i[0] = (int64_t)test_random(&seed);
+            c.i[1] = 3;
+            run(cpu, &c);
+            CHECK_INT(r.calls, 1);
+            for (i = 0; i < count; i++) {
+                const uint64_t e = (uint64_t)(r.first + i);
+                uint32_t word[4];
+                double   u[2], want, error;
+                tni_random_words((uint64_t)c.i[0], 3, 5, e / 4, word);
+                u[0] = tni_unit(word[e % 4 / 2 * 2]);
+                u[1] = tni_unit(word[e % 4 / 2 * 2 + 1]);
+                want = u[e % 2];
+                if (k == 1) want = sqrt(-2 * log(u[0])) * (e % 2 ? sin(2 * acos(-1.0) * u[1]) : cos(2 * acos(-1.0) * u[1]));
+                if (k == 2) want = want >= 0.25 ? get(&x, i) / 0.75 : 0;
+                error = fabs(get(&y, i) - want);
+                test_raise(&worst[k], error);
+            }
+            drop(&x);
+            drop(&y);
+            drop(&clock);
+        }
+        tn_cpu_backend()->close(cpu);
+    }
+    WORST("uniform from element 2^34 on", worst[0], 0);
+    WORST("normal from element 2^34 on", worst[1], 1e-6);
+    WORST("dropout from element 2^34 on", worst[2], 1e-6);
+}
+
 TEST(optimisers)
 {
     static const tn_kernel kernel[] = {TN_KERNEL_SUMSQ, TN_KERNEL_ADAMW, TN_KERNEL_SGD};
@@ -868,4 +947,4 @@ TEST(copy_kernels)
 }
 
 TEST_MAIN(levels_are_clamped, memory_is_aligned_and_given_back, gemm_float, gemm_double, gemm_same_bits, activations, activations_in_ulps,
-          glu, add_and_mul, sums, rmsnorm, layernorm, reference_adds_rows_in_double, prod, cross_entropy, random_numbers, optimisers, muon, copy_kernels)
+          glu, add_and_mul, sums, rmsnorm, layernorm, reference_adds_rows_in_double, prod, cross_entropy, random_numbers, random_numbers_far_out, optimisers, muon, copy_kernels)

@@ -1317,6 +1317,33 @@ TEST(sampling)
     CHECK_INT(tn_sample(four, 4, 1, 0, 0, (double)NAN), -1);
 }
 
+/* u = 0 draws the first id that has any mass, the largest u below 1 the last one, whichever is the most likely. */
+TEST(sampling_at_the_ends)
+{
+    static const float four[] = {0, 1, 1, -2}, rising[] = {0, 5, 7}, odd[] = {-HUGE_VALF, 1, 3, 2, -HUGE_VALF};
+    const double most = 1 - 0x1p-53;
+    float    v[50];
+    double   want[64];
+    uint64_t seed = 9;
+    CHECK_INT(tn_sample(four, 4, 1, 0, 0, 0), 0);
+    CHECK_INT(tn_sample(four, 4, 1, 0, 0, most), 3);
+    CHECK_INT(tn_sample(rising, 3, 1, 2, 0, 0), 1);
+    CHECK_INT(tn_sample(rising, 3, 1, 0, 0.95, 0), 1);
+    CHECK_INT(tn_sample(rising, 3, 0.01, 0, 0, most), 2);
+    CHECK_INT(tn_sample(odd, 5, 1, 0, 0, 0), 1);
+    CHECK_INT(tn_sample(odd, 5, 1, 0, 0, most), 3);
+    for (int round = 0; round < 200; round++) {
+        double temperature = 0.3 + 2 * fabs(test_random_real(&seed)), p = round % 3 ? fabs(test_random_real(&seed)) : 0;
+        int    n = (int)test_random_int(&seed, 1, 50), k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0, first = 0, last = n - 1;
+        for (int i = 0; i < n; i++) v[i] = 4 * (float)test_random_real(&seed);
+        sample_want(v, n, temperature, k, p, want);
+        while (want[first] == 0) first++;
+        while (want[last] == 0) last--;
+        CHECK_INT(tn_sample(v, n, temperature, k, p, 0), first);
+        CHECK_INT(tn_sample(v, n, temperature, k, p, most), last);
+    }
+}
+
 /* ---- training --------------------------------------------------------------------------------------------------------- */
 
 static double step(tn_ctx *ctx, const tn_transformer *m, tn_optim *o, const int32_t *text, int64_t texts, int64_t tokens)
@@ -1496,5 +1523,5 @@ TEST(starving)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
+          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving)

@@ -619,6 +619,79 @@ TEST(a_bad_label)
     close_world(&w);
 }
 
+/* ---- a device that fails halfway through a step ------------------------------------ */
+
+static tn_kernel row_that_fails;
+static int       calls_until_it_fails;      /* 0: it does not */
+
+static tn_status failing_row(void *state, const tn_call *c)
+{
+    if (c->kernel == row_that_fails && calls_until_it_fails > 0 && --calls_until_it_fails == 0) return TN_ERR_BACKEND;
+    return tn_cpu_backend()->fn[c->kernel](state, c);
+}
+
+static bool gradient_is(world *w, int64_t i, const double *g)
+{
+    double v[MOST];
+    values_of(tn_params_at(w->params, i)->value->grad, v);
+    for (int k = 0; k < 6; k++) if (!(v[k] == (g ? g[k] : 0))) return false;
+    return true;
+}
+
+/* What a step has left undone is of its gradients: the next step sees those of its own backward pass alone. */
+TEST(a_device_that_fails_halfway)
+{
+    static const struct { tn_kernel row; tn_optim_kind kind; int calls; } fails[] = {
+        {TN_KERNEL_SUMSQ, TN_ADAMW, 3},   {TN_KERNEL_STEP_BEGIN, TN_ADAMW, 1}, {TN_KERNEL_ADAMW, TN_ADAMW, 3}, {TN_KERNEL_SGD, TN_SGD, 3},
+        {TN_KERNEL_MUON_BEGIN, TN_MUON, 3}, {TN_KERNEL_GEMM, TN_MUON, 2},      {TN_KERNEL_MUON_END, TN_MUON, 3}
+    };
+    static const int64_t shape[2] = {2, 3};
+    tn_backend flaky = *tn_cpu_backend();
+    flaky.name = "flaky";
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) if (flaky.fn[k]) flaky.fn[k] = failing_row;
+    for (size_t k = 0; k < sizeof fails / sizeof *fails; k++)
+        for (int at = 1; at <= fails[k].calls; at++) {          /* before, between and behind the parameters' updates */
+            world         w;
+            tn_optim     *o;
+            tn_optim_desc d = desc_of(fails[k].kind, 0.5, 0);
+            tn_init       init;
+            double        v[2][3][6], before[MOST], after[MOST];
+            const double *g[2][3];
+            const int     failures = test_now.failures;
+            memset(&init, 0, sizeof init);
+            init.rule = TN_INIT_NORMAL;
+            if (!open_on(&w, TN_F64, 1, 1, &flaky)) return;
+            for (int i = 0; i < 3; i++) {
+                char name[8];
+                snprintf(name, sizeof name, "p%d", i);
+                CHECK(tn_params_add(w.params, name, 2, shape, init) != NULL);
+                for (int pass = 0; pass < 2; pass++) {
+                    any(&w, v[pass][i], 6, 1);
+                    g[pass][i] = v[pass][i];
+                }
+            }
+            o = tn_optim_create(w.params, &d);
+            CHECK_STATUS(give(&w, g[0]), TN_OK);
+            CHECK_STATUS(tn_optim_step(o), TN_OK);               /* one that does not fail: moments are there */
+            CHECK_STATUS(give(&w, g[0]), TN_OK);
+            row_that_fails = fails[k].row;
+            calls_until_it_fails = at;
+            CHECK_STATUS(tn_optim_step(o), TN_ERR_BACKEND);
+            CHECK_INT(calls_until_it_fails, 0);
+            CHECK_ERROR(w.ctx, TN_ERR_BACKEND, "backend flaky");
+            for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, NULL));
+            CHECK_STATUS(give(&w, g[1]), TN_OK);
+            for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, g[1][i]));
+            values_of(tn_params_at(w.params, 0)->value, before);
+            CHECK_STATUS(tn_optim_step(o), TN_OK);
+            values_of(tn_params_at(w.params, 0)->value, after);
+            if (fails[k].kind == TN_SGD) for (int i = 0; i < 6; i++) CHECK_NEAR(after[i], before[i] - 0.5 * v[1][0][i], 1e-15);
+            CHECK(memcmp(before, after, sizeof *before * 6) != 0);
+            if (test_now.failures > failures) printf("     %s, call %d\n", tn_kernel_name(fails[k].row), at);
+            close_world(&w);
+        }
+}
+
 /* A step after something failed moves nothing, so that one check of its status is enough. */
 TEST(a_step_after_an_error)
 {
@@ -1134,6 +1207,6 @@ TEST(no_memory)
 TEST_MAIN(against_plain_loops, against_plain_loops_on_reference, against_plain_loops_on_sealed, golden, schedules,
           biases_and_gains_take_no_decay, a_group_s_scales_are_doubles, frozen_parameters, gradients_add_up,
           clipping_is_by_the_global_norm, not_finite, not_finite_on_reference, two_optimisers, a_norm_that_overflows, a_bad_label,
-          a_step_after_an_error, parameters_that_come_later, a_teacher_is_learnt, same_bits_for_any_threads_and_twice,
+          a_device_that_fails_halfway, a_step_after_an_error, parameters_that_come_later, a_teacher_is_learnt, same_bits_for_any_threads_and_twice,
           training_on_reference, destroyed_in_any_order, defaults_and_bad_descs, init_rules, init_of_the_layers,
           init_depends_on_the_seed_alone, bad_parameters, bad_layers, half_a_layer, no_memory)

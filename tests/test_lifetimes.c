@@ -1,0 +1,991 @@
+/* test_lifetimes.c: what is made and destroyed leaves nothing behind, and memory begins where it was promised to begin.
+
+   The context frees whatever it still owns when it ends, so a heap that is empty then does not show that a _destroy frees
+   everything. Here a cycle of making, using and destroying is repeated in one context: from the second cycle on, when the arena
+   and the workspaces have grown to what they need, the context holds as many bytes after a cycle as before it. */
+
+#if defined(__unix__) || defined(__APPLE__)
+#if !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
+#define _DEFAULT_SOURCE                 /* dup */
+#endif
+#if !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE
+#endif
+#include <unistd.h>
+#define DESCRIPTORS 1
+#else
+#define DESCRIPTORS 0
+#endif
+#include "capture.h"
+#include "net.h"
+
+enum { BYTES = 1 << 16, CYCLES = 4 };
+
+typedef struct life { tn_ctx *ctx; bool files, large; } life;
+
+/* ---- inputs -------------------------------------------------------------------------------------------- */
+
+/* An arena tensor of random numbers; an extent of -1 ends the shape. */
+static tn_tensor *numbers(life *l, int64_t a, int64_t b, int64_t c)
+{
+    uint64_t   seed = 3;
+    double     v[512];
+    int64_t    shape[3], n = a * (b < 0 ? 1 : b) * (c < 0 ? 1 : c);
+    tn_tensor *t;
+    shape[0] = a; shape[1] = b; shape[2] = c;
+    for (int64_t i = 0; i < n && i < 512; i++) v[i] = test_random_real(&seed);
+    t = tn_tensor_new(l->ctx, TN_REAL, b < 0 ? 1 : c < 0 ? 2 : 3, shape);
+    CHECK(n <= 512);
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+    return t;
+}
+
+static tn_tensor *ids_of(life *l, int64_t rows, int64_t columns, int32_t below)
+{
+    int32_t    v[64];
+    tn_tensor *t = tn_tensor_2d(l->ctx, TN_I32, rows, columns);
+    for (int32_t i = 0; i < 64; i++) v[i] = i % below;
+    CHECK_STATUS(tn_write(t, TN_I32, v, rows * columns), TN_OK);
+    return t;
+}
+
+/* A file that the library has written into memory. */
+typedef struct file { unsigned char bytes[BYTES]; size_t used; } file;
+
+static tn_sink   into(file *f) { return tn_to_memory(f->bytes, BYTES, &f->used); }
+static tn_source from(const file *f) { return tn_from_memory(f->bytes, f->used); }
+
+static const char *path_of(const char *name)
+{
+    static char path[TEST_PATH];
+    snprintf(path, sizeof path, "%s/lifetimes.%s", test_folder(), name);
+    return path;
+}
+
+/* ---- tensors, arenas, decompositions ----------------------------------------------------------------------- */
+
+static void tensors(life *l)
+{
+    int64_t    shape[2] = {5, 7};
+    tn_mark    mark;
+    tn_tensor *owned = tn_tensor_create(l->ctx, TN_REAL, 2, shape), *labels = tn_tensor_create(l->ctx, TN_I32, 1, shape), *kept, *x;
+    CHECK(owned != NULL && labels != NULL);
+    kept = tn_tensor_keep(tn_transpose(owned, 0, 1));
+    CHECK(kept != NULL);
+    mark = tn_arena_mark(l->ctx);
+    CHECK(numbers(l, 9, 9, 5) != NULL);
+    CHECK_STATUS(tn_arena_release(l->ctx, mark), TN_OK);
+    x = numbers(l, 5, 7, -1);
+    tn_record(l->ctx);
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    CHECK_STATUS(tn_backward(l->ctx, tn_mse(l->ctx, x, owned)), TN_OK);
+    CHECK(x && x->grad);
+    CHECK(tn_tensor_format(kept, NULL, 0) > 0);
+    tn_tensor_destroy(kept);
+    tn_tensor_destroy(owned);
+    tn_tensor_destroy(labels);
+}
+
+static tn_status doubled(void *user, int64_t count, const double *x, double *y)
+{
+    for (int64_t i = 0; i < count * 12; i++) y[i] = (double)(i % 12 + *(const int *)user) * x[i];
+    return TN_OK;
+}
+
+static void decompositions(life *l)
+{
+    int               one = 1;
+    tn_eigh_desc      ed;
+    tn_qr_desc        qd;
+    tn_svd_desc       sd;
+    tn_lanczos_desc   ld;
+    tn_eigh_result    e;
+    tn_qr_result      q;
+    tn_svd_result     s;
+    tn_lanczos_result z;
+    memset(&ed, 0, sizeof ed);
+    memset(&qd, 0, sizeof qd);
+    memset(&sd, 0, sizeof sd);
+    memset(&ld, 0, sizeof ld);
+    ed.measure = qd.measure = sd.measure = ld.measure = true;
+    ld.top = 2;
+    CHECK_STATUS(tn_eigh(l->ctx, &e, numbers(l, 9, 9, -1), &ed), TN_OK);
+    CHECK(e.values && e.vectors);
+    tn_eigh_destroy(&e);
+    CHECK_STATUS(tn_qr(l->ctx, &q, numbers(l, 9, 5, -1), &qd), TN_OK);
+    CHECK(q.q && q.r);
+    tn_qr_destroy(&q);
+    CHECK_STATUS(tn_svd(l->ctx, &s, numbers(l, 9, 5, -1), &sd), TN_OK);
+    CHECK(s.u && s.s && s.vt);
+    tn_svd_destroy(&s);
+    CHECK_STATUS(tn_lanczos(l->ctx, &z, 12, doubled, &one, &ld), TN_OK);
+    CHECK(z.values && z.vectors);
+    tn_lanczos_destroy(&z);
+}
+
+/* ---- parameters, layers, models ------------------------------------------------------------------------------ */
+
+static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
+{
+    tn_attention_desc d;
+    memset(&d, 0, sizeof d);
+    d.dim = 8;
+    d.heads = 2;
+    d.kind = kind;
+    d.form = form;
+    d.bias = d.out_bias = true;
+    return d;
+}
+
+static void layers(life *l)
+{
+    static const int64_t shape[2] = {3, 4};
+    tn_params        *ps = tn_params_create(l->ctx), *copy;
+    tn_linear_desc    ld;
+    tn_linear         linear;
+    tn_embedding_desc ed;
+    tn_embedding      embed;
+    tn_norm_desc      nd;
+    tn_norm           norm;
+    tn_mlp_desc       md;
+    tn_mlp            mlp;
+    tn_product_desc   pd;
+    tn_product        product;
+    tn_quadratic_desc qd;
+    tn_quadratic      quadratic;
+    tn_modifier_desc  od;
+    tn_modifier       modifier;
+    tn_attention_desc ad = attention_of(TN_ATTENTION_DIFFERENTIAL, TN_ATTEND_AUTO);
+    tn_attention      attention;
+    tn_cp            *cp;
+    tn_init           init;
+    memset(&ld, 0, sizeof ld);
+    memset(&ed, 0, sizeof ed);
+    memset(&nd, 0, sizeof nd);
+    memset(&md, 0, sizeof md);
+    memset(&pd, 0, sizeof pd);
+    memset(&qd, 0, sizeof qd);
+    memset(&od, 0, sizeof od);
+    memset(&init, 0, sizeof init);
+    ld.in = ed.dim = nd.dim = md.in = pd.in = qd.in = od.in = 8;
+    ld.out = ed.count = 5;
+    qd.out = 3;
+    md.hidden = pd.hidden = od.hidden = 6;
+    od.rank = 2;
+    md.bias = md.out_bias = pd.bias = pd.out_bias = qd.bias = od.bias = od.out_bias = true;
+    nd.kind = TN_NORM_LAYER;
+    CHECK(tn_params_add(ps, "more", 2, shape, init) != NULL);
+    CHECK(tn_params_add(ps, "more", 2, shape, init) == NULL);                   /* the name is taken */
+    CHECK_ERROR(l->ctx, TN_ERR_ARG, "more");
+    CHECK_STATUS(tn_embedding_init(ps, "embed", &embed, &ed), TN_OK);
+    CHECK_STATUS(tn_params_tie(ps, "head.w", "embed.w"), TN_OK);
+    CHECK_STATUS(tn_linear_init(ps, "head", &linear, &ld), TN_OK);
+    CHECK_STATUS(tn_norm_init(ps, "norm", &norm, &nd), TN_OK);
+    CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &md), TN_OK);
+    CHECK_STATUS(tn_product_init(ps, "product", &product, &pd), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(ps, "quadratic", &quadratic, &qd), TN_OK);
+    CHECK_STATUS(tn_modifier_init(ps, "modifier", &modifier, &od), TN_OK);
+    CHECK_STATUS(tn_attention_init(ps, "attention", &attention, &ad), TN_OK);
+    cp = tn_cp_from_product(l->ctx, &product);
+    CHECK_STATUS(tn_product_from_cp(ps, "product again", &product, cp), TN_OK);
+    CHECK_STATUS(tn_quadratic_from_cp(ps, "tensor", &quadratic, cp), TN_OK);
+    tn_cp_destroy(cp);
+    CHECK(tn_params_count(ps) > 20);
+    copy = tn_params_clone(l->ctx, ps);
+    CHECK(copy != NULL);
+    CHECK(tn_params_rebind(copy, ps, &mlp, sizeof mlp) == 4);
+    tn_params_destroy(ps);
+    tn_params_destroy(copy);
+}
+
+static tn_transformer_desc small_model(void)
+{
+    tn_transformer_desc d;
+    memset(&d, 0, sizeof d);
+    d.vocab = 11;
+    d.layers = 2;
+    d.dim = 8;
+    d.heads = 2;
+    d.context = 6;
+    d.tied = true;
+    d.recompute = true;
+    return d;
+}
+
+static void models(life *l)
+{
+    tn_params            *ps = tn_params_create(l->ctx), *copy;
+    tn_transformer_desc   d = small_model(), read;
+    tn_transformer        m, other;
+    tn_transformer_cache *cache;
+    static file           config, weights;
+    tn_named              named[32];
+    int64_t               count;
+    static const tn_name_map map[] = {
+        {"embed.w", "embed.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"norm.gain", "norm.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.norm1.gain", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.norm2.gain", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.attn.qk", "blocks.{l}.attn.qk", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.attn.v", "blocks.{l}.attn.v", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.attn.o", "blocks.{l}.attn.o", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.mlp.w", "blocks.{l}.mlp.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.mlp.p", "blocks.{l}.mlp.p", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+    CHECK_STATUS(tn_transformer_init(ps, NULL, &m, &d), TN_OK);
+    cache = tn_transformer_cache_create(l->ctx, &m, 2, 6);
+    CHECK(tn_transformer_cache_bytes(cache) > 0);
+    CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 3, 11), cache) != NULL);
+    tn_transformer_cache_reset(cache);
+    CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 6, 11), cache) != NULL);
+    tn_transformer_cache_destroy(cache);
+    tn_record(l->ctx);
+    CHECK_STATUS(tn_backward(l->ctx, tn_transformer_loss(l->ctx, &m, ids_of(l, 2, 6, 11), ids_of(l, 2, 6, 7))), TN_OK);
+    CHECK_STATUS(tn_transformer_config_write(l->ctx, &d, into(&config)), TN_OK);
+    CHECK_STATUS(tn_transformer_config_read(l->ctx, &read, from(&config)), TN_OK);
+    CHECK_INT(read.dim, 8);
+    CHECK_STATUS(tn_transformer_from_name(l->ctx, "TinyStories-2-512", &read), TN_OK);
+    CHECK_INT(read.dim, 512);
+    for (count = 0; count < tn_params_count(ps) && count < 32; count++) {
+        const tn_param *p = tn_params_at(ps, count);
+        named[count].name = p->name;
+        named[count].tensor = p->value->rank < 3 ? p->value : tn_reshape_2d(p->value, -1, p->value->shape[2]);
+    }
+    CHECK_STATUS(tn_safetensors_write(l->ctx, into(&weights), named, count, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, from(&weights), map, sizeof map / sizeof *map), TN_OK);
+    copy = tn_params_clone(l->ctx, ps);
+    other = m;
+    CHECK(tn_params_rebind(copy, ps, &other, sizeof other) > 0 && other.blocks != m.blocks);
+    tn_params_destroy(ps);
+    tn_params_destroy(copy);
+}
+
+static void caches(life *l)
+{
+    static const tn_attention_kind kind[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED};
+    static const tn_attend_form    form[] = {TN_ATTEND_AUTO, TN_ATTEND_LINEAR};
+    for (int k = 0; k < 2; k++) {                       /* keys and values; a state */
+        tn_params          *ps = tn_params_create(l->ctx);
+        tn_attention_desc   d = attention_of(kind[k], form[k]);
+        tn_attention        a;
+        tn_attention_cache *cache;
+        CHECK_STATUS(tn_attention_init(ps, "a", &a, &d), TN_OK);
+        cache = tn_attention_cache_create(l->ctx, &a, 2, 6);
+        CHECK(tn_attention_cache_bytes(cache) > 0);
+        CHECK(tn_attention_decode(l->ctx, &a, numbers(l, 2, 3, 8), cache, NULL) != NULL);
+        tn_attention_cache_reset(cache);
+        CHECK(tn_attention_decode(l->ctx, &a, numbers(l, 2, 4, 8), cache, NULL) != NULL);
+        CHECK_INT(tn_attention_cache_past(cache), 4);
+        tn_attention_cache_destroy(cache);
+        tn_params_destroy(ps);
+    }
+}
+
+/* ---- operators ------------------------------------------------------------------------------------------------- */
+
+typedef struct bag { tn_cp *cp[24]; tn_tensor *t[16]; int cps, ts; } bag;
+
+static tn_cp *hold(bag *b, tn_cp *cp)
+{
+    CHECK(cp != NULL && b->cps < 24);
+    return b->cp[b->cps++] = cp;
+}
+
+static void hold_tensor(bag *b, tn_tensor *t)
+{
+    CHECK(t != NULL && b->ts < 16);
+    b->t[b->ts++] = t;
+}
+
+static void operators(life *l)
+{
+    tn_ctx           *ctx = l->ctx;
+    tn_params        *ps = tn_params_create(ctx);
+    tn_linear_desc    ld;
+    tn_linear         embed, unembed;
+    tn_mlp_desc       md;
+    tn_mlp            mlp;
+    tn_modifier_desc  od;
+    tn_modifier       modifier;
+    tn_quadratic_desc qd;
+    tn_quadratic      quadratic;
+    tn_tensor        *f[3], *p = numbers(l, 3, 2, -1), *u = numbers(l, 3, -1, -1), *linear, *constant;
+    tn_cp            *cp, *part;
+    bag               b;
+    double            v;
+    memset(&b, 0, sizeof b);
+    memset(&ld, 0, sizeof ld);
+    memset(&md, 0, sizeof md);
+    memset(&od, 0, sizeof od);
+    memset(&qd, 0, sizeof qd);
+    ld.in = 9; ld.out = 4;
+    md.in = md.out = od.in = 4; qd.in = 4; qd.out = 3;
+    md.hidden = od.hidden = 3;
+    md.bias = md.out_bias = md.residual = od.bias = od.out_bias = qd.bias = true;
+    CHECK_STATUS(tn_linear_init(ps, "embed", &embed, &ld), TN_OK);
+    ld.in = 4; ld.out = 3;
+    CHECK_STATUS(tn_linear_init(ps, "unembed", &unembed, &ld), TN_OK);
+    CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &md), TN_OK);
+    CHECK_STATUS(tn_modifier_init(ps, "modifier", &modifier, &od), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(ps, "quadratic", &quadratic, &qd), TN_OK);
+    for (int k = 0; k < 3; k++) f[k] = numbers(l, 2, 10, -1);
+    cp = hold(&b, tn_cp_create(ctx, 2, p, f, true));
+    part = hold(&b, tn_cp_create(ctx, 3, p, f, false));
+    hold(&b, tn_cp_freeze(part, 1, numbers(l, 10, -1, -1)));
+    hold(&b, tn_cp_from_mlp(ctx, &mlp));
+    hold(&b, tn_cp_fold_in(b.cp[b.cps - 1], embed.w, embed.b));
+    hold(&b, tn_cp_residual(b.cp[b.cps - 2]));
+    hold(&b, tn_cp_from_modifier(ctx, &modifier));
+    hold(&b, tn_cp_from_quadratic(ctx, &quadratic));
+    hold(&b, tn_cp_from_tensor(ctx, numbers(l, 3, 5, 5), true));
+    hold(&b, tn_cp_from_stack(ctx, &embed, &mlp, &unembed));
+    hold(&b, tn_cp_fold_out(cp, numbers(l, 4, 3, -1), numbers(l, 4, -1, -1)));
+    hold(&b, tn_cp_symmetrise(cp));
+    hold(&b, tn_cp_truncate(cp, 2));
+    hold(&b, tn_cp_data_metric(cp, tn_matmul(ctx, f[0] ? tn_transpose(f[0], 0, 1) : NULL, f[0])));
+    if (CHECK_STATUS(tn_cp_split(cp, &part, &linear, &constant), TN_OK)) {
+        hold(&b, part);
+        hold_tensor(&b, linear);
+        hold_tensor(&b, constant);
+    }
+    hold_tensor(&b, tn_cp_dense(cp, true));
+    hold_tensor(&b, tn_cp_interaction(cp, u));
+    hold_tensor(&b, tn_cp_interaction_of(cp, 1));
+    hold_tensor(&b, tn_cp_gram(cp, cp));
+    hold_tensor(&b, tn_cp_cosines(cp, cp));
+    CHECK_STATUS(tn_cp_inner(cp, cp, &v), TN_OK);
+    CHECK_STATUS(tn_cp_norm(cp, &v), TN_OK);
+    CHECK_STATUS(tn_cp_cosine(cp, cp, &v), TN_OK);
+    CHECK(tn_cp_apply(ctx, cp, numbers(l, 2, 9, -1)) && tn_cp_apply_each(ctx, cp, f));
+    while (b.cps > 0) tn_cp_destroy(b.cp[--b.cps]);
+    while (b.ts > 0) tn_tensor_destroy(b.t[--b.ts]);
+    tn_params_destroy(ps);
+}
+
+/* Terms below and above half the inputs: the small problem and the full one. Values alone; with vectors. */
+static void eigenpairs(life *l)
+{
+    for (int64_t terms = 2; terms <= 7; terms += 5) {
+        tn_tensor  *f[2], *both = numbers(l, 2 * terms, 9, -1);
+        tn_cp      *cp, *again;
+        tn_eigen    one, all;
+        tn_spectrum spectrum;
+        f[0] = tn_slice(both, 0, 0, terms);
+        f[1] = tn_slice(both, 0, terms, 2 * terms);
+        cp = tn_cp_create(l->ctx, 2, numbers(l, 3, terms, -1), f, false);
+        CHECK_STATUS(tn_cp_eigen(cp, numbers(l, 3, -1, -1), 2, &one), TN_OK);
+        CHECK_STATUS(tn_cp_eigen_all(cp, 2, &all), TN_OK);
+        again = tn_cp_from_eigen(l->ctx, &all, 2, false);
+        CHECK(again != NULL);
+        CHECK_STATUS(tn_cp_spectrum(cp, 2, &spectrum), TN_OK);
+        tn_spectrum_destroy(&spectrum);
+        CHECK_STATUS(tn_cp_spectrum(cp, 0, &spectrum), TN_OK);
+        CHECK(spectrum.values && spectrum.norm && spectrum.rank_low && spectrum.rank_high);
+        tn_eigen_destroy(&one);
+        tn_eigen_destroy(&all);
+        tn_spectrum_destroy(&spectrum);
+        tn_cp_destroy(cp);
+        tn_cp_destroy(again);
+    }
+}
+
+/* A few pairs of a large problem, which Lanczos finds: they need workspaces of their own. Only the first direction weighs much. */
+static void few_of_many(life *l)
+{
+    static double v[512 * 1024];
+    uint64_t    seed = 4;
+    int64_t     shape[2] = {512, 1024}, i;
+    tn_tensor  *f[2], *p = tn_full(l->ctx, 2, shape, 1e-3), *one = tn_full(l->ctx, 1, shape, 1);
+    tn_cp      *cp;
+    tn_eigen    e;
+    tn_spectrum spectrum;
+    if (!l->large || test_small()) return;
+    for (i = 0; i < 512 * 1024; i++) v[i] = (i < 1024 ? 1 : 1e-2) * test_random_real(&seed);
+    f[0] = f[1] = tn_tensor_new(l->ctx, TN_REAL, 2, shape);
+    CHECK_STATUS(tn_write(f[0], TN_F64, v, 512 * 1024), TN_OK);
+    cp = tn_cp_create(l->ctx, 2, tn_slice(tn_transpose(p, 0, 1), 0, 0, 1), f, false);
+    CHECK_STATUS(tn_cp_eigen(cp, tn_slice(one, 0, 0, 1), 1, &e), TN_OK);
+    CHECK_STATUS(tn_cp_spectrum(cp, 1, &spectrum), TN_OK);
+    tn_eigen_destroy(&e);
+    tn_spectrum_destroy(&spectrum);
+    tn_cp_destroy(cp);
+}
+
+/* ---- optimisers, graphs, checkpoints --------------------------------------------------------------------------- */
+
+/* Vectors, a matrix that is wider than high, one that is higher, a batch: all of Muon's workspaces. `rule` from 0: AdamW, SGD
+   with and without momentum, Muon. */
+static void optimiser(life *l, int rule, bool optim_first)
+{
+    static const tn_optim_kind kind[] = {TN_ADAMW, TN_SGD, TN_SGD, TN_MUON};
+    static const int64_t       shape[4][4] = {{1, 11}, {2, 5, 9}, {2, 9, 5}, {3, 3, 4, 6}};
+    tn_params    *ps = tn_params_create(l->ctx);
+    tn_optim_desc d;
+    tn_optim     *optim;
+    tn_init       init;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    d.kind = kind[rule];
+    d.momentum = rule == 1 ? 0.9 : 0;
+    d.clip_norm = 1;
+    init.rule = TN_INIT_NORMAL;
+    CHECK(tn_params_add(ps, "p0", 1, &shape[0][1], init) != NULL);
+    optim = tn_optim_create(ps, &d);
+    CHECK(optim != NULL);
+    for (int step = 0; step < 4; step++) {
+        tn_tensor *loss = NULL;
+        char       name[8];
+        snprintf(name, sizeof name, "p%d", step + 1);               /* one comes later: room for more moments */
+        if (step < 3) CHECK(tn_params_add(ps, name, (int)shape[step + 1][0], &shape[step + 1][1], init) != NULL);
+        if (step == 3) CHECK_INT(tn_params_adamw(ps, "p2"), 1);     /* under Muon: moments of another kind */
+        if (step == 3) CHECK_INT(tn_params_freeze(ps, "p1", true), 1);
+        tn_ctx_reset(l->ctx);
+        tn_record(l->ctx);
+        for (int64_t i = 0; i < tn_params_count(ps); i++) {
+            tn_tensor *p = tn_params_at(ps, i)->value, *square = tn_sum(l->ctx, tn_mul(l->ctx, p, p));
+            loss = loss ? tn_add(l->ctx, loss, square) : square;
+        }
+        CHECK_STATUS(tn_backward(l->ctx, loss), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    CHECK_STATUS(tn_ctx_sync(l->ctx), TN_OK);
+    CHECK_INT(tn_optim_steps(optim), 4);
+    if (optim_first) tn_optim_destroy(optim);
+    tn_params_destroy(ps);
+    if (!optim_first) tn_optim_destroy(optim);
+}
+
+static void adamw(life *l)        { optimiser(l, 0, true); }
+static void momentum(life *l)     { optimiser(l, 1, true); }
+static void plain_sgd(life *l)    { optimiser(l, 2, true); }
+static void muon(life *l)         { optimiser(l, 3, true); }
+static void muon_outlives(life *l) { optimiser(l, 3, false); }
+
+/* A backend that can capture: three steps, the third of them as a graph, which is replayed. */
+static void graphs(life *l)
+{
+    int64_t    n = 6;
+    tn_params *ps = tn_params_create(l->ctx);
+    tn_init    init;
+    tn_param  *p;
+    tn_optim  *optim;
+    tn_graph  *graph = NULL;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    p = tn_params_add(ps, "p", 1, &n, init);
+    optim = tn_optim_create(ps, NULL);
+    for (int step = 0; step < 3; step++) {
+        if (step == 2) CHECK_STATUS(tn_graph_begin(l->ctx), TN_OK);
+        tn_ctx_reset(l->ctx);
+        tn_record(l->ctx);
+        CHECK_STATUS(tn_backward(l->ctx, tn_sum(l->ctx, tn_mul(l->ctx, p->value, p->value))), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    CHECK_STATUS(tn_graph_end(l->ctx, &graph), TN_OK);
+    CHECK_STATUS(tn_graph_run(graph), TN_OK);
+    CHECK_STATUS(tn_ctx_sync(l->ctx), TN_OK);
+    CHECK_INT(tn_optim_steps(optim), 3);
+    CHECK_INT(capture_last->graphs, 1);
+    tn_graph_destroy(graph);
+    CHECK_INT(capture_last->graphs, 0);                         /* the backend has its part of it back */
+    CHECK_STATUS(tn_graph_begin(l->ctx), TN_OK);                /* one that fails leaves nothing either */
+    CHECK(tn_tensor_create(l->ctx, TN_REAL, 1, &n) == NULL);
+    CHECK(tn_graph_end(l->ctx, &graph) != TN_OK && graph == NULL);
+    tn_ctx_clear_error(l->ctx);
+    tn_optim_destroy(optim);
+    tn_params_destroy(ps);
+}
+
+static void checkpoints(life *l)
+{
+    static file   f;
+    static const tn_note note[] = {{"made by", "a test"}};
+    tn_params    *ps = tn_params_create(l->ctx);
+    net           m;
+    tn_optim     *optim, *other;
+    double        loss;
+    CHECK(net_make(ps, &m));
+    optim = net_optim(ps);
+    CHECK(net_train(l->ctx, &m, optim, &loss));
+    CHECK_STATUS(tn_checkpoint_write(optim, into(&f), note, 1), TN_OK);
+    CHECK_STATUS(tn_checkpoint_read(optim, from(&f)), TN_OK);
+    other = net_optim(ps);                                      /* one without moments gets them from the file */
+    CHECK_STATUS(tn_checkpoint_read(other, from(&f)), TN_OK);
+    CHECK_INT(tn_optim_steps(other), 1);
+    tn_optim_destroy(other);
+    tn_optim_destroy(optim);
+    tn_params_destroy(ps);
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------------- */
+
+static void safetensors(life *l)
+{
+    static file f;
+    static const tn_note note[] = {{"a key", "a value"}, {"another", "one more"}};
+    tn_named    named[3];
+    uint8_t     raw[5 * 4 * 8];
+    named[0].name = "wide"; named[1].name = "ids"; named[2].name = "turned";
+    named[0].tensor = numbers(l, 5, 4, -1);
+    named[1].tensor = ids_of(l, 2, 3, 6);
+    named[2].tensor = named[0].tensor ? tn_transpose((tn_tensor *)named[0].tensor, 0, 1) : NULL;
+    CHECK_STATUS(tn_safetensors_write(l->ctx, into(&f), named, 3, note, 2), TN_OK);
+    for (int by_path = 0; by_path <= (l->files ? 1 : 0); by_path++) {
+        const char     *path = path_of("safetensors");
+        tn_safetensors *opened;
+        if (by_path) CHECK_STATUS(tn_safetensors_write(l->ctx, tn_to_path(path), named, 3, note, 2), TN_OK);
+        opened = tn_safetensors_open(l->ctx, by_path ? tn_from_path(path) : from(&f));
+        CHECK_INT(tn_safetensors_count(opened), 3);
+        CHECK_STR(tn_safetensors_metadata(opened, "a key"), "a value");
+        for (int k = 0; k < 3; k++) {
+            tn_tensor *t = tn_safetensors_read(opened, named[k].name);
+            CHECK(t != NULL);
+            tn_tensor_destroy(t);
+        }
+        CHECK_STATUS(tn_safetensors_read_bytes(opened, "wide", raw, (size_t)tn_safetensors_find(opened, "wide")->bytes), TN_OK);
+        tn_safetensors_close(opened);
+        if (by_path) remove(path);
+    }
+}
+
+static void parameter_files(life *l)
+{
+    static file f;
+    tn_params  *ps = tn_params_create(l->ctx);
+    net         m;
+    CHECK(net_make(ps, &m));
+    CHECK_STATUS(tn_params_write(ps, into(&f), NULL, 0), TN_OK);
+    CHECK_STATUS(tn_params_read(ps, from(&f), TN_MATCH_ALL), TN_OK);
+    if (l->files) {
+        const char *path = path_of("params");
+        CHECK_STATUS(tn_params_save(ps, path), TN_OK);
+        CHECK_STATUS(tn_params_load(ps, path), TN_OK);
+        remove(path);
+    }
+    tn_params_destroy(ps);
+}
+
+static void arrays(life *l)
+{
+    static const unsigned char idx[] = {0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 250, 251, 255};
+    static const char order[] = "'fortran_order': False", other[] = "'fortran_order': True ";
+    static file f;
+    tn_tensor  *made[6] = {NULL, NULL, NULL, NULL, NULL, NULL}, *matrix = numbers(l, 5, 4, -1);
+    int         n = 4;
+    CHECK_STATUS(tn_npy_write(tn_transpose(matrix, 0, 1), into(&f)), TN_OK);
+    made[0] = tn_npy_read(l->ctx, from(&f));
+    for (size_t i = 0; i + sizeof order <= f.used; i++)
+        if (memcmp(f.bytes + i, order, sizeof order - 1) == 0) memcpy(f.bytes + i, other, sizeof other - 1);
+    made[1] = tn_npy_read(l->ctx, from(&f));
+    made[2] = tn_idx_read(l->ctx, tn_from_memory(idx, sizeof idx), 0);
+    made[3] = tn_idx_read(l->ctx, tn_from_memory(idx, sizeof idx), 1 / 255.0);
+    if (l->files) {
+        const char *path = path_of("npy");
+        FILE       *out;
+        CHECK_STATUS(tn_npy_save(matrix, path), TN_OK);
+        made[n++] = tn_npy_load(l->ctx, path);
+        out = fopen(path, "wb");
+        CHECK(out && fwrite(idx, 1, sizeof idx, out) == sizeof idx && fclose(out) == 0);
+        made[n++] = tn_idx_load(l->ctx, path, 0);
+        remove(path);
+    }
+    while (n > 0) {
+        CHECK(made[--n] != NULL);
+        tn_tensor_destroy(made[n]);
+    }
+}
+
+static void tokenizers(life *l)
+{
+    static const char text[] = "the cat sat on the mat and the other cat sat on the hat that was on the mat";
+    static file   f;
+    tn_tokenizer *made[4] = {NULL, NULL, NULL, NULL};
+    int           n = 3;
+    made[0] = tn_tokenizer_bytes(l->ctx);
+    made[1] = tn_tokenizer_train(l->ctx, text, sizeof text - 1, 40, NULL);
+    CHECK_STATUS(tn_tokenizer_write(made[1], into(&f)), TN_OK);
+    made[2] = tn_tokenizer_read(l->ctx, from(&f));
+    if (l->files) {
+        const char *path = path_of("tokenizer.json");
+        CHECK_STATUS(tn_tokenizer_save(made[1], path), TN_OK);
+        made[n++] = tn_tokenizer_load(l->ctx, path);
+        remove(path);
+    }
+    while (n > 0) {
+        int32_t ids[128];
+        char    back[256];
+        int64_t count = tn_encode(made[--n], text, sizeof text - 1, true, ids, 128, NULL);
+        CHECK(count > 0 && count <= 128 && tn_decode(made[n], ids, count, back, sizeof back) > 0);
+        tn_tokenizer_destroy(made[n]);
+    }
+}
+
+static void shards(life *l)
+{
+    static const int32_t ids[5] = {1, 2, 3, 4, 5};
+    static file f;
+    tn_shard   *shard;
+    int32_t     back[5];
+    CHECK_STATUS(tn_shard_write(l->ctx, into(&f), ids, 5, 70000), TN_OK);
+    shard = tn_shard_open(l->ctx, from(&f), 70000);
+    CHECK_STATUS(tn_shard_read(shard, 0, 5, back), TN_OK);
+    CHECK(memcmp(ids, back, sizeof ids) == 0);
+    tn_shard_close(shard);
+    if (l->files) {
+        const char *path = path_of("shard");
+        CHECK_STATUS(tn_shard_write(l->ctx, tn_to_path(path), ids, 5, 100), TN_OK);
+        shard = tn_shard_open(l->ctx, tn_from_path(path), 100);
+        CHECK_INT(tn_shard_count(shard), 5);
+        tn_shard_close(shard);
+        remove(path);
+    }
+}
+
+/* ---- pictures -------------------------------------------------------------------------------------------------------- */
+
+static void pictures(life *l)
+{
+    static const double y[6] = {1e-3, 0.5, 20, 3, 7, -1};
+    static unsigned char bytes[1 << 20];
+    tn_image      *image[6];
+    tn_matrix_desc md;
+    tn_tiles_desc  td;
+    tn_plot_desc   pd;
+    tn_series      line;
+    memset(&md, 0, sizeof md);
+    memset(&td, 0, sizeof td);
+    memset(&pd, 0, sizeof pd);
+    memset(&line, 0, sizeof line);
+    md.title = "a title"; md.size = 60; md.numbers = true;
+    td.size = 24;
+    pd.width = 120; pd.height = 90;
+    line.name = "a line"; line.y = y; line.count = 6;
+    image[0] = tn_image_create(l->ctx, 9, 7);
+    image[1] = tn_image_matrix(l->ctx, y, 2, 3, &md);
+    image[2] = tn_image_matrix_of(l->ctx, numbers(l, 4, 6, -1), &md);
+    image[3] = tn_image_tiles(l->ctx, y, 2, 1, 3, &td);
+    image[4] = tn_image_tiles_of(l->ctx, numbers(l, 3, 4, 5), &td);
+    image[5] = tn_image_plot(l->ctx, &line, 1, &pd);
+    for (int k = 0; k < 6; k++) {
+        size_t used = 0;
+        CHECK_STATUS(tn_image_write_ppm(image[k], tn_to_memory(bytes, sizeof bytes, &used)), TN_OK);
+        CHECK(used > 0);
+    }
+    if (l->files) {
+        const char *path = path_of("ppm");
+        CHECK_STATUS(tn_image_save_ppm(image[5], path), TN_OK);
+        remove(path);
+    }
+    if (tn_image_write_png(image[5], tn_to_memory(bytes, sizeof bytes, NULL)) != TN_OK) tn_ctx_clear_error(l->ctx);
+    if (l->files) {
+        const char *path = path_of("png");                      /* an error where there is no writer */
+        if (tn_image_save_png(image[5], path) != TN_OK) tn_ctx_clear_error(l->ctx);
+        remove(path);
+    }
+    for (int k = 0; k < 6; k++) tn_image_destroy(image[k]);
+}
+
+/* ---- the cycles --------------------------------------------------------------------------------------------------------- */
+
+typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
+
+static const part parts[] = {
+    {"tensors", tensors, false},          {"decompositions", decompositions, false},   {"layers", layers, false},
+    {"models", models, false},            {"caches", caches, false},                   {"operators", operators, false},
+    {"eigenpairs", eigenpairs, false},    {"few of many", few_of_many, false},         {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
+    {"SGD", plain_sgd, false},            {"Muon", muon, false},                       {"Muon after its parameters", muon_outlives, false},
+    {"graphs", graphs, true},             {"checkpoints", checkpoints, false},         {"safetensors", safetensors, false},
+    {"parameter files", parameter_files, false}, {"npy and idx", arrays, false},       {"tokenizers", tokenizers, false},
+    {"token shards", shards, false},      {"pictures", pictures, false}
+};
+
+/* The number that the next file to be opened gets: it is higher where one was not closed. */
+static int next_descriptor(void)
+{
+#if DESCRIPTORS
+    int fd = dup(0);
+    if (fd >= 0) close(fd);
+    return fd;
+#else
+    return 0;
+#endif
+}
+
+static void cycles(const tn_backend *backend, tn_dtype dtype, bool usual)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc   d;
+    life      l;
+    memset(&d, 0, sizeof d);
+    d.backend = backend;
+    d.backend_required = true;
+    d.dtype = dtype;
+    d.threads = 1;
+    d.arena_bytes = 1 << 16;
+    d.allocator = test_heap_allocator(&heap);
+    l.files = l.large = usual;
+    REQUIRE(tn_ctx_create(&l.ctx, &d, NULL) == TN_OK);
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        size_t   live = 0, held = 0;
+        uint64_t blocks = 0;
+        int      before = test_now.failures, descriptor = next_descriptor();
+        if (parts[k].captures && !tn_graph_supported(l.ctx)) continue;
+        for (int cycle = 0; cycle < CYCLES; cycle++) {
+            tn_ctx_seed(l.ctx, 5);
+            parts[k].run(&l);
+            CHECK_CTX(l.ctx);
+            tn_ctx_clear_error(l.ctx);
+            tn_ctx_reset(l.ctx);
+            if (cycle > 0) {
+                CHECK_INT(tn_ctx_memory(l.ctx).live, live);
+                CHECK_INT(heap.live, held);
+                CHECK_INT(heap.blocks, blocks);
+            }
+            live = tn_ctx_memory(l.ctx).live;
+            held = heap.live;
+            blocks = heap.blocks;
+        }
+        CHECK_INT(next_descriptor(), descriptor);
+        if (test_now.failures > before) printf("     %s on %s\n", parts[k].name, backend->name);
+    }
+    tn_ctx_destroy(l.ctx);
+    CHECK_INT(heap.live, 0);
+    CHECK_INT(heap.blocks, 0);
+}
+
+TEST(nothing_is_left_behind)              { cycles(tn_cpu_backend(), TN_F32, true); }
+TEST(nothing_is_left_behind_on_reference) { cycles(tn_reference_backend(), TN_F64, false); }
+TEST(nothing_is_left_behind_on_a_device)  { cycles(capture_backend(), TN_F32, false); }
+
+/* Each of these is composed of other rows, or runs on copies of its operands on the host. */
+TEST(nothing_is_left_behind_without_kernels)
+{
+    static const tn_kernel missing[] = {TN_KERNEL_GLU, TN_KERNEL_GLU_BACKWARD, TN_KERNEL_ADD, TN_KERNEL_SUM, TN_KERNEL_EMBED,
+        TN_KERNEL_EMBED_BACKWARD, TN_KERNEL_RMSNORM, TN_KERNEL_RMSNORM_BACKWARD, TN_KERNEL_CROSS_ENTROPY, TN_KERNEL_ADAMW, TN_KERNEL_SGD,
+        TN_KERNEL_MUON_BEGIN, TN_KERNEL_MUON_END, TN_KERNEL_ATTENTION, TN_KERNEL_ATTENTION_BACKWARD, TN_KERNEL_TICK};
+    tn_backend b = *capture_backend();
+    b.name = "capture with rows missing";
+    b.capture_begin = NULL;
+    b.capture_end = NULL;
+    b.replay = NULL;
+    b.graph_release = NULL;
+    for (size_t k = 0; k < sizeof missing / sizeof *missing; k++) b.fn[missing[k]] = NULL;
+    cycles(&b, TN_F32, false);
+}
+
+/* ---- are these all? ------------------------------------------------------------------------------------------------------ */
+
+static char *text_of(const char *path)
+{
+    FILE  *f = fopen(path, "rb");
+    size_t room = 1 << 21, n;
+    char  *text = (char *)malloc(room + 1);
+    if (!f || !text) { if (f) fclose(f); free(text); return NULL; }
+    n = fread(text, 1, room, f);
+    fclose(f);
+    text[n] = 0;
+    return text;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* Does a function of this name make, fill, read, write or end something that owns memory? */
+static bool owns(const char *name)
+{
+    static const char *const end[] = {"_create", "_destroy", "_open", "_close", "_init", "_load", "_save", "_read", "_write", "_keep",
+                                      "_clone", "_train", "_begin", "_end", "_release", "_reset", "_decode", "_mapped",
+                                      "_matrix", "_tiles", "_plot", "_of"};
+    if (strstr(name, "_from_") || strstr(name, "_read_")) return true;
+    for (size_t k = 0; k < sizeof end / sizeof *end; k++) if (ends_with(name, end[k])) return true;
+    return false;
+}
+
+/* Every such function that tensornet.h declares is called in this file: one that is added without a cycle fails here. */
+TEST(every_owner_is_here)
+{
+    static const char *const exempt[] = {"tn_read", "tn_from_calls", "tn_transformer_cost_of"};
+    char *header = text_of("tensornet.h"), *self = text_of("tests/test_lifetimes.c"), *line, *end;
+    int   owners = 0;
+    if (!header || !self || !(end = strstr(header, "#endif /* TENSORNET_H */"))) {
+        free(header);
+        free(self);
+        SKIP("source", "tensornet.h and tests/test_lifetimes.c, below the current folder");
+    }
+    *end = 0;
+    for (line = header; (line = strstr(line, "\nTN_API ")) != NULL; line++) {
+        char        name[80], call[84], *p = line + 8;
+        const char *begin;
+        size_t      n;
+        bool        exempted = false;
+        n = strcspn(p, "(;");
+        if (strncmp(p, "TN_EXPERIMENTAL ", 16) == 0) n = 16 + strcspn(p + 16, "(;");
+        for (begin = p + n; begin > p && begin[-1] != ' ' && begin[-1] != '*'; begin--) {}
+        snprintf(name, sizeof name, "%.*s", (int)(p + n - begin), begin);
+        for (size_t k = 0; k < sizeof exempt / sizeof *exempt; k++) if (strcmp(name, exempt[k]) == 0) exempted = true;
+        if (exempted || !owns(name)) continue;
+        owners++;
+        snprintf(call, sizeof call, "%s(", name);
+        if (!strstr(self, call)) test_fail(__FILE__, __LINE__, "no cycle calls this function", name, "in test_lifetimes.c");
+    }
+    printf("%d functions that make, fill, read or end something are called\n", owners);
+    CHECK(owners > 80);
+    free(header);
+    free(self);
+}
+
+/* ---- alignment ----------------------------------------------------------------------------------------------------------- */
+
+/* An allocator whose memory is aligned for any C type and never to 64 bytes: it begins 16, 32 or 48 bytes behind such an address. */
+static void *shifted_alloc(size_t bytes, void *user)
+{
+    int   *turn = (int *)user;
+    size_t at;
+    char  *raw = bytes > SIZE_MAX - 256 ? NULL : (char *)malloc(bytes + 256);
+    if (!raw) return NULL;
+    *turn = *turn % 3 + 1;
+    at = 128 - (size_t)((uintptr_t)raw % 64) + 16 * (size_t)*turn;
+    memcpy(raw + at - sizeof raw, &raw, sizeof raw);
+    return raw + at;
+}
+
+static void shifted_release(void *p, size_t bytes, void *user)
+{
+    char *raw;
+    (void)bytes;
+    (void)user;
+    if (!p) return;
+    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
+    free(raw);
+}
+
+static int64_t checked;                 /* addresses so far */
+
+static void check_address(const void *p, const char *what)
+{
+    checked++;
+    if (!CHECK(p != NULL) || !CHECK_INT((uintptr_t)p % 64, 0)) printf("     %s\n", what);
+}
+
+static void check_tensor(const tn_tensor *t, const char *what)
+{
+    if (CHECK(t != NULL)) check_address(t->data, what);
+}
+
+/* Everything that holds the numbers of a tensor, of odd sizes, so that what follows it would not be aligned by itself. */
+static void check_tensors(life *l)
+{
+    tn_params  *ps = tn_params_create(l->ctx);
+    net         m;
+    tn_optim   *optim;
+    double      loss;
+    tn_cp      *cp;
+    tn_svd_result svd;
+    for (int64_t n = 1; n <= 70; n++) {
+        const tn_dtype dtype[] = {TN_F32, TN_F64, TN_BF16, TN_I32};
+        tn_tensor *t = NULL, *owned;
+        for (int k = 0; k < 4; k++) {
+            check_tensor(tn_tensor_new(l->ctx, dtype[k], 1, &n), "a tensor of the arena");
+            check_tensor(owned = tn_tensor_create(l->ctx, dtype[k], 1, &n), "an owned tensor");
+            tn_tensor_destroy(owned);
+        }
+        t = numbers(l, n, 3, -1);
+        check_tensor(t, "a tensor of the arena");
+        check_tensor(tn_scale(l->ctx, t, 0.5), "a result");
+        check_tensor(tn_copy(l->ctx, tn_transpose(t, 0, 1)), "a copy");
+        check_tensor(owned = tn_tensor_keep(tn_slice(t, 1, 0, 1)), "a kept view");
+        tn_tensor_destroy(owned);
+        tn_record(l->ctx);
+        CHECK_STATUS(tn_watch(t), TN_OK);
+        CHECK_STATUS(tn_backward(l->ctx, tn_mean(l->ctx, tn_activation(l->ctx, t, TN_ACT_SWISH))), TN_OK);
+        check_tensor(t ? t->grad : NULL, "a gradient");
+    }
+    CHECK(net_make(ps, &m));
+    optim = net_optim(ps);
+    CHECK(net_train(l->ctx, &m, optim, &loss));
+    for (int64_t i = 0; i < tn_params_count(ps); i++) {
+        check_tensor(tn_params_at(ps, i)->value, "a parameter");
+        check_tensor(tn_params_at(ps, i)->value->grad, "a parameter's gradient");
+    }
+    cp = tn_cp_from_mlp(l->ctx, &m.mlp);
+    if (CHECK(cp != NULL)) {
+        check_tensor(cp->p, "a factor");
+        for (int k = 0; k < cp->order; k++) check_tensor(cp->f[k], "a factor");
+    }
+    CHECK_STATUS(tn_svd(l->ctx, &svd, numbers(l, 9, 5, -1), NULL), TN_OK);
+    check_tensor(svd.u, "singular vectors");
+    check_tensor(svd.s, "singular values");
+    check_tensor(svd.vt, "singular vectors");
+    CHECK_CTX(l->ctx);
+}
+
+/* The memory of a backend, and so the numbers of every tensor that is no view, begins at a multiple of 64 bytes. */
+TEST(numbers_are_aligned)
+{
+    const tn_backend *backend[3];
+    int     turn = 0;
+    tn_desc d;
+    life    l;
+    backend[0] = tn_cpu_backend();
+    backend[1] = tn_reference_backend();
+    backend[2] = capture_backend();
+    checked = 0;
+    for (int k = 0; k < 4; k++) {
+        void *state = NULL, *p[70];
+        char  why[256] = "";
+        memset(&d, 0, sizeof d);
+        d.backend = backend[k % 3];
+        d.backend_required = true;
+        d.threads = 1;
+        d.arena_bytes = 1 << 12;                                /* many blocks */
+        d.activations = k == 3 ? TN_BF16 : TN_REAL;
+        d.allocator.alloc = shifted_alloc;
+        d.allocator.release = shifted_release;
+        d.allocator.user = &turn;
+        if (!CHECK_STATUS(d.backend->open(&d, &state, why), TN_OK)) continue;
+        for (size_t n = 0; n < 70; n++) check_address(p[n] = d.backend->alloc(state, n + 1), "a backend's memory");
+        for (size_t n = 0; n < 70; n++) d.backend->release(state, p[n], n + 1);
+        d.backend->close(state);
+        memset(&l, 0, sizeof l);
+        if (!CHECK_STATUS(tn_ctx_create(&l.ctx, &d, why), TN_OK)) continue;
+        check_tensors(&l);
+        tn_ctx_destroy(l.ctx);
+    }
+    printf("%" PRId64 " addresses are multiples of 64\n", checked);
+    CHECK(checked > 4000);
+}
+
+/* In a file each tensor's numbers begin at a multiple of their size, whatever the order and the sizes. */
+TEST(tensors_in_files_are_aligned)
+{
+    static const tn_dtype dtype[] = {TN_BF16, TN_I32, TN_F64, TN_F32};
+    static const char *const name[] = {"a", "bb", "ccc", "dddd", "e", "ff", "ggg", "hhhh"};
+    static file f;
+    tn_ctx     *ctx;
+    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    for (int64_t count = 1; count <= 8; count++) {
+        tn_named        named[8];
+        tn_safetensors *opened;
+        for (int64_t k = 0; k < count; k++) {
+            int64_t n = k % 3 * 2 + 1;
+            named[k].name = name[k];
+            named[k].tensor = tn_cast(ctx, tn_full(ctx, 1, &n, 1), dtype[k % 4]);
+        }
+        CHECK_STATUS(tn_safetensors_write(ctx, into(&f), named, count, NULL, 0), TN_OK);
+        opened = tn_safetensors_open(ctx, from(&f));
+        for (int64_t k = 0; k < count; k++) {
+            const tn_safetensors_entry *e = tn_safetensors_find(opened, name[k]);
+            const uint64_t size = dtype[k % 4] == TN_F64 ? 8 : dtype[k % 4] == TN_BF16 ? 2 : 4;
+            if (CHECK(e != NULL)) CHECK_INT(e->offset % size, 0);
+        }
+        tn_safetensors_close(opened);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(nothing_is_left_behind, nothing_is_left_behind_on_reference, nothing_is_left_behind_on_a_device,
+          nothing_is_left_behind_without_kernels, every_owner_is_here, numbers_are_aligned, tensors_in_files_are_aligned)
