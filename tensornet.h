@@ -16860,8 +16860,7 @@ static bool tni_sync_folder(const tni_writer *w)
     f = fopen(folder, "rb");
     if (!f) return errno == EACCES || errno == EPERM || errno == EISDIR;
     synced = tni_sync(f);
-    fclose(f);
-    return synced;
+    return fclose(f) == 0 && synced;
 #else
     (void)w;
     return true;
@@ -17844,13 +17843,14 @@ static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
     return false;
 }
 
-static bool tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
+static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
 {
     const void **sorted = tni_sorted(ctx, items, n, each, tni_by_name);
     const char  *twice = sorted ? tni_twice(sorted, n) : NULL;
-    if (twice) tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s is given twice", tni_quote(twice).s);
+    tn_status    s = sorted ? TN_OK : TN_ERR_MEMORY;
+    if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s is given twice", tni_quote(twice).s);
     tni_free_sorted(ctx, sorted, n);
-    return sorted && !twice;
+    return s;
 }
 
 static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, const tn_note *notes, int64_t note_count)
@@ -17870,7 +17870,7 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
     for (i = 0; i < note_count; i++)
         if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value"))
             return false;
-    return tni_unique(ctx, tensors, (size_t)n, sizeof *tensors) && tni_unique(ctx, notes, (size_t)note_count, sizeof *notes);
+    return true;
 }
 
 /* The length word and the header, in *text; the header is made twice: once to measure it. */
@@ -17901,6 +17901,8 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
     tni_writer   w;
     tn_status    s;
     if (!ctx || !tni_named_check(ctx, tensors, count, notes, note_count)) return TN_ERR_ARG;
+    if ((s = tni_unique(ctx, tensors, n, sizeof *tensors)) != TN_OK) return s;
+    if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
     s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, &text, &bytes) : TN_ERR_MEMORY;

@@ -5,11 +5,13 @@
        TN_FAULT=rename:1:kill:.tmp ./program                 SIGKILL before the first rename of a path that contains ".tmp"
        TN_FAULT=write:/2:EINTR ./program                     every second write is interrupted
 
+   A test can also plan its faults itself: hook.h.
+
    TN_FAULT is CALL:N:WHAT or CALL:N:WHAT:PART. Only calls made by the program's own objects count, not those inside of the C
    library: the write in which an fflush ends is not seen, the fflush is. With PART only calls on a path that contains it count; the
    path of a descriptor or stream is the one it was opened by. WHAT is
 
-       EIO ENOSPC EINTR EMFILE    the call fails with this errno; close and fclose still close
+       EIO ENOSPC ENOLCK ...      the call fails with this errno, one of those in the table below; close and fclose still close
        NULL                       malloc, calloc and realloc return NULL
        short                      write and fwrite take half of the bytes, and say so
        kill, after                SIGKILL before the call, or once it has been made
@@ -18,6 +20,7 @@
    TN_FAULT_TOLD names a file that gets a line for each fault that happened: without it a test could pass because its fault never
    came. TN_FAULT_COUNT names a file that gets the number of calls of each kind when the program exits. */
 #define _XOPEN_SOURCE 700
+#include "hook.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -26,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -34,7 +38,7 @@
 #endif
 
 #define HOOK_CALLS(X) X(open) X(write) X(fsync) X(close) X(rename) X(unlink) X(remove) X(ftruncate) \
-    X(fopen) X(fwrite) X(fflush) X(fclose) X(malloc) X(calloc) X(realloc)
+    X(fopen) X(fwrite) X(fflush) X(fclose) X(malloc) X(calloc) X(realloc) X(flock)
 #define HOOK_ENUM(name) HOOK_##name,
 #define HOOK_NAME(name) #name,
 enum { HOOK_CALLS(HOOK_ENUM) HOOK_COUNT };
@@ -44,6 +48,7 @@ enum { DESCRIPTORS = 256, NAME_ROOM = 256 };
 static char     opened[DESCRIPTORS][NAME_ROOM];       /* the end of the path that each descriptor was opened by */
 static unsigned calls[HOOK_COUNT];                    /* so far */
 static unsigned matches;                              /* calls so far that the fault could have been planted in */
+static unsigned happened;
 
 typedef enum fault { NO_FAULT, FAIL, SHORT, KILL, AFTER, HALF } fault;
 static struct {
@@ -71,6 +76,7 @@ int     __real_fclose(FILE *f);
 void   *__real_malloc(size_t bytes);
 void   *__real_calloc(size_t count, size_t bytes);
 void   *__real_realloc(void *p, size_t bytes);
+int     __real_flock(int fd, int operation);
 
 int     __wrap_open(const char *path, int flags, ...);
 ssize_t __wrap_write(int fd, const void *src, size_t bytes);
@@ -87,6 +93,7 @@ int     __wrap_fclose(FILE *f);
 void   *__wrap_malloc(size_t bytes);
 void   *__wrap_calloc(size_t count, size_t bytes);
 void   *__wrap_realloc(void *p, size_t bytes);
+int     __wrap_flock(int fd, int operation);
 
 /* ---- what is planned ---- */
 
@@ -99,17 +106,19 @@ static void bad_plan(const char *text)
 
 static bool word_is(const char *from, const char *word) { return strncmp(from, word, strlen(word)) == 0 && strchr(":", from[strlen(word)]); }
 
-/* Called first by whichever call comes first, before there is a second thread. */
-static void read_plan(void)
+static void read_plan(const char *text)
 {
     static const struct { const char *word; fault what; int error; } kinds[] = {{"EIO", FAIL, EIO}, {"ENOSPC", FAIL, ENOSPC},
-        {"EINTR", FAIL, EINTR}, {"EMFILE", FAIL, EMFILE}, {"NULL", FAIL, ENOMEM}, {"short", SHORT, 0}, {"kill", KILL, 0},
+        {"EINTR", FAIL, EINTR}, {"EMFILE", FAIL, EMFILE},
+        {"EDQUOT", FAIL, EDQUOT}, {"ENOLCK", FAIL, ENOLCK}, {"NULL", FAIL, ENOMEM}, {"short", SHORT, 0}, {"kill", KILL, 0},
         {"after", AFTER, 0}, {"half", HALF, 0}};
-    const char *text = getenv("TN_FAULT"), *at = text;
+    const char *at = text;
     char       *end;
     size_t      i;
+    memset(&plan, 0, sizeof plan);
     plan.read = true;
     plan.call = HOOK_COUNT;
+    matches = happened = 0;
     if (!text || !*text) return;
     for (i = 0; i < HOOK_COUNT; i++) if (word_is(at, call_names[i])) plan.call = (int)i;
     if (plan.call == HOOK_COUNT) bad_plan(text);
@@ -128,6 +137,9 @@ static void read_plan(void)
     if (*at && strlen(at) < sizeof plan.part) strcpy(plan.part, at + 1);
 }
 
+void     hook_plan(const char *text) { read_plan(text); }
+unsigned hook_happened(void) { return happened; }
+
 /* Without stdio, whose calls come through here; and without malloc. */
 static void tell(const char *file, const char *a, unsigned number, const char *b)
 {
@@ -142,11 +154,12 @@ static fault fault_of(int call, const char *path)
 {
     const char *told;
     unsigned    match;
-    if (!plan.read) read_plan();
+    if (!plan.read) read_plan(getenv("TN_FAULT"));    /* by the first call of all, before there is a second thread */
     __atomic_fetch_add(&calls[call], 1, __ATOMIC_RELAXED);
     if (call != plan.call || (*plan.part && !(path && strstr(path, plan.part)))) return NO_FAULT;
     match = __atomic_add_fetch(&matches, 1, __ATOMIC_RELAXED);
     if (plan.every ? match % plan.n : match != plan.n) return NO_FAULT;
+    happened++;
     told = getenv("TN_FAULT_TOLD");
     if (told) tell(told, call_names[call], match, path ? path : "");
     if (plan.what == KILL) raise(SIGKILL);
@@ -316,3 +329,13 @@ void *__wrap_malloc(size_t bytes) { return fails(fault_of(HOOK_malloc, NULL)) ? 
 void *__wrap_calloc(size_t count, size_t bytes) { return fails(fault_of(HOOK_calloc, NULL)) ? NULL : __real_calloc(count, bytes); }
 
 void *__wrap_realloc(void *p, size_t bytes) { return fails(fault_of(HOOK_realloc, NULL)) ? NULL : __real_realloc(p, bytes); }
+
+int __wrap_flock(int fd, int operation)
+{
+    fault f = fault_of(HOOK_flock, name_of(fd));
+    int   result;
+    if (fails(f)) return -1;
+    result = __real_flock(fd, operation);
+    end_after(f);
+    return result;
+}

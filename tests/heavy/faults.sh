@@ -11,6 +11,16 @@ case $saves in /*) ;; *) saves=$PWD/$saves ;; esac
 tests=${0%/*}/..
 . "$tests/expect.sh"
 
+# ---- the library's saves ----
+
+OMP_WAIT_POLICY=passive TN_TEST_TMP=$dir "$saves" > saves.said 2>&1
+sed '$d' saves.said
+counts=$(sed -n '$s/^\([0-9]*\) passed, \([0-9]*\) failed, 0 skipped$/\1 \2/p' saves.said)
+[ -n "$counts" ] || { echo "FAIL faults: $saves: $(tail -n 1 saves.said)"; counts='0 1'; }
+passed=$((passed + ${counts% *})) failed=$((failed + ${counts#* }))
+
+# ---- tn train ----
+
 awk 'BEGIN {
     n = split("one day the little cat saw a red ball in the park . it was happy , and ran home with tom", w, " ")
     for (x = 1; i < 2400; i++) { x = (x * 1103 + 12345) % 65536; printf "%s%s", w[1 + int(x / 64) % n], i % 10 == 9 ? "\n" : " " }
