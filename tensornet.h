@@ -74,6 +74,10 @@
 #ifndef TENSORNET_H
 #define TENSORNET_H
 
+#if !defined(__cplusplus) && !defined(_MSC_VER) && (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 199901L)
+#error "tensornet.h needs C99 or C++17: compile with -std=c99 or later"
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -1222,10 +1226,19 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
    and leaves everything as it was. What is read is an owned tensor, floats in the context's dtype,
    integers in I32 if every one of them fits. A finite double too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
-   A save writes PATH.tmp (PATH.tmp2 ... if there is one) and renames it over PATH when all of it is there: on failure
-   the old file stays and the new one goes. No other file is touched; a save that was killed leaves its own behind. A link
-   is replaced, not followed. Whoever fears a power cut syncs the file himself.
-   Devices (/dev/...) are written directly.
+   A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was, and
+   removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync; on Windows _commit),
+   so that PATH holds the old file or the new one, whole, even after a power cut. A sync that fails is an error: of the data, with
+   the old file still in place; of the folder, with the new one in place already. no_sync in a tn_sink leaves both out: faster,
+   and still safe when the process dies, but a power cut may then lose old and new file alike. Systems that are neither POSIX nor
+   Windows do not sync.
+   A process that is killed while it saves leaves its temporary file behind; the next save to the same PATH removes it. A save
+   holds a lock on its temporary file (flock), which ends with the process, so the file of a save that is still running is
+   left alone, and the second of two saves at the same time takes PATH.tn2.tmp, and so on. Where locks are missing (some
+   network file systems; systems other than Linux, macOS, the BSDs and Windows) leftovers stay, until the 99 names up to
+   PATH.tn99.tmp are taken: then saves fail with a message that says so, and you remove what no program is writing. Files of
+   these names belong to the library; it touches no other file.
+   A symbolic link is replaced, not followed. Devices (/dev/...) are written directly.
    ====================================================================== */
 
 /* Where bytes come from: a path, memory, or a call that fetches `bytes` bytes at `offset` into dst (false: it
@@ -1250,6 +1263,7 @@ typedef struct tn_sink {
     tn_store_fn store;
     void       *user;
     const char *name;
+    bool        no_sync;                /* of a path: faster, but not safe against a power cut  */
 } tn_sink;
 
 #ifndef TN_NO_STDIO
@@ -1736,11 +1750,21 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #ifndef TN_NO_STDIO
 #include <errno.h>
 #include <stdio.h>
-#ifdef _WIN32                           /* as windows.h has it, which is too large for one function */
-#ifdef __cplusplus
+#if defined(_WIN32)
+#include <io.h>
+#ifdef __cplusplus                      /* as windows.h has it, which is too large for one function */
 extern "C"
 #endif
 __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+#elif defined(__unix__) || defined(__APPLE__)
+#define TNI_POSIX
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
+int (fileno)(FILE *);                   /* which -std=c99 hides */
+int fsync(int);
+#endif
 #endif
 #endif
 #if defined(_OPENMP) && !defined(TN_NO_THREADS)
@@ -12094,7 +12118,7 @@ static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
 /* ---- 3. all together */
 static int64_t tni_divide_work(int64_t n)
 {
-    return 2 * n * n + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n + TNI_LEAF * TNI_STRIP + TNI_LEAF_ROTATIONS;
+    return 2 * n * n + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n + (int64_t)TNI_LEAF * TNI_STRIP + TNI_LEAF_ROTATIONS;
 }
 
 static int64_t tni_eigh_block(int64_t n) { return n < 512 ? TNI_BLOCK : TNI_BLOCK_WIDE; }
@@ -12138,8 +12162,8 @@ static tn_status tni_eigh_tridiagonal(const tni_host *h, int64_t n, double *d, d
     v.host = h; v.stride = n; v.z = z; v.d = d; v.e = e; v.nothing = nothing;
     v.packed = work; v.turn = v.packed + n * n; v.arrays = v.turn + n * n;
     v.lists = (int64_t *)(void *)(v.arrays + TNI_MERGE_ARRAYS * n);
-    v.strip = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n; v.rotations = v.strip + TNI_LEAF * TNI_STRIP;
-    memset(v.strip, 0, (size_t)(TNI_LEAF * TNI_STRIP) * sizeof *v.strip);
+    v.strip = v.arrays + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n; v.rotations = v.strip + (int64_t)TNI_LEAF * TNI_STRIP;
+    memset(v.strip, 0, (size_t)TNI_LEAF * TNI_STRIP * sizeof *v.strip);
     return tni_divide_run(&v, 0, n);
 }
 
@@ -16721,9 +16745,65 @@ static void tni_writer_fail(tni_writer *w, tn_status status, const char *what, c
 }
 
 #ifndef TN_NO_STDIO
-static size_t tni_temporary_bytes(const tni_writer *w) { return strlen(w->sink.path) + sizeof ".tmp99"; }
+#define TNI_TEMPORARIES 99
+#define TNI_TEMPORARIES_SEEN 8
 
-/* A file that was not there. What is there is somebody's: another save at the same time, or the user. */
+static size_t tni_temporary_bytes(const tni_writer *w) { return strlen(w->sink.path) + sizeof ".tn99.tmp"; }
+
+static void tni_temporary_name(const tni_writer *w, int i)
+{
+    tni_print(w->temporary, tni_temporary_bytes(w), "%s.tn%d.tmp", w->sink.path, i);
+}
+
+/* A temporary file is locked as long as it is being written, and a lock ends with its process, whether that lives here, in another
+   container or on another machine. So what can be locked is dead. TNI_LOST: another one has the lock, or had it and renamed or
+   removed the file, so that the name is no longer this file's. */
+typedef enum tni_hold { TNI_HELD, TNI_LOST, TNI_NO_LOCKS } tni_hold;
+
+static tni_hold tni_temporary_hold(FILE *f, const char *path)
+{
+#if defined(TNI_POSIX) && defined(LOCK_EX)
+    struct stat file, named;
+    if (flock(fileno(f), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? TNI_LOST : TNI_NO_LOCKS;
+    if (fstat(fileno(f), &file) != 0) return TNI_NO_LOCKS;
+    if (stat(path, &named) != 0) return errno == ENOENT ? TNI_LOST : TNI_NO_LOCKS;
+    return file.st_ino == named.st_ino && file.st_dev == named.st_dev ? TNI_HELD : TNI_LOST;
+#else
+    (void)f;
+    (void)path;
+    return TNI_NO_LOCKS;
+#endif
+}
+
+/* Removes the file if its writer is dead. false: there is none. */
+static bool tni_temporary_clear(const char *path)
+{
+#ifdef _WIN32
+    errno = 0;                          /* a file that a process has open cannot be removed there */
+    return remove(path) == 0 || errno != ENOENT;
+#else
+    FILE *f;
+    errno = 0;
+    f = fopen(path, "rb+");
+    if (!f) return errno != ENOENT;
+    if (tni_temporary_hold(f, path) == TNI_HELD) remove(path);
+    fclose(f);
+    return true;
+#endif
+}
+
+/* What killed saves left. A few names are looked at even if those before them are free: of several saves that ran at the same time
+   it may be the last that was killed. */
+static void tni_temporaries_clear(const tni_writer *w)
+{
+    int i;
+    for (i = 1; i <= TNI_TEMPORARIES; i++) {
+        tni_temporary_name(w, i);
+        if (!tni_temporary_clear(w->temporary) && i >= TNI_TEMPORARIES_SEEN) return;
+    }
+}
+
+/* A file that was not there. What is there belongs to another save. */
 static FILE *tni_create_new(const char *path, bool *taken)
 {
     FILE *f;
@@ -16741,17 +16821,20 @@ static FILE *tni_create_new(const char *path, bool *taken)
 #endif
 }
 
-/* PATH.tmp, or the first of PATH.tmp2 to PATH.tmp99 that nobody has. */
-static FILE *tni_temporary_open(const tni_writer *w)
+/* Under the first name that nobody has; NULL and *taken: all of them are. */
+static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
 {
-    FILE *f = NULL;
-    bool  taken = true;
-    int   i;
-    for (i = 1; i < 100 && taken; i++) {
-        tni_print(w->temporary, tni_temporary_bytes(w), i == 1 ? "%s.tmp" : "%s.tmp%d", w->sink.path, i);
-        f = tni_create_new(w->temporary, &taken);
+    int i;
+    for (i = 1; i <= TNI_TEMPORARIES; i++) {
+        FILE *f;
+        tni_temporary_name(w, i);
+        f = tni_create_new(w->temporary, taken);
+        if (!f && *taken) continue;
+        if (!f || tni_temporary_hold(f, w->temporary) != TNI_LOST) return f;
+        fclose(f);                      /* another save took it for a dead one before it was locked, and removes it */
+        *taken = true;
     }
-    return f;
+    return NULL;
 }
 
 /* A device is written as it is: it has no place beside it, and it must not be replaced. */
@@ -16763,40 +16846,95 @@ static bool tni_path_is_device(const char *path)
 static void tni_writer_open_path(tni_writer *w)
 {
     const char *path = w->sink.path;
+    bool        taken = false;
     if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty", ""); return; }
     if (!tni_path_is_device(path)) {
         w->temporary = (char *)tni_alloc(w->ctx, tni_temporary_bytes(w), "save");
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
-        w->stream = tni_temporary_open(w);
+        tni_temporaries_clear(w);
+        w->stream = tni_temporary_open(w, &taken);
     } else {
         errno = 0;
         w->stream = fopen(path, "wb");
     }
     if (w->stream) return;
-    tni_writer_fail(w, TN_ERR_FILE, w->temporary ? "its .tmp could not be made" : "could not be opened",
-                    tni_reason("no reason given"));
+    if (w->temporary)
+        tni_writer_fail(w, TN_ERR_FILE, "its temporary file could not be created",
+                        taken ? "all 99 names from .tn1.tmp to .tn99.tmp are taken; remove the files that no program is writing"
+                              : tni_reason("no reason given"));
+    else tni_writer_fail(w, TN_ERR_FILE, "could not be opened", tni_reason("no reason given"));
 }
 
-static bool tni_replace(const char *from, const char *to)
+static bool tni_replace(const char *from, const char *to, bool sync)
 {
 #ifdef _WIN32
-    /* 1: MOVEFILE_REPLACE_EXISTING. rename replaces nothing there, and removing the old file first could lose both. */
-    return MoveFileExA(from, to, 1) != 0;
+    /* MOVEFILE_REPLACE_EXISTING, MOVEFILE_WRITE_THROUGH. rename replaces nothing there, and removing the old file first could lose
+       both. */
+    return MoveFileExA(from, to, sync ? 1 | 8 : 1) != 0;
 #else
+    (void)sync;
     return rename(from, to) == 0;
 #endif
 }
 
+/* true also where a file system knows no sync */
+static bool tni_sync(FILE *f)
+{
+#if defined(_WIN32)
+    return _commit(_fileno(f)) == 0;
+#elif defined(TNI_POSIX)
+    int failed;
+    do failed = fsync(fileno(f)); while (failed && errno == EINTR);
+    return !failed || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == EROFS;
+#else
+    (void)f;
+    return true;
+#endif
+}
+
+/* The folder of the path, whose temporary's name is used up: the new name may be lost without it. true also where folders cannot be
+   opened, and where we may not read this one. */
+static bool tni_sync_folder(const tni_writer *w)
+{
+#ifdef TNI_POSIX
+    char *slash = strrchr(w->temporary, '/'), *folder = w->temporary;
+    FILE *f;
+    bool  synced;
+    if (slash) slash[slash == folder] = 0;
+    else strcpy(folder, ".");
+    errno = 0;
+    f = fopen(folder, "rb");
+    if (!f) return errno == EACCES || errno == EPERM || errno == EISDIR;
+    synced = tni_sync(f);
+    return fclose(f) == 0 && synced;
+#else
+    (void)w;
+    return true;
+#endif
+}
+
+/* Syncing and closing may both be the first to say that a disk is full. The lock outlives the stream until the file has its name. */
 static void tni_writer_close_path(tni_writer *w)
 {
+    FILE      *f = (FILE *)w->stream;
+    const bool sync = f && w->temporary && !w->sink.no_sync;
+#ifdef TNI_POSIX
+    const int  lock = f && w->temporary ? dup(fileno(f)) : -1;
+#endif
     errno = 0;
-    if (w->stream && fflush((FILE *)w->stream) != 0)
-        tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
-    if (w->stream && fclose((FILE *)w->stream) != 0)
-        tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
-    if (w->temporary && w->status == TN_OK && !tni_replace(w->temporary, w->sink.path))
+    if (f && fflush(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
+    if (sync && w->status == TN_OK && !tni_sync(f))
+        tni_writer_fail(w, TN_ERR_FILE, "could not be synced to the disk", tni_reason("no reason given"));
+    if (f && fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
+    if (w->temporary && w->status == TN_OK && !tni_replace(w->temporary, w->sink.path, sync))
         tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("a folder, read-only, or open in a program"));
-    if (w->temporary && w->stream && w->status != TN_OK) remove(w->temporary);
+    if (w->temporary && f && w->status != TN_OK) remove(w->temporary);
+#ifdef TNI_POSIX
+    if (lock >= 0) close(lock);
+#endif
+    if (sync && w->status == TN_OK && !tni_sync_folder(w))
+        tni_writer_fail(w, TN_ERR_FILE, "is complete, but its folder could not be synced to the disk",
+                        tni_reason("no reason given"));
     tni_free(w->ctx, w->temporary, tni_temporary_bytes(w));
 }
 
@@ -17751,13 +17889,14 @@ static bool tni_string_check(tn_ctx *ctx, const char *s, const char *what)
     return false;
 }
 
-static bool tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
+static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t each)
 {
     const void **sorted = tni_sorted(ctx, items, n, each, tni_by_name);
     const char  *twice = sorted ? tni_twice(sorted, n) : NULL;
-    if (twice) tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s is given twice", tni_quote(twice).s);
+    tn_status    s = sorted ? TN_OK : TN_ERR_MEMORY;
+    if (twice) s = tni_fail(ctx, TN_ERR_ARG, "safetensors: the name %s is given twice", tni_quote(twice).s);
     tni_free_sorted(ctx, sorted, n);
-    return sorted && !twice;
+    return s;
 }
 
 static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, const tn_note *notes, int64_t note_count)
@@ -17777,7 +17916,7 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
     for (i = 0; i < note_count; i++)
         if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value"))
             return false;
-    return tni_unique(ctx, tensors, (size_t)n, sizeof *tensors) && tni_unique(ctx, notes, (size_t)note_count, sizeof *notes);
+    return true;
 }
 
 /* The length word and the header, in *text; the header is made twice: once to measure it. */
@@ -17808,6 +17947,8 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
     tni_writer   w;
     tn_status    s;
     if (!ctx || !tni_named_check(ctx, tensors, count, notes, note_count)) return TN_ERR_ARG;
+    if ((s = tni_unique(ctx, tensors, n, sizeof *tensors)) != TN_OK) return s;
+    if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
     order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
     s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, &text, &bytes) : TN_ERR_MEMORY;
@@ -18647,6 +18788,8 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #endif
 
 #undef TNI_CHUNK
+#undef TNI_TEMPORARIES
+#undef TNI_TEMPORARIES_SEEN
 #undef TNI_SAFETENSORS_HEADER
 #undef TNI_NPY_HEADER
 
@@ -23486,6 +23629,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_MLP_KINDS
 #undef TNI_NEON
 #undef TNI_PLAIN_BYTES
+#undef TNI_POSIX
 #undef TNI_PRINTF
 #undef TNI_ROW
 #undef TNI_SHAPE

@@ -1114,9 +1114,9 @@ TEST(paths_that_fail)
     CHECK_STATUS(tn_params_load(params, "no/such"), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such: could not be opened: ");
     CHECK_STATUS(tn_params_save(params, "no/such/w.safetensors"), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.safetensors: byte 0: its .tmp could not be made: ");
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.safetensors: byte 0: its temporary file could not be created: ");
     CHECK_STATUS(tn_npy_save(tn_params_at(params, 0)->value, "no/such/w.npy"), TN_ERR_FILE);
-    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.npy: byte 0: its .tmp could not be made: ");
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.npy: byte 0: its temporary file could not be created: ");
     CHECK(!tn_npy_load(ctx, "tests"));       /* a folder: opened by some systems, read by none */
     CHECK_ERROR(ctx, TN_ERR_FILE, "tests: ");
     tn_ctx_destroy(ctx);
@@ -1163,7 +1163,7 @@ static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
     CHECK(file_is(path, "old"));
     CHECK(file_is(temporary, "cut off"));
     remove(temporary);
-    strcat(temporary, "2");
+    snprintf(temporary, sizeof temporary, "%s.tn1.tmp", path);
     CHECK(!test_exists(temporary));
     remove(path);
 }
@@ -1184,13 +1184,13 @@ TEST(full_disk)
     if (stat("/dev/full", &st) == 0) {
         CHECK_STATUS(tn_params_save(params, "/dev/full"), TN_ERR_FILE);
         CHECK_ERROR(ctx, TN_ERR_FILE, "/dev/full: byte ");
-        CHECK(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode) && !test_exists("/dev/full.tmp"));
+        CHECK(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode) && !test_exists("/dev/full.tn1.tmp"));
     }
     scratch(path, "folder");                        /* a folder cannot be replaced by a file */
     mkdir(path, 0700);
     CHECK_STATUS(tn_params_save(params, path), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "could not be replaced: ");
-    strcat(path, ".tmp");
+    strcat(path, ".tn1.tmp");
     CHECK(!test_exists(path));
     scratch(path, "folder");
     remove(path);

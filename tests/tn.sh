@@ -296,32 +296,55 @@ if grep -q "was changed" said; then fail "an edited log is not put right"; else 
 untimed a/log.jsonl | sed 2d > log1 && untimed m/log.jsonl > log2 && same "the log after it" log1 log2
 rm -rf m
 
-# expect's way of starting it would be another process.
+# start ARGUMENT...: tn in the background. $child is its process; `ended` is there, with its exit status, once it has ended.
+start() {
+    rm -f ended child
+    { sh -c 'echo $$ > child && exec "$@"' sh "$tn" "$@" > said 2>&1; echo $? > ended.part; mv ended.part ended; } &
+    until [ -s child ]; do sleep 0.01; done
+    child=$(cat child)
+}
+# wait_for WHAT CONDITION...: until it holds, or the process has ended, or for ten minutes. The process is ended then.
+wait_for() {
+    what=$1 tries=0
+    shift
+    until "$@"; do
+        tries=$((tries + 1))
+        if [ -f ended ] && ! "$@"; then fail "it ended before $what: $(tail -n 2 said)"; return 1; fi
+        if [ $tries = 6000 ]; then fail "waited in vain for $what"; kill -KILL "$child"; return 1; fi
+        sleep 0.1
+    done
+}
+status_of() { wait_for "its end" test -f ended && status=$(cat ended) || status=none; wait; }
+
 for signal in INT TERM; do
     rm -rf stopped
-    "$tn" train text --out stopped $small --steps 1000000 --save-every 0 > said 2>&1 &
-    child=$!
-    while ! grep -qs '"step":3,' stopped/log.jsonl && kill -0 $child 2>/dev/null; do sleep 0.05; done
+    start train text --out stopped $small --steps 1000000 --save-every 0
+    wait_for "step 3" grep -qs '"step":3,' stopped/log.jsonl
     if [ "$signal" = INT ]; then
         mv said said.child
         expect 1 "another process trains this run" train --resume stopped
         mv said.child said
     fi
-    kill -$signal $child
-    wait $child
-    status=$?
+    kill -$signal "$child"
+    status_of
     is "exit status after SIG$signal" "$status" "$([ $signal = INT ] && echo 130 || echo 143)"
     holds "it says how to resume" grep -q "tn train --resume stopped goes on" said
     step=$(sed -n 's/stopped after step \([0-9]*\) of.*/\1/p' said)
     holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
 done
 
-"$tn" train text --out early --width 16 --context 16 --minutes 9 --no-baseline > said 2>&1 &
-child=$!
-sleep 0.5
-kill -INT $child
-wait $child
-is "exit status in the middle of a start" $? 130
+# A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before tn has
+# opened it for reading. Should tn never do so, opening it for both ends the wait.
+mkfifo settings.pipe
+start train text --config settings.pipe --out early --width 16 --no-baseline
+( wait_for "its end" test -f ended > /dev/null; : <> settings.pipe ) &
+exec 3> settings.pipe
+kill -INT "$child"
+wait_for "its answer" grep -q "^tn: stopping" said
+( trap '' PIPE; echo 'context = 16' >&3 )            # should it have ended
+exec 3>&-
+status_of
+is "exit status in the middle of a start" "$status" 130
 holds "a signal is answered" grep -q "^tn: stopping" said
 holds "and ends a start between its parts" grep -q "nothing was written" said
 holds "nothing was written" test ! -e early

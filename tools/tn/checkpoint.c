@@ -1,6 +1,8 @@
 /* checkpoint.c - tn train: all that a later step depends on, in one file that is there whole or not at all */
 #include "train.h"
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The notes of a file of weights: its model, and what its texts begin with. */
@@ -68,7 +70,7 @@ void remove_old(const run *r)
     int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
     for (i = 0; i < count - r->s->keep; i++) {
         char *old = checkpoint_path(r->folder, steps[i]);
-        if (steps[i] < r->saved_step) unlink(old);
+        if (steps[i] < r->saved_step && unlink(old) != 0 && errno != ENOENT) warn("cannot remove %s: %s", old, strerror(errno));
         free(old);
     }
     free(steps);

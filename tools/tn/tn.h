@@ -52,6 +52,7 @@ char *read_file(const char *path, size_t *bytes);
 bool  is_folder(const char *path);
 bool  is_file(const char *path);
 void  make_folder(const char *path);                  /* that it exists already is fine */
+bool  sync_file(int fd);                              /* to the disk; false: errno says why */
 
 /* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. Nothing else has PATH.tmp: what a
    killed program left there is overwritten. */
@@ -63,7 +64,9 @@ typedef struct atomic_file {
 } atomic_file;
 bool atomic_open(atomic_file *f, const char *path);
 bool atomic_store(void *file, const void *src, size_t bytes);    /* a tn_store_fn */
-bool atomic_commit(atomic_file *f);                   /* false: the old file stays, the new one is gone, errno says why */
+/* false: errno says why, and the old file stays and the new one is gone; only if it was the folder that could not be synced
+   the new one is in place. */
+bool atomic_commit(atomic_file *f);
 void atomic_abandon(atomic_file *f);
 /* All at once; fails with a message. */
 void write_whole(const char *path, const void *src, size_t bytes);

@@ -190,22 +190,30 @@ bool atomic_store(void *file, const void *src, size_t bytes)
     return true;
 }
 
-/* A folder must be synced, too, or a power cut may forget the new name. Where folders cannot be, that is all there is to do.
-   */
-static void sync_folder_of(const char *path)
+/* A file system that knows no sync answers EINVAL. */
+bool sync_file(int fd)
+{
+    int failed;
+    do failed = fsync(fd); while (failed && errno == EINTR);
+    return !failed || errno == EINVAL;
+}
+
+/* A folder must be synced, too, or a power cut may lose the new name. One that we may write, but not read, cannot be. */
+static bool sync_folder_of(const char *path)
 {
     char  folder[PATH_ROOM];
     char *slash;
     int   fd;
+    bool  synced;
     snprintf(folder, sizeof folder, "%s", path);
     slash = strrchr(folder, '/');
     if (!slash) snprintf(folder, sizeof folder, ".");
     else if (slash == folder) folder[1] = 0;
     else *slash = 0;
     fd = open(folder, O_RDONLY);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
+    if (fd < 0) return errno == EACCES;
+    synced = sync_file(fd);
+    return close(fd) == 0 && synced;
 }
 
 void atomic_abandon(atomic_file *f)
@@ -222,16 +230,15 @@ void atomic_abandon(atomic_file *f)
 bool atomic_commit(atomic_file *f)
 {
     if (!f->error) flush_bytes(f, f->bytes, f->used);
-    if (!f->error && fsync(f->fd) != 0 && errno != EINVAL) f->error = errno;
+    if (!f->error && !sync_file(f->fd)) f->error = errno;
     if (f->fd >= 0 && close(f->fd) != 0 && !f->error) f->error = errno;
     f->fd = -1;                                       /* gone, even if close failed */
-    if (!f->error && f->tmp[0] && rename(f->tmp, f->path) != 0) f->error = errno;
+    if (!f->error && f->tmp[0] && (rename(f->tmp, f->path) != 0 || !sync_folder_of(f->path))) f->error = errno;
     if (f->error) {
         if (f->tmp[0]) unlink(f->tmp);
         errno = f->error;
         return false;
     }
-    if (f->tmp[0]) sync_folder_of(f->path);
     return true;
 }
 
