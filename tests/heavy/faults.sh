@@ -44,14 +44,14 @@ same "two runs without faults" good/step-00000005.safetensors whole/step-0000000
 
 # one FAULT [harmless]: a run with it, and what comes after. Adds to stopped, warned, unharmed or to `bad`, with a line for each.
 # 1: the fault did not happen.
-bad=0
+bad=0 total=0
 wrong() { bad=$((bad + 1)); echo "FAIL faults: $1: $2"; }
 one() {
     rm -rf run told
     TN_FAULT=$1 TN_FAULT_TOLD=$dir/told train run > said 2>&1
     status=$?
     [ -f told ] || return 1                 # there are fewer such calls
-    runs=$((runs + 1)) was=$bad
+    runs=$((runs + 1)) total=$((total + 1)) was=$bad
     if [ $status = 1 ] && grep -q '^tn: ' said; then stopped=$((stopped + 1))
     elif [ $status = 1 ]; then wrong "$1" "stopped without a message"
     elif [ $status != 0 ]; then wrong "$1" "exit status $status"
@@ -110,7 +110,7 @@ every fclose EIO 1 "" run/log.jsonl
 every malloc NULL 9
 every calloc NULL 9
 every realloc NULL 9
-echo "failed_calls: $((passed + bad))"
+echo "failed_calls_of_tn_train: $total"
 failed=$((failed + bad))
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
