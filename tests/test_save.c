@@ -1,6 +1,9 @@
 /* test_save.c: saves that are killed, that run at the same time, and that find their names taken. What else a save can meet is in
    test_abuse.c; failing system calls are in heavy/faults.c. */
 
+#if !defined(_WIN32) && !defined(_XOPEN_SOURCE)
+#define _XOPEN_SOURCE 700               /* kill, which strict C99 hides */
+#endif
 #include "test.h"
 
 #if defined(__unix__) || defined(__APPLE__)
