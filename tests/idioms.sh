@@ -3,8 +3,8 @@
 #     worst = fmax(worst, e);                             fmax ignores a NaN
 #     if (e > worst) worst = e;                           and so does a comparison
 #     if (!(e <= worst)) worst = e;                       this keeps it, until the next number
-# test_raise of test.h is to be used instead. Two things are allowed: a positive constant as the first argument of fmax, as in
-# a / fmax(1, size), and a maximum of numbers that are no errors, in a variable whose name is in `sizes`.
+# test_raise of test.h is to be used instead. Two things are allowed: a positive constant as the first argument of fmax, as
+# in a / fmax(1, size), and a maximum of numbers that are no errors, in a variable whose name is in `sizes`.
 # Prints FAIL FILE:LINE of each line that is not allowed.
 set -eu
 sizes='size|largest|most|high|best|moved|end|element'
@@ -32,7 +32,8 @@ statements() {
     }' "$@"
 }
 
-# FILE:LINE of what loses a NaN. `to` is what is assigned to; where it is the smaller side, the line may well set a lower limit.
+# FILE:LINE of what loses a NaN. `to` is what is assigned to; where it is on the left of <, the line may well set a lower
+# limit, so there only names of errors count.
 losing() {
     to='\(\*\{0,1\}[A-Za-z_][][A-Za-z0-9_.+*/%-]*\)'
     statements "$@" | sed -n \
@@ -86,5 +87,6 @@ if [ "$found" != "1 2 3 4 5 6 7 8 10 11 12 13 14 15 16 17 " ]; then
 fi
 
 # cuda_host.h defines CUDA's own max by fmax.
-bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' | sort | while read -r file; do losing "$file"; done | sed 's/^/FAIL loses a NaN: /')
+bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' | sort | while read -r file; do losing "$file"; done |
+      sed 's/^/FAIL loses a NaN: /')
 [ -z "$bad" ] || { echo "$bad"; exit 1; }

@@ -174,7 +174,10 @@ static inline void test_left_out(const char *what, int64_t left, int64_t of)
 {
     int k = 0;
     while (k < TEST_REASONS && test_left.at[k].what && strcmp(test_left.at[k].what, what) != 0) k++;
-    if (k == TEST_REASONS) { test_fail(__FILE__, __LINE__, "too many reasons to leave something out", what, "one of TEST_REASONS"); return; }
+    if (k == TEST_REASONS) {
+        test_fail(__FILE__, __LINE__, "too many reasons to leave something out", what, "one of TEST_REASONS");
+        return;
+    }
     test_left.at[k].what = what;
     test_left.at[k].left += left;
     test_left.at[k].of += of;
@@ -215,7 +218,8 @@ static inline int test_run(const char *names, void (*const *list)(void), size_t 
     if (less[0]) fprintf(test_out(), "LESS data: %s\n", less);
     for (int k = 0; k < TEST_REASONS; k++)
         if (test_left.at[k].left > 0)
-            fprintf(test_out(), "LEFT OUT %" PRId64 " of %" PRId64 ": %s\n", test_left.at[k].left, test_left.at[k].of, test_left.at[k].what);
+            fprintf(test_out(), "LEFT OUT %" PRId64 " of %" PRId64 ": %s\n", test_left.at[k].left, test_left.at[k].of,
+                    test_left.at[k].what);
     fprintf(test_out(), "%d passed, %d failed, %d skipped\n", passed, failed, skipped);
     return failed != 0;
 }
@@ -300,8 +304,8 @@ static inline double test_random_real(uint64_t *state)
     return (double)(int64_t)(test_random(state) >> 11) * 0x1p-52 - 1.0;
 }
 
-/* |a - b|_F / |b|_F, the measure of identities; |a - b| where b is zero. NaN, which fails every comparison, where a or b is not finite,
-   and where the squares leave the range of a double. */
+/* |a - b|_F / |b|_F, the measure of identities; |a - b| where b is zero. NaN, which fails every comparison, where a or b is
+   not finite, and where the squares leave the range of a double. */
 static inline double test_frobenius(const double *a, const double *b, int64_t n)
 {
     double difference = 0, size = 0;

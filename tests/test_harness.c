@@ -1,5 +1,6 @@
-/* The harness itself, test.h: what its measures of errors make of NaN and infinity, and what test_run says of tests that fail, check
-   nothing, are skipped or leave something out. These run here as tests inside of a test, whose output is kept and compared. */
+/* The harness itself, test.h: what its measures of errors make of NaN and infinity, and what test_run says of tests that
+   fail, check nothing, are skipped or leave something out. Such tests run inside of a test here, and what they print is
+   compared. */
 
 #include "test.h"
 
@@ -63,7 +64,7 @@ TEST(measures_of_numbers)
     CHECK(test_max_error(a, zero, 4) == 12);            /* never divided by less than 1 */
     CHECK_NEAR(test_frobenius(b, a, 4), 1 / 13.0, 1e-16);
     CHECK_NEAR(test_frobenius(a, zero, 4), 13, 0);
-    for (int k = 0; k < 2; k++) {                       /* their squares are infinite, or zero, unless they are computed in long double */
+    for (int k = 0; k < 2; k++) {                       /* their squares are infinite, or zero, but in long double */
         double e;
         for (int i = 0; i < 4; i++) { large[i] = ldexp(a[i], k ? -700 : 700); other[i] = -large[i]; }
         e = test_frobenius(other, large, 4);
@@ -135,12 +136,16 @@ TEST(near_and_worst)
     CHECK(passes(WORST_OF, 1, 1, 0) && passes(WORST_OF, 0, 1, 0) && !passes(WORST_OF, 1.5, 1, 0));
     CHECK(!passes(WORST_OF, nan_now, 1, 0) && !passes(WORST_OF, HUGE_VAL, 1, 0) && !passes(WORST_OF, 0, nan_now, 0));
     CHECK(strstr(said, "worst inner: 0 (bound ") != NULL);
-    for (int at = 0; at < 4; at++) CHECK(!passes(WORST_OF, worst_with(nan_now, at), 1, 0) && passes(WORST_OF, worst_with(0.5, at), 1, 0));
+    for (int at = 0; at < 4; at++) {
+        CHECK(!passes(WORST_OF, worst_with(nan_now, at), 1, 0));
+        CHECK(passes(WORST_OF, worst_with(0.5, at), 1, 0));
+    }
 }
 
 TEST(other_checks)
 {
-    CHECK(passes(SAME_STRING, 1, 1, 0) && passes(SAME_STRING, 0, 0, 0) && !passes(SAME_STRING, 1, 0, 0) && !passes(SAME_STRING, 0, 1, 0));
+    CHECK(passes(SAME_STRING, 1, 1, 0) && passes(SAME_STRING, 0, 0, 0));
+    CHECK(!passes(SAME_STRING, 1, 0, 0) && !passes(SAME_STRING, 0, 1, 0));
     CHECK(passes(SAME_INT, 3, 3, 0) && !passes(SAME_INT, 3, -3, 0));
     CHECK(passes(STATUS_OF_NULL, TN_OK, TN_OK, 0) && !passes(STATUS_OF_NULL, TN_ERR_ARG, TN_OK, 0));
 }
@@ -163,7 +168,13 @@ TEST(required) { REQUIRE(1 > 2); CHECK_INT(1, 2); }
 TEST(nothing)  { }
 TEST(skipped)  { SKIP("nonesuch", "there is no such thing"); }
 TEST(partly)   { for (int i = 0; i < 7; i++) if (!test_leave_out(i % 3 == 0, "every third")) CHECK(i % 3 > 0); }
-TEST(largely)  { test_left_out("all but one", 99, 100); test_left_out("none", 0, 5); CHECK(!test_leave_out(false, "every third")); }
+
+TEST(largely)
+{
+    test_left_out("all but one", 99, 100);
+    test_left_out("none", 0, 5);
+    CHECK(!test_leave_out(false, "every third"));
+}
 
 TEST(only_its_heap)
 {
@@ -200,5 +211,5 @@ TEST(what_is_left_out_is_counted)
     CHECK_STR(said, "LEFT OUT 99 of 100: all but one\n1 passed, 0 failed, 0 skipped\n");
 }
 
-TEST_MAIN(raise_keeps_the_largest, measures_of_what_is_not_finite, measures_of_numbers, near_and_worst, other_checks, results_are_counted,
-          a_test_that_checks_nothing_fails, what_is_left_out_is_counted)
+TEST_MAIN(raise_keeps_the_largest, measures_of_what_is_not_finite, measures_of_numbers, near_and_worst, other_checks,
+          results_are_counted, a_test_that_checks_nothing_fails, what_is_left_out_is_counted)
