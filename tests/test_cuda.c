@@ -254,7 +254,7 @@ typedef struct tally {
 
 enum { POOL = 100 };
 
-/* How much more than the cpu's error is still its kind. The engine rounds as the cpu does: the largest ratio is 1.2. A GPU sums in an
+/* How much more than the cpu's error is still its kind. The engine rounds as the cpu does: the largest ratio is 1.4. A GPU sums in an
    order of its own, and may round factors that the cpu does not. */
 #ifdef TN_CUDA_HOST
 static double as_cpu(const way *w) { (void)w; return 2; }
