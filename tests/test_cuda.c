@@ -109,7 +109,6 @@ typedef enum reason {
     LET_BESIDE,          /* the gradient is small beside the largest one of its case                        */
     LET_CPU,             /* the cpu, in the same numbers, errs as much                                      */
     LET_CASE,            /* the same of a case's results together                                           */
-    LET_ILL,             /* is_ill: not compared                                                            */
     LETS
 } reason;
 
@@ -121,8 +120,7 @@ static bool let(reason r) { let_pass[r]++; return true; }
    device of the engine and with every SIMD level of the cpu. On a GPU, which sums in an order of its own, the numbers are printed only. */
 static void let_end(const char *what, const int most[LETS])
 {
-    static const char *const name[LETS] = {"judged together", "noise", "beside a larger gradient", "as the cpu", "as the cpu, together",
-                                           "ill-conditioned"};
+    static const char *const name[LETS] = {"judged together", "noise", "beside a larger gradient", "as the cpu", "as the cpu, together"};
     int k, all = 0;
     for (k = 0; k < LETS; k++) all += let_pass[k];
     printf("%s: %d let pass beyond the gate", what, all);
@@ -135,7 +133,7 @@ static void let_end(const char *what, const int most[LETS])
     memset(let_pass, 0, sizeof let_pass);
 }
 
-static const int let_nothing[LETS] = {0, 0, 0, 0, 0, 0};
+static const int let_nothing[LETS] = {0, 0, 0, 0, 0};
 
 /* ---- the list on the device, against the reference in double -------------------------------------------------------------------- */
 
@@ -386,7 +384,7 @@ static void walk(const way *w)
         result r;
         bool ok;
         if (chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) && among(w->rounds, index % CASE_ROUNDS)) {
-            if (is_ill(w, index / CASE_ROUNDS)) { let(LET_ILL); continue; }
+            if (test_leave_out(is_ill(w, index / CASE_ROUNDS), "cases of attention with norms, where products are not in F32")) continue;
             ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
             if (!CHECK(guard_check())) ok = false;
             if (!ok && shown++ < 12) rerun(&s);
@@ -418,14 +416,13 @@ static way way_of(const char *name, tn_dtype dtype, double gate, int rounds)
 }
 
 /* In the order of the reasons */
-static void let_at_most(way *w, int together, int noise, int beside, int cpu, int together_cpu, int ill)
+static void let_at_most(way *w, int together, int noise, int beside, int cpu, int together_cpu)
 {
     w->let[LET_TOGETHER] = together;
     w->let[LET_NOISE] = noise;
     w->let[LET_BESIDE] = beside;
     w->let[LET_CPU] = cpu;
     w->let[LET_CASE] = together_cpu;
-    w->let[LET_ILL] = ill;
 }
 
 TEST(cases_f64)
@@ -434,7 +431,7 @@ TEST(cases_f64)
     NEED_GPU();
     REQUIRE(oracle_ready());
     w.stage = true;
-    let_at_most(&w, 0, 30, 0, 0, 0, 0);
+    let_at_most(&w, 0, 30, 0, 0, 0);
     walk(&w);
 }
 
@@ -443,7 +440,7 @@ TEST(cases_f32)
     way w = way_of("F32", TN_F32, 1e-10, either(ALL_ROUNDS, PLAIN | LARGE, LARGE));
     NEED_GPU();
     REQUIRE(oracle_ready());
-    let_at_most(&w, 0, 31, 10, 1, 0, 0);
+    let_at_most(&w, 0, 31, 10, 1, 0);
     walk(&w);
 }
 
@@ -454,7 +451,7 @@ TEST(cases_f32_beside)
     NEED_GPU();
     REQUIRE(oracle_ready());
     w.stage = w.shift = true;
-    let_at_most(&w, 0, 31, 10, 1, 0, 0);
+    let_at_most(&w, 0, 31, 10, 1, 0);
     walk(&w);
 }
 
@@ -466,7 +463,7 @@ TEST(cases_bf16)
     w.activations = TN_BF16;
     w.pooled = true;
     w.stage = true;
-    let_at_most(&w, 305, 18, 13, 5, 4, 0);
+    let_at_most(&w, 305, 18, 13, 5, 4);
     walk(&w);
 }
 
@@ -478,7 +475,7 @@ TEST(cases_tf32)
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_TF32;
     w.pooled = true;
-    let_at_most(&w, 0, 13, 0, 0, 0, 6);
+    let_at_most(&w, 0, 13, 0, 0, 0);
     walk(&w);
 }
 
@@ -489,7 +486,7 @@ TEST(cases_gemm_bf16)
     REQUIRE(oracle_ready());
     w.precision = TN_GEMM_BF16;
     w.pooled = true;
-    let_at_most(&w, 3, 11, 0, 0, 0, 6);
+    let_at_most(&w, 3, 11, 0, 0, 0);
     walk(&w);
 }
 
@@ -1237,7 +1234,8 @@ static bool stream_on(const tn_backend *backend, int64_t n, uint64_t seed, int s
 TEST(random_numbers)
 {
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 31, 1023, 4097, 100003};
-    int64_t worst = 0, i;
+    double  worst = 0;
+    int64_t i;
     size_t  k;
     NEED_GPU();
     for (k = 0; k < sizeof sizes / sizeof *sizes; k++) {
@@ -1248,7 +1246,7 @@ TEST(random_numbers)
             CHECK(memcmp(a.dropped, b.dropped, sizeof(float) * (size_t)n) == 0);
             for (i = 0; i < n; i++) {
                 int64_t u = fabs((double)b.normal[i]) < 1e-3 ? (fabs((double)a.normal[i] - (double)b.normal[i]) < 1e-9 ? 0 : 1000) : ulps(a.normal[i], b.normal[i]);
-                if (u > worst) worst = u;
+                test_raise(&worst, (double)u);
             }
         }
         free(a.uniform); free(a.normal); free(a.dropped);
@@ -1472,10 +1470,10 @@ static void learn(tn_dtype dtype, tn_dtype activations, int steps, double gate)
             printf("     %s\n", lessons[k].name);
             continue;
         }
-        for (i = 0; i < steps; i++) here = fabs(a[i] / b[i] - 1) > here || a[i] != a[i] ? fabs(a[i] / b[i] - 1) : here;
+        for (i = 0; i < steps; i++) test_raise(&here, fabs(a[i] / b[i] - 1));
         if (!CHECK(here <= gate)) printf("     %s: a loss is off by %.3g of it\n", lessons[k].name, here);
         if (!CHECK(b[steps - 1] < b[0] || steps < 20)) printf("     %s: %.4f to %.4f: nothing is learned\n", lessons[k].name, b[0], b[steps - 1]);
-        if (!(here <= worst)) { worst = here; worst_in = lessons[k].name; }
+        if (test_raise(&worst, here)) worst_in = lessons[k].name;
     }
     snprintf(what, sizeof what, "loss over %d steps in %s against the cpu's (%s)", steps, activations == TN_BF16 ? "BF16" : dtype_text(dtype), worst_in);
     WORST(what, worst, gate);

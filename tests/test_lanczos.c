@@ -65,7 +65,6 @@ static double dot(int64_t n, const double *x, const double *y)
     return sum;
 }
 
-static void rise(double *worst, double error) { if (!(error <= *worst)) *worst = error; }
 
 static tn_ctx *open_ctx(tn_dtype dtype, test_heap *heap)
 {
@@ -104,17 +103,17 @@ static void check_result(const tn_lanczos_result *r, int64_t n, int64_t top, tn_
     for (int64_t i = 0; i < top; i++) {
         const double *v = vectors + i * n;
         double        most = 0, largest = 0;
-        rise(&w->values, fabs(key(end, values[i]) - key(end, right[i])) / size);
+        test_raise(&w->values, fabs(key(end, values[i]) - key(end, right[i])) / size);
         fn(user, 1, v, y);
         for (int64_t j = 0; j < n; j++) {
             y[j] -= values[i] * v[j];
             if (fabs(v[j]) > largest) largest = fabs(v[j]);
             if (v[j] > most) most = v[j];
         }
-        rise(&w->residual, sqrt(dot(n, y, y)) / size);
+        test_raise(&w->residual, sqrt(dot(n, y, y)) / size);
         CHECK(most >= largest * (1 - 1e-6));
         CHECK(i == 0 || key(end, values[i]) <= key(end, values[i - 1]));
-        for (int64_t j = 0; j <= i; j++) rise(&w->orthonormal, fabs(dot(n, v, vectors + j * n) - (i == j)));
+        for (int64_t j = 0; j <= i; j++) test_raise(&w->orthonormal, fabs(dot(n, v, vectors + j * n) - (i == j)));
     }
     free(values);
     free(vectors);
@@ -272,7 +271,7 @@ TEST(any_scale)
         desc.measure = true;
         if (!CHECK_STATUS(tn_lanczos(ctx, &r, n, times_dense, &d, &desc), TN_OK)) break;
         values = read_all(r.values);
-        for (int i = 0; i < 3; i++) rise(&worst, fabs(values[i] / scales[k] - all[i]) / fabs(all[0]));
+        for (int i = 0; i < 3; i++) test_raise(&worst, fabs(values[i] / scales[k] - all[i]) / fabs(all[0]));
         CHECK(r.residual <= 1.1e-12);
         free(values);
         tn_lanczos_destroy(&r);
@@ -317,7 +316,7 @@ TEST(golden)
             desc.block = block;
             if (!CHECK_STATUS(tn_lanczos(ctx, &r, n, times_banded, &n, &desc), TN_OK)) continue;
             values = read_all(r.values);
-            for (int i = 0; i < 8; i++) rise(&worst, fabs(key(desc.end, values[i]) - key(desc.end, golden_of[end][i])));
+            for (int i = 0; i < 8; i++) test_raise(&worst, fabs(key(desc.end, values[i]) - key(desc.end, golden_of[end][i])));
             free(values);
             tn_lanczos_destroy(&r);
         }

@@ -210,7 +210,7 @@ static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backen
             plain_step(d, &a[k], g[k], factor, t);
             values_of(tn_params_at(w.params, k)->value, v);
             error = test_frobenius(v, a[k].p, a[k].n);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
             values_of(tn_params_at(w.params, k)->value->grad, v);
             for (int64_t i = 0; i < a[k].n; i++) CHECK(v[i] == 0);          /* zero afterwards */
         }
@@ -228,7 +228,7 @@ static void against_plain_loops_on(const tn_backend *backend, const char *what, 
         for (int k = RULES - rules; k < RULES; k++) {
             tn_optim_desc d = rule(k);
             double        error = some_steps(both[i], &d, backend, 7);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
         }
         report(what, both[i], worst, 1e-13, 2e-6);
     }
@@ -283,7 +283,7 @@ TEST(golden)
         }
         values_of(tn_params_at(w.params, 0)->value, v);
         error = test_max_error(v, golden_muon[k], 12);
-        if (!(error <= worst)) worst = error;
+        test_raise(&worst, error);
         close_world(&w);
     }
     WORST("numpy's parameters after ten steps of Muon", worst, 1e-12);
@@ -324,19 +324,19 @@ static void first_update(world *w, int64_t rows, int64_t columns, const double *
 TEST(singular_values_are_about_one)
 {
     static const int64_t shape[][2] = {{1, 1}, {1, 30}, {30, 1}, {8, 20}, {20, 8}, {16, 48}, {12, 13}};
-    double low = 2, high = 0;
+    double below = 0, above = 0;
     for (size_t t = 0; t < 2 * (sizeof shape / sizeof *shape); t++) {
         world  w;
         double g[MOST], update[MOST], a, b;
         if (!open_on(&w, both[t % 2], 3 + t, 1, NULL)) return;
         any(&w, g, shape[t / 2][0] * shape[t / 2][1], t % 3 == 0 ? 1e-12 : t % 3 == 1 ? 1e9 : 1);      /* of any size */
         first_update(&w, shape[t / 2][0], shape[t / 2][1], g, update, &a, &b);
-        if (!(a >= low)) low = a;
-        if (!(b <= high)) high = b;
+        test_raise(&below, 1 - a);
+        test_raise(&above, b - 1);
         close_world(&w);
     }
-    WORST("1 - the smallest singular value of an update", 1 - low, 0.35);
-    WORST("the largest singular value of an update - 1", high - 1, 0.2);
+    WORST("1 - the smallest singular value of an update", below, 0.35);
+    WORST("the largest singular value of an update - 1", above, 0.2);
 }
 
 /* U diag(s) V^T times a size, from cosines, whose matrices are orthogonal. k of either are used. */
@@ -753,7 +753,7 @@ TEST(accumulation_is_the_whole_batch)
             tn_read(m.w, TN_F64, result[k], 2 * 5 * 4);
             if (k > 0) {
                 double error = test_max_error(result[k], result[0], 2 * 5 * 4);
-                if (!(error <= worst)) worst = error;
+                test_raise(&worst, error);
             }
             close_world(&w);
         }

@@ -177,7 +177,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
             plain_step(d, all[k], g[k], factor, rate, t);
             values_of(value, v);
             error = test_frobenius(v, a[k].p, size[k]);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
             values_of(value->grad, v);
             for (int64_t i = 0; i < size[k]; i++) CHECK(v[i] == 0);   /* zero afterwards */
         }
@@ -193,7 +193,7 @@ static void against_plain_loops_on(const tn_backend *backend, const char *what)
         for (int k = 0; k < RULES; k++) {
             tn_optim_desc d = rule(k);
             double        error = ten_steps(both[i], &d, backend);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
         }
         report(what, both[i], worst, 1e-13, 1e-5);
     }
@@ -252,7 +252,7 @@ TEST(golden)
         }
         values_of(tn_params_at(w.params, 0)->value, v);
         error = test_max_error(v, golden_after_ten[k], 6);
-        if (!(error <= worst)) worst = error;
+        test_raise(&worst, error);
         close_world(&w);
     }
     WORST("PyTorch's parameters after ten steps", worst, 1e-14);
@@ -672,7 +672,7 @@ TEST(parameters_that_come_later)
         for (int k = 0; k < 20; k++) {
             values_of(tn_params_at(w.params, k)->value, v);
             error = test_frobenius(v, a[k].p, 3);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
         }
         WORST(kind ? "late parameters, SGD" : "late parameters, AdamW", worst, 1e-13);
         close_world(&w);
