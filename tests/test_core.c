@@ -523,16 +523,13 @@ static void check_clock(tn_ctx *ctx, uint64_t seed, uint32_t clock)
     for (uint32_t call = 0; call < 2; call++) {
         double u[N], worst = 0;
         if (!CHECK_STATUS(tn_read(tn_uniform(ctx, 1, &n, 0, 1), TN_F64, u, n), TN_OK)) return;
-        for (uint32_t e = 0; e < N; e++) {
-            const double error = fabs(u[e] - random_at(seed, clock, call, e));
-            test_raise(&worst, error);
-        }
+        for (uint32_t e = 0; e < N; e++) test_raise(&worst, fabs(u[e] - random_at(seed, clock, call, e)));
         if (!CHECK(worst == 0)) printf("     clock %u, call %u\n", (unsigned)clock, (unsigned)call);
     }
 }
 
-/* A reset after random calls moves the clock by one, and by one only, so that a run which is resumed under another version of the
-   library goes on with the same numbers. One after none leaves it. */
+/* A reset after random calls moves the clock by one, and by one only, so that a run which is resumed under another version
+   of the library goes on with the same numbers. A reset after no random call leaves it. */
 TEST(random_clock)
 {
     const tn_backend *backend[3];
@@ -737,7 +734,7 @@ TEST(max_bytes)
     }
 }
 
-/* A new block is usually larger than what is asked for. Where max_bytes does not allow that, a block of the exact size is made. */
+/* A new block is usually larger than what is asked for. Where max_bytes does not allow that, it has the exact size. */
 TEST(arena_near_its_limit)
 {
     tn_desc d = desc_of(TN_F32);
@@ -1089,7 +1086,8 @@ static bool holds_old(const char *path)
     return n == 3 && memcmp(text, "old", 3) == 0;
 }
 
-/* Some systems report only there that bytes were lost: the save has failed, the old file stays, and no half is left beside it. */
+/* Some systems report only there that bytes were lost: then the save has failed, the old file stays, and no half of the new
+   one is left beside it. */
 TEST(files_that_cannot_be_closed)
 {
     tn_ctx    *ctx = ctx_of(TN_F32);
@@ -1134,7 +1132,7 @@ TEST(files_that_cannot_be_closed)
             CHECK_STATUS(save_something(ctx, ps, optim, path, which), TN_OK);
             CHECK(test_exists(path) && !holds_old(path));
             remove(path);
-            if (test_now.failures > failures) printf("     save %d, %s\n", which, old ? "over an old file" : "of a new file");
+            if (test_now.failures > failures) printf("     save %d, %s\n", which, old ? "over a file" : "of a new file");
         }
 #if SEALED
     CHECK_INT(rmdir(folder), 0);
@@ -2315,8 +2313,10 @@ TEST(letters_of_unicode)
 
 TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_long, numbers_edges, numbers_format, numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size,
           philox, random_words_of_far_blocks, random_moments, random_streams, random_clock, random_prefix,
-          allocator, allocation_failures, max_bytes, arena_near_its_limit, no_allocation, memory_counts, marks, marks_and_gradients,
-          contexts, backend_failures, files_that_cannot_be_closed, simd_of_the_environment, fallback_is_logged, bad_operands, reset_tensors, shape_errors, view_errors, first_error_wins,
+          allocator, allocation_failures, max_bytes, arena_near_its_limit, no_allocation, memory_counts, marks,
+          marks_and_gradients,
+          contexts, backend_failures, files_that_cannot_be_closed,
+          simd_of_the_environment, fallback_is_logged, bad_operands, reset_tensors, shape_errors, view_errors, first_error_wins,
           conversions, strided_read_and_write, keep_and_views, strides_of_extent_one, copies, gemm, format,
           faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
           tape_rules, views_follow_their_base, gradients_are_reused, reading_while_recording, writes_while_recording,

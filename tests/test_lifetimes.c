@@ -1,8 +1,8 @@
 /* test_lifetimes.c: what is made and destroyed leaves nothing behind, and memory begins where it was promised to begin.
 
    The context frees whatever it still owns when it ends, so a heap that is empty then does not show that a _destroy frees
-   everything. Here a cycle of making, using and destroying is repeated in one context: from the second cycle on, when the arena
-   and the workspaces have grown to what they need, the context holds as many bytes after a cycle as before it. */
+   everything. Here a cycle of making, using and destroying is repeated in one context: from the second cycle on, when the
+   arena and the workspaces have grown to what they need, the context holds as many bytes after a cycle as before it. */
 
 #if defined(__unix__) || defined(__APPLE__)
 #if !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
@@ -21,9 +21,15 @@
 
 enum { BYTES = 1 << 16, CYCLES = 4 };
 
-typedef struct life { tn_ctx *ctx; bool files, large; } life;
+typedef struct life {
+    tn_ctx    *ctx;
+    test_heap *heap;
+    bool       files, large;
+    bool       fails;                   /* something is made to fail                       */
+    int        halves;                  /* results that a failed call left                 */
+} life;
 
-/* ---- inputs -------------------------------------------------------------------------------------------- */
+/* ---- inputs --------------------------------------------------------------------------------------------------- */
 
 /* An arena tensor of random numbers; an extent of -1 ends the shape. */
 static tn_tensor *numbers(life *l, int64_t a, int64_t b, int64_t c)
@@ -49,6 +55,13 @@ static tn_tensor *ids_of(life *l, int64_t rows, int64_t columns, int32_t below)
     return t;
 }
 
+/* A call that fails leaves no result. This is also asked where the other checks of a part are not. */
+static bool whole(life *l, tn_status s, const void *a, const void *b, const void *c, const void *d)
+{
+    if (s != TN_OK && (a || b || c || d)) l->halves++;
+    return CHECK_STATUS(s, TN_OK) && CHECK(a && b && c && d);
+}
+
 /* A file that the library has written into memory. */
 typedef struct file { unsigned char bytes[BYTES]; size_t used; } file;
 
@@ -62,13 +75,14 @@ static const char *path_of(const char *name)
     return path;
 }
 
-/* ---- tensors, arenas, decompositions ----------------------------------------------------------------------- */
+/* ---- tensors, arenas, decompositions -------------------------------------------------------------------------- */
 
 static void tensors(life *l)
 {
     int64_t    shape[2] = {5, 7};
     tn_mark    mark;
-    tn_tensor *owned = tn_tensor_create(l->ctx, TN_REAL, 2, shape), *labels = tn_tensor_create(l->ctx, TN_I32, 1, shape), *kept, *x;
+    tn_tensor *owned = tn_tensor_create(l->ctx, TN_REAL, 2, shape), *labels = tn_tensor_create(l->ctx, TN_I32, 1, shape);
+    tn_tensor *kept, *x;
     CHECK(owned != NULL && labels != NULL);
     kept = tn_tensor_keep(tn_transpose(owned, 0, 1));
     CHECK(kept != NULL);
@@ -101,29 +115,30 @@ static void decompositions(life *l)
     tn_lanczos_desc   ld;
     tn_eigh_result    e;
     tn_qr_result      q;
-    tn_svd_result     s;
+    tn_svd_result     v;
     tn_lanczos_result z;
+    tn_status         s;
     memset(&ed, 0, sizeof ed);
     memset(&qd, 0, sizeof qd);
     memset(&sd, 0, sizeof sd);
     memset(&ld, 0, sizeof ld);
     ed.measure = qd.measure = sd.measure = ld.measure = true;
     ld.top = 2;
-    CHECK_STATUS(tn_eigh(l->ctx, &e, numbers(l, 9, 9, -1), &ed), TN_OK);
-    CHECK(e.values && e.vectors);
+    s = tn_eigh(l->ctx, &e, numbers(l, 9, 9, -1), &ed);
+    whole(l, s, e.values, e.values, e.vectors, e.vectors);
     tn_eigh_destroy(&e);
-    CHECK_STATUS(tn_qr(l->ctx, &q, numbers(l, 9, 5, -1), &qd), TN_OK);
-    CHECK(q.q && q.r);
+    s = tn_qr(l->ctx, &q, numbers(l, 9, 5, -1), &qd);
+    whole(l, s, q.q, q.q, q.r, q.r);
     tn_qr_destroy(&q);
-    CHECK_STATUS(tn_svd(l->ctx, &s, numbers(l, 9, 5, -1), &sd), TN_OK);
-    CHECK(s.u && s.s && s.vt);
-    tn_svd_destroy(&s);
-    CHECK_STATUS(tn_lanczos(l->ctx, &z, 12, doubled, &one, &ld), TN_OK);
-    CHECK(z.values && z.vectors);
+    s = tn_svd(l->ctx, &v, numbers(l, 9, 5, -1), &sd);
+    whole(l, s, v.u, v.s, v.vt, v.vt);
+    tn_svd_destroy(&v);
+    s = tn_lanczos(l->ctx, &z, 12, doubled, &one, &ld);
+    whole(l, s, z.values, z.values, z.vectors, z.vectors);
     tn_lanczos_destroy(&z);
 }
 
-/* ---- parameters, layers, models ------------------------------------------------------------------------------ */
+/* ---- parameters, layers, models ------------------------------------------------------------------------------- */
 
 static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
 {
@@ -174,9 +189,10 @@ static void layers(life *l)
     od.rank = 2;
     md.bias = md.out_bias = pd.bias = pd.out_bias = qd.bias = od.bias = od.out_bias = true;
     nd.kind = TN_NORM_LAYER;
+    if (!CHECK(ps != NULL)) return;
     CHECK(tn_params_add(ps, "more", 2, shape, init) != NULL);
     CHECK(tn_params_add(ps, "more", 2, shape, init) == NULL);                   /* the name is taken */
-    CHECK_ERROR(l->ctx, TN_ERR_ARG, "more");
+    if (!l->fails) CHECK_ERROR(l->ctx, TN_ERR_ARG, "more");
     CHECK_STATUS(tn_embedding_init(ps, "embed", &embed, &ed), TN_OK);
     CHECK_STATUS(tn_params_tie(ps, "head.w", "embed.w"), TN_OK);
     CHECK_STATUS(tn_linear_init(ps, "head", &linear, &ld), TN_OK);
@@ -196,6 +212,24 @@ static void layers(life *l)
     CHECK(tn_params_rebind(copy, ps, &mlp, sizeof mlp) == 4);
     tn_params_destroy(ps);
     tn_params_destroy(copy);
+}
+
+/* Between contexts: numbers go from one to the other, whose memory is this heap's, too. */
+static void clones(life *l)
+{
+    tn_params *ps = tn_params_create(l->ctx);
+    tn_ctx    *other = NULL;
+    tn_desc    d;
+    net        m;
+    memset(&d, 0, sizeof d);
+    d.backend = tn_reference_backend();
+    d.dtype = TN_F64;
+    d.allocator = test_heap_allocator(l->heap);
+    CHECK(ps && net_make(ps, &m));
+    CHECK_STATUS(tn_ctx_create(&other, &d, NULL), TN_OK);
+    CHECK(tn_params_clone(other, ps) != NULL);
+    tn_ctx_destroy(other);
+    tn_params_destroy(ps);
 }
 
 static tn_transformer_desc small_model(void)
@@ -232,6 +266,7 @@ static void models(life *l)
         {"blocks.{l}.mlp.w", "blocks.{l}.mlp.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
         {"blocks.{l}.mlp.p", "blocks.{l}.mlp.p", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
     };
+    if (!CHECK(ps != NULL)) return;
     CHECK_STATUS(tn_transformer_init(ps, NULL, &m, &d), TN_OK);
     cache = tn_transformer_cache_create(l->ctx, &m, 2, 6);
     CHECK(tn_transformer_cache_bytes(cache) > 0);
@@ -269,6 +304,7 @@ static void caches(life *l)
         tn_attention_desc   d = attention_of(kind[k], form[k]);
         tn_attention        a;
         tn_attention_cache *cache;
+        if (!CHECK(ps != NULL)) return;
         CHECK_STATUS(tn_attention_init(ps, "a", &a, &d), TN_OK);
         cache = tn_attention_cache_create(l->ctx, &a, 2, 6);
         CHECK(tn_attention_cache_bytes(cache) > 0);
@@ -281,7 +317,7 @@ static void caches(life *l)
     }
 }
 
-/* ---- operators ------------------------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------------------------ */
 
 typedef struct bag { tn_cp *cp[24]; tn_tensor *t[16]; int cps, ts; } bag;
 
@@ -313,11 +349,13 @@ static void operators(life *l)
     tn_cp            *cp, *part;
     bag               b;
     double            v;
+    tn_status         s;
     memset(&b, 0, sizeof b);
     memset(&ld, 0, sizeof ld);
     memset(&md, 0, sizeof md);
     memset(&od, 0, sizeof od);
     memset(&qd, 0, sizeof qd);
+    if (!CHECK(ps != NULL)) return;
     ld.in = 9; ld.out = 4;
     md.in = md.out = od.in = 4; qd.in = 4; qd.out = 3;
     md.hidden = od.hidden = 3;
@@ -343,7 +381,8 @@ static void operators(life *l)
     hold(&b, tn_cp_symmetrise(cp));
     hold(&b, tn_cp_truncate(cp, 2));
     hold(&b, tn_cp_data_metric(cp, tn_matmul(ctx, f[0] ? tn_transpose(f[0], 0, 1) : NULL, f[0])));
-    if (CHECK_STATUS(tn_cp_split(cp, &part, &linear, &constant), TN_OK)) {
+    s = tn_cp_split(cp, &part, &linear, &constant);
+    if (whole(l, s, part, linear, constant, part)) {
         hold(&b, part);
         hold_tensor(&b, linear);
         hold_tensor(&b, constant);
@@ -362,34 +401,49 @@ static void operators(life *l)
     tn_params_destroy(ps);
 }
 
-/* Terms below and above half the inputs: the small problem and the full one. Values alone; with vectors. */
+/* Terms below and above half the inputs: the small problem and the full one. */
 static void eigenpairs(life *l)
 {
     for (int64_t terms = 2; terms <= 7; terms += 5) {
-        tn_tensor  *f[2], *both = numbers(l, 2 * terms, 9, -1);
-        tn_cp      *cp, *again;
-        tn_eigen    one, all;
-        tn_spectrum spectrum;
+        tn_tensor *f[2], *both = numbers(l, 2 * terms, 9, -1);
+        tn_cp     *cp, *again;
+        tn_eigen   one, all;
+        tn_status  s;
         f[0] = tn_slice(both, 0, 0, terms);
         f[1] = tn_slice(both, 0, terms, 2 * terms);
         cp = tn_cp_create(l->ctx, 2, numbers(l, 3, terms, -1), f, false);
-        CHECK_STATUS(tn_cp_eigen(cp, numbers(l, 3, -1, -1), 2, &one), TN_OK);
-        CHECK_STATUS(tn_cp_eigen_all(cp, 2, &all), TN_OK);
+        s = tn_cp_eigen(cp, numbers(l, 3, -1, -1), 2, &one);
+        whole(l, s, one.values, one.values, one.vectors, one.vectors);
+        s = tn_cp_eigen_all(cp, 2, &all);
+        whole(l, s, all.values, all.values, all.vectors, all.vectors);
         again = tn_cp_from_eigen(l->ctx, &all, 2, false);
         CHECK(again != NULL);
-        CHECK_STATUS(tn_cp_spectrum(cp, 2, &spectrum), TN_OK);
-        tn_spectrum_destroy(&spectrum);
-        CHECK_STATUS(tn_cp_spectrum(cp, 0, &spectrum), TN_OK);
-        CHECK(spectrum.values && spectrum.norm && spectrum.rank_low && spectrum.rank_high);
         tn_eigen_destroy(&one);
         tn_eigen_destroy(&all);
-        tn_spectrum_destroy(&spectrum);
         tn_cp_destroy(cp);
         tn_cp_destroy(again);
     }
 }
 
-/* A few pairs of a large problem, which Lanczos finds: they need workspaces of their own. Only the first direction weighs much. */
+/* Some values, and all. */
+static void spectra(life *l)
+{
+    tn_tensor  *f[2];
+    tn_cp      *cp;
+    tn_spectrum some, all;
+    tn_status   s;
+    f[0] = f[1] = numbers(l, 4, 9, -1);
+    cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, false);
+    s = tn_cp_spectrum(cp, 2, &some);
+    whole(l, s, some.values, some.norm, some.rank_low, some.rank_high);
+    s = tn_cp_spectrum(cp, 0, &all);
+    whole(l, s, all.values, all.norm, all.rank_low, all.rank_high);
+    tn_spectrum_destroy(&some);
+    tn_spectrum_destroy(&all);
+    tn_cp_destroy(cp);
+}
+
+/* A few pairs of a large problem, found by Lanczos in workspaces of its own. Only the first direction weighs much. */
 static void few_of_many(life *l)
 {
     static double v[512 * 1024];
@@ -411,10 +465,10 @@ static void few_of_many(life *l)
     tn_cp_destroy(cp);
 }
 
-/* ---- optimisers, graphs, checkpoints --------------------------------------------------------------------------- */
+/* ---- optimisers, graphs, checkpoints -------------------------------------------------------------------------- */
 
-/* Vectors, a matrix that is wider than high, one that is higher, a batch: all of Muon's workspaces. `rule` from 0: AdamW, SGD
-   with and without momentum, Muon. */
+/* A vector, a matrix that is wider than high, one that is higher, a batch: all of Muon's workspaces. `rule` from 0: AdamW,
+   SGD with and without momentum, Muon. */
 static void optimiser(life *l, int rule, bool optim_first)
 {
     static const tn_optim_kind kind[] = {TN_ADAMW, TN_SGD, TN_SGD, TN_MUON};
@@ -434,7 +488,7 @@ static void optimiser(life *l, int rule, bool optim_first)
     CHECK(optim != NULL);
     for (int step = 0; step < 4; step++) {
         tn_tensor *loss = NULL;
-        char       name[8];
+        char       name[16];
         snprintf(name, sizeof name, "p%d", step + 1);               /* one comes later: room for more moments */
         if (step < 3) CHECK(tn_params_add(ps, name, (int)shape[step + 1][0], &shape[step + 1][1], init) != NULL);
         if (step == 3) CHECK_INT(tn_params_adamw(ps, "p2"), 1);     /* under Muon: moments of another kind */
@@ -504,7 +558,7 @@ static void checkpoints(life *l)
     net           m;
     tn_optim     *optim, *other;
     double        loss;
-    CHECK(net_make(ps, &m));
+    if (!CHECK(ps && net_make(ps, &m))) { tn_params_destroy(ps); return; }
     optim = net_optim(ps);
     CHECK(net_train(l->ctx, &m, optim, &loss));
     CHECK_STATUS(tn_checkpoint_write(optim, into(&f), note, 1), TN_OK);
@@ -517,7 +571,7 @@ static void checkpoints(life *l)
     tn_params_destroy(ps);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------------------------- */
 
 static void safetensors(life *l)
 {
@@ -533,6 +587,7 @@ static void safetensors(life *l)
     for (int by_path = 0; by_path <= (l->files ? 1 : 0); by_path++) {
         const char     *path = path_of("safetensors");
         tn_safetensors *opened;
+        const tn_safetensors_entry *wide;
         if (by_path) CHECK_STATUS(tn_safetensors_write(l->ctx, tn_to_path(path), named, 3, note, 2), TN_OK);
         opened = tn_safetensors_open(l->ctx, by_path ? tn_from_path(path) : from(&f));
         CHECK_INT(tn_safetensors_count(opened), 3);
@@ -542,7 +597,8 @@ static void safetensors(life *l)
             CHECK(t != NULL);
             tn_tensor_destroy(t);
         }
-        CHECK_STATUS(tn_safetensors_read_bytes(opened, "wide", raw, (size_t)tn_safetensors_find(opened, "wide")->bytes), TN_OK);
+        wide = tn_safetensors_find(opened, "wide");
+        CHECK_STATUS(tn_safetensors_read_bytes(opened, "wide", raw, wide ? (size_t)wide->bytes : 0), TN_OK);
         tn_safetensors_close(opened);
         if (by_path) remove(path);
     }
@@ -553,7 +609,7 @@ static void parameter_files(life *l)
     static file f;
     tn_params  *ps = tn_params_create(l->ctx);
     net         m;
-    CHECK(net_make(ps, &m));
+    if (!CHECK(ps && net_make(ps, &m))) { tn_params_destroy(ps); return; }
     CHECK_STATUS(tn_params_write(ps, into(&f), NULL, 0), TN_OK);
     CHECK_STATUS(tn_params_read(ps, from(&f), TN_MATCH_ALL), TN_OK);
     if (l->files) {
@@ -641,7 +697,7 @@ static void shards(life *l)
     }
 }
 
-/* ---- pictures -------------------------------------------------------------------------------------------------------- */
+/* ---- pictures ------------------------------------------------------------------------------------------------- */
 
 static void pictures(life *l)
 {
@@ -685,18 +741,19 @@ static void pictures(life *l)
     for (int k = 0; k < 6; k++) tn_image_destroy(image[k]);
 }
 
-/* ---- the cycles --------------------------------------------------------------------------------------------------------- */
+/* ---- the cycles ----------------------------------------------------------------------------------------------- */
 
 typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
 
 static const part parts[] = {
-    {"tensors", tensors, false},          {"decompositions", decompositions, false},   {"layers", layers, false},
-    {"models", models, false},            {"caches", caches, false},                   {"operators", operators, false},
-    {"eigenpairs", eigenpairs, false},    {"few of many", few_of_many, false},         {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
-    {"SGD", plain_sgd, false},            {"Muon", muon, false},                       {"Muon after its parameters", muon_outlives, false},
-    {"graphs", graphs, true},             {"checkpoints", checkpoints, false},         {"safetensors", safetensors, false},
-    {"parameter files", parameter_files, false}, {"npy and idx", arrays, false},       {"tokenizers", tokenizers, false},
-    {"token shards", shards, false},      {"pictures", pictures, false}
+    {"tensors", tensors, false}, {"decompositions", decompositions, false}, {"layers", layers, false},
+    {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
+    {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
+    {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
+    {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
+    {"graphs", graphs, true}, {"checkpoints", checkpoints, false}, {"safetensors", safetensors, false},
+    {"parameter files", parameter_files, false}, {"npy and idx", arrays, false}, {"tokenizers", tokenizers, false},
+    {"token shards", shards, false}, {"pictures", pictures, false}
 };
 
 /* The number that the next file to be opened gets: it is higher where one was not closed. */
@@ -723,6 +780,8 @@ static void cycles(const tn_backend *backend, tn_dtype dtype, bool usual)
     d.threads = 1;
     d.arena_bytes = 1 << 16;
     d.allocator = test_heap_allocator(&heap);
+    memset(&l, 0, sizeof l);
+    l.heap = &heap;
     l.files = l.large = usual;
     REQUIRE(tn_ctx_create(&l.ctx, &d, NULL) == TN_OK);
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
@@ -760,9 +819,11 @@ TEST(nothing_is_left_behind_on_a_device)  { cycles(capture_backend(), TN_F32, fa
 /* Each of these is composed of other rows, or runs on copies of its operands on the host. */
 TEST(nothing_is_left_behind_without_kernels)
 {
-    static const tn_kernel missing[] = {TN_KERNEL_GLU, TN_KERNEL_GLU_BACKWARD, TN_KERNEL_ADD, TN_KERNEL_SUM, TN_KERNEL_EMBED,
-        TN_KERNEL_EMBED_BACKWARD, TN_KERNEL_RMSNORM, TN_KERNEL_RMSNORM_BACKWARD, TN_KERNEL_CROSS_ENTROPY, TN_KERNEL_ADAMW, TN_KERNEL_SGD,
-        TN_KERNEL_MUON_BEGIN, TN_KERNEL_MUON_END, TN_KERNEL_ATTENTION, TN_KERNEL_ATTENTION_BACKWARD, TN_KERNEL_TICK};
+    static const tn_kernel missing[] = {
+        TN_KERNEL_GLU, TN_KERNEL_GLU_BACKWARD, TN_KERNEL_ADD, TN_KERNEL_SUM, TN_KERNEL_EMBED, TN_KERNEL_EMBED_BACKWARD,
+        TN_KERNEL_RMSNORM, TN_KERNEL_RMSNORM_BACKWARD, TN_KERNEL_CROSS_ENTROPY, TN_KERNEL_ADAMW, TN_KERNEL_SGD,
+        TN_KERNEL_MUON_BEGIN, TN_KERNEL_MUON_END, TN_KERNEL_ATTENTION, TN_KERNEL_ATTENTION_BACKWARD, TN_KERNEL_TICK
+    };
     tn_backend b = *capture_backend();
     b.name = "capture with rows missing";
     b.capture_begin = NULL;
@@ -773,7 +834,210 @@ TEST(nothing_is_left_behind_without_kernels)
     cycles(&b, TN_F32, false);
 }
 
-/* ---- are these all? ------------------------------------------------------------------------------------------------------ */
+/* ---- and when something fails --------------------------------------------------------------------------------- */
+
+static int64_t works, works_until_failure;      /* rows and copies so far; the one that fails, or 0 */
+
+static bool fails_now(void) { return ++works == works_until_failure; }
+
+static tn_status flaky_row(void *state, const tn_call *c) { return fails_now() ? TN_ERR_BACKEND : capture_run(state, c); }
+
+static tn_status flaky_copy(void *state, void *dst, const void *src, size_t bytes)
+{
+    return fails_now() ? TN_ERR_BACKEND : capture_copy(state, dst, src, bytes);
+}
+
+static size_t held(const life *l) { return tn_ctx_memory(l->ctx).live - tn_ctx_memory(l->ctx).arena; }
+
+/* The part once, in a context at rest before and after. What it checks is not asked where something is made to fail. */
+static void run_quietly(life *l, const part *p)
+{
+    const int failures = test_now.failures;
+    tn_ctx_seed(l->ctx, 5);
+    test_now.failures = 1 << 20;                /* from the eleventh on they are not printed */
+    p->run(l);
+    test_now.failures = failures;
+}
+
+/* Each part with its k-th allocation failing, or its k-th row or copy. Where there are many, some k are left out. */
+static void failures_in(const tn_backend *backend, bool memory)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc   d;
+    life      l;
+    int64_t   failed = 0;
+    memset(&d, 0, sizeof d);
+    memset(&l, 0, sizeof l);
+    d.backend = backend;
+    d.backend_required = true;
+    d.threads = 1;
+    d.allocator = test_heap_allocator(&heap);
+    works_until_failure = 0;
+    REQUIRE(tn_ctx_create(&l.ctx, &d, NULL) == TN_OK);
+    l.heap = &heap;
+    l.fails = true;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t before;
+        bool   reached = true;
+        int    descriptor;
+        if (parts[i].captures) continue;
+        for (int warm = 0; warm < 2; warm++) { run_quietly(&l, &parts[i]); tn_ctx_clear_error(l.ctx); tn_ctx_reset(l.ctx); }
+        before = held(&l);
+        descriptor = next_descriptor();
+        for (int64_t k = 1; reached; k += 1 + k / (test_small() ? 8 : 128)) {
+            const uint64_t calls = heap.count;
+            works = 0;
+            if (memory) heap.fail_at = calls + (uint64_t)k;
+            else works_until_failure = k;
+            run_quietly(&l, &parts[i]);
+            reached = memory ? heap.count >= heap.fail_at : works >= k;
+            heap.fail_at = 0;
+            works_until_failure = 0;
+            if (reached) failed++;
+            tn_ctx_clear_error(l.ctx);
+            tn_ctx_reset(l.ctx);
+            if (CHECK_INT(held(&l), before) && CHECK_INT(next_descriptor(), descriptor) && CHECK_INT(l.halves, 0)) continue;
+            printf("     %s, %s %" PRId64 " fails\n", parts[i].name, memory ? "allocation" : "row or copy", k);
+            before = held(&l);
+            l.halves = 0;
+        }
+    }
+    tn_ctx_destroy(l.ctx);
+    CHECK_INT(heap.live, 0);
+    printf("%" PRId64 " failures of %s leave nothing behind\n", failed, memory ? "memory" : "rows and copies");
+    CHECK(failed > 500);
+}
+
+TEST(nothing_is_left_behind_without_memory) { failures_in(tn_cpu_backend(), true); }
+
+TEST(nothing_is_left_behind_by_a_device_that_fails)
+{
+    tn_backend b = *capture_backend();
+    b.name = "flaky";
+    b.capture_begin = NULL;
+    b.capture_end = NULL;
+    b.replay = NULL;
+    b.graph_release = NULL;
+    b.upload = b.download = flaky_copy;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = flaky_row;
+    failures_in(&b, false);
+}
+
+/* ---- layers that cannot be made ------------------------------------------------------------------------------- */
+
+enum { LAYERS = 12 };
+
+typedef union any_layer {
+    tn_linear linear; tn_embedding embedding; tn_norm norm; tn_mlp mlp; tn_product product; tn_quadratic quadratic;
+    tn_modifier modifier; tn_attention attention; tn_transformer transformer;
+} any_layer;
+
+static tn_status init_layer(tn_params *ps, int which, any_layer *y, size_t *bytes, const tn_cp *cp)
+{
+    tn_linear_desc    ld;
+    tn_embedding_desc ed;
+    tn_norm_desc      nd;
+    tn_mlp_desc       md;
+    tn_product_desc   pd;
+    tn_quadratic_desc qd;
+    tn_modifier_desc  od;
+    tn_attention_desc ad = attention_of(TN_ATTENTION_DIFFERENTIAL, TN_ATTEND_AUTO);
+    tn_transformer_desc td = small_model();
+    memset(&ld, 0, sizeof ld);
+    memset(&ed, 0, sizeof ed);
+    memset(&nd, 0, sizeof nd);
+    memset(&md, 0, sizeof md);
+    memset(&pd, 0, sizeof pd);
+    memset(&qd, 0, sizeof qd);
+    memset(&od, 0, sizeof od);
+    ld.in = ld.out = ed.dim = ed.count = nd.dim = md.in = md.hidden = 4;
+    pd.in = pd.hidden = qd.in = qd.out = od.in = od.hidden = 4;
+    od.rank = 2;
+    nd.kind = TN_NORM_LAYER;
+    md.bias = md.out_bias = pd.bias = pd.out_bias = qd.bias = od.bias = od.out_bias = true;
+    switch (which) {
+    case 0:  *bytes = sizeof y->linear;      return tn_linear_init(ps, "x", &y->linear, &ld);
+    case 1:  *bytes = sizeof y->embedding;   return tn_embedding_init(ps, "x", &y->embedding, &ed);
+    case 2:  *bytes = sizeof y->norm;        return tn_norm_init(ps, "x", &y->norm, &nd);
+    case 3:  *bytes = sizeof y->mlp;         return tn_mlp_init(ps, "x", &y->mlp, &md);
+    case 4:  *bytes = sizeof y->product;     return tn_product_init(ps, "x", &y->product, &pd);
+    case 5:  *bytes = sizeof y->quadratic;   return tn_quadratic_init(ps, "x", &y->quadratic, &qd);
+    case 6:  *bytes = sizeof y->modifier;    return tn_modifier_init(ps, "x", &y->modifier, &od);
+    case 7:  *bytes = sizeof y->attention;   return tn_attention_init(ps, "x", &y->attention, &ad);
+    case 8:  *bytes = sizeof y->transformer; return tn_transformer_init(ps, "x", &y->transformer, &td);
+    case 9:  td.tied = false;
+             *bytes = sizeof y->transformer; return tn_transformer_init(ps, "x", &y->transformer, &td);
+    case 10: *bytes = sizeof y->product;     return tn_product_from_cp(ps, "x", &y->product, cp);
+    default: *bytes = sizeof y->quadratic;   return tn_quadratic_from_cp(ps, "x", &y->quadratic, cp);
+    }
+}
+
+static bool all_zero(const void *p, size_t n)
+{
+    while (n > 0 && ((const unsigned char *)p)[n - 1] == 0) n--;
+    return n == 0;
+}
+
+/* A layer one of whose names is taken, each in turn: its set of parameters is as it was, and holds no more memory. */
+TEST(half_a_layer_is_none)
+{
+    life       l;
+    tn_params *ps, *probe;
+    tn_tensor *f[2];
+    tn_cp     *cp;
+    tn_init    init;
+    int64_t    one = 1, names = 0;
+    memset(&l, 0, sizeof l);
+    memset(&init, 0, sizeof init);
+    REQUIRE(tn_ctx_create(&l.ctx, NULL, NULL) == TN_OK);
+    f[0] = f[1] = numbers(&l, 3, 5, -1);
+    cp = tn_cp_create(l.ctx, 2, numbers(&l, 4, 3, -1), f, true);
+    for (int which = 0; which < LAYERS; which++) {
+        any_layer y;
+        size_t    bytes;
+        probe = tn_params_create(l.ctx);
+        CHECK_STATUS(init_layer(probe, which, &y, &bytes, cp), TN_OK);
+        for (int64_t k = 0; k < tn_params_count(probe); k++, names++) {
+            size_t live = 0;
+            ps = tn_params_create(l.ctx);
+            CHECK(tn_params_add(ps, tn_params_at(probe, k)->name, 1, &one, init) != NULL);
+            for (int again = 0; again < 3; again++) {                  /* at first there may be room to be made */
+                memset(&y, 1, sizeof y);
+                CHECK_STATUS(init_layer(ps, which, &y, &bytes, cp), TN_ERR_ARG);
+                CHECK_ERROR(l.ctx, TN_ERR_ARG, tn_params_at(probe, k)->name);
+                CHECK_INT(tn_params_count(ps), 1);
+                CHECK(all_zero(&y, bytes));
+                if (again > 0 && !CHECK_INT(tn_ctx_memory(l.ctx).live - tn_ctx_memory(l.ctx).arena, live))
+                    printf("     layer %d, %s\n", which, tn_params_at(probe, k)->name);
+                live = tn_ctx_memory(l.ctx).live - tn_ctx_memory(l.ctx).arena;
+            }
+            tn_params_destroy(ps);
+        }
+        tn_params_destroy(probe);
+    }
+    CHECK(names > 50);
+    ps = tn_params_create(l.ctx);                                   /* a copy whose parameters are not all there */
+    probe = tn_params_create(l.ctx);
+    {
+        any_layer y, was;
+        size_t    bytes, live;
+        tn_transformer_desc d = small_model();
+        tn_transformer      shorter;
+        CHECK_STATUS(init_layer(ps, 8, &y, &bytes, cp), TN_OK);
+        d.layers = 1;
+        CHECK_STATUS(tn_transformer_init(probe, "x", &shorter, &d), TN_OK);
+        was = y;
+        live = tn_ctx_memory(l.ctx).live;
+        CHECK_INT(tn_params_rebind(probe, ps, &y, bytes), -1);
+        CHECK_ERROR(l.ctx, TN_ERR_ARG, "rebind");
+        CHECK_INT(tn_ctx_memory(l.ctx).live, live);
+        CHECK(memcmp(&y, &was, bytes) == 0);
+    }
+    CHECK_CTX(l.ctx);
+    tn_ctx_destroy(l.ctx);
+}
+
+/* ---- are these all? ------------------------------------------------------------------------------------------- */
 
 static char *text_of(const char *path)
 {
@@ -796,9 +1060,11 @@ static bool ends_with(const char *name, const char *end)
 /* Does a function of this name make, fill, read, write or end something that owns memory? */
 static bool owns(const char *name)
 {
-    static const char *const end[] = {"_create", "_destroy", "_open", "_close", "_init", "_load", "_save", "_read", "_write", "_keep",
-                                      "_clone", "_train", "_begin", "_end", "_release", "_reset", "_decode", "_mapped",
-                                      "_matrix", "_tiles", "_plot", "_of"};
+    static const char *const end[] = {
+        "_create", "_destroy", "_open", "_close", "_init", "_load", "_save", "_read",
+        "_write", "_keep", "_clone", "_train", "_begin", "_end", "_release", "_reset",
+        "_decode", "_mapped", "_matrix", "_tiles", "_plot", "_of"
+    };
     if (strstr(name, "_from_") || strstr(name, "_read_")) return true;
     for (size_t k = 0; k < sizeof end / sizeof *end; k++) if (ends_with(name, end[k])) return true;
     return false;
@@ -837,9 +1103,9 @@ TEST(every_owner_is_here)
     free(self);
 }
 
-/* ---- alignment ----------------------------------------------------------------------------------------------------------- */
+/* ---- alignment ------------------------------------------------------------------------------------------------ */
 
-/* An allocator whose memory is aligned for any C type and never to 64 bytes: it begins 16, 32 or 48 bytes behind such an address. */
+/* An allocator whose memory is aligned for any C type and never to 64 bytes: it begins 16, 32 or 48 bytes further on. */
 static void *shifted_alloc(size_t bytes, void *user)
 {
     int   *turn = (int *)user;
@@ -988,4 +1254,6 @@ TEST(tensors_in_files_are_aligned)
 }
 
 TEST_MAIN(nothing_is_left_behind, nothing_is_left_behind_on_reference, nothing_is_left_behind_on_a_device,
-          nothing_is_left_behind_without_kernels, every_owner_is_here, numbers_are_aligned, tensors_in_files_are_aligned)
+          nothing_is_left_behind_without_kernels, nothing_is_left_behind_without_memory,
+          nothing_is_left_behind_by_a_device_that_fails, half_a_layer_is_none, every_owner_is_here, numbers_are_aligned,
+          tensors_in_files_are_aligned)

@@ -1334,7 +1334,8 @@ TEST(sampling_at_the_ends)
     CHECK_INT(tn_sample(odd, 5, 1, 0, 0, most), 3);
     for (int round = 0; round < 200; round++) {
         double temperature = 0.3 + 2 * fabs(test_random_real(&seed)), p = round % 3 ? fabs(test_random_real(&seed)) : 0;
-        int    n = (int)test_random_int(&seed, 1, 50), k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0, first = 0, last = n - 1;
+        int    n = (int)test_random_int(&seed, 1, 50), k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0;
+        int    first = 0, last = n - 1;
         for (int i = 0; i < n; i++) v[i] = 4 * (float)test_random_real(&seed);
         sample_want(v, n, temperature, k, p, want);
         while (want[first] == 0) first++;
@@ -1523,5 +1524,6 @@ TEST(starving)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
+          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows,
+          sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving)
