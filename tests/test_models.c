@@ -972,7 +972,7 @@ TEST(configs_of_others)
     CHECK_STATUS(read_text(ctx, gpt2_config, &d), TN_OK);
     CHECK_CTX(ctx);
     CHECK(d.layers == 2 && d.heads == 2 && d.dim == 6 && d.context == 5 && d.vocab == 7 && d.hidden == 24 && d.tied);
-    CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED && d.norm_eps == 1e-5);
+    CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED && d.norm_eps == (double)1e-5);
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "the key \"n_inner\" for the second time");
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
@@ -984,7 +984,7 @@ TEST(configs_of_others)
     misread(ctx, "{\"model_type\":\"gpt2\"}", TN_ERR_FORMAT, "vocab_size is missing");
     CHECK_STATUS(read_text(ctx, llama_config, &d), TN_OK);
     CHECK_CTX(ctx);
-    CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == 1e-6 && d.rope_base == 10000);
+    CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == (double)1e-6 && d.rope_base == 10000);
     CHECK(d.mlp == TN_MLP_SWIGLU && d.norm == TN_NORM_RMS && !d.tied && !d.attn_bias && d.d_qk == 4 && d.d_v == 4);
     CHECK_STATUS(read_text(ctx, "{\"model_type\":\"llama\",\"head_dim\":8,\"attention_bias\":true," LLAMA "null}", &d), TN_OK);
     CHECK(d.d_qk == 8 && d.d_v == 8 && d.attn_bias && d.attn_out_bias && !d.mlp_bias);

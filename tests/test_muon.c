@@ -121,7 +121,7 @@ static double plain_schedule(const tn_schedule *s, int64_t t)
 {
     static const double trapezoid[] = {0.5, 1, 1, 1, 0.7, 0.4, 0.1};
     if (s->kind == TN_SCHEDULE_CONSTANT && s->warmup == 0) return 1;
-    CHECK(s->kind == TN_SCHEDULE_TRAPEZOID && s->warmup == 2 && s->total == 6 && s->decay == 3 && s->floor == 0.1 && t <= 7);
+    CHECK(s->kind == TN_SCHEDULE_TRAPEZOID && s->warmup == 2 && s->total == 6 && s->decay == 3 && s->floor == (double)0.1 && t <= 7);
     return trapezoid[(t - 1) % 7];
 }
 

@@ -131,7 +131,7 @@ static double plain_schedule(const tn_schedule *s, int64_t t)
     static const double cosine[] = {1.0 / 3, 2.0 / 3, 1, 1, 0.55 + 0.45 * 0.86602540378443865, 0.55 + 0.45 * 0.5, 0.55, 0.55 - 0.45 * 0.5,
                                     0.55 - 0.45 * 0.86602540378443865, 0.1};
     if (s->kind == TN_SCHEDULE_CONSTANT && s->warmup == 0) return 1;
-    CHECK(s->kind == TN_SCHEDULE_COSINE && s->warmup == 3 && s->total == 9 && s->floor == 0.1 && t <= 10);
+    CHECK(s->kind == TN_SCHEDULE_COSINE && s->warmup == 3 && s->total == 9 && s->floor == (double)0.1 && t <= 10);
     return cosine[(t - 1) % 10];
 }
 
