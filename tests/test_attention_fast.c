@@ -165,7 +165,7 @@ static void try_problem(const problem *p)
 static void finish(void)
 {
     WORST("float", worst[0], 1e-5);
-    WORST("double", worst[1], 1e-12);
+    WORST("double", worst[1], 2e-14);
     worst[0] = worst[1] = 0;
 }
 
@@ -592,7 +592,7 @@ TEST(rope)
             tn_ctx_destroy(wide);
         }
     WORST("float", error[0], 1e-6);
-    WORST("double", error[1], 1e-12);
+    WORST("double", error[1], 5e-15);
 }
 
 /* In double far positions are as good as near ones. */

@@ -60,7 +60,7 @@ static void long_chain(tn_dtype dtype, int64_t n, int64_t d, double bound)
 
 TEST(long_chains)
 {
-    long_chain(TN_F64, 500, 17, 1e-13);
+    long_chain(TN_F64, 500, 17, 5e-14);
     long_chain(TN_F32, 500, 17, 3e-5);
     long_chain(TN_F32, 90, 64, 1e-5);
 }

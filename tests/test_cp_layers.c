@@ -157,11 +157,11 @@ TEST(product_is_its_tensor)
 {
     double apply, dense;
     product_identities(TN_F64, &apply, &dense);
-    WORST("P2 product layer, orders 1 to 6, against its operator, F64", apply, 1e-12);
-    WORST("P2 product layer, orders 1 to 6, against its full tensor, F64", dense, 1e-12);
+    WORST("P2 product layer, orders 1 to 6, against its operator, F64", apply, 1e-14);
+    WORST("P2 product layer, orders 1 to 6, against its full tensor, F64", dense, 2e-14);
     product_identities(TN_F32, &apply, &dense);
-    WORST("P2 product layer, orders 1 to 6, against its operator, F32", apply, 1e-5);
-    WORST("P2 product layer, orders 1 to 6, against its full tensor, F32", dense, 1e-5);
+    WORST("P2 product layer, orders 1 to 6, against its operator, F32", apply, 3e-6);
+    WORST("P2 product layer, orders 1 to 6, against its full tensor, F32", dense, 3e-6);
 }
 
 /* k = 2 is the bilinear layer, bit by bit. */
@@ -425,13 +425,13 @@ TEST(whole_tensor_is_its_factors)
 {
     double value, gradient, factors;
     whole_and_factors(TN_F64, &value, &gradient, &factors);
-    WORST("P2 full tensor layer against its CP layer, F64", value, 1e-12);
-    WORST("their gradients of x, F64", gradient, 1e-12);
-    WORST("gradients of P, W, V and biases against the tensor's by the chain rule, F64", factors, 1e-12);
+    WORST("P2 full tensor layer against its CP layer, F64", value, 5e-15);
+    WORST("their gradients of x, F64", gradient, 1e-14);
+    WORST("gradients of P, W, V and biases against the tensor's by the chain rule, F64", factors, 2e-14);
     whole_and_factors(TN_F32, &value, &gradient, &factors);
-    WORST("P2 full tensor layer against its CP layer, F32", value, 1e-5);
-    WORST("their gradients of x, F32", gradient, 1e-5);
-    WORST("gradients of P, W, V and biases against the tensor's by the chain rule, F32", factors, 1e-5);
+    WORST("P2 full tensor layer against its CP layer, F32", value, 3e-6);
+    WORST("their gradients of x, F32", gradient, 5e-6);
+    WORST("gradients of P, W, V and biases against the tensor's by the chain rule, F32", factors, 5e-6);
 }
 
 /* Full tensor -> out n terms -> full tensor is the identity; and those terms as a layer compute the same. */
@@ -477,7 +477,7 @@ TEST(from_a_full_tensor)
         tn_params_destroy(ps);
         tn_ctx_reset(ctx);
     }
-    WORST("P2 full tensor layer against its out n terms, as operator and as layer, F64", worst, 1e-12);
+    WORST("P2 full tensor layer against its out n terms, as operator and as layer, F64", worst, 3e-15);
     tn_ctx_destroy(ctx);
 }
 
@@ -581,7 +581,7 @@ TEST(both_forms_learn_a_tensor)
     for (which = 0; which < 2; which++) {
         cp = which == 0 ? tn_cp_from_quadratic(ctx, &whole) : tn_cp_from_product(ctx, &factors);
         got = tn_cp_dense(cp, true);
-        WORST(which == 0 ? "the tensor a full layer has learnt" : "the tensor a CP layer has learnt", apart(got, want), which == 0 ? 1e-12 : 5e-3);
+        WORST(which == 0 ? "the tensor a full layer has learnt" : "the tensor a CP layer has learnt", apart(got, want), which == 0 ? 1e-15 : 5e-3);
         tn_tensor_destroy(got);
         tn_cp_destroy(cp);
     }
@@ -592,7 +592,7 @@ TEST(both_forms_learn_a_tensor)
                 const double *a = began + k * N * N, *b = ended + k * N * N;
                 test_raise(&twist, fabs((a[i * N + j] - a[j * N + i]) - (b[i * N + j] - b[j * N + i])));
             }
-    WORST("what training did to T_o - T_o^T", twist, 1e-12);
+    WORST("what training did to T_o - T_o^T", twist, 1e-14);
     CHECK_CTX(ctx);
     free(began);
     free(ended);
@@ -668,7 +668,7 @@ TEST(modifier_is_its_tensor)
             test_raise(&worst, modifier_identity(ctx, t % 8, &rng));
             tn_ctx_reset(ctx);
         }
-        WORST(dtype == TN_F64 ? "P2 modifier layer against its operator, F64" : "P2 modifier layer against its operator, F32", worst, dtype == TN_F64 ? 1e-12 : 1e-5);
+        WORST(dtype == TN_F64 ? "P2 modifier layer against its operator, F64" : "P2 modifier layer against its operator, F32", worst, dtype == TN_F64 ? 5e-15 : 3e-6);
         tn_ctx_destroy(ctx);
     }
 }
@@ -753,12 +753,12 @@ TEST(modifier_rounds)
     CHECK(bent);
     CHECK_NEAR(tn_item(penalty), sum, 1e-14);
     vy = read_all(y);
-    WORST("rounded modifier layer, F64", test_frobenius(vy, want_y, ROWS * H), 1e-12);
+    WORST("rounded modifier layer, F64", test_frobenius(vy, want_y, ROWS * H), 2e-15);
     g = read_all(m.v->grad);
-    WORST("its gradient of V", test_frobenius(g, dv, H * N), 1e-12);
+    WORST("its gradient of V", test_frobenius(g, dv, H * N), 2e-15);
     free(g);
     g = read_all(m.w->grad);
-    WORST("its straight-through gradient of W", test_frobenius(g, dw, H * N), 1e-12);
+    WORST("its straight-through gradient of W", test_frobenius(g, dw, H * N), 2e-15);
     free(g);
     free(vx);
     free(w);

@@ -116,7 +116,7 @@ TEST(as_counted)
             test_raise(&worst, error);
         }
     }
-    WORST("n-grams as counted", worst, 1e-12);
+    WORST("n-grams as counted", worst, 1e-15);
 }
 
 /* What may follow a word has chances that add up to one. */
@@ -135,7 +135,7 @@ TEST(sums_to_one)
         }
         for (n = 1; n <= NGRAM_MAX; n++) test_raise(&worst, fabs(sum[n] - 1));
     }
-    WORST("n-grams sum to one", worst, 1e-12);
+    WORST("n-grams sum to one", worst, 5e-15);
 }
 
 TEST_MAIN(by_hand, as_counted, sums_to_one)

@@ -387,7 +387,7 @@ TEST(readings_against_one_token_at_a_time)
         }
     }
     CHECK_CTX(ctx);
-    WORST("reading against single tokens", worst, 1e-12);
+    WORST("reading against single tokens", worst, 2e-14);
     tn_ctx_destroy(ctx);
 }
 
