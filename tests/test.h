@@ -111,6 +111,15 @@ static inline bool test_check_error(tn_ctx *ctx, tn_status status, const char *p
     return ok;
 }
 
+/* Keeps the largest error so far; true where this one is it. A NaN counts as infinite, and so is never forgotten. */
+static inline bool test_raise(double *worst, double error)
+{
+    if (error != error) error = HUGE_VAL;
+    if (!(error > *worst)) return false;
+    *worst = error;
+    return true;
+}
+
 static inline bool test_worst(const char *what, double value, double bound, const char *file, int line)
 {
     printf("worst %s: %.3g (bound %.3g)\n", what, value, bound);
