@@ -1,11 +1,11 @@
 /* Single rows of the cuda backend, called as the dispatcher calls them and compared with the cpu backend element by
-   element: the optimisers, the norms, cross entropy, random numbers, products and attention, at the sizes, alignments and
-   magnitudes where a kernel takes another path.
+   element: the optimisers, the norms, cross entropy, random numbers, products, passes, views and attention, at the sizes,
+   alignments and magnitudes where a kernel takes another path.
 
    Tried are sizes that do not fill a pack of 16 bytes, operands that begin up to three elements after a multiple of 16
-   bytes, numbers of 1e-20 and 1e20, means of 1e6 and 1e8, skipped steps and labels that are out of range. On the engine every
-   operand ends at the end of a page, and the next page cannot be read, so a kernel that reads past an operand faults.
-   Everywhere the bytes around an operand must not change.
+   bytes, numbers of 1e-20 and 1e20, means of 1e6 and 1e8, skipped steps, and labels and ids that are out of range. On the
+   engine every operand ends at the end of a page, and the next page cannot be read, so a kernel that reads past an operand
+   faults. Everywhere the bytes around an operand must not change.
 
    A row takes F32, F64 or BF16. The cpu backend computes BF16 in F32, from the same rounded numbers. LOUD=1 prints each
    comparison; TN_CUDA_LARGE=1 adds what needs a GPU with 64 GiB to spare. */
@@ -25,12 +25,13 @@ enum { MARGIN = 64, MOST = 256, SHELF = 48 << 20 };
 
 /* n numbers. x holds them as the device stores them, whatever the type; the cpu backend works on `mine`. The error of an
    element is relative to the largest number of its line of `line` elements (0: of all elements), or to the line's `unit`
-   if that is larger. `host` is a copy of all bytes as they were uploaded, with the margins around the operand. */
+   if that is larger. The largest error is at most `bound`; it is at least `least` where results ought to be rounded.
+   `host` is a copy of all bytes as they were uploaded, with the margins around the operand. */
 typedef struct operand {
     tn_dtype dtype;
     int64_t  n, line;
     int      offset;                     /* elements after a multiple of 16 bytes  */
-    double  *x, *unit, bound;
+    double  *x, *unit, bound, least;
     void    *mine;
     char    *at, *host;                  /* at: on the device                      */
     size_t   bytes, before, after;       /* before, after: the margins             */
@@ -136,9 +137,9 @@ static void close_place(void)
 /* x as this type stores it */
 static double rounded(tn_dtype t, double x)
 {
-    double raw[1];
-    number_put(raw, t, 0, x);
-    return number_at(raw, t, 0);
+    const uint16_t half = t == TN_BF16 ? bf16_of((float)x) : 0;
+    if (t == TN_BF16) return number_at(&half, t, 0);
+    return t == TN_F64 ? x : t == TN_F32 ? (double)(float)x : (double)(int32_t)x;
 }
 
 /* Begins with zeros. A bound of 0 asks for exactly the same numbers on both backends. */
@@ -249,6 +250,18 @@ static void both(const row *r)
     CHECK_STATUS(here.gpu->fn[r->c.kernel](here.state, &theirs), TN_OK);
 }
 
+/* Calls that wait for each other on the device: their operands are all placed first, since an upload ends the waiting. */
+static void all_of(const row *r, int n)
+{
+    int i, k;
+    for (i = 0; i < n; i++)
+        for (k = 0; k < r[i].c.n_in + r[i].c.n_out; k++) {
+            operand *o = k < r[i].c.n_in ? r[i].in[k] : r[i].out[k - r[i].c.n_in];
+            if (o && !o->at) set_down(o);
+        }
+    for (i = 0; i < n; i++) both(&r[i]);
+}
+
 /* The largest finite number of a line */
 static double unit_of(const double *x, int64_t n)
 {
@@ -277,6 +290,7 @@ static void compare(operand *o, int number)
         if (got == want[i] || (got != got && want[i] != want[i])) continue;
         if (test_raise(&most, e / (unit + DBL_MIN))) first = i;
     }
+    if (!CHECK(most >= o->least)) printf("     %s, operand %d: the error is only %.2g\n", now, number, most);
     same = memcmp(raw, o->host, o->before) == 0
         && memcmp(raw + o->before + o->bytes, o->host + o->before + o->bytes, o->after) == 0;
     if (!CHECK(most <= o->bound) || !CHECK(same)) {
@@ -340,7 +354,7 @@ static operand *scalars_of(tn_dtype dtype, bool skip, double factor)
 /* ---- the optimisers ------------------------------------------------------------------------------------------------- */
 
 /* One parameter. odd: the operand, if any, whose alignment differs from that of the others. */
-static void update(tn_kernel kernel, tn_dtype dtype, operand *s, int64_t n, double size, int offset, int odd, int k)
+static row update(tn_kernel kernel, tn_dtype dtype, operand *s, int64_t n, double size, int offset, int odd, int k)
 {
     uint64_t     seed = (uint64_t)(n * 31 + k);
     row          r = row_of(kernel);
@@ -367,12 +381,23 @@ static void update(tn_kernel kernel, tn_dtype dtype, operand *s, int64_t n, doub
     r.c.f[3] = k % 4 ? 0.1 : 0;
     r.c.f[4] = n % 2 ? 0.5 : 1.25;
     r.c.f[5] = kernel == TN_KERNEL_ADAMW ? k % 3 : 0;
-    both(&r);
+    return r;
+}
+
+/* Kernels run so far, where the engine counts them */
+static int64_t launches(void)
+{
+#ifdef TN_CUDA_HOST
+    return (int64_t)tnch_launches();
+#else
+    return -1;
+#endif
 }
 
 /* All sizes run in one launch, since calls of one kind wait for each other; the largest takes three of its blocks. */
 static void updates(tn_kernel kernel, const char *name)
 {
+    row list[SIZES + 1];
     int k, j, count = 0;
     if (!open_place()) return;
     for (k = 0; k < 2 * 3 * 4 * 2 * 5; k++) {
@@ -380,11 +405,17 @@ static void updates(tn_kernel kernel, const char *name)
         const double   size = magnitude[k / 2 % 3];
         const int      offset = k / 6 % 4, odd = k / 48 % 5;
         const bool     skip = k / 24 % 2 == 1;
+        char           why[256] = "";
+        int64_t        before;
         operand       *s = scalars_of(dtype, skip, k % 3 ? 0.3 : 1);
         if (left_out(k)) { free(s->x); pooled = 0; continue; }
         NAME("%s, magnitude %g, %s, operand %d aligned otherwise", name, size, skip ? "skipped" : "taken", odd);
-        for (j = 0; j < SIZES; j++) update(kernel, dtype, s, sizes[j], size, offset, odd, k);
-        if (offset == 1 || k < 6) update(kernel, dtype, s, 2 * 8192 + 5, size, offset, odd, k);
+        for (j = 0; j < SIZES; j++) list[j] = update(kernel, dtype, s, sizes[j], size, offset, odd, k);
+        if (offset == 1 || k < 6) list[j++] = update(kernel, dtype, s, 2 * 8192 + 5, size, offset, odd, k);
+        before = launches();
+        all_of(list, j);
+        CHECK_STATUS(here.gpu->sync(here.state, why), TN_OK);
+        CHECK(before < 0 || launches() == before + 1);
         finish();
         count++;
     }
@@ -401,8 +432,9 @@ TEST(muon_end) { NEED_GPU(); updates(TN_KERNEL_MUON_END, "muon_end"); }
 TEST(many_parameters)
 {
     uint64_t seed = 3;
-    operand *s, *p[3];
-    int      k;
+    operand *s, *p[2];
+    row      list[110];
+    int      k, n = 0;
     NEED_GPU();
     if (!open_place()) return;
     NAME("sgd of many parameters");
@@ -416,28 +448,30 @@ TEST(many_parameters)
         add_out(&r, p[1], 5 + k, -1);
         r.c.f[3] = 0.1;
         r.c.f[4] = 1 + k % 3;
-        both(&r);
-        if (k % 10 == 3) both(&r);
+        list[n++] = r;
+        if (k % 10 == 3) list[n++] = r;
     }
+    all_of(list, n);
     finish();
     close_place();
     WORST("sgd of many parameters", worst, 1);
 }
 
-static void sumsq_call(operand *s, operand *fault, operand *g, int index)
+static row sumsq_of(operand *s, operand *fault, operand *g, int index)
 {
     row r = row_of(TN_KERNEL_SUMSQ);
     add_in(&r, g, g->n, -1);
     add_out(&r, s, SCALARS, -1);
     add_out(&r, fault, 4, -1);
     r.c.i[0] = index;
-    both(&r);
+    return r;
 }
 
 /* Each size alone, then all of them into one norm; with and without a number that is not finite. */
 TEST(sumsq)
 {
     uint64_t seed = 5;
+    row      list[SIZES];
     int      k, j;
     NEED_GPU();
     if (!open_place()) return;
@@ -454,7 +488,8 @@ TEST(sumsq)
             s = scalars_of(dtype, false, 1);
             fault = make(TN_I32, 4, 0, 0);
             if (j % 3 == 1) s->x[SIZE] = 3 * size;
-            sumsq_call(s, fault, fill(make(dtype, n, offset, 0), &seed, 0, size), j);
+            list[0] = sumsq_of(s, fault, fill(make(dtype, n, offset, 0), &seed, 0, size), j);
+            both(list);
             finish();
         }
         NAME("sumsq of all sizes, magnitude %g", size);
@@ -463,8 +498,9 @@ TEST(sumsq)
         for (j = 0; j < SIZES; j++) {
             operand *g = fill(make(dtype, sizes[j], offset, 0), &seed, 0, size);
             if (k % 3 == 2 && (j == 8 || j == 13)) g->x[sizes[j] - 1] = k % 2 ? (double)NAN : HUGE_VAL;
-            sumsq_call(s, fault, g, 100 + j);
+            list[j] = sumsq_of(s, fault, g, 100 + j);
         }
+        all_of(list, SIZES);
         finish();
     }
     close_place();
@@ -607,6 +643,9 @@ static const struct { double size, mean; } kinds_of_rows[] = {
 };
 enum { KINDS_OF_ROWS = sizeof kinds_of_rows / sizeof *kinds_of_rows };
 
+/* The offset of an operand: where packs fit, of at most one operand at a time, else of each in turn. */
+static int offset_of(int64_t C, int k, int which) { return C % 8 == 0 ? k % 6 == which : (k + which) % 4; }
+
 /* A call of a norm, or of its gradients. eps is small beside the rows' squares, or zero where rows allow it. */
 typedef struct norm_call { bool centred; tn_dtype dtype; int64_t R, C; int kind, k; double eps; operand *x, *w; } norm_call;
 
@@ -623,8 +662,8 @@ static norm_call norm_of(bool centred, tn_dtype dtype, int64_t R, int64_t C, int
     n.kind = kind;
     n.k = k;
     n.eps = k % 4 == 3 ? 1e-5 : mean == 0 && !centred ? 0 : 1e-4 * size * size;
-    n.x = fill(make(dtype, R * C, k % 4, 0), &seed, mean, size);
-    n.w = k % 3 ? fill(make(wide_of(dtype), C, k % 2, 0), &seed, 1, 0.5) : NULL;
+    n.x = fill(make(dtype, R * C, offset_of(C, k, 0), 0), &seed, mean, size);
+    n.w = k % 5 ? fill(make(wide_of(dtype), C, offset_of(C, k, 1), 0), &seed, 1, 0.5) : NULL;
     NAME("%s%s of [%d,%d], mean %g, size %g, eps %g, %d", centred ? "layernorm" : "rmsnorm", what, (int)R, (int)C, mean,
          size, n.eps, k);
     return n;
@@ -637,13 +676,13 @@ static void norm_forward(bool centred, tn_dtype dtype, int64_t R, int64_t C, int
     const double   bound = dtype == TN_F64 ? 1e-12 : 4e-6;
     uint64_t       seed = 9;
     row            f = row_of(centred ? TN_KERNEL_LAYERNORM : TN_KERNEL_RMSNORM);
-    operand       *y = make(dtype, R * C, k / 5 % 4 ? k % 4 : 1, dtype == TN_BF16 ? 4.5e-3 : bound);
+    operand       *y = make(dtype, R * C, offset_of(C, k, 2), dtype == TN_BF16 ? 4.5e-3 : bound);
     operand       *r = make(real, R, k % 3, bound);
     y->line = C;
     r->line = 1;
     add_in(&f, n.x, R, C);
     add_in(&f, n.w, C, -1);
-    if (centred) add_in(&f, k % 4 ? fill(make(real, C, k % 4, 0), &seed, 0, 0.1) : NULL, C, -1);
+    if (centred) add_in(&f, k % 4 ? fill(make(real, C, offset_of(C, k, 3), 0), &seed, 0, 0.1) : NULL, C, -1);
     add_out(&f, y, R, C);
     add_out(&f, r, R, -1);
     f.c.f[0] = n.eps;
@@ -673,8 +712,8 @@ static void norm_backward(bool centred, tn_dtype dtype, int64_t R, int64_t C, in
     const double   bound = dtype == TN_F64 ? 1e-11 : 4e-6, size = kinds_of_rows[kind].size;
     uint64_t       seed = (uint64_t)(C + k);
     row            b = row_of(centred ? TN_KERNEL_LAYERNORM_BACKWARD : TN_KERNEL_RMSNORM_BACKWARD);
-    operand       *dy = fill(make(dtype, R * C, k / 7 % 3 ? k % 4 : 2, 0), &seed, 0, 1), *dx = NULL, *dw = NULL, *db = NULL;
-    if (k % 7 != 6) dx = make(dtype, R * C, k / 3 % 4 ? k % 4 : 3, dtype == TN_BF16 ? 6e-3 : bound);
+    operand       *dy = fill(make(dtype, R * C, offset_of(C, k, 2), 0), &seed, 0, 1), *dx = NULL, *dw = NULL, *db = NULL;
+    if (k % 7 != 6) dx = make(dtype, R * C, offset_of(C, k, 3), dtype == TN_BF16 ? 6e-3 : bound);
     if (dx) fill(dx, &seed, 0, 1 / size);
     if (k % 6 != 5) dw = fill(make(real, C, k % 4, bound), &seed, 0, 1);
     if (centred && k % 5 != 4) db = fill(make(real, C, k % 3, bound), &seed, 0, 1);
@@ -715,10 +754,14 @@ static void norms(bool centred, bool backward, const char *name)
                     else norm_forward(centred, type[t], 1 + k % 4, sizes[j], kind, k);
                 }
     for (t = 0; t < 3; t++) {
-        const int64_t shape[][2] = {{300, 32}, {70, 1028}, {40, 8}, {2, 5000}, {18000, 1}};
+        const int64_t shape[][2] = {{300, 32}, {70, 1032}, {40, 8}, {2, 5000}, {18000, 1}};
         for (j = 0; j < (test_small() ? 1 : 5); j++) {           /* several rows for a block; more than registers hold */
             if (backward) norm_backward(centred, type[t], shape[j][0], shape[j][1], 0, 4 * j);
             else norm_forward(centred, type[t], shape[j][0], shape[j][1], 0, 4 * j);
+        }
+        for (k = 0; k < 6; k++) {
+            if (backward) norm_backward(centred, type[t], 3, 64, 0, k);
+            else norm_forward(centred, type[t], 3, 64, 0, k);
         }
     }
     close_place();
@@ -883,6 +926,317 @@ TEST(products_at_the_end_of_memory)
     WORST("products", worst, 1);
 }
 
+/* ---- views ---------------------------------------------------------------------------------------------------------- */
+
+/* A view of [n0,n1,n2] whose axes lie in memory in another order, in steps of `step` elements. */
+static operand *permuted(row *r, bool is_out, tn_dtype dtype, const int64_t *shape, int order, int64_t step, double bound,
+                         uint64_t *seed)
+{
+    static const int axes[6][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}, {0, 1, 2}, {0, 2, 1}, {1, 0, 2}};
+    operand *o = fill(make(dtype, (shape[0] * shape[1] * shape[2] - 1) * step + 1, order % 4, bound), seed, 0, 1);
+    tn_view  v = view_of(o, shape[0], shape[1], shape[2]);
+    int      k;
+    for (k = 0; k < 3; k++) {
+        v.strides[axes[order][k]] = step;
+        step *= shape[axes[order][k]];
+    }
+    if (is_out) { r->out[r->c.n_out] = o; r->c.out[r->c.n_out++] = v; }
+    else { r->in[r->c.n_in] = o; r->c.in[r->c.n_in++] = v; }
+    return o;
+}
+
+/* copy, add, mul and sum of views in every order of their axes; copies also between types. */
+TEST(views_at_the_end_of_memory)
+{
+    static const int64_t shape[][3] = {
+        {1, 33, 31}, {2, 64, 65}, {3, 32, 32}, {1, 1, 1}, {5, 7, 3}, {2, 5, 130}, {40, 33, 2}
+    };
+    static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
+    uint64_t seed = 21;
+    int      i, order, k = 0, t;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (i = 0; i < (int)(sizeof shape / sizeof *shape); i++)
+        for (order = 0; order < 6; order++)
+            for (t = 0; t < 3; t++, k++) {
+                static const tn_kernel kernel[] = {TN_KERNEL_COPY, TN_KERNEL_ADD, TN_KERNEL_MUL, TN_KERNEL_SUM};
+                int which;
+                for (which = 0; which < 4; which++) {
+                    const tn_dtype other = which == 0 && k % 5 == 4 ? type[(t + 1) % 3] : type[t];
+                    const double   bound = type[t] == TN_BF16 ? 4.5e-3 : which == 0 && other == type[t] ? 0 : 2e-6;
+                    int64_t        to[3];
+                    row            r = row_of(kernel[which]);
+                    if (left_out(k + which)) continue;
+                    memcpy(to, shape[i], sizeof to);
+                    NAME("%s of [%d,%d,%d] in order %d, dtypes %d %d", tn_kernel_name(kernel[which]), (int)to[0], (int)to[1],
+                         (int)to[2], order, (int)other, (int)type[t]);
+                    if (which == 3) to[k % 3] = 1;
+                    permuted(&r, false, other, shape[i], order, k % 7 == 5 ? 2 : 1, 0, &seed);
+                    if (which == 1 || which == 2) permuted(&r, false, type[t], shape[i], (order + k) % 6, 1, 0, &seed);
+                    permuted(&r, true, type[t], to, which == 0 ? (order + k / 6) % 6 : 0, 1, bound, &seed);
+                    r.c.f[0] = 0.75;
+                    r.c.f[1] = -1.5;
+                    r.c.accumulate = which > 0 && k % 2 == 1;
+                    both(&r);
+                    finish();
+                }
+            }
+    close_place();
+    WORST("views", worst, 1);
+}
+
+/* ---- the other rows ------------------------------------------------------------------------------------------------- */
+
+/* Passes over elements: activations, products of parts, dropout and random numbers, of all sizes. */
+TEST(passes)
+{
+    static const tn_kernel kernel[] = {
+        TN_KERNEL_ACT, TN_KERNEL_ACT_BACKWARD, TN_KERNEL_GLU, TN_KERNEL_GLU_BACKWARD, TN_KERNEL_PROD,
+        TN_KERNEL_PROD_BACKWARD, TN_KERNEL_DROPOUT, TN_KERNEL_UNIFORM, TN_KERNEL_NORMAL
+    };
+    uint64_t seed = 22;
+    int      which, j, k = 0, t;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (which = 0; which < 9; which++)
+        for (t = 0; t < 3; t++)
+            for (j = 0; j < SIZES; j++) {
+                const tn_dtype dtype = t == 0 ? TN_F32 : t == 1 ? TN_F64 : TN_BF16;
+                const double   bound = t == 1 ? 1e-12 : t == 2 ? 9e-3 : 5e-6;
+                const bool     rows = which >= 2 && which < 6, back = which < 6 && which % 2 == 1, random = which >= 7;
+                const int64_t  n = sizes[j], R = rows ? 1 + j % 3 : n, parts = rows ? which < 4 ? 2 : 2 + k % 3 : 1;
+                const int64_t  wide = rows ? parts * n : 1, thin = rows ? n : 1;
+                row            r = row_of(kernel[which]);
+                operand       *clock = NULL, *y;
+                if (left_out(k++) || (random && t == 2)) continue;
+                NAME("%s of %d, dtype %d, %d", tn_kernel_name(kernel[which]), (int)n, (int)dtype, k);
+                if (!random) add_in(&r, fill(make(dtype, R * wide, k % 4, 0), &seed, 0, 3), R, rows ? wide : -1);
+                if (back) add_in(&r, fill(make(dtype, R * thin, k / 3 % 4, 0), &seed, 0, 1), R, rows ? thin : -1);
+                if (which >= 6) {
+                    clock = make(TN_I32, 1, 0, 0);
+                    clock->x[0] = 5;
+                    add_in(&r, clock, 1, -1);
+                }
+                y = fill(make(dtype, R * (back ? wide : thin), k / 5 % 4, bound), &seed, 0, 1);
+                add_out(&r, y, R, !rows ? -1 : back ? wide : thin);
+                r.c.accumulate = (back || which == 6) && k % 2 == 1;
+                r.c.i[0] = which < 4 ? k % 5 : which < 6 ? parts : 77;
+                r.c.i[1] = which >= 6 ? 3 : 0;
+                r.c.f[0] = which == 6 ? 0.25 : -0.5;
+                r.c.f[1] = 1.5;
+                both(&r);
+                finish();
+            }
+    close_place();
+    WORST("passes", worst, 1);
+}
+
+/* Rows of a table and the sums of their gradients, with ids that repeat and ids that are out of range; then the largest
+   number of each row. */
+TEST(tables_and_largest)
+{
+    uint64_t seed = 23;
+    int      j, k = 0, t;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (t = 0; t < 3; t++)
+        for (j = 0; j < SIZES; j++) {
+            const tn_dtype dtype = t == 0 ? TN_F32 : t == 1 ? TN_F64 : TN_BF16, real = wide_of(dtype);
+            const int64_t  n = sizes[j], d = 1 + k * 5 % 37, words = 1 + k % 3 * 150;
+            operand       *ids, *fault;
+            row            r = row_of(TN_KERNEL_EMBED);
+            int64_t        i;
+            if (left_out(k++)) continue;
+            NAME("embed of %d ids, %d words of %d, dtype %d", (int)n, (int)words, (int)d, (int)dtype);
+            ids = make(TN_I32, n, k % 4, 0);
+            for (i = 0; i < n; i++) ids->x[i] = (double)(i % 9 < 3 ? 0 : test_random_int(&seed, 0, words - 1));
+            if (k % 3 == 1) ids->x[n / 2] = (double)words;
+            if (k % 3 == 2) ids->x[n - 1] = -1;
+            fault = make(TN_I32, 4, 0, 0);
+            add_in(&r, fill(make(real, words * d, k % 4, 0), &seed, 0, 1), words, d);
+            add_in(&r, ids, n, -1);
+            add_out(&r, fill(make(dtype, n * d, k / 4 % 4, dtype == TN_BF16 ? 4.5e-3 : 0), &seed, 0, 1), n, d);
+            add_out(&r, fault, 4, -1);
+            both(&r);
+            r = row_of(TN_KERNEL_EMBED_BACKWARD);
+            add_in(&r, ids, n, -1);
+            add_in(&r, fill(make(dtype, n * d, k / 3 % 4, 0), &seed, 0, 1), n, d);
+            add_out(&r, fill(make(real, words * d, k % 4, t == 1 ? 1e-13 : 5e-6), &seed, 0, 1), words, d);
+            both(&r);
+            finish();
+            NAME("argmax and accuracy of [%d,%d], dtype %d", (int)d, (int)n, (int)dtype);
+            r = row_of(TN_KERNEL_ARGMAX);
+            add_in(&r, fill(make(dtype, d * n, k % 4, 0), &seed, 0, 1), d, n);
+            if (k % 2) r.in[0]->x[d * n - 1] = k % 4 == 1 ? (double)NAN : 2;
+            ids = make(TN_I32, d, k % 3, 0);
+            add_out(&r, ids, d, -1);
+            both(&r);
+            r.c.kernel = TN_KERNEL_ACCURACY;
+            r.c.n_out = 0;
+            add_in(&r, ids, d, -1);
+            add_out(&r, make(real, 1, 0, 1e-6), -1, -1);
+            both(&r);
+            finish();
+        }
+    close_place();
+    WORST("tables", worst, 1);
+}
+
+/* ---- what rows refuse ----------------------------------------------------------------------------------------------- */
+
+/* A call whose operands are all there, but not of the types and extents that the row takes. Nothing may run. */
+static tn_call call_of(tn_kernel kernel, int ins, int outs, tn_dtype dtype, int64_t n0, int64_t n1)
+{
+    tn_call c;
+    int     k;
+    memset(&c, 0, sizeof c);
+    c.kernel = kernel;
+    c.n_in = ins;
+    c.n_out = outs;
+    for (k = 0; k < ins + outs; k++) {
+        tn_view *v = k < ins ? &c.in[k] : &c.out[k - ins];
+        *v = view_of(NULL, n0, n1, -1);
+        v->dtype = dtype;
+        v->data = here.shelf;
+    }
+    return c;
+}
+
+static void answers(const tn_call *c, tn_status status)
+{
+    char why[256] = "";
+    if (!CHECK_STATUS(here.gpu->fn[c->kernel](here.state, c), status))
+        printf("     %s of dtype %d\n", tn_kernel_name(c->kernel), (int)c->in[0].dtype);
+    (void)here.gpu->sync(here.state, why);
+}
+
+TEST(refusals)
+{
+    static const struct { tn_kernel kernel; int ins, outs; } only_real[] = {
+        {TN_KERNEL_ADAMW, 1, 4}, {TN_KERNEL_SGD, 1, 2}, {TN_KERNEL_MUON_BEGIN, 1, 3}, {TN_KERNEL_MUON_END, 2, 1},
+        {TN_KERNEL_SUMSQ, 1, 2}, {TN_KERNEL_STEP_BEGIN, 0, 2}, {TN_KERNEL_CHAIN, 1, 4},
+    };
+    static const tn_kernel of_rows[] = {TN_KERNEL_RMSNORM, TN_KERNEL_LAYERNORM, TN_KERNEL_CROSS_ENTROPY};
+    const int64_t huge = (int64_t)INT32_MAX + 1;
+    tn_call       c;
+    int           k;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (k = 0; k < 7; k++) {
+        c = call_of(only_real[k].kernel, only_real[k].ins, only_real[k].outs, TN_BF16, 8, k == 2 ? 8 : -1);
+        answers(&c, TN_ERR_DTYPE);
+    }
+    c = call_of(TN_KERNEL_ADAMW, 1, 4, TN_F32, 8, -1);          /* one moment of another type */
+    c.out[3].dtype = TN_F64;
+    answers(&c, TN_ERR_DTYPE);
+    c = call_of(TN_KERNEL_MUON_BEGIN, 1, 3, TN_F32, 2, 8);
+    c.out[2].dtype = TN_F64;
+    answers(&c, TN_ERR_DTYPE);
+    c = call_of(TN_KERNEL_GEMM, 3, 1, TN_F32, 8, 8);
+    c.in[1].dtype = TN_F64;
+    answers(&c, TN_ERR_DTYPE);
+    for (k = 0; k < 3; k++) {
+        c = call_of(of_rows[k], k == 1 ? 3 : 2, k == 2 ? 3 : 2, TN_F32, 1, huge);
+        answers(&c, TN_ERR_SHAPE);
+        c = call_of(of_rows[k], k == 1 ? 3 : 2, k == 2 ? 3 : 2, TN_F32, 4, 8);
+        c.out[1].dtype = TN_BF16;
+        answers(&c, TN_ERR_DTYPE);
+    }
+    for (k = 0; k < 2; k++) {
+        c = call_of(k ? TN_KERNEL_LAYERNORM_BACKWARD : TN_KERNEL_RMSNORM_BACKWARD, 4, 2 + k, TN_F32, 1, huge);
+        answers(&c, TN_ERR_SHAPE);
+        c = call_of(k ? TN_KERNEL_LAYERNORM_BACKWARD : TN_KERNEL_RMSNORM_BACKWARD, 4, 2 + k, TN_BF16, 4, 8);
+        answers(&c, TN_ERR_DTYPE);
+    }
+    c = call_of(TN_KERNEL_EMBED_BACKWARD, 2, 1, TN_F32, 2 * huge, 8);           /* more ids than 32 bits can count */
+    answers(&c, TN_ERR_SHAPE);
+    c = call_of(TN_KERNEL_EMBED_BACKWARD, 2, 1, TN_F32, 8, 8);
+    c.out[0].shape[0] = huge;
+    answers(&c, TN_ERR_SHAPE);
+    close_place();
+}
+
+#ifdef TN_CUDA_HOST
+/* Rows whose scratch does not fit the device say so, and run when it does. */
+TEST(no_room_for_scratch)
+{
+    static const struct { tn_kernel kernel; int ins, outs; } list[] = {
+        {TN_KERNEL_CROSS_ENTROPY, 2, 4}, {TN_KERNEL_RMSNORM_BACKWARD, 4, 2}, {TN_KERNEL_LAYERNORM_BACKWARD, 4, 3},
+        {TN_KERNEL_SUMSQ, 1, 2}, {TN_KERNEL_MUON_BEGIN, 1, 3}, {TN_KERNEL_EMBED_BACKWARD, 2, 1},
+    };
+    int k;
+    NEED_GPU();
+    for (k = 0; k < 6; k++) {
+        tn_call c;
+        if (!open_place()) return;
+        c = call_of(list[k].kernel, list[k].ins, list[k].outs, TN_F32, 8, k == 3 ? -1 : 16);
+        memset(now, 0, sizeof now);
+        CHECK_STATUS(here.gpu->upload(here.state, here.shelf, now, sizeof now), TN_OK);
+        tnch_set_memory(tnch_memory_in_use());
+        answers(&c, TN_ERR_MEMORY);
+        tnch_set_memory((size_t)1 << 30);
+        answers(&c, TN_OK);
+        close_place();
+    }
+}
+
+/* Scratch that a graph may use stays as long as the graph: once it is released, larger scratch replaces the old one. */
+TEST(scratch_after_a_graph)
+{
+    size_t used[2];
+    int    with;
+    NEED_GPU();
+    for (with = 0; with < 2; with++) {
+        char    why[256] = "";
+        void   *graph = NULL;
+        tn_call c;
+        if (!open_place()) return;
+        c = call_of(TN_KERNEL_MUON_BEGIN, 1, 3, TN_F32, 40, 8);
+        answers(&c, TN_OK);
+        if (with) {
+            CHECK_STATUS(here.gpu->capture_begin(here.state, why), TN_OK);
+            CHECK_STATUS(here.gpu->fn[c.kernel](here.state, &c), TN_OK);
+            CHECK_STATUS(here.gpu->capture_end(here.state, &graph, why), TN_OK);
+            CHECK_STATUS(here.gpu->replay(here.state, graph), TN_OK);
+            here.gpu->graph_release(here.state, graph);
+        }
+        c = call_of(TN_KERNEL_MUON_BEGIN, 1, 3, TN_F32, 4000, 8);
+        answers(&c, TN_OK);
+        used[with] = tnch_memory_in_use();
+        close_place();
+    }
+    CHECK_INT(used[1], used[0]);
+}
+
+/* With TN_SYNC=1 a call has run when it returns, also where streams wait until somebody asks for their results. */
+TEST(calls_that_wait)
+{
+    int waits;
+    NEED_GPU();
+    for (waits = 0; waits < 2; waits++) {
+        tn_call  c;
+        uint64_t before;
+        char     why[256] = "";
+        if (waits) setenv("TN_SYNC", "1", 1);
+        if (!open_place()) return;
+        tnch_set_lazy(1);
+        c = call_of(TN_KERNEL_TICK, 0, 1, TN_I32, 1, -1);
+        before = tnch_launches();
+        CHECK_STATUS(here.gpu->fn[c.kernel](here.state, &c), TN_OK);
+        CHECK_INT(tnch_launches() - before, waits);
+        CHECK_STATUS(here.gpu->sync(here.state, why), TN_OK);
+        CHECK_INT(tnch_launches() - before, 1);
+        tnch_set_lazy(getenv("TNCH_LAZY") != NULL);
+        close_place();
+        unsetenv("TN_SYNC");
+    }
+}
+#else
+TEST(no_room_for_scratch)   { SKIP("the engine", "a GPU's memory does not shrink when asked to"); }
+TEST(scratch_after_a_graph) { SKIP("the engine", "a GPU's memory is not counted"); }
+TEST(calls_that_wait)       { SKIP("the engine", "a GPU does not count its launches"); }
+#endif
+
 /* ---- attention ------------------------------------------------------------------------------------------------------ */
 
 static tn_view heads_of(const operand *o, int64_t B, int64_t T, int64_t n, int64_t d)
@@ -897,6 +1251,84 @@ static tn_view heads_of(const operand *o, int64_t B, int64_t T, int64_t n, int64
     return v;
 }
 
+/* Rotations of heads of even and odd sizes, and chains of matrices. */
+TEST(rotations_and_chains)
+{
+    uint64_t seed = 24;
+    int      k, t, back;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (k = 0; k < 20; k++)
+        for (t = 0; t < 3; t++) {
+            const tn_dtype dtype = t == 0 ? TN_F32 : t == 1 ? TN_F64 : TN_BF16;
+            const int64_t  d = 1 + k % 5 * (k % 7), B = 1 + k % 2, T = 1 + k % 4, n = 1 + k % 3, count = B * T * n * d;
+            const double   bound = t == 1 ? 1e-12 : t == 2 ? 9e-3 : 1e-5;
+            operand       *x;
+            if (left_out(k + t)) continue;
+            NAME("rope of [%d,%d,%d,%d], dtype %d, %d", (int)B, (int)T, (int)n, (int)d, (int)dtype, k);
+            x = fill(make(dtype, count, k % 4, 0), &seed, 0, 1);
+            for (back = 0; back < 2; back++) {
+                row r = row_of(back ? TN_KERNEL_ROPE_BACKWARD : TN_KERNEL_ROPE);
+                r.c.n_in = 1 + back;
+                r.c.n_out = 1;
+                r.in[0] = x;
+                r.in[1] = back ? fill(make(dtype, count, k / 4 % 4, 0), &seed, 0, 1) : NULL;
+                r.out[0] = fill(make(dtype, count, k / 2 % 4, bound), &seed, 0, 1);
+                r.c.in[0] = r.c.in[1] = r.c.out[0] = heads_of(x, B, T, n, d);
+                r.c.f[0] = 10000;
+                r.c.f[1] = k % 3 ? 1e-6 : -1;
+                r.c.i[0] = k;
+                r.c.i[1] = k % 6 == 4;
+                r.c.accumulate = back && k % 2;
+                if (back && r.c.f[1] >= 0) {             /* the norm takes off nearly all of dy where d is small */
+                    operand *dx = r.out[0];
+                    dx->line = count;
+                    dx->unit = (double *)calloc(1, sizeof(double));
+                    for (int64_t i = 0; i < count; i++) dx->unit[0] += fabs(r.in[1]->x[i]) / (fabs(x->x[i / d * d]) + 1e-3);
+                }
+                both(&r);
+            }
+            finish();
+        }
+    for (k = 0; k < 24; k++) {
+        const tn_dtype dtype = k % 2 ? TN_F64 : TN_F32;
+        const int64_t  d = 1 + k * 7 % 20, b = 1 + k % 3, n = 1 + k % 5, all = b * n * d * d;
+        const double   bound = k % 2 ? 1e-11 : 2e-5;
+        row            f = row_of(TN_KERNEL_CHAIN), r = row_of(TN_KERNEL_CHAIN_BACKWARD);
+        operand       *m = fill(make(dtype, all, k % 4, 0), &seed, 0, 1), *y = make(dtype, b * (d * d + 1), 0, bound);
+        operand       *p = make(dtype, all, 0, HUGE_VAL), *v = make(dtype, b * n, 0, HUGE_VAL);
+        if (left_out(k)) { free(m->x); free(y->x); free(p->x); free(v->x); pooled = 0; continue; }
+        NAME("chain of [%d,%d,%d,%d], dtype %d", (int)b, (int)n, (int)d, (int)d, (int)dtype);
+        if (k % 8 == 5) for (int64_t i = 0; i < d * d; i++) m->x[(n - 1) * d * d + i] = 0;       /* a product of zero */
+        y->line = d * d + 1;
+        f.in[0] = r.in[0] = m;
+        f.c.in[0] = r.c.in[0] = heads_of(m, b, n, d, d);
+        f.c.n_in = 1;
+        add_out(&f, y, b, d * d + 1);
+        f.out[1] = r.in[1] = p;
+        f.c.out[1] = r.c.in[1] = heads_of(m, b, n, d, d);
+        f.c.n_out = 2;
+        add_out(&f, v, b, n);
+        f.out[3] = make(dtype, b * 2 * d * d, 0, HUGE_VAL);
+        f.c.out[3] = view_of(f.out[3], b, 2, d * d);
+        f.c.n_out = 4;
+        both(&f);
+        r.c.n_in = 2;
+        add_in(&r, v, b, n);
+        add_in(&r, fill(make(dtype, b * (d * d + 1), k / 2 % 4, 0), &seed, 0, 1), b, d * d + 1);
+        r.out[0] = fill(make(dtype, all, k / 3 % 4, bound * 10), &seed, 0, 1);
+        r.c.out[0] = f.c.in[0];
+        r.out[1] = make(dtype, b * 4 * d * d, 0, HUGE_VAL);
+        r.c.out[1] = view_of(r.out[1], b, 4, d * d);
+        r.c.n_out = 2;
+        r.c.accumulate = k % 3 == 1;
+        both(&r);
+        finish();
+    }
+    close_place();
+    WORST("rotations and chains", worst, 1);
+}
+
 /* A call forwards, with a statistic where the kind has one. */
 static row attention(tn_dtype dtype, int kind, int row_scale, int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t d,
                      int64_t dv, double bound, uint64_t seed)
@@ -904,7 +1336,7 @@ static row attention(tn_dtype dtype, int kind, int row_scale, int64_t B, int64_t
     const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
     const tn_dtype real = wide_of(dtype);
     const bool    has_stat = kind == TN_ATTEND_SOFTMAX || row_scale == TN_ROW_SUM;
-    static double work[1024];
+    static double work[1 << 14];
     row           r = row_of(TN_KERNEL_ATTENTION);
     r.work = work;
     r.in[0] = fill(make(dtype, B * Tq * sets * H * d, 0, 0), &seed, 0, 1);
@@ -952,12 +1384,30 @@ TEST(attention_to_nothing)
     WORST("attention to nothing", worst, 1);
 }
 
+/* A few queries of many heads: more of them than warps in the grid that joins what parts of the keys gave. */
+TEST(few_queries_of_many_heads)
+{
+    const char    *wanted = getenv("TN_CUDA_LARGE");
+    const int64_t  H = wanted && *wanted && strcmp(wanted, "0") != 0 ? 6000 : 150;
+    int            kind;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (kind = 0; kind < 3; kind++) {
+        row r = attention(TN_F32, kind, kind == TN_ATTEND_SQUARED ? TN_ROW_MEAN : TN_ROW_NONE, 1, H, 4, 9, 5, 3, 1e-5, 6);
+        NAME("attention of kind %d, four queries in %d heads", kind, (int)H);
+        both(&r);
+        finish();
+    }
+    close_place();
+    WORST("a few queries of many heads", worst, 1);
+}
+
 /* The gradients of the call `f`, added to the numbers that are there. */
 static row attention_backward(const row *f, uint64_t seed)
 {
     row r = *f;
     int i;
-    r.c.kernel = TN_KERNEL_ATTENTION_BACKWARD;
+    r.c.kernel = (tn_kernel)(f->c.kernel + 1);
     r.c.n_in = 6;
     r.in[3] = f->out[0];
     r.c.in[3] = f->c.out[0];
@@ -973,6 +1423,37 @@ static row attention_backward(const row *f, uint64_t seed)
     r.out[3] = NULL;
     r.c.out[3] = view_of(NULL, -1, -1, -1);
     return r;
+}
+
+/* Attention in linear time, forwards and backwards, of few and of many keys. */
+TEST(linear_attention_at_the_end_of_memory)
+{
+    static const int64_t shape[][4] = {{1, 1, 3, 2}, {9, 9, 5, 7}, {70, 70, 16, 16}, {5, 40, 1, 1}, {33, 130, 8, 3}};
+    static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
+    int k;
+    NEED_GPU();
+    if (!open_place_of(TN_GEMM_TF32)) return;                    /* with the reference, which takes BF16 as F32 */
+    for (k = 0; k < 5 * 3 * 4; k++) {
+        const int64_t *at = shape[k / 12];
+        const tn_dtype dtype = type[k % 3];
+        const double   bound = dtype == TN_F64 ? 1e-11 : dtype == TN_F32 ? 2e-5 : 8e-2;
+        const int      kind = k / 3 % 2 ? TN_ATTEND_SQUARED : TN_ATTEND_BILINEAR;
+        row            f, b;
+        if (left_out(k)) continue;
+        f = attention(dtype, kind, TN_ROW_MEAN, 1, 2, at[0], at[1], at[2], at[3], bound, 7);
+        NAME("linear attention of kind %d, %d queries of %d keys, d %d, dtype %d", kind, (int)at[0], (int)at[1], (int)at[2],
+             (int)dtype);
+        f.c.kernel = TN_KERNEL_ATTENTION_LINEAR;
+        f.c.i[1] = k / 6 % 2;
+        f.c.n_out = 4;
+        f.c.out[2] = f.c.out[3] = view_of(NULL, -1, -1, -1);
+        both(&f);
+        b = attention_backward(&f, 9);
+        both(&b);
+        finish();
+    }
+    close_place();
+    WORST("linear attention", worst, 1);
 }
 
 static void to_bf16(operand *o) { for (int64_t i = 0; i < o->n; i++) o->x[i] = rounded(TN_BF16, o->x[i]); }
@@ -999,6 +1480,8 @@ TEST(tensor_cores_in_many_blocks)
         f.in[2]->x[((Tk - 2) * H + H - 4) * d + 3] = HUGE_VAL;
         b = attention_backward(&f, 8);
         to_bf16(b.in[5]);
+        for (i = 0; i < 3; i++) b.out[i]->least = 1e-5;          /* the plain kernels would be more exact */
+        f.out[0]->least = 1e-5;
         both(&f);
         both(&b);
         finish();
@@ -1008,5 +1491,7 @@ TEST(tensor_cores_in_many_blocks)
 }
 
 TEST_MAIN(adamw, sgd, muon_end, many_parameters, sumsq, step_begin, muon_begin, cross_entropy, rmsnorm, layernorm,
-          rmsnorm_backward, layernorm_backward, tick, random_numbers_beyond_2_34, products_at_the_end_of_memory, attention_to_nothing,
-          tensor_cores_in_many_blocks)
+          rmsnorm_backward, layernorm_backward, tick, random_numbers_beyond_2_34, products_at_the_end_of_memory,
+          views_at_the_end_of_memory, passes, tables_and_largest, rotations_and_chains, refusals, no_room_for_scratch,
+          scratch_after_a_graph, calls_that_wait, attention_to_nothing, few_queries_of_many_heads,
+          linear_attention_at_the_end_of_memory, tensor_cores_in_many_blocks)
