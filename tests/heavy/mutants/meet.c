@@ -1,6 +1,6 @@
-/* meet.c: meet SECONDS COMMAND...: runs a test until its first line that begins with "FAIL ", for at most SECONDS of processor time,
-   and prints one line: how it went, a tab, and the processor seconds that it took. "passed" is said only of exit status 0. The limit
-   on the clock is wide, for a mutant that waits for ever. */
+/* meet.c: meet SECONDS COMMAND...: runs a test until its first line that begins with "FAIL ", for at most SECONDS of processor
+   time, and prints one line: how it went, a tab, and the processor seconds that it took. "passed" is said only of exit status
+   0. The limit on the clock is wide; it is for a mutant that waits for ever. */
 #define _XOPEN_SOURCE 700
 #define _DEFAULT_SOURCE
 #include <poll.h>
@@ -58,7 +58,8 @@ int main(int argc, char **argv)
     if (!(seconds > 0)) { fprintf(stderr, "meet SECONDS COMMAND...\n"); return 2; }
     if (pipe(output) != 0 || (child = fork()) < 0) { perror("meet"); return 2; }
     if (child == 0) {
-        struct rlimit cpu = { (rlim_t)seconds + 1, (rlim_t)seconds + 3 }, none = { 0, 0 }, memory = { (rlim_t)16 << 30, (rlim_t)16 << 30 };
+        struct rlimit cpu = { (rlim_t)seconds + 1, (rlim_t)seconds + 3 }, none = { 0, 0 };
+        struct rlimit memory = { (rlim_t)16 << 30, (rlim_t)16 << 30 };
         setpgid(0, 0);
         setrlimit(RLIMIT_CPU, &cpu);
         setrlimit(RLIMIT_CORE, &none);

@@ -1,6 +1,7 @@
-# awk -f mutate.awk -v out=COPY -v list=TABLE LIST SOURCE: writes a copy of SOURCE with all mutants of LIST in it, and a table with one
-# line per mutant: number, section, name, line, tests, needs, reason why equivalent, text, replacement; fields are separated by tabs.
-# format.txt describes LIST. An entry that is wrong or does not fit is reported; the exit status is then 1.
+# awk -f mutate.awk -v out=COPY -v list=TABLE LIST SOURCE: writes a copy of SOURCE with all mutants of LIST in it, and a table
+# with one line per mutant: number, section, name, line, tests, needs, reason why equivalent, line of the source, change. The
+# fields are separated by tabs, and - stands for nothing. format.txt describes LIST. An entry that is wrong or that does not fit
+# is reported, and the exit status is then 1.
 
 function bad(i, what) { printf "%s: %s\n", name[i], what; failed = 1 }
 
@@ -74,6 +75,24 @@ $1 == "needs" { needs[n] = $2; next }
 $1 == "equivalent" { reason[n] = $0; sub(/^equivalent[ \t]*/, "", reason[n]); next }
 { printf "%s:%d: not understood: %s\n", FILENAME, FNR, $0; failed = 1 }
 
+function or_nothing(s) { return s == "" ? "-" : s }
+
+# The mutant before i whose text overlaps with that of i; 0: none.
+function overlapped(i,    k) {
+    for (k = i - 1; k > 0; k--)
+        if (line[k] == line[i] && column[k] < column[i] + size[i] && column[i] < column[k] + size[k]) return k
+    return 0
+}
+
+# Puts the list of the mutants of one line into `on`, the last one first, so that the columns of the others hold.
+function from_the_right(here, on,    count, a, b, t) {
+    count = split(here, on, " ")
+    for (a = 1; a <= count; a++)
+        for (b = a + 1; b <= count; b++)
+            if (column[on[b]] > column[on[a]]) { t = on[a]; on[a] = on[b]; on[b] = t }
+    return count
+}
+
 END {
     for (i = 1; i <= n; i++) if (text[i] == "") bad(i, "no text"); else place(i)
     for (i = 1; i <= n; i++) {
@@ -81,23 +100,23 @@ END {
         old = substr(source[line[i]], column[i], size[i])
         statement = old ~ /[;}][ \t]*$/
         if (!statement && new[i] == "") { bad(i, "an expression needs another: " text[i]); continue }
-        # Of a line's mutants the last comes first, so that the columns of the others hold.
-        for (k = i - 1; k > 0; k--) if (line[k] == line[i] && column[k] < column[i] + size[i] && column[i] < column[k] + size[k]) break
-        if (k > 0) { bad(i, "overlaps with " name[k]); continue }
+        if (k = overlapped(i)) { bad(i, "overlaps with " name[k]); continue }
         here[line[i]] = here[line[i]] " " i
         with[i] = statement ? "{ if (TN_MUTANT(" i ")) { " new[i] " } else { " old " } }" : \
                               "(TN_MUTANT(" i ") ? (" new[i] ") : (" old "))"
         shown = source[line[i]]
         sub(/^[ \t]*/, "", shown)
-        printf "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i, section_of[i], name[i], line[i], first_of[i], needs[i] == "" ? "-" : needs[i], \
-               reason[i] == "" ? "-" : reason[i], shown, old " -> " (new[i] == "" ? "dropped" : new[i]) > list
+        printf "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i, section_of[i], name[i], line[i], or_nothing(first_of[i]), \
+               or_nothing(needs[i]), or_nothing(reason[i]), shown, old " -> " (new[i] == "" ? "dropped" : new[i]) > list
     }
     printf "#include \"mutant.h\"\n#line 1\n" > out
     for (l = 1; l <= lines; l++) {
         s = source[l]
-        count = split(here[l], on, " ")
-        for (a = 1; a <= count; a++) for (b = a + 1; b <= count; b++) if (column[on[b]] > column[on[a]]) { t = on[a]; on[a] = on[b]; on[b] = t }
-        for (a = 1; a <= count; a++) s = substr(s, 1, column[on[a]] - 1) with[on[a]] substr(s, column[on[a]] + size[on[a]])
+        count = from_the_right(here[l], on)
+        for (a = 1; a <= count; a++) {
+            i = on[a]
+            s = substr(s, 1, column[i] - 1) with[i] substr(s, column[i] + size[i])
+        }
         print s > out
     }
     exit failed
