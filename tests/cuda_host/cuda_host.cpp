@@ -789,6 +789,11 @@ static void need_shared(const char *what, const void *p)
         fault(cudaErrorIllegalAddress, "%s: %p is not in shared memory", what, p);
 }
 
+void tnch_misaligned(const void *p, size_t alignment)
+{
+    fault(cudaErrorMisalignedAddress, "access of %zu bytes or more at %p: not a multiple of %zu", alignment, p, alignment);
+}
+
 void tnc_cp_async16(void *shared, const void *global)
 {
     tnch_thread *t = tnch_now;
