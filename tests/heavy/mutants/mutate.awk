@@ -1,0 +1,123 @@
+# awk -f mutate.awk -v out=COPY -v list=TABLE LIST SOURCE: writes a copy of SOURCE with all mutants of LIST in it, and a table
+# with one line per mutant: number, section, name, line, tests, needs, reason why equivalent, line of the source, change. The
+# fields are separated by tabs, and - stands for nothing. format.txt describes LIST. An entry that is wrong or that does not fit
+# is reported, and the exit status is then 1.
+
+function bad(i, what) { printf "%s: %s\n", name[i], what; failed = 1 }
+
+# The position of WORD followed by "(", not as the end of a longer name; 0: none.
+function called(line, word,    at, from) {
+    for (from = 1; (at = index(substr(line, from), word "(")) > 0; from = at + 1) {
+        at += from - 1
+        if (at == 1 || substr(line, at - 1, 1) !~ /[A-Za-z0-9_]/) return at
+    }
+    return 0
+}
+
+# Marks in `inside` the lines of all definitions of a function.
+function scope(word,    l, k, open) {
+    delete inside
+    for (l = 1; l <= lines; l++) {
+        if (source[l] !~ /^[A-Za-z_]/ || !called(source[l], word)) continue
+        for (k = l; k <= lines && source[k] !~ /[{]/ && source[k] !~ /;[ \t]*(\/\*.*)?$/; k++) ;
+        if (source[k] !~ /[{]/) continue                            # a declaration
+        open = k
+        if (source[open] !~ /[}][ \t]*(\/[\/*].*)?$/ || source[open] ~ /^[{]/) while (k < lines && source[k] !~ /^[}]/) k++
+        for (; l <= k; l++) inside[l] = 1
+        l = k
+    }
+}
+
+function place(i,    l, from, at, seen, first, mark, whole) {
+    whole = text[i]
+    first = 1
+    size[i] = length(whole)
+    if ((mark = index(whole, "@")) > 0) {
+        first = mark
+        whole = substr(whole, 1, mark - 1) substr(whole, mark + 1)
+        if (!(mark = index(whole, "@"))) { bad(i, "one @ alone: " text[i]); return }
+        size[i] = mark - first
+        whole = substr(whole, 1, mark - 1) substr(whole, mark + 1)
+    }
+    if (func_of[i] != "") {
+        scope(func_of[i])
+        for (l in inside) break
+        if (!(l in inside)) { bad(i, "no function " func_of[i]); return }
+    }
+    seen = 0
+    for (l = 1; l <= lines; l++) {
+        if (func_of[i] != "" && !(l in inside)) continue
+        for (from = 1; (at = index(substr(source[l], from), whole)) > 0; from = at + 1) {
+            at += from - 1
+            if (++seen == (nth[i] ? nth[i] : 1)) { line[i] = l; column[i] = at + first - 1 }
+        }
+    }
+    if (!line[i]) bad(i, "no longer found: " text[i])
+    else if (!nth[i] && seen > 1) { bad(i, "found " seen " times: " text[i]); line[i] = 0 }
+}
+
+FILENAME != ARGV[1] { source[++lines] = $0; next }
+/^[ \t]*(#|$)/ { next }
+$1 == "section" { section = $2; sub(/:$/, "", section); programs = $0; sub(/^[^:]*:[ \t]*/, "", programs); next }
+$1 == "mutant" {
+    name[++n] = $2
+    if ($2 in known) bad(n, "a second mutant of this name")
+    known[$2] = 1
+    section_of[n] = section
+    first_of[n] = programs
+    if ($3 == "in") { func_of[n] = $4; nth[n] = $5 + 0 }
+    next
+}
+$1 == "-" { text[n] = $0; sub(/^-[ \t]*/, "", text[n]); next }
+$1 == "+" { new[n] = $0; sub(/^[+][ \t]*/, "", new[n]); next }
+$1 == "tests" { $1 = ""; first_of[n] = substr($0, 2) " " first_of[n]; next }
+$1 == "needs" { needs[n] = $2; next }
+$1 == "equivalent" { reason[n] = $0; sub(/^equivalent[ \t]*/, "", reason[n]); next }
+{ printf "%s:%d: not understood: %s\n", FILENAME, FNR, $0; failed = 1 }
+
+function or_nothing(s) { return s == "" ? "-" : s }
+
+# The mutant before i whose text overlaps with that of i; 0: none.
+function overlapped(i,    k) {
+    for (k = i - 1; k > 0; k--)
+        if (line[k] == line[i] && column[k] < column[i] + size[i] && column[i] < column[k] + size[k]) return k
+    return 0
+}
+
+# Puts the list of the mutants of one line into `on`, the last one first, so that the columns of the others hold.
+function from_the_right(here, on,    count, a, b, t) {
+    count = split(here, on, " ")
+    for (a = 1; a <= count; a++)
+        for (b = a + 1; b <= count; b++)
+            if (column[on[b]] > column[on[a]]) { t = on[a]; on[a] = on[b]; on[b] = t }
+    return count
+}
+
+END {
+    for (i = 1; i <= n; i++) if (text[i] == "") bad(i, "no text"); else place(i)
+    for (i = 1; i <= n; i++) {
+        if (!line[i]) continue
+        old = substr(source[line[i]], column[i], size[i])
+        statement = old ~ /[;}][ \t]*$/
+        if (!statement && new[i] == "") { bad(i, "an expression needs another: " text[i]); continue }
+        if (k = overlapped(i)) { bad(i, "overlaps with " name[k]); continue }
+        here[line[i]] = here[line[i]] " " i
+        with[i] = statement ? "{ if (TN_MUTANT(" i ")) { " new[i] " } else { " old " } }" : \
+                              "(TN_MUTANT(" i ") ? (" new[i] ") : (" old "))"
+        shown = source[line[i]]
+        sub(/^[ \t]*/, "", shown)
+        printf "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i, section_of[i], name[i], line[i], or_nothing(first_of[i]), \
+               or_nothing(needs[i]), or_nothing(reason[i]), shown, old " -> " (new[i] == "" ? "dropped" : new[i]) > list
+    }
+    printf "#include \"mutant.h\"\n#line 1\n" > out
+    for (l = 1; l <= lines; l++) {
+        s = source[l]
+        count = from_the_right(here[l], on)
+        for (a = 1; a <= count; a++) {
+            i = on[a]
+            s = substr(s, 1, column[i] - 1) with[i] substr(s, column[i] + size[i])
+        }
+        print s > out
+    }
+    exit failed
+}
