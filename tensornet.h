@@ -9797,7 +9797,7 @@ static void TNI_T(rmsnorm)(const tn_call *c)
     }
 }
 
-/* Sums over rows stay in double until they are complete: so many columns at a time. */
+/* Gradients of gains and biases are added up in double and rounded once, for this many columns at a time. */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 enum { TNI_NORM_COLUMNS = 512 };
 #endif
