@@ -9821,40 +9821,42 @@ static void TNI_T(rmsnorm)(const tn_call *c)
     }
 }
 
-/* Sums over rows stay in double until they are complete: so many columns at a time. */
+/* Gradients of gains and biases are added up in double and rounded once, for this many columns at a time. */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
-enum { TNI_NORM_COLUMNS = 512 };
+enum { TNI_NORM_COLUMNS = 1024 };
 #endif
 
-/* dw of the columns first to last - 1 */
-static void TNI_T(rmsnorm_gain)(const tn_call *c, int64_t first, int64_t last)
+/* dx of row n */
+static void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
 {
-    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *r = (const TNI_REAL *)c->in[2].data,
-                   *dy = (const TNI_REAL *)c->in[3].data;
-    TNI_REAL       *dw = (TNI_REAL *)c->out[1].data;
-    double          sum[TNI_NORM_COLUMNS];
-    int64_t         n, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (j = first; j < last; j++) sum[j - first] = (double)dw[j];
-    for (n = 0; n < R; n++, x += C, dy += C)
-        for (j = first; j < last; j++) sum[j - first] += (double)dy[j] * (double)x[j] * (double)r[n];
-    for (j = first; j < last; j++) dw[j] = (TNI_REAL)sum[j - first];
+    const int64_t   C = c->in[0].shape[1];
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *w = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *dy = (const TNI_REAL *)c->in[3].data + n * C;
+    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data + n * C;
+    double          scale = (double)((const TNI_REAL *)c->in[2].data)[n], dot = 0;
+    int64_t         j;
+    for (j = 0; j < C; j++) dot += (w ? (double)w[j] : 1) * (double)dy[j] * (double)x[j];
+    for (j = 0; j < C; j++) {
+        double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - (double)x[j] * scale * scale * dot / (double)C);
+        dx[j] = (TNI_REAL)(c->accumulate ? (double)dx[j] + v : v);
+    }
 }
 
 static void TNI_T(rmsnorm_backward)(const tn_call *c)
 {
-    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data;
-    const TNI_REAL *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
-    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
-    int64_t         n, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (j = 0; c->n_out > 1 && c->out[1].data && j < C; j += TNI_NORM_COLUMNS)
-        TNI_T(rmsnorm_gain)(c, j, tni_min(j + TNI_NORM_COLUMNS, C));
-    for (n = 0; dx && n < R; n++, x += C, dy += C) {
-        double scale = (double)r[n], dot = 0;
-        for (j = 0; j < C; j++) dot += (w ? (double)w[j] : 1) * (double)dy[j] * (double)x[j];
-        for (j = 0; j < C; j++) {
-            double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - (double)x[j] * scale * scale * dot / (double)C);
-            dx[n * C + j] = (TNI_REAL)(c->accumulate ? (double)dx[n * C + j] + v : v);
+    const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
+    TNI_REAL       *dw = c->n_out > 1 ? (TNI_REAL *)c->out[1].data : NULL;
+    double          sum[TNI_NORM_COLUMNS];
+    int64_t         n, j, first, last, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (n = 0; c->out[0].data && n < R; n++) TNI_T(rmsnorm_dx)(c, n);
+    for (first = 0; dw && first < C; first = last) {
+        last = tni_min(first + TNI_NORM_COLUMNS, C);
+        for (j = first; j < last; j++) sum[j - first] = (double)dw[j];
+        for (n = 0; n < R; n++) {
+            const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *dy = (const TNI_REAL *)c->in[3].data + n * C;
+            for (j = first; j < last; j++) sum[j - first] += (double)dy[j] * (double)x[j] * (double)r[n];
         }
+        for (j = first; j < last; j++) dw[j] = (TNI_REAL)sum[j - first];
     }
 }
 
@@ -9948,52 +9950,51 @@ static void TNI_T(layernorm)(const tn_call *c)
     }
 }
 
-/* dw and db of the columns first to last - 1 */
-static void TNI_T(layernorm_gains)(const tn_call *c, int64_t first, int64_t last)
+/* dx of row n, whose mean is known */
+static void TNI_T(layernorm_dx)(const tn_call *c, int64_t n, double mean, double rest)
 {
-    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *r = (const TNI_REAL *)c->in[2].data,
-                   *dy = (const TNI_REAL *)c->in[3].data;
-    TNI_REAL       *dw = (TNI_REAL *)c->out[1].data, *db = (TNI_REAL *)c->out[2].data;
-    double          w_sum[TNI_NORM_COLUMNS], b_sum[TNI_NORM_COLUMNS];
-    int64_t         n, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (j = first; j < last; j++) {
-        w_sum[j - first] = dw ? (double)dw[j] : 0;
-        b_sum[j - first] = db ? (double)db[j] : 0;
+    const int64_t   C = c->in[0].shape[1];
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *w = (const TNI_REAL *)c->in[1].data;
+    const TNI_REAL *dy = (const TNI_REAL *)c->in[3].data + n * C;
+    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data + n * C;
+    double          scale = (double)((const TNI_REAL *)c->in[2].data)[n], sum = 0, dot = 0;
+    int64_t         j;
+    for (j = 0; j < C; j++) {
+        double d = (double)dy[j], z = ((double)x[j] - mean - rest) * scale;
+        if (w) d *= (double)w[j];
+        sum += d;
+        dot += d * z;
     }
-    for (n = 0; n < R; n++, x += C, dy += C) {
-        double rest, mean = TNI_T(row_mean)(x, C, &rest), scale = (double)r[n];
-        for (j = first; j < last; j++) {
-            w_sum[j - first] += (double)dy[j] * (((double)x[j] - mean - rest) * scale);
-            b_sum[j - first] += (double)dy[j];
-        }
-    }
-    for (j = first; j < last; j++) {
-        if (dw) dw[j] = (TNI_REAL)w_sum[j - first];
-        if (db) db[j] = (TNI_REAL)b_sum[j - first];
+    for (j = 0; j < C; j++) {
+        double z = ((double)x[j] - mean - rest) * scale;
+        double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - sum / (double)C - z * dot / (double)C);
+        dx[j] = (TNI_REAL)(c->accumulate ? (double)dx[j] + v : v);
     }
 }
 
 static void TNI_T(layernorm_backward)(const tn_call *c)
 {
-    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data;
-    const TNI_REAL *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
-    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
-    int64_t         n, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (j = 0; (c->out[1].data || c->out[2].data) && j < C; j += TNI_NORM_COLUMNS)
-        TNI_T(layernorm_gains)(c, j, tni_min(j + TNI_NORM_COLUMNS, C));
-    for (n = 0; dx && n < R; n++, x += C, dy += C) {
-        double rest, mean = TNI_T(row_mean)(x, C, &rest), scale = (double)r[n], sum = 0, dot = 0;
-        for (j = 0; j < C; j++) {
-            double d = (double)dy[j], z = ((double)x[j] - mean - rest) * scale;
-            if (w) d *= (double)w[j];
-            sum += d;
-            dot += d * z;
+    const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
+    TNI_REAL       *dw = (TNI_REAL *)c->out[1].data, *db = (TNI_REAL *)c->out[2].data;
+    double          w_sum[TNI_NORM_COLUMNS], b_sum[TNI_NORM_COLUMNS];
+    int64_t         n, j, first, last, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (first = 0; first < C && (first == 0 || dw || db); first = last) {
+        last = tni_min(first + TNI_NORM_COLUMNS, C);
+        for (j = first; j < last; j++) {
+            w_sum[j - first] = dw ? (double)dw[j] : 0;
+            b_sum[j - first] = db ? (double)db[j] : 0;
         }
-        for (j = 0; j < C; j++) {
-            double z = ((double)x[j] - mean - rest) * scale;
-            double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - sum / (double)C - z * dot / (double)C);
-            dx[n * C + j] = (TNI_REAL)(c->accumulate ? (double)dx[n * C + j] + v : v);
+        for (n = 0; n < R; n++) {
+            const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *dy = (const TNI_REAL *)c->in[3].data + n * C;
+            double          rest, mean = TNI_T(row_mean)(x, C, &rest);
+            if (first == 0 && c->out[0].data) TNI_T(layernorm_dx)(c, n, mean, rest);
+            for (j = first; j < last && (dw || db); j++) {
+                w_sum[j - first] += (double)dy[j] * (((double)x[j] - mean - rest) * (double)r[n]);
+                b_sum[j - first] += (double)dy[j];
+            }
         }
+        for (j = first; dw && j < last; j++) dw[j] = (TNI_REAL)w_sum[j - first];
+        for (j = first; db && j < last; j++) db[j] = (TNI_REAL)b_sum[j - first];
     }
 }
 
