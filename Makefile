@@ -11,7 +11,7 @@
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
 #                  BENCH=gemm, pieces, step, lm, operator, attention: one of them alone
-# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
+# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
@@ -25,7 +25,8 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples tn tn-cuda weights demo test test-all check cuda bench fuzz fuzz-programs install uninstall clean
+.PHONY: all examples tn tn-cuda weights demo test test-all check mutants cuda bench fuzz fuzz-programs install uninstall \
+        clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -104,15 +105,20 @@ build/cuda/arch: FORCE
 demo: build/examples/fashion
 	OMP_WAIT_POLICY=passive $<
 
-# ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error: the sum has the last word.
+# ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error; the sum is last.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
 suite = $(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) SUITE=$1
 test test-all check: $(PNG_OBJECT)
 	@rm -rf build/*/*.log build/*/*/*.log build/*/*/*/*.log
-	@$(call suite,$@) begin
-	@$(call suite,$@) run || true
-	@$(call suite,$@) sum
+	+@$(call suite,$@) begin
+	+@$(call suite,$@) simd || true
+	+@$(call suite,$@) run || true
+	+@$(call suite,$@) sum
+
+# Every mutant against the tests that reach it: two reports in build/mutants. About MUTANT_MINUTES minutes of processor time.
+mutants:
+	@sh tests/heavy/mutants/run.sh header; header=$$?; sh tests/heavy/mutants/run.sh cuda && exit $$header
 
 # What a program links that runs on GPUs; NVCC can be given. MODE=--budget prints the lines that budget.txt would need.
 cuda:
@@ -166,12 +172,12 @@ bench-gpu: build/gpu/bench
 # ---- fuzzing. Its programs take a minute to compile, so they are a goal of their own.
 
 fuzz-programs:
-	@$(call suite,fuzz) programs
+	+@$(call suite,fuzz) programs
 fuzz: fuzz-programs
 	@rm -f build/fuzz/*.log
-	@$(call suite,fuzz) begin
-	@$(call suite,fuzz) run || true
-	@$(call suite,fuzz) sum
+	+@$(call suite,fuzz) begin
+	+@$(call suite,fuzz) run || true
+	+@$(call suite,fuzz) sum
 
 # ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
 #      of their own.

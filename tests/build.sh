@@ -1,5 +1,6 @@
 #!/bin/sh
-# sh tests/build.sh OUTPUT COMMAND...: makes OUTPUT with COMMAND, and keeps in OUTPUT.seconds how much processor time that took.
+# sh tests/build.sh OUTPUT COMMAND...: makes OUTPUT with COMMAND, and keeps in OUTPUT.seconds how much processor time that
+# took.
 set -u
 output=$1
 shift

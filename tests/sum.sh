@@ -1,7 +1,7 @@
 #!/bin/sh
-# sh tests/sum.sh BEGUN LOG...: repeats what failed and what was skipped, says where the processor time went, and adds up the last
-# lines of all logs into the last line. A log that is not there belongs to a test that did not build. What was built counts if it is
-# newer than the file BEGUN, so that what an earlier run left is not counted again.
+# sh tests/sum.sh BEGUN LOG...: repeats what failed and what was skipped, says where the processor time went, and adds up
+# the last lines of all logs into the last line. A log that is not there belongs to a test that did not build. What was
+# built counts if it is newer than the file BEGUN, so that what an earlier run left is not counted again.
 set -eu
 begun=$1
 shift
@@ -22,7 +22,8 @@ done >> "$sum"
 
 grep -E '^(FAIL|SKIP) ' "$sum" || :
 awk '/^seconds / { of[$3] += $2 }
-     END         { printf "\nprocessor seconds: %.0f, of them %.0f to build, %.0f to run; the ten longest:\n", of["build"] + of["run"], of["build"], of["run"] }' "$sum"
+     END         { printf "\nprocessor seconds: %.0f, of them %.0f to build, %.0f to run; the ten longest:\n",
+                       of["build"] + of["run"], of["build"], of["run"] }' "$sum"
 sed -n 's/^seconds //p' "$sum" | sort -rn | awk 'NR <= 10 { printf "    %7.1f  %-5s  %s\n", $1, $2, $3 }'
 awk '/ passed, .* skipped$/ { passed += $1; failed += $3; skipped += $5 }
      END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped; exit failed > 0 || passed == 0 }' "$sum"
