@@ -1038,6 +1038,63 @@ TEST(no_memory)
     printf("%d failing allocations were survived, %d caches wanted a reset\n", failures, resets);
 }
 
+/* A gradient has the same bits whether the other operands want theirs or not. */
+TEST(a_gradient_alone_has_the_same_bits)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        const tn_attend_kind k = (tn_attend_kind)kind;
+        const int64_t        heads = k == TN_ATTEND_BILINEAR ? 4 : 2;
+        uint64_t             rng = 17;
+        tn_attend_desc       d;
+        double              *x[3], *g[2][3];
+        const int64_t        n[3] = {70 * heads * 5, 70 * heads * 5, 70 * 2 * 6};
+        memset(&d, 0, sizeof d);
+        d.kind = k;
+        d.causal = true;
+        for (int i = 0; i < 3; i++) x[i] = numbers(n[i], &rng);
+        for (int alone = 0; alone < 2; alone++)
+            for (int i = 0; i < 3; i++) {
+                tn_ctx    *ctx = ctx_of(TN_F32);
+                tn_tensor *in[3], *y;
+                in[0] = tensor_of(ctx, 1, 70, heads, 5, x[0]);
+                in[1] = tensor_of(ctx, 1, 70, heads, 5, x[1]);
+                in[2] = tensor_of(ctx, 1, 70, 2, 6, x[2]);
+                for (int j = 0; j < 3; j++) if (!alone || j == i) tn_watch(in[j]);
+                tn_record(ctx);
+                y = tn_attend(ctx, in[0], in[1], in[2], &d);
+                CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
+                g[alone][i] = read_of(in[i]->grad);
+                tn_ctx_destroy(ctx);
+            }
+        for (int i = 0; i < 3; i++) {
+            CHECK(memcmp(g[0][i], g[1][i], sizeof(double) * (size_t)n[i]) == 0);
+            free(g[0][i]);
+            free(g[1][i]);
+            free(x[i]);
+        }
+    }
+}
+
+/* A state of another context is refused like any operand. */
+TEST(a_state_of_another_context)
+{
+    static const double zero[1 * 1 * 9 * 6] = {0};
+    tn_ctx        *ctx = ctx_of(TN_F32), *other = ctx_of(TN_F32);
+    tn_tensor     *q = tensor_of(ctx, 1, 2, 1, 3, zero), *v = tensor_of(ctx, 1, 2, 1, 5, zero);
+    tn_attend_desc d;
+    memset(&d, 0, sizeof d);
+    d.kind = TN_ATTEND_SQUARED;
+    d.causal = true;
+    d.state = tensor_of(other, 1, 1, 6, 5, zero);
+    CHECK(tn_attend(ctx, q, q, v, &d) == NULL);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "attend: state belongs to another context");
+    d.state = tensor_of(ctx, 1, 1, 6, 5, zero);
+    CHECK(tn_attend(ctx, q, q, v, &d) != NULL);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(other);
+    tn_ctx_destroy(ctx);
+}
+
 TEST_MAIN(chunked_is_quadratic, long_rows, the_future_is_unseen, multilinear, no_square_in_memory, the_form_of_auto, large_infinite_and_nan,
           nothing_to_see, overlapping_operands, rope_is_relative, layers_are_tensors, decoding_is_forward, memory_of_decoding, layer_starts,
-          bad_operands, bad_layers, no_memory)
+          bad_operands, bad_layers, no_memory, a_gradient_alone_has_the_same_bits, a_state_of_another_context)

@@ -264,4 +264,62 @@ TEST(init_after_an_error)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(parameters, init_rules, layers_make_parameters, kinds, layers_refuse, init_after_an_error)
+/* A gradient that only the third operand of an op wants: x and w are data. */
+TEST(a_bias_alone_has_a_gradient)
+{
+    static const double x[6] = {1, -2, 3, 0.5, 4, -1}, weights[4] = {1, 2, -3, 5};
+    tn_ctx        *ctx = ctx_of(TN_F64);
+    const int64_t  two = 2, three = 3, full[2] = {2, 3}, out[2] = {2, 2};
+    tn_tensor     *data, *w, *b, *y, *to;
+    double         g[3];
+    data = tn_tensor_new(ctx, TN_REAL, 2, full);
+    tn_write(data, TN_F64, x, 6);
+    w = tn_tensor_new(ctx, TN_REAL, 2, full);
+    tn_write(w, TN_F64, x, 6);
+    b = tn_full(ctx, 1, &two, 0);
+    to = tn_tensor_new(ctx, TN_REAL, 2, out);
+    tn_write(to, TN_F64, weights, 4);
+    tn_watch(b);
+    tn_record(ctx);
+    y = tn_affine(ctx, data, w, b);
+    REQUIRE(CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, to))), TN_OK));
+    REQUIRE(CHECK(b->grad != NULL));
+    tn_read(b->grad, TN_F64, g, 2);
+    CHECK(g[0] == -2 && g[1] == 7);
+    CHECK(data->grad == NULL && w->grad == NULL);
+    tn_ctx_reset(ctx);
+    data = tn_tensor_new(ctx, TN_REAL, 2, full);
+    tn_write(data, TN_F64, x, 6);
+    b = tn_full(ctx, 1, &three, 0);
+    tn_watch(b);
+    tn_record(ctx);
+    y = tn_layernorm(ctx, data, tn_full(ctx, 1, &three, 2), b, 1e-5);
+    REQUIRE(CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, data))), TN_OK));
+    REQUIRE(CHECK(b->grad != NULL));
+    tn_read(b->grad, TN_F64, g, 3);
+    CHECK(g[0] == 1.5 && g[1] == 2 && g[2] == 2);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* No name is an empty name, in messages, too. */
+TEST(a_layer_without_a_name)
+{
+    tn_ctx     *ctx = ctx_of(TN_F32);
+    tn_params  *ps = tn_params_create(ctx);
+    tn_mlp_desc d;
+    tn_mlp      mlp;
+    memset(&d, 0, sizeof d);
+    d.in = 4;
+    d.hidden = 6;
+    d.kind = (tn_mlp_kind)99;
+    CHECK_STATUS(tn_mlp_init(ps, NULL, &mlp, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp : 99 is no kind");
+    d.kind = TN_MLP_BILINEAR;
+    CHECK_STATUS(tn_mlp_init(ps, NULL, &mlp, &d), TN_OK);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(parameters, init_rules, layers_make_parameters, kinds, layers_refuse, init_after_an_error,
+          a_bias_alone_has_a_gradient, a_layer_without_a_name)

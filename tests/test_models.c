@@ -1523,7 +1523,129 @@ TEST(starving)
     CHECK(n > 100);
 }
 
+/* The depth's own scale of a branch: 1/sqrt(2 layers). */
+TEST(scales_of_branches)
+{
+    tn_transformer_desc d = tiny(), out;
+    world               w;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
+    d.layers = 8;
+    d.attn_scale = d.mlp_scale = TN_SCALE_DEPTH;
+    CHECK_STATUS(tn_transformer_check(w.ctx, &d, &out), TN_OK);
+    CHECK(out.attn_scale == 0.25 && out.mlp_scale == 0.25);
+    d.attn_scale = d.mlp_scale = 0;
+    CHECK_STATUS(tn_transformer_check(w.ctx, &d, &out), TN_OK);
+    CHECK(out.attn_scale == 1 && out.mlp_scale == 1);
+    d.attn_scale = 0.5;
+    d.mlp_scale = 0.75;
+    CHECK_STATUS(tn_transformer_check(w.ctx, &d, &out), TN_OK);
+    CHECK(out.attn_scale == 0.5 && out.mlp_scale == 0.75);
+    close_world(&w);
+}
+
+/* A model of three encoders whose init runs out of memory says so, at each allocation. */
+static bool starve_init(uint64_t n)
+{
+    const char         *what;
+    tn_transformer_desc d = variant(13, &what);
+    tn_transformer      m;
+    world               w;
+    bool                ok;
+    if (!open_on(&w, TN_F32, 1, 1, NULL)) return true;
+    w.heap.fail_at = w.heap.count + n;
+    ok = tn_transformer_init(w.params, "", &m, &d) == TN_OK;
+    if (!ok) CHECK_INT(tn_params_count(w.params), 0);
+    CHECK_STATUS(tn_ctx_status(w.ctx), ok ? TN_OK : TN_ERR_MEMORY);
+    tn_ctx_clear_error(w.ctx);
+    close_world(&w);
+    return ok;
+}
+
+TEST(three_encoders_without_memory)
+{
+    uint64_t n;
+    for (n = 1; !starve_init(n); n++) if (!CHECK(n < 500)) return;
+    CHECK(n > 20);
+}
+
+/* A call with a cache that fails halfway leaves it either as it was or refusing until it is reset. */
+TEST(a_cache_after_a_failed_call)
+{
+    tn_transformer_desc d = tiny();
+    uint64_t            n;
+    int                 refused = 0;
+    double              want[2 * 5], got[2 * 5];
+    bool                done = false;
+    for (n = 0; !done; n++) {
+        tn_transformer        m;
+        tn_transformer_cache *c;
+        tn_tensor            *first, *next, *y;
+        world                 w;
+        REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
+        first = tn_tensor_keep(ids_of(w.ctx, &d, 2, 3, 1));
+        next = tn_tensor_keep(ids_of(w.ctx, &d, 2, 1, 2));
+        c = tn_transformer_cache_create(w.ctx, &m, 2, 6);
+        REQUIRE(first && next && c);
+        w.heap.fail_at = n ? w.heap.count + n : 0;
+        y = tn_transformer_decode(w.ctx, &m, first, c);
+        w.heap.fail_at = 0;
+        done = n > 0 && y != NULL;
+        if (!y) {
+            CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "");
+            y = tn_transformer_decode(w.ctx, &m, first, c);
+            if (!y) {
+                refused++;
+                CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer: a call with this cache has failed, it must be reset");
+                tn_transformer_cache_reset(c);
+                CHECK(tn_transformer_decode(w.ctx, &m, first, c) != NULL);
+            }
+        }
+        CHECK_INT(tn_transformer_cache_past(c), 3);
+        y = tn_transformer_decode(w.ctx, &m, next, c);
+        if (CHECK(y != NULL && tn_tensor_count(y) == 10)) tn_read(y, TN_F64, n ? got : want, 10);
+        if (n) CHECK(memcmp(got, want, sizeof want) == 0);
+        close_world(&w);
+    }
+    CHECK(refused > 0);
+}
+
+/* A line that fails ends the reading, even if all that follows would have fitted: nothing is changed. */
+TEST(a_map_that_begins_with_a_mistake)
+{
+    static char         file[FILE_ROOM];
+    tn_transformer_desc d;
+    tn_transformer      m;
+    world               w;
+    size_t              bytes;
+    int64_t             lines, i;
+    const tn_name_map  *map = tn_name_map_gpt2(&lines);
+    tn_name_map         own[64];
+    double              before[6], after[6];
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
+    CHECK_STATUS(read_text(w.ctx, gpt2_config, &d), TN_OK);
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK));
+    bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, false, 0, file);
+    REQUIRE(CHECK(lines < 64));
+    memset(own, 0, sizeof own);
+    own[0].file = "no.such.tensor";
+    own[0].param = "embed.w";
+    for (i = 0; i < lines; i++) own[i + 1] = map[i];
+    tn_read(m.norm.gain, TN_F64, before, 6);
+    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, lines + 1), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "no.such.tensor");
+    tn_read(m.norm.gain, TN_F64, after, 6);
+    CHECK(memcmp(before, after, sizeof before) == 0);
+    CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own + 1, lines), TN_OK);
+    close_world(&w);
+}
+
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
+<<<<<<< HEAD
           check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows,
           sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving)
+=======
+          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
+          learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
+          a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)
+>>>>>>> mutants

@@ -506,5 +506,76 @@ TEST(augmented_is_biased)
     tn_ctx_destroy(ctx);
 }
 
+<<<<<<< HEAD
 TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
           augmented_is_biased)
+=======
+TEST(free_the_oracle)
+{
+    int i;
+    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
+    oracle_there = false;
+}
+
+/* What can be composed of the rows that are there does not run on the host, and nothing is said. */
+static int said_host;
+static void count_host(void *user, tn_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    said_host += strstr(message, "runs on the host") != NULL;
+}
+
+TEST(composed_rows_stay_on_the_device)
+{
+    static tn_backend b;
+    tn_desc           desc;
+    tn_ctx           *ctx = NULL;
+    tn_tensor        *x;
+    const int64_t     shape[2] = {3, 8};
+    if (!SEALED) SKIP("mmap", "sealed memory");
+    memset(&desc, 0, sizeof desc);
+    b = *sealed_cpu();
+    b.fn[TN_KERNEL_GLU] = b.fn[TN_KERNEL_GLU_BACKWARD] = NULL;
+    desc.backend = &b;
+    desc.log = count_host;
+    said_host = 0;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    x = tn_normal(ctx, 2, shape, 0, 1);
+    tn_watch(x);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_glu(ctx, x, TN_ACT_SWISH))), TN_OK);
+    CHECK(x->grad != NULL);
+    CHECK_INT(said_host, 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Rows of a table: the last one is there, the one after it and the one before the first are zeros. */
+TEST(ids_at_the_ends_of_a_table)
+{
+    static const int32_t id[4] = {0, 3, 4, -1};
+    tn_desc       desc;
+    tn_ctx       *ctx = NULL;
+    const int64_t table[2] = {4, 16}, four = 4;
+    tn_tensor    *t, *ids, *y;
+    double        v[4 * 16];
+    int           k;
+    memset(&desc, 0, sizeof desc);
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    tn_full(ctx, 2, table, 7);                                   /* what lies in front of the table, and behind it */
+    t = tn_full(ctx, 2, table, 1);
+    tn_full(ctx, 2, table, 7);
+    ids = tn_tensor_new(ctx, TN_I32, 1, &four);
+    tn_write(ids, TN_I32, id, 4);
+    y = tn_embed(ctx, t, ids);
+    CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);                  /* the context tells */
+    CHECK_ERROR(ctx, TN_ERR_DATA, "id or label 4");
+    CHECK_STATUS(tn_read(y, TN_F64, v, 64), TN_OK);
+    for (k = 0; k < 64; k++) CHECK(v[k] == (k < 32 ? 1 : 0));
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
+          augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table, free_the_oracle)
+>>>>>>> mutants

@@ -468,5 +468,66 @@ TEST(parameters_stay)
     close_world(&w);
 }
 
+/* Nor has an intermediate result, and what it was made of: no decay may move a parameter behind it. */
+TEST(intermediates_nothing_reaches)
+{
+    world         w;
+    const int64_t n = 3;
+    tn_init       init;
+    tn_param     *a, *b;
+    tn_tensor    *in[2];
+    int           pass;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_ONE;
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
+    a = tn_params_add(w.params, "a", 1, &n, init);
+    b = tn_params_add(w.params, "b", 1, &n, init);
+    for (pass = 0; pass < 2; pass++) {
+        tn_ctx_reset(w.ctx);
+        tn_params_zero_grad(w.params);
+        tn_record(w.ctx);
+        in[0] = tn_scale(w.ctx, a->value, 2);
+        in[1] = tn_scale(w.ctx, b->value, 2);
+        CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_recompute(w.ctx, squares, NULL, 0, 2, in))), TN_OK);
+        CHECK(a->value->grad != NULL && b->value->grad == NULL);
+    }
+    close_world(&w);
+}
+
+/* Random calls after a backward pass that recomputed get the numbers that they get without it. */
+static void draw_after(bool recompute, double out[4])
+{
+    world         w;
+    const int64_t n = 4;
+    tn_mlp_desc   d;
+    tn_mlp        mlp;
+    part          q;
+    tn_tensor    *in[3] = {NULL, NULL, NULL}, *y;
+    const double  x[10] = {1, 2, 3, 4, 5, -1, -2, -3, -4, -5};
+    memset(&d, 0, sizeof d);
+    d.in = d.out = 5;
+    d.hidden = 6;
+    if (!open_on(&w, TN_F32, 1, 1, NULL) || !CHECK(tn_mlp_init(w.params, "m", &mlp, &d) == TN_OK)) return;
+    q.mlp = &mlp;
+    q.p = 0.1;
+    in[0] = tn_tensor_2d(w.ctx, TN_REAL, 2, 5);
+    tn_write(in[0], TN_F64, x, 10);
+    tn_record(w.ctx);
+    y = recompute ? tn_recompute(w.ctx, piece, &q, sizeof q, 1, in) : piece(w.ctx, &q, in);
+    y = tn_dropout(w.ctx, y, 0.3);
+    CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
+    tn_read(tn_uniform(w.ctx, 1, &n, 0, 1), TN_F64, out, 4);
+    close_world(&w);
+}
+
+TEST(random_calls_go_on_afterwards)
+{
+    double plain[4] = {0}, again[4] = {1};
+    draw_after(false, plain);
+    draw_after(true, again);
+    CHECK(memcmp(plain, again, sizeof plain) == 0);
+}
+
 TEST_MAIN(pieces_have_the_same_bits, transformers_have_the_same_bits, memory_is_that_of_one_block, no_allocations_after_the_second,
-          bad_use, what_it_is_part_of, parameters_stay, parameters_nothing_reaches)
+          bad_use, what_it_is_part_of, parameters_stay, parameters_nothing_reaches,
+          intermediates_nothing_reaches, random_calls_go_on_afterwards)
