@@ -1640,12 +1640,7 @@ TEST(a_map_that_begins_with_a_mistake)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-<<<<<<< HEAD
-          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows,
-          sampling, sampling_at_the_ends,
-          learns, decoding_memory, backends, starving)
-=======
-          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
+          check_is_init, clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models,
+          weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)
->>>>>>> mutants

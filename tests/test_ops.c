@@ -506,17 +506,6 @@ TEST(augmented_is_biased)
     tn_ctx_destroy(ctx);
 }
 
-<<<<<<< HEAD
-TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
-          augmented_is_biased)
-=======
-TEST(free_the_oracle)
-{
-    int i;
-    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
-    oracle_there = false;
-}
-
 /* What can be composed of the rows that are there does not run on the host, and nothing is said. */
 static int said_host;
 static void count_host(void *user, tn_log_level level, const char *message)
@@ -577,5 +566,5 @@ TEST(ids_at_the_ends_of_a_table)
 }
 
 TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
-          augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table, free_the_oracle)
+          augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table)
 >>>>>>> mutants
