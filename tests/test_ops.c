@@ -567,4 +567,3 @@ TEST(ids_at_the_ends_of_a_table)
 
 TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
           augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table)
->>>>>>> mutants
