@@ -1,8 +1,8 @@
 /* test_activations.c: values and slopes of the activations in double, against closed forms in long double.
 
-   The backends share one function for each of these in double, so comparing them with each other would show nothing. Here each
-   number has a formula of its own, without cancellation: slopes of the sigmoid from e^-|x|, of tanh from cosh, of GELU from erfc
-   and e^(-x^2/2). test_cpu.c compares the kernels in float with those in double. */
+   The backends share one function for each of these in double, so comparing them with each other would show nothing. Here
+   each number has a formula of its own, without cancellation: slopes of the sigmoid from e^-|x|, of tanh from cosh, of GELU
+   from erfc and e^(-x^2/2). test_cpu.c compares the kernels in float with those in double. */
 
 #include "test.h"
 
@@ -81,8 +81,8 @@ static exact slope_of(int kind, long double x)
 }
 
 /* In units of 2^-53 of the size. The arguments of GELU's erfc and exp are rounded themselves, which costs x^2 units where x is
-   negative; where x is positive, the terms that it costs are small beside 1. Subnormal terms have an absolute error instead; and
-   below -709.78, where e^-x overflows, swish and sigmoid may be zero instead of 1e-308 and less. */
+   negative; where x is positive, Phi(x) is at least 1/2 and hardly changes. Subnormal terms have an absolute error instead.
+   Below -709.78, where e^-x overflows, swish and sigmoid may be zero instead of 1e-308 and less. */
 static double error_of(double got, exact want, int kind, double x)
 {
     const long double factor = kind == TN_ACT_GELU && x < 0 ? 1 + (long double)x * x : 1;
@@ -121,7 +121,7 @@ static bool run_at(bench *b, const tn_backend *backend, int kind, const double *
     return ok;
 }
 
-/* From -750 to 750 in a line, where e^x underflows and overflows; dense in -40 to 40; and powers of ten down to subnormals. */
+/* Evenly from -750 to 750, where e^x underflows and overflows; densely from -40 to 40; and powers of ten down to subnormals. */
 static void points(double *x)
 {
     int i, n = 0;

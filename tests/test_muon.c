@@ -196,7 +196,7 @@ static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backen
     CHECK_INT(tn_params_adamw(w.params, "p14"), 1);
     CHECK_INT(tn_params_group(w.params, "p0*", 0.5, 2), 10);
     for (int k = 0; k < 10; k++) { a[k].lr_scale = 0.5; a[k].decay_scale = 2; }
-    CHECK_INT(tn_params_group(w.params, "p1*", 0.7, 0.3), 5);                   /* of both rules */
+    CHECK_INT(tn_params_group(w.params, "p1*", 0.7, 0.3), 5);                   /* some of Muon's, some of AdamW's */
     for (int k = 10; k < PARAMS; k++) { a[k].lr_scale = 0.7; a[k].decay_scale = 0.3; }
     o = tn_optim_create(w.params, d);
     for (int64_t t = 1; t <= steps; t++) {
