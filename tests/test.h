@@ -13,7 +13,8 @@
 
    A check that fails prints its line and the test goes on; REQUIRE ends the test. Checks are expressions: if (!CHECK(p)) return 0;
    A test that makes no check fails, unless it is skipped. What a test leaves unchecked is counted by test_leave_out.
-   Checks are not for threads of one's own: they count. tests/test_harness.c tests all of this.
+   Do not make checks in threads that a test starts: the counters are not atomic. tests/test_harness.c tests all of
+   this.
    `build/gcc/test_io npy` runs the tests whose name contains npy. The last line is `N passed, N failed, N skipped`. */
 
 #ifndef TN_TEST_H
@@ -121,7 +122,8 @@ static inline bool test_check_error(tn_ctx *ctx, tn_status status, const char *p
     return ok;
 }
 
-/* Keeps the largest error so far; true where this one is it. A NaN counts as infinite, and so is never forgotten. */
+/* Keeps the largest error so far; returns true if this error is the new largest. A NaN counts as infinite, and so is never
+   forgotten. */
 static inline bool test_raise(double *worst, double error)
 {
     if (error != error) error = HUGE_VAL;
@@ -183,7 +185,7 @@ static inline void test_left_out(const char *what, int64_t left, int64_t of)
     test_left.at[k].of += of;
 }
 
-/* Asked of each thing that could be checked: if (test_leave_out(s->kink, "gradients near a kink")) continue; */
+/* For each thing that could be checked: if (test_leave_out(s->kink, "gradients near a kink")) continue; */
 static inline bool test_leave_out(bool leave, const char *what)
 {
     test_left_out(what, leave, 1);

@@ -1,8 +1,8 @@
 /* test_activations.c: values and slopes of the activations in double, against closed forms in long double.
 
-   The backends share one function for each of these in double, so that comparing them with each other shows nothing. Here each number
-   has a formula of its own, without cancellation: slopes of the sigmoid from e^-|x|, of tanh from cosh, of GELU from erfc and e^(-x^2/2).
-   What the kernels in float make of them is compared with the double ones in test_cpu.c. */
+   The backends share one function for each of these in double, so comparing them with each other would show nothing. Here
+   each number has a formula of its own, without cancellation: slopes of the sigmoid from e^-|x|, of tanh from cosh, of GELU
+   from erfc and e^(-x^2/2). test_cpu.c compares the kernels in float with those in double. */
 
 #include "test.h"
 
@@ -10,9 +10,11 @@
 
 enum { ACTS = TN_ACT_TANH + 1, POINTS = 12000 };
 
-static const char *const act_name[ACTS] = {"none", "relu", "relu2", "gelu", "swish", "sigmoid", "abs", "round", "exp", "tanh"};
+static const char *const act_name[ACTS] = {
+    "none", "relu", "relu2", "gelu", "swish", "sigmoid", "abs", "round", "exp", "tanh"
+};
 
-/* What a formula gives, and the size of the terms that it adds up: errors are measured by that. */
+/* The value of a formula, and the size of the terms that it adds up, which errors are relative to */
 typedef struct exact { long double value, size; } exact;
 
 static exact plain(long double value)
@@ -78,11 +80,13 @@ static exact slope_of(int kind, long double x)
     }
 }
 
-/* In units of 2^-53 of the size. The argument of GELU's erfc and exp is rounded itself, which costs x^2 units. Subnormal terms have
-   an absolute error instead; and below -709.78, where e^-x overflows, swish and sigmoid may be zero instead of 1e-308 and less. */
+/* In units of 2^-53 of the size. The arguments of GELU's erfc and exp are rounded themselves, which costs x^2 units where x is
+   negative; where x is positive, Phi(x) is at least 1/2 and hardly changes. Subnormal terms have an absolute error instead.
+   Below -709.78, where e^-x overflows, swish and sigmoid may be zero instead of 1e-308 and less. */
 static double error_of(double got, exact want, int kind, double x)
 {
-    long double unit = want.size * 0x1p-53L * (kind == TN_ACT_GELU ? 1 + (long double)x * x : 1) + SMALLEST * (1 + fabsl(x));
+    const long double factor = kind == TN_ACT_GELU && x < 0 ? 1 + (long double)x * x : 1;
+    const long double unit = want.size * 0x1p-53L * factor + SMALLEST * (1 + fabsl(x));
     if (x < -709.78 && got == 0 && (kind == TN_ACT_SWISH || kind == TN_ACT_SIGMOID)) return 0;
     if (want.value > 1.7976931348623157e308L) return got > 1.7976931348623157e308 ? 0 : HUGE_VAL;
     return (double)(fabsl((long double)got - want.value) / unit);
@@ -110,13 +114,14 @@ static bool run_at(bench *b, const tn_backend *backend, int kind, const double *
         tn_record(b->ctx);
         y = tn_activation(b->ctx, p->value, (tn_act)kind);
         ok = CHECK(y != NULL) && CHECK_STATUS(tn_read(y, TN_F64, b->value, n), TN_OK)
-             && CHECK_STATUS(tn_backward(b->ctx, tn_sum(b->ctx, y)), TN_OK) && CHECK_STATUS(tn_read(p->value->grad, TN_F64, b->slope, n), TN_OK);
+             && CHECK_STATUS(tn_backward(b->ctx, tn_sum(b->ctx, y)), TN_OK)
+             && CHECK_STATUS(tn_read(p->value->grad, TN_F64, b->slope, n), TN_OK);
     }
     tn_ctx_destroy(b->ctx);
     return ok;
 }
 
-/* From -750 to 750 in a line, where e^x goes from nothing to infinity; dense in -40 to 40; and powers of ten down to subnormals. */
+/* Evenly from -750 to 750, where e^x underflows and overflows; densely from -40 to 40; and powers of ten down to subnormals. */
 static void points(double *x)
 {
     int i, n = 0;
@@ -124,7 +129,8 @@ static void points(double *x)
     for (i = 0; i < 7000; i++) x[n++] = -40 + 80 * ((double)i + 0.25) / 7000;
     for (i = 0; i < 650; i++) { x[n++] = pow(10, -323.0 + 0.5 * i); x[n] = -x[n - 1]; n++; }
     for (i = 0; i < 160; i++) x[n++] = -20 + 0.25 * i;                    /* ties, integers and zero */
-    while (n < POINTS) { x[n] = (n % 2 ? 1 : -1) * (0.7 + 0.1 * (double)(n - 11460) / 540); n++; }      /* where GELU's slope is zero */
+    for (; n < POINTS; n++)                                               /* where GELU's slope is zero */
+        x[n] = (n % 2 ? 1 : -1) * (0.7 + 0.1 * (double)(n - 11460) / 540);
 }
 
 static const tn_backend *backend_of(int which) { return which ? tn_reference_backend() : tn_cpu_backend(); }
@@ -151,17 +157,21 @@ TEST(values_and_slopes)
         }
 }
 
-/* At -infinity, infinity, NaN and both zeros. Not every limit is reached: x Phi(x) at -infinity is -infinity times 0, a NaN; so are the
-   slopes of GELU and swish at both ends. */
+/* At -infinity, infinity, NaN and both zeros. Not every limit is reached: x Phi(x) at -infinity is -infinity times 0, a NaN; so
+   are the slopes of GELU and swish at both ends. */
 TEST(infinities_and_zeros)
 {
     static const double at[5] = {-HUGE_VAL, HUGE_VAL, (double)NAN, -0.0, 0.0};
 #define N ((double)NAN)
 #define I HUGE_VAL
-    static const double value[ACTS][5] = {{-I, I, N, 0, 0}, {0, I, N, 0, 0}, {0, I, N, 0, 0}, {N, I, N, 0, 0}, {N, I, N, 0, 0},
-                                          {0, 1, N, 0.5, 0.5}, {I, I, N, 0, 0}, {-I, I, N, 0, 0}, {0, I, N, 1, 1}, {-1, 1, N, 0, 0}};
-    static const double slope[ACTS][5] = {{1, 1, 1, 1, 1}, {0, 1, N, 0, 0}, {0, I, N, 0, 0}, {N, N, N, 0.5, 0.5}, {N, N, N, 0.5, 0.5},
-                                          {0, 0, N, 0.25, 0.25}, {-1, 1, N, 0, 0}, {1, 1, 1, 1, 1}, {0, I, N, 1, 1}, {0, 0, N, 1, 1}};
+    static const double value[ACTS][5] = {
+        {-I, I, N, 0, 0}, {0, I, N, 0, 0}, {0, I, N, 0, 0}, {N, I, N, 0, 0}, {N, I, N, 0, 0},
+        {0, 1, N, 0.5, 0.5}, {I, I, N, 0, 0}, {-I, I, N, 0, 0}, {0, I, N, 1, 1}, {-1, 1, N, 0, 0}
+    };
+    static const double slope[ACTS][5] = {
+        {1, 1, 1, 1, 1}, {0, 1, N, 0, 0}, {0, I, N, 0, 0}, {N, N, N, 0.5, 0.5}, {N, N, N, 0.5, 0.5},
+        {0, 0, N, 0.25, 0.25}, {-1, 1, N, 0, 0}, {1, 1, 1, 1, 1}, {0, I, N, 1, 1}, {0, 0, N, 1, 1}
+    };
 #undef N
 #undef I
     static bench b;

@@ -298,8 +298,9 @@ TEST(gemm_same_bits)
 
 /* ---- passes --------------------------------------------------------------------------------------- */
 
-/* A call whose outputs are buffers, run by the reference, by one thread, by three, and compared. The outputs from number `summed`
-   on (0: none) are sums over rows, which cpu adds up in float: their errors are counted in `unit`, which grows with the rows. */
+/* A call whose outputs are buffers, run by the reference, by one thread and by three threads, and compared. The outputs from
+   number `summed` on (0: none) are sums over rows, which the cpu backend adds up in float: their errors are measured in `unit`,
+   which grows with the number of rows. */
 typedef struct trial { tn_call c; buffer out[TN_CALL_OUT]; bool strictly; double bound; int summed; double unit; } trial;
 
 static void replace(tn_call *c, buffer *b, const buffer *from)
@@ -311,7 +312,7 @@ static void replace(tn_call *c, buffer *b, const buffer *from)
     }
 }
 
-/* worst[0]: the largest error; worst[1]: that of sums, in their unit */
+/* worst[0]: the largest error; worst[1]: the largest error of sums, in their unit */
 static void attempt(const trial *t, double worst[2])
 {
     buffer  right[TN_CALL_OUT], one[TN_CALL_OUT], many[TN_CALL_OUT];
@@ -331,7 +332,8 @@ static void attempt(const trial *t, double worst[2])
         for (i = 0; i < c.n_out; i++) {
             bool   sum = t->summed > 0 && i >= t->summed;
             double d = difference(&one[i], &right[i], t->strictly) / (sum ? t->unit : 1);
-            if (!CHECK(d <= (sum ? 1 : t->bound)) || !CHECK(same_guards(&one[i], &right[i])) || !CHECK(same_buffer(&one[i], &many[i])))
+            if (!CHECK(d <= (sum ? 1 : t->bound)) || !CHECK(same_guards(&one[i], &right[i]))
+                || !CHECK(same_buffer(&one[i], &many[i])))
                 printf("     kernel %s, level %d, output %d: error %g, shape %d %d\n", tn_kernel_name(c.kernel), (int)level, i, d,
                        (int)c.out[0].shape[0], (int)c.out[0].shape[1]);
             test_raise(&worst[sum], d);
@@ -609,7 +611,7 @@ TEST(layernorm)
     WORST("layernorm backward: dw and db, in 2^-24 (rows + 8)", back[1], 1);
 }
 
-/* The reference in float rounds each sum over rows once, when it is complete: it is the reference in double, rounded. */
+/* In float, too, the reference adds up rows in double, and rounds each sum once: the result is that in double, rounded. */
 TEST(reference_adds_rows_in_double)
 {
     static const tn_kernel kernel[] = {TN_KERNEL_RMSNORM_BACKWARD, TN_KERNEL_LAYERNORM_BACKWARD};
@@ -768,7 +770,7 @@ static void far_pool(void *user, int64_t tasks, int workers, tn_task_fn fn, void
     fn(&p, 1, 0);
 }
 
-/* Across element 2^34 the block's number needs a second word. */
+/* From element 2^34 on the number of a block needs a second word. */
 TEST(random_numbers_far_out)
 {
     static const tn_kernel kernel[] = {TN_KERNEL_UNIFORM, TN_KERNEL_NORMAL, TN_KERNEL_DROPOUT};

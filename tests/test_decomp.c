@@ -50,7 +50,7 @@ static const tni_host *host(void)
     return &h;
 }
 
-/* ---- what results are measured by: nothing of it is the library's */
+/* ---- measures of results, which use no code of the library */
 
 /* A power of two that brings `size` near 1, as far as a double goes. */
 static double near_one(double size)
@@ -180,7 +180,6 @@ static void eigen_free(eigen e)
 }
 
 typedef struct eigen_errors { double residual, orthogonal, trace, size, oracle; } eigen_errors;
-
 
 /* Everything that must hold for any symmetric matrix, relative to its norm. */
 static void check_eigen(int64_t n, const double *a, eigen_errors *worst)
@@ -347,7 +346,8 @@ TEST(eigh_known)
     worst = 0;
     a = symmetric(200, second_difference);
     e = eigen_of(a, 200);
-    for (int k = 1; k <= 200; k++) test_raise(&worst, fabs(e.values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
+    for (int k = 1; k <= 200; k++)
+        test_raise(&worst, fabs(e.values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
     WORST("second differences", worst, 2e-14);
     eigen_free(e);
     free(a);
@@ -553,15 +553,18 @@ TEST(svd_small_values)
         for (int64_t j = 0; j < n; j++)
             for (int64_t k = 0; k < m; k++) gram[i * n + j] += a[k * n + i] * a[k * n + j];
     e = eigen_of(gram, n);
-    for (int64_t k = 0; k < n; k++) test_raise(&gram_worst, fabs(sqrt(e.values[n - 1 - k] < 0 ? 0 : e.values[n - 1 - k]) - s[k]));
-    CHECK(gram_worst > 1e-10);
+    for (int64_t k = 0; k < n; k++) {
+        const double value = e.values[n - 1 - k];
+        test_raise(&gram_worst, fabs(sqrt(value < 0 ? 0 : value) - s[k]));
+    }
+    CHECK(gram_worst > 1e-10 && gram_worst < 1e-6);
     eigen_free(e);
     svd_free(f);
     free(s); free(a); free(gram);
 }
 
-/* One value far above all others takes the most sweeps, and each rotation costs U a little: without the step of Newton's iteration in
-   the end |U^T U - I| would be 2e-14 here. */
+/* One value far above all others takes the most sweeps, and each rotation costs U a little accuracy: without the final step of
+   Newton's iteration |U^T U - I| would be 2e-14 here. */
 TEST(svd_with_one_large_value)
 {
     int64_t n = 120;
@@ -929,6 +932,6 @@ TEST(effective_rank)
     CHECK(tn_effective_rank(bad, 2) != tn_effective_rank(bad, 2));
 }
 
-TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values, svd_with_one_large_value,
-          svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm_of_hosts, same_bits_by_any_worker, eigh_of_tensors, views_give_the_same,
-          qr_and_svd_of_tensors, empty_tensors, mistakes_are_named, memory_runs_out, effective_rank)
+TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
+          svd_with_one_large_value, svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm_of_hosts,
+          same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors, empty_tensors, mistakes_are_named, memory_runs_out, effective_rank)

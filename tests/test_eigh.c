@@ -124,7 +124,6 @@ static void jacobi(int64_t n, double *a, double *values)
 /* ---- what must hold for every symmetric matrix, relative to |A|_F */
 typedef struct errors { double residual, orthogonal, oracle, only; } errors;
 
-
 static double largest_of(int64_t n, const double *x)
 {
     double largest = 0;

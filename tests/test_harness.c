@@ -1,4 +1,4 @@
-/* The harness itself, test.h: what its measures of errors make of NaN and infinity, and what test_run says of tests that
+/* The harness itself, test.h: how its error measures treat NaN and infinity, and what test_run reports of tests that
    fail, check nothing, are skipped or leave something out. Such tests run inside of a test here, and what they print is
    compared. */
 
@@ -8,7 +8,7 @@
 
 static const double nan_now = (double)NAN;
 
-/* The worst of four errors, one of which is `e`, in place `at`. */
+/* The worst of four errors, of which number `at` is replaced by `e`. */
 static double worst_with(double e, int at)
 {
     const double error[] = {0.5, 0.25, 1, 0.125};
@@ -44,7 +44,7 @@ TEST(measures_of_what_is_not_finite)
     const double bad[] = {nan_now, HUGE_VAL, -HUGE_VAL}, right[] = {3, -4, 0, 12};
     for (int at = 0; at < 4; at++)
         for (int k = 0; k < 3; k++)
-            for (int which = 0; which < 3; which++) {           /* in the result, in what it should be, in both */
+            for (int which = 0; which < 3; which++) {           /* in the result, in the expected value, in both */
                 double a[] = {3, -4, 0, 12}, b[] = {3, -4, 0, 12};
                 if (which != 1) a[at] = bad[k];
                 if (which != 0) b[at] = bad[k];
@@ -64,7 +64,7 @@ TEST(measures_of_numbers)
     CHECK(test_max_error(a, zero, 4) == 12);            /* never divided by less than 1 */
     CHECK_NEAR(test_frobenius(b, a, 4), 1 / 13.0, 1e-16);
     CHECK_NEAR(test_frobenius(a, zero, 4), 13, 0);
-    for (int k = 0; k < 2; k++) {                       /* their squares are infinite, or zero, but in long double */
+    for (int k = 0; k < 2; k++) {                       /* their squares are infinite, or zero, except in long double */
         double e;
         for (int i = 0; i < 4; i++) { large[i] = ldexp(a[i], k ? -700 : 700); other[i] = -large[i]; }
         e = test_frobenius(other, large, 4);

@@ -352,8 +352,8 @@ TEST(large_matrices_show_means)
     tn_ctx_destroy(ctx);
 }
 
-/* On a scale that is given, so that a mean of fewer values cannot be made up for by its scale. */
-TEST(a_mean_leaves_out_what_is_no_number)
+/* The scale is given, so that it cannot make up for a mean of fewer values. */
+TEST(a_mean_ignores_nan)
 {
     enum { SIDE = 801, BLOCKS = 267 };
     tn_ctx        *ctx = open_ctx(NULL);
@@ -865,7 +865,7 @@ TEST(png_reads_back)
 TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_ends_are_those_of_the_ends, glyphs_are_well_formed,
           every_character_looks_different_and_stays_in_its_place, characters_are_read_as_utf8, labels_shrink_and_are_cut_but_stay_in_their_room,
           ticks_are_round_and_their_labels_say_so, ticks_of_logarithmic_axes, numbers_are_short, matrix_shows_each_value_in_its_colour,
-          large_matrices_show_means, a_mean_leaves_out_what_is_no_number, numbers_can_be_read_in_dark_cells,
+          large_matrices_show_means, a_mean_ignores_nan, numbers_can_be_read_in_dark_cells,
           matrices_of_every_odd_kind, refusals_say_why, tiles_share_a_scale_or_have_their_own, plots_of_every_odd_kind,
           plots_draw_lines_bars_and_gaps, a_long_curve_is_drawn_in_time, pixels_are_the_same_every_time, scale_makes_the_same_figure_finer,
           failing_memory_is_an_error_without_a_leak, a_memory_limit_is_kept, tensors_look_like_their_values, ppm_holds_the_pixels, png_reads_back)

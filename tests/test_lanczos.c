@@ -65,7 +65,6 @@ static double dot(int64_t n, const double *x, const double *y)
     return sum;
 }
 
-
 static tn_ctx *open_ctx(tn_dtype dtype, test_heap *heap)
 {
     tn_ctx *ctx = NULL;

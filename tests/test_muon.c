@@ -115,13 +115,14 @@ typedef struct plain {
     double  lr_scale, decay_scale;
 } plain;
 
-/* What the rate is multiplied by at step t = 1, 2, ...: the one trapezoid of the rules below, worked out by hand. Warm-up of 2 steps,
-   and from step 3 of 6 on in a line down to 0.1. */
+/* The factor of the rate at step t = 1, 2, ...: the one trapezoid of the rules below, worked out by hand. It has a warm-up of 2
+   steps, and falls linearly to 0.1 over the last 3 of 6. */
 static double plain_schedule(const tn_schedule *s, int64_t t)
 {
     static const double trapezoid[] = {0.5, 1, 1, 1, 0.7, 0.4, 0.1};
     if (s->kind == TN_SCHEDULE_CONSTANT && s->warmup == 0) return 1;
-    CHECK(s->kind == TN_SCHEDULE_TRAPEZOID && s->warmup == 2 && s->total == 6 && s->decay == 3 && s->floor == (double)0.1 && t <= 7);
+    CHECK(s->kind == TN_SCHEDULE_TRAPEZOID && s->warmup == 2 && s->total == 6 && s->decay == 3);
+    CHECK(s->floor == (double)0.1 && t <= 7);
     return trapezoid[(t - 1) % 7];
 }
 
@@ -195,7 +196,7 @@ static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backen
     CHECK_INT(tn_params_adamw(w.params, "p14"), 1);
     CHECK_INT(tn_params_group(w.params, "p0*", 0.5, 2), 10);
     for (int k = 0; k < 10; k++) { a[k].lr_scale = 0.5; a[k].decay_scale = 2; }
-    CHECK_INT(tn_params_group(w.params, "p1*", 0.7, 0.3), 5);                   /* of both rules */
+    CHECK_INT(tn_params_group(w.params, "p1*", 0.7, 0.3), 5);                   /* some of Muon's, some of AdamW's */
     for (int k = 10; k < PARAMS; k++) { a[k].lr_scale = 0.7; a[k].decay_scale = 0.3; }
     o = tn_optim_create(w.params, d);
     for (int64_t t = 1; t <= steps; t++) {
@@ -341,7 +342,8 @@ TEST(singular_values_are_about_one)
     WORST("the largest singular value of an update - 1", above, 0.2);
 }
 
-/* U diag(s) V^T times a size, from cosines, whose matrices are orthogonal. k of either are used. */
+/* Columns of the orthogonal matrix of the discrete cosine transform: from_singular_values makes U diag(s) V^T times `size` of
+   them. */
 static double cosine(int64_t n, int64_t i, int64_t k)
 {
     return sqrt((k == 0 ? 1.0 : 2.0) / (double)n) * cos(acos(-1.0) * (double)((2 * i + 1) * k) / (double)(2 * n));
@@ -356,15 +358,16 @@ static void from_singular_values(double *a, int64_t rows, int64_t columns, const
                 a[i * columns + j] += size * s[k] * cosine(rows, i, k) * cosine(columns, j, most - 1 - k);
 }
 
-/* An update of Muon has the singular vectors of its gradient: the odd polynomial acts on each singular value alone, and these are
-   computed here one by one. The gradient's size does not matter, down to 1e-30, where the update becomes zero. */
+/* An update of Muon has the singular vectors of its gradient: the odd polynomial acts on each singular value alone, and these
+   are computed here one by one. The size of the gradient has no effect, down to 1e-30, where the update becomes zero. */
 static double polynomial_on(const tn_backend *backend, tn_dtype dtype)
 {
     static const int64_t shape[][2] = {{1, 1}, {1, 9}, {9, 1}, {8, 20}, {20, 8}, {16, 16}, {31, 32}};
     static const double  size[] = {1, 1e-12, 1e25, 1.001e-30, 0.999e-30};
     double worst = 0;
     for (size_t at = 0; at < sizeof shape / sizeof *shape * 5 * 4; at++) {
-        const int64_t rows = shape[at / 20][0], columns = shape[at / 20][1], n = rows * columns, most = rows < columns ? rows : columns;
+        const int64_t rows = shape[at / 20][0], columns = shape[at / 20][1];
+        const int64_t n = rows * columns, most = rows < columns ? rows : columns;
         const double  wanted = size[at % 5], mu = 0.95, scale = rows > columns ? sqrt((double)rows / (double)columns) : 1;
         const int     spectrum = (int)(at / 5 % 4), steps = spectrum == 3 ? 9 : 5;
         world         w;
@@ -374,12 +377,17 @@ static double polynomial_on(const tn_backend *backend, tn_dtype dtype)
         double        s[64], g[MOST], want[MOST], got[MOST], *gs = g, norm = 0;
         d.newton_schulz = steps == 5 ? 0 : steps;
         if (!open_on(&w, dtype, 3, 1, backend)) return HUGE_VAL;
-        for (int64_t k = 0; k < most; k++) {                    /* equal, down to 1e-4, half of them zero, in a line */
-            s[k] = spectrum == 0 ? 1 : spectrum == 1 ? pow(10, -4.0 * (double)k / (double)most) : spectrum == 2 ? (double)(k % 2 == 0) : 1.0 / (double)(k + 1);
+        for (int64_t k = 0; k < most; k++) {
+            switch (spectrum) {
+            case 0:  s[k] = 1; break;
+            case 1:  s[k] = pow(10, -4.0 * (double)k / (double)most); break;
+            case 2:  s[k] = k % 2 == 0; break;
+            default: s[k] = 1.0 / (double)(k + 1);
+            }
             norm += s[k] * s[k];
         }
         for (int64_t k = 0; k < most; k++) s[k] /= sqrt(norm);
-        from_singular_values(g, rows, columns, s, wanted / ((1 - mu) * (1 + mu)));          /* Nesterov's step makes it `wanted` */
+        from_singular_values(g, rows, columns, s, wanted / ((1 - mu) * (1 + mu)));  /* Nesterov's step makes it `wanted` */
         for (int64_t k = 0; k < most; k++)
             for (int i = 0; i < steps; i++) s[k] *= 3.4445 + s[k] * s[k] * (-4.7750 + 2.0315 * s[k] * s[k]);
         from_singular_values(want, rows, columns, s, wanted < 1e-30 ? 0 : -scale);
@@ -400,7 +408,8 @@ TEST(polynomial_of_singular_values)
 {
     for (int k = 0; k < 2; k++) {
         report("an update against its singular values", both[k], polynomial_on(NULL, both[k]), 3e-13, 5e-5);
-        report("an update against its singular values, reference", both[k], polynomial_on(tn_reference_backend(), both[k]), 3e-13, 5e-5);
+        report("an update against its singular values, reference", both[k], polynomial_on(tn_reference_backend(), both[k]),
+               3e-13, 5e-5);
     }
 }
 

@@ -362,7 +362,8 @@ TEST(dense_of_every_order)
             plain = plain_dense(cp);
             test_raise(&worst, error_of(full, plain, out * inputs_product(cp)));
             for (int k = 0; k < order; k++) xs[k] = host(x[k] = any_matrix(&w, rows, in[k]));
-            test_raise(&apply, error_of(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows), rows * out));
+            test_raise(&apply, error_of(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows),
+                                        rows * out));
             tn_cp_destroy(cp);
             tn_tensor_destroy(full);
             fresh(&w);
@@ -788,7 +789,8 @@ TEST(freezing_each_slot)
                 x[k] = k == slot ? matrix(&w, rows, in[k], repeated) : any_matrix(&w, rows, in[k]);
                 if (k != slot) rest[to++] = x[k];
             }
-            test_raise(&worst, error_of(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)), rows * out));
+            test_raise(&worst, error_of(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)),
+                                        rows * out));
             if (order == 2) {                                         /* a matrix */
                 dense = tn_cp_dense(frozen, false);
                 CHECK(dense && dense->rank == 2 && dense->shape[0] == out && dense->shape[1] == in[1 - slot]);
@@ -821,7 +823,8 @@ static void check_pairs(const tn_eigen *e, const double *s, double *residual, do
             double       *qv = plain_affine(v, 1, n, q, n, NULL), largest = 0, most = 0;
             for (int64_t j = 0; j < n; j++) qv[j] -= l[i] * v[j];
             test_raise(residual, frobenius(qv, n) / (size > 0 ? size : 1));
-            for (int64_t j = 0; j <= i; j++) test_raise(orthonormal, fabs(inner_product(v, vectors + (o * k + j) * n, n) - (i == j)));
+            for (int64_t j = 0; j <= i; j++)
+                test_raise(orthonormal, fabs(inner_product(v, vectors + (o * k + j) * n, n) - (i == j)));
             CHECK(i == 0 || fabs(l[i]) <= fabs(l[i - 1]));
             for (int64_t j = 0; j < n; j++) {
                 if (v[j] > most) most = v[j];
@@ -1760,7 +1763,8 @@ static double worst_residual(world *w, const tn_cp *cp, const tn_eigen *e)
             const double *vi = vectors + (o * e->count + i) * e->n;
             for (int64_t j = 0; j < e->n; j++) qv[i * e->n + j] -= values[o * e->count + i] * vi[j];
             test_raise(&worst, frobenius(qv + i * e->n, e->n) / fabs(values[o * e->count]));
-            for (int64_t j = 0; j <= i; j++) test_raise(&worst, fabs(inner_product(vi, vectors + (o * e->count + j) * e->n, e->n) - (i == j)));
+            for (int64_t j = 0; j <= i; j++)
+                test_raise(&worst, fabs(inner_product(vi, vectors + (o * e->count + j) * e->n, e->n) - (i == j)));
         }
         tn_tensor_destroy(q);
     }
@@ -1822,7 +1826,8 @@ TEST(few_clustered_pairs_by_factors)
             test_raise(&worst, fabs(values[K + i] - p[h + i]));
         }
         test_raise(&worst, worst_residual(&w, cp, &e) / 2);
-        WORST(d ? "clustered pairs by factors F32" : "clustered pairs by factors F64", worst, both[d] == TN_F64 ? 1e-12 : 1e-5);   /* the search's own */
+        WORST(d ? "clustered pairs by factors F32" : "clustered pairs by factors F64", worst,
+              both[d] == TN_F64 ? 1e-12 : 1e-5);        /* the tolerance of the search itself */
         tn_eigen_destroy(&e);
         leave(&w);
     }
@@ -1851,7 +1856,8 @@ TEST(spectra_bound_the_effective_rank)
             for (int64_t o = 0; o < s.o; o++) {
                 CHECK(exact[o] == host(all.rank_high)[o]);
                 test_raise(&ranks, fabs(exact[o] - tn_effective_rank(host(e.values) + o * most, most)) / exact[o]);
-                test_raise(&norms, fabs(host(all.norm)[o] - frobenius(plain + o * s.n * s.n, s.n * s.n)) / host(all.norm)[o]);
+                test_raise(&norms, fabs(host(all.norm)[o] - frobenius(plain + o * s.n * s.n, s.n * s.n))
+                                   / host(all.norm)[o]);
             }
             for (int64_t k = 1; k <= most; k++) {
                 if (!CHECK_STATUS(tn_cp_spectrum(cp, k, &some), TN_OK)) break;
@@ -1901,9 +1907,9 @@ TEST(norms_by_terms_and_by_matrices)
     leave(&w);
 }
 
-/* The values that are not known are at most as large as the smallest known one, c, so (sum + (all - k) c)^2 / sum l^2 bounds the rank,
-   too. Here it is the tighter bound: of 12 values 4 are not zero, and once they are known the interval is a single number, while what
-   rounding may have left of the sum of squares would allow eight more values. */
+/* The unknown values are at most as large as the smallest known one, c, so (sum + (all - k) c)^2 / sum l^2 bounds the rank, too.
+   Here it is the tighter bound: 4 of 12 values are not zero, and once they are known the interval is a single number, while the
+   rounding error of the sum of squares would allow eight more values. */
 TEST(an_interval_closes_when_the_last_value_is_zero)
 {
     for (size_t d = 0; d < 2; d++) {
@@ -2009,7 +2015,8 @@ TEST(cosines_of_all_pairs)
             self = host(u);
             for (int64_t o = 0; o < s.o; o++) {
                 for (int64_t k = 0; k <= s.o; k++)
-                    test_raise(&worst, fabs(c[o * (s.o + 1) + k] - inner_product(pa + o * size, pb + k * size, size) / frobenius(pa + o * size, size) / frobenius(pb + k * size, size)));
+                    test_raise(&worst, fabs(c[o * (s.o + 1) + k] - inner_product(pa + o * size, pb + k * size, size)
+                                            / frobenius(pa + o * size, size) / frobenius(pb + k * size, size)));
                 test_raise(&one, fabs(self[o * s.o + o] - 1));
             }
             tn_tensor_destroy(t);
@@ -2167,6 +2174,6 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
           eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference,
           few_pairs_of_a_large_operator, few_clustered_pairs_by_factors, spectra_bound_the_effective_rank, norms_by_terms_and_by_matrices,
-          an_interval_closes_when_the_last_value_is_zero, data_metric, cosines_of_all_pairs, bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads,
-          spectra_keep_no_vectors, no_memory_for_few_pairs)
+          an_interval_closes_when_the_last_value_is_zero, data_metric, cosines_of_all_pairs, bad_spectra_and_metrics,
+          few_pairs_have_the_same_bits_for_any_threads, spectra_keep_no_vectors, no_memory_for_few_pairs)
 
