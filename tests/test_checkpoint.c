@@ -626,6 +626,31 @@ TEST(no_memory)
     CHECK(failed[0] > 5 && failed[1] > 10);
 }
 
+/* Every kind of number that is not finite is told. */
+TEST(infinities_of_both_signs_are_named)
+{
+    static const double odd[3] = {HUGE_VAL, -HUGE_VAL, (double)NAN};
+    static file   saved;
+    static model  a;
+    tn_optim_desc d = rule(TN_SGD);
+    tn_param     *p;
+    int64_t       one = 1;
+    tn_init       init;
+    double        v;
+    memset(&init, 0, sizeof init);
+    if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
+    p = tn_params_add(a.w.params, "extra", 1, &one, init);
+    for (int i = 0; i < 4; i++) {
+        v = i < 3 ? odd[i] : 1e30;
+        tn_write(p->value, TN_F64, &v, 1);
+        save(&a, &saved, NULL, 0);
+        warnings = 0;
+        CHECK_STATUS(load(&a, &saved), TN_OK);
+        CHECK(i < 3 ? warnings == 1 && was_warned("tensor \"extra\" holds numbers that are not finite") : warnings == 0);
+    }
+    close_world(&a.w);
+}
+
 TEST_MAIN(a_resumed_run_has_the_same_bits, a_resumed_run_on_other_backends, files_notes_and_weights, another_optimiser_or_model,
           numbers_that_differ_are_named, bad_calls, cut_off_at_every_byte, every_bit_of_the_header,
-          counts_that_contradict, counts_that_are_too_large, no_memory)
+          counts_that_contradict, counts_that_are_too_large, no_memory, infinities_of_both_signs_are_named)

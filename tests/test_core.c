@@ -2313,16 +2313,66 @@ TEST(letters_of_unicode)
     free(l);
 }
 
+/* Integers that float cannot hold come back from a view, too. */
+TEST(strided_integers)
+{
+    static const int32_t v[6] = {16777217, -16777217, INT32_MAX, INT32_MIN, 33554431, 3};
+    tn_ctx    *ctx = ctx_of(TN_F32);
+    int64_t    shape[2] = {2, 3};
+    int32_t    got[6];
+    double     wide[6];
+    tn_tensor *t = tn_tensor_new(ctx, TN_I32, 2, shape), *turned;
+    CHECK_STATUS(tn_write(t, TN_I32, v, 6), TN_OK);
+    turned = tn_transpose(t, 0, 1);
+    CHECK_STATUS(tn_read(turned, TN_I32, got, 6), TN_OK);
+    CHECK_STATUS(tn_read(turned, TN_F64, wide, 6), TN_OK);
+    for (int i = 0; i < 6; i++) CHECK(got[i] == v[i % 2 * 3 + i / 2] && wide[i] == v[i % 2 * 3 + i / 2]);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* A reshaped tensor has the strides of a new one, empty or not. */
+TEST(strides_of_reshaped_tensors)
+{
+    static const int64_t from[3][2] = {{4, 6}, {0, 6}, {5, 0}}, to[3][3] = {{2, 3, 4}, {3, 0, 2}, {7, 2, 0}};
+    tn_ctx *ctx = ctx_of(TN_F32);
+    for (int k = 0; k < 3; k++) {
+        tn_tensor *a = tn_reshape(tn_full(ctx, 2, from[k], 1), 3, to[k]), *b = tn_full(ctx, 3, to[k], 1);
+        REQUIRE(a && b);
+        CHECK(memcmp(a->shape, b->shape, 3 * sizeof *a->shape) == 0);
+        CHECK(memcmp(a->strides, b->strides, 3 * sizeof *a->strides) == 0);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Names in messages: letters of any alphabet as they are, control characters not, and never half of a character. */
+TEST(names_in_messages)
+{
+    char   name[400];
+    size_t i, n;
+    CHECK_STR(tni_quote("gr\xC3\xB6\xC3\x9F" "e").s, "\"gr\xC3\xB6\xC3\x9F" "e\"");
+    CHECK_STR(tni_quote("a\nb\x7F" "c\x1F").s, "\"a?b?c?\"");
+    CHECK_STR(tni_quote("a b").s, "\"a b\"");
+    for (n = 0; n < 4; n++) {
+        tni_quoted q;
+        memset(name, 'x', n);
+        for (i = n; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xC3\xB6", 2);
+        name[i] = 0;
+        q = tni_quote(name);
+        i = strlen(q.s);
+        CHECK(i < sizeof q.s && strcmp(q.s + i - 4, "...\"") == 0 && q.s[i - 5] == '\xB6');
+    }
+}
+
 TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_long, numbers_edges, numbers_format,
-          numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size,
-          philox, random_words_of_far_blocks, random_moments, random_streams, random_clock, random_prefix,
-          allocator, allocation_failures, max_bytes, arena_near_its_limit, no_allocation, memory_counts, marks,
-          marks_and_gradients,
-          contexts, backend_failures, files_that_cannot_be_closed,
-          simd_of_the_environment, fallback_is_logged, bad_operands, reset_tensors, shape_errors, view_errors,
-          first_error_wins,
+          numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size, philox, random_words_of_far_blocks,
+          random_moments, random_streams, random_clock, random_prefix, allocator, allocation_failures, max_bytes,
+          arena_near_its_limit, no_allocation, memory_counts, marks, marks_and_gradients, contexts,
+          backend_failures, files_that_cannot_be_closed, simd_of_the_environment, fallback_is_logged, bad_operands,
+          reset_tensors, shape_errors, view_errors, first_error_wins,
           conversions, strided_read_and_write, keep_and_views, strides_of_extent_one, copies, gemm, format,
           faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
           tape_rules, views_follow_their_base, gradients_are_reused, reading_while_recording, writes_while_recording,
           threads_openmp, threads_random, threads_pool, threads_two_contexts,
-          letters_of_unicode)
+          letters_of_unicode, strided_integers, strides_of_reshaped_tensors, names_in_messages)

@@ -932,6 +932,35 @@ TEST(effective_rank)
     CHECK(tn_effective_rank(bad, 2) != tn_effective_rank(bad, 2));
 }
 
+/* Wide tensors, too: more columns than rows, with Q [m,m] and R [m,n]. */
+TEST(qr_of_wide_tensors)
+{
+    static const int64_t extent[][2] = {{1, 4}, {3, 7}, {20, 33}, {40, 90}};
+    for (size_t e = 0; e < sizeof extent / sizeof *extent; e++) {
+        const int64_t m = extent[e][0], n = extent[e][1];
+        tn_ctx       *ctx = context(TN_F64);
+        double       *a = random_matrix(m, n, 3 + e), *q = doubles(m * m), *r = doubles(m * n), *product = doubles(m * n);
+        tn_qr_result  f;
+        if (CHECK_STATUS(tn_qr(ctx, &f, matrix_of(ctx, m, n, a), NULL), TN_OK)) {
+            all_of(f.q, q);
+            all_of(f.r, r);
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t j = 0; j < n; j++) {
+                    double sum = 0;
+                    for (int64_t k = 0; k < m; k++) sum += q[i * m + k] * r[k * n + j];
+                    product[i * n + j] = sum;
+                    if (j < i) CHECK(r[i * n + j] == 0);
+                }
+            CHECK(test_frobenius(product, a, m * n) <= 1e-14);
+            tn_qr_destroy(&f);
+        }
+        free(product); free(r); free(q); free(a);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
 TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
-          svd_with_one_large_value, svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm_of_hosts,
-          same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors, empty_tensors, mistakes_are_named, memory_runs_out, effective_rank)
+          svd_with_one_large_value, svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known,
+          gemm_of_hosts, same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors,
+          empty_tensors, mistakes_are_named, memory_runs_out, effective_rank, qr_of_wide_tensors)

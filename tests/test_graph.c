@@ -604,6 +604,47 @@ TEST(assign)
     close_world(&w);
 }
 
+/* The kernel calls of a capture have not been made; each replay makes them. No graph is run inside of a capture. */
+TEST(calls_of_a_graph_are_counted)
+{
+    study          s;
+    tn_graph      *g = NULL;
+    const uint64_t plain = 1, none = 0;
+    uint64_t       before[TN_KERNEL_COUNT], step[TN_KERNEL_COUNT];
+    int            k, called = 0;
+    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_ADAMW));
+    study_batch(&s, 0, false);
+    study_step(&s);
+    for (k = 0; k < (int)TN_KERNEL_COUNT; k++) before[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k);
+    study_step(&s);
+    for (k = 0; k < (int)TN_KERNEL_COUNT; k++) {
+        step[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k) - before[k];
+        before[k] += step[k];
+        called += step[k] > 0;
+    }
+    CHECK(called > 5);
+    tn_graph_begin(s.w.ctx);
+    study_step(&s);
+    REQUIRE(CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_OK));
+    for (k = 0; k < (int)TN_KERNEL_COUNT; k++) {                /* but for the clock's tick, which the capture's end makes */
+        const uint64_t tick = k == TN_KERNEL_TICK ? plain : none;
+        CHECK(tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k) - before[k] <= tick);
+        before[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k);
+    }
+    CHECK_STATUS(tn_graph_run(g), TN_OK);
+    for (k = 0; k < (int)TN_KERNEL_COUNT; k++)
+        if (k != TN_KERNEL_TICK) CHECK_INT(tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k) - before[k], step[k]);
+    tn_graph_begin(s.w.ctx);
+    CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
+    {
+        tn_graph *other = NULL;
+        CHECK(tn_graph_end(s.w.ctx, &other) != TN_OK && !other);
+    }
+    CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: another one is run inside of a capture");
+    CHECK_STATUS(tn_graph_run(g), TN_OK);
+    close_world(&s.w);
+}
+
 TEST_MAIN(replay_is_the_step, replay_names_its_step, what_no_graph_can_hold, first_step_is_no_graph, graphs_that_no_longer_fit,
           caches_are_no_part_of_a_graph, models_recomputed_in_graphs, backends_with_half_of_it, backends_that_fail,
-          rows_that_fail, assign)
+          rows_that_fail, assign, calls_of_a_graph_are_counted)

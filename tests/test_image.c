@@ -862,10 +862,91 @@ TEST(png_reads_back)
 #endif
 }
 
+/* A title that has no room above the body is centred on the picture; none comes near its sides. */
+TEST(titles_keep_their_margin)
+{
+    static const double y[2] = {1, 2};
+    static const char   name[] = "a series with a long name";
+    tn_ctx      *ctx = open_ctx(NULL);
+    tn_plot_desc d;
+    tn_series    s[7];
+    char         title[90];
+    memset(&d, 0, sizeof d);
+    for (int k = 0; k < 7; k++) {                   /* a legend at the right: the body is left of the middle */
+        s[k] = series_of(NULL, y, 2, TN_SERIES_LINE);
+        s[k].name = name;
+    }
+    for (int n = 1; n < 80; n += 3) {
+        tn_image *image;
+        int64_t   ink = 0, inside = 0;
+        memset(title, 'H', (size_t)n);
+        title[n] = 0;
+        d.title = title;
+        image = tn_image_plot(ctx, s, 7, &d);
+        if (!CHECK(image != NULL)) break;
+        for (int64_t i = 0; i < 30; i++)
+            for (int64_t j = 0; j < image->width; j++) {
+                const uint8_t *rgb = image->pixels + 3 * (i * image->width + j);
+                bool           dark = rgb[0] + rgb[1] + rgb[2] < 3 * 255;
+                if (j < 11 || j >= image->width - 11) ink += dark;
+                else inside += dark;
+            }
+        CHECK_INT(ink, 0);
+        CHECK(inside > 0);
+        tn_image_destroy(image);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* What a logarithmic axis shows is above zero: bars of one colour. */
+TEST(bars_of_logarithmic_axes)
+{
+    static const double y[3] = {1, 100, 10};
+    tn_ctx      *ctx = open_ctx(NULL);
+    tn_plot_desc d;
+    tn_series    s;
+    tn_image    *image;
+    memset(&d, 0, sizeof d);
+    d.log_y = true;
+    s = series_of(NULL, y, 3, TN_SERIES_BARS);
+    image = tn_image_plot(ctx, &s, 1, &d);
+    REQUIRE(image != NULL);
+    CHECK(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, 0.7)) > 1000);
+    CHECK_INT(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, -0.7)), 0);
+    tn_image_destroy(image);
+    tn_ctx_destroy(ctx);
+}
+
+/* A legend inside the body is no wider than that. */
+TEST(legends_of_narrow_plots)
+{
+    static const double y[2] = {1, 2};
+    static const char   name[] = "a series with a name that is much too long for this";
+    for (int lines = 1; lines <= 8; lines++) {
+        tni_plot  p;
+        tn_series s[8];
+        memset(&p, 0, sizeof p);
+        for (int k = 0; k < lines; k++) {
+            s[k] = series_of(NULL, y, 2, TN_SERIES_LINE);
+            s[k].name = name;
+        }
+        p.series = s;
+        p.count = lines;
+        p.d.width = 150;
+        p.f.scale = 1;
+        tni_plot_plan(&p);
+        CHECK_INT(p.lines, lines);
+        if (lines <= TNI_LEGEND_INSIDE) CHECK(p.legend_width <= p.f.body_width - 12);
+        else CHECK(p.f.right > p.legend_width);
+    }
+}
+
 TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_ends_are_those_of_the_ends, glyphs_are_well_formed,
           every_character_looks_different_and_stays_in_its_place, characters_are_read_as_utf8, labels_shrink_and_are_cut_but_stay_in_their_room,
           ticks_are_round_and_their_labels_say_so, ticks_of_logarithmic_axes, numbers_are_short, matrix_shows_each_value_in_its_colour,
           large_matrices_show_means, a_mean_ignores_nan, numbers_can_be_read_in_dark_cells,
           matrices_of_every_odd_kind, refusals_say_why, tiles_share_a_scale_or_have_their_own, plots_of_every_odd_kind,
           plots_draw_lines_bars_and_gaps, a_long_curve_is_drawn_in_time, pixels_are_the_same_every_time, scale_makes_the_same_figure_finer,
-          failing_memory_is_an_error_without_a_leak, a_memory_limit_is_kept, tensors_look_like_their_values, ppm_holds_the_pixels, png_reads_back)
+          failing_memory_is_an_error_without_a_leak, a_memory_limit_is_kept, tensors_look_like_their_values, ppm_holds_the_pixels, png_reads_back,
+          titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots)

@@ -1245,8 +1245,65 @@ TEST(vast_file)
     tn_ctx_destroy(ctx);
 }
 
+/* tn_params_load takes a file of just these parameters. */
+TEST(a_file_with_more)
+{
+    static const int64_t three[] = {3};
+    char       path[TEST_PATH];
+    tn_ctx    *ctx = make_context(TN_F32);
+    tn_params *more = make_params(ctx, 2), *params = make_params(ctx, 2);
+    tn_init    zero;
+    memset(&zero, 0, sizeof zero);
+    zero.rule = TN_INIT_ZERO;
+    tn_params_add(more, "extra", 1, three, zero);
+    snprintf(path, sizeof path, "%s/more.safetensors", test_folder());
+    CHECK_STATUS(tn_params_save(more, path), TN_OK);
+    CHECK_STATUS(tn_params_load(params, path), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "tensor \"extra\" [3] is no parameter");
+    CHECK_STATUS(tn_params_save(params, path), TN_OK);
+    CHECK_STATUS(tn_params_load(params, path), TN_OK);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+    remove(path);
+}
+
+/* A header that ends inside of an escape, at the end of its memory: what lies behind it is not read, be it digits or not. */
+static void *digits_behind(size_t n, void *user)
+{
+    char *p = (char *)malloc(n + 16);
+    (void)user;
+    if (p) memset(p + n, '0', 16);
+    return p;
+}
+
+static void digits_release(void *p, size_t n, void *user)
+{
+    (void)n;
+    (void)user;
+    free(p);
+}
+
+TEST(escapes_at_the_end)
+{
+    static const char *const header[] = {"{\"\\u", "{\"\\u1", "{\"\\u12", "{\"\\u123"};
+    tn_desc desc;
+    tn_ctx *ctx = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.allocator.alloc = digits_behind;
+    desc.allocator.release = digits_release;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    for (size_t i = 0; i < sizeof header / sizeof *header; i++) {
+        bytes b = safetensors_of(header[i], NULL, 0);
+        char  place[64];
+        CHECK(tn_safetensors_open(ctx, tn_from_memory(b.p, b.n)) == NULL);
+        snprintf(place, sizeof place, "byte %d: \\u without four hexadecimal digits", (int)(8 + strlen(header[i])));
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, place);
+    }
+    tn_ctx_destroy(ctx);
+}
+
 TEST_MAIN(safetensors_conformance, npy_conformance, safetensors_values, npy_values, trained_models, sixteen_bit_floats,
           integers, raw_bytes, damaged_safetensors, damaged_npy, damaged_idx, hostile_safetensors, json_strings,
-          hostile_npy, npy_orders, idx_files, safetensors_round_trip, large_and_strided, npy_round_trip, bad_writes,
-          params_round_trip, params_that_do_not_fit, failing_source, no_memory, paths_that_fail, full_disk, failing_sink,
-          vast_file)
+          hostile_npy, npy_orders, idx_files, safetensors_round_trip, large_and_strided, npy_round_trip,
+          bad_writes, params_round_trip, params_that_do_not_fit, failing_source, no_memory, paths_that_fail,
+          full_disk, failing_sink, vast_file, a_file_with_more, escapes_at_the_end)

@@ -2165,6 +2165,49 @@ TEST(no_memory_for_few_pairs)
     CHECK_INT(heap.live, 0);
 }
 
+/* Operators and layers that are not there: an error, not a crash. */
+TEST(operators_of_nothing)
+{
+    world              w, elsewhere;
+    tn_mlp_desc        md;
+    tn_mlp             mlp, relu;
+    tn_modifier_desc   d;
+    tn_modifier        modifier, foreign;
+    tn_product         product;
+    tn_quadratic       quadratic;
+    tn_linear_desc     ld;
+    tn_linear          fc;
+    tn_cp             *cp;
+    memset(&md, 0, sizeof md);
+    memset(&d, 0, sizeof d);
+    memset(&ld, 0, sizeof ld);
+    md.in = md.out = d.in = d.out = ld.in = ld.out = 3;
+    md.hidden = d.hidden = 4;
+    REQUIRE(open_world(&w, TN_F64, 1) && open_world(&elsewhere, TN_F64, 1));
+    REQUIRE(CHECK_STATUS(tn_mlp_init(w.params, "m", &mlp, &md), TN_OK));
+    md.kind = TN_MLP_RELU;
+    REQUIRE(CHECK_STATUS(tn_mlp_init(w.params, "relu", &relu, &md), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_modifier_init(w.params, "v", &modifier, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_linear_init(w.params, "fc", &fc, &ld), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_modifier_init(elsewhere.params, "v", &foreign, &d), TN_OK));
+    cp = tn_cp_from_mlp(w.ctx, &mlp);
+    REQUIRE(CHECK(cp != NULL));
+    CHECK(tn_product_from_cp(NULL, "p", &product, cp) != TN_OK);            /* no parameters, no context: nobody to tell */
+    CHECK(tn_quadratic_from_cp(NULL, "q", &quadratic, cp) != TN_OK);
+    CHECK_CTX(w.ctx);
+    CHECK(tn_cp_from_modifier(w.ctx, NULL) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "cp_from_modifier: layer is NULL");
+    CHECK(tn_cp_from_modifier(w.ctx, &foreign) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "cp_from_modifier: layer belongs to another context");
+    CHECK(tn_cp_from_stack(w.ctx, &fc, &relu, &fc) == NULL);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "relu");
+    CHECK(tn_cp_from_stack(w.ctx, &fc, NULL, &fc) == NULL);
+    tn_ctx_clear_error(w.ctx);
+    tn_cp_destroy(cp);
+    leave(&elsewhere);
+    leave(&w);
+}
+
 TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_tensor_on_sealed, batches_of_none_and_of_any_rank,
           dense_of_every_order, symmetric_forms, folding_in_and_out, folding_out_does_not_fold_into_w_and_v, stack_is_one_operator,
           operators_of_no_terms, residual_operator, split_into_quadratic_linear_constant, split_gives_what_is_asked_for, on_two_inputs,
@@ -2174,6 +2217,7 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
           eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference,
           few_pairs_of_a_large_operator, few_clustered_pairs_by_factors, spectra_bound_the_effective_rank, norms_by_terms_and_by_matrices,
-          an_interval_closes_when_the_last_value_is_zero, data_metric, cosines_of_all_pairs, bad_spectra_and_metrics,
-          few_pairs_have_the_same_bits_for_any_threads, spectra_keep_no_vectors, no_memory_for_few_pairs)
+          an_interval_closes_when_the_last_value_is_zero, data_metric, cosines_of_all_pairs,
+          bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads, spectra_keep_no_vectors,
+          no_memory_for_few_pairs, operators_of_nothing)
 
