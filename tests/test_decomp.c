@@ -563,8 +563,8 @@ TEST(svd_small_values)
     free(s); free(a); free(gram);
 }
 
-/* One value far above all others takes the most sweeps, and each rotation costs U a little accuracy: without the final step of
-   Newton's iteration |U^T U - I| would be 2e-14 here. */
+/* One value far above all others takes the most sweeps, and each rotation costs U a little accuracy: without the final step
+   of Newton's iteration |U^T U - I| would be 2e-14 here. */
 TEST(svd_with_one_large_value)
 {
     int64_t n = 120;
@@ -934,4 +934,5 @@ TEST(effective_rank)
 
 TEST_MAIN(eigh_random, eigh_hard, eigh_repeated, eigh_known, eigh_refuses, qr_random, qr_hard, qr_known, svd_random, svd_small_values,
           svd_with_one_large_value, svd_where_gram_is_singular, svd_hard, svd_rank_deficient, svd_known, gemm_of_hosts,
-          same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors, empty_tensors, mistakes_are_named, memory_runs_out, effective_rank)
+          same_bits_by_any_worker, eigh_of_tensors, views_give_the_same, qr_and_svd_of_tensors, empty_tensors,
+          mistakes_are_named, memory_runs_out, effective_rank)
