@@ -10,8 +10,9 @@
 set -eu
 sizes='size|largest|most|high|best|moved|end|element|unit'
 
-# One statement per line, as FILE:LINE STATEMENT without blanks, comments and strings. A condition and the statement that depends
-# on it are one. In a shell script, which may contain awk, a line ends a statement unless it ends with a parenthesis.
+# One statement per line, as FILE:LINE STATEMENT without blanks, comments and strings. A condition and the statement that
+# depends on it are one. In a shell script, which may contain awk, a line ends a statement unless it ends with a
+# parenthesis.
 statements() {
     awk '
     FNR == 1 { text = ""; comment = 0; shell = FILENAME ~ /\.(sh|awk)$/ }
@@ -44,7 +45,8 @@ statements() {
 losing() {
     to='\(\*\{0,1\}[A-Za-z_][][A-Za-z0-9_.+*/%-]*\)'
     statements "$@" | sed -n \
-        -e 's/if(\([A-Za-z_.]*\)<0)\1=-\1;//g' -e 's/fmax[fl]\{0,1\}([1-9][0-9.]*,//g' -e 's/fmax[fl]\{0,1\}([0-9.]*e-[0-9]*,//g' \
+        -e 's/if(\([A-Za-z_.]*\)<0)\1=-\1;//g' \
+        -e 's/fmax[fl]\{0,1\}([1-9][0-9.]*,//g' -e 's/fmax[fl]\{0,1\}([0-9.]*e-[0-9]*,//g' \
         -e 's/ .*[^A-Za-z0-9_]fm[axin]\{2\}[fl]\{0,1\}(.*/ fmax/p' -e t \
         -e "s/ .*if(.*>=\{0,1\}$to)*{\{0,1\}\1=[^=].*/ \1/p" -e t \
         -e "s/ .*if(.*!(.*<=\{0,1\}$to)*{\{0,1\}\1=[^=].*/ \1/p" -e t \

@@ -80,9 +80,9 @@ static exact slope_of(int kind, long double x)
     }
 }
 
-/* In units of 2^-53 of the size. The arguments of GELU's erfc and exp are rounded themselves, which costs x^2 units where x is
-   negative; where x is positive, Phi(x) is at least 1/2 and hardly changes. Subnormal terms have an absolute error instead.
-   Below -709.78, where e^-x overflows, swish and sigmoid may be zero instead of 1e-308 and less. */
+/* In units of 2^-53 of the size. The arguments of GELU's erfc and exp are rounded themselves, which costs x^2 units where x
+   is negative; where x is positive, Phi(x) is at least 1/2 and hardly changes. Subnormal terms have an absolute error
+   instead. Below -709.78, where e^-x overflows, swish and sigmoid may be zero instead of 1e-308 and less. */
 static double error_of(double got, exact want, int kind, double x)
 {
     const long double factor = kind == TN_ACT_GELU && x < 0 ? 1 + (long double)x * x : 1;
@@ -121,7 +121,8 @@ static bool run_at(bench *b, const tn_backend *backend, int kind, const double *
     return ok;
 }
 
-/* Evenly from -750 to 750, where e^x underflows and overflows; densely from -40 to 40; and powers of ten down to subnormals. */
+/* Evenly from -750 to 750, where e^x underflows and overflows; densely from -40 to 40; and powers of ten down to
+   subnormals. */
 static void points(double *x)
 {
     int i, n = 0;
@@ -157,8 +158,8 @@ TEST(values_and_slopes)
         }
 }
 
-/* At -infinity, infinity, NaN and both zeros. Not every limit is reached: x Phi(x) at -infinity is -infinity times 0, a NaN; so
-   are the slopes of GELU and swish at both ends. */
+/* At -infinity, infinity, NaN and both zeros. Not every limit is reached: x Phi(x) at -infinity is -infinity times 0, a
+   NaN; so are the slopes of GELU and swish at both ends. */
 TEST(infinities_and_zeros)
 {
     static const double at[5] = {-HUGE_VAL, HUGE_VAL, (double)NAN, -0.0, 0.0};

@@ -160,8 +160,8 @@ TEST(numbers_halfway)
     }
 }
 
-/* Halfway between two doubles by its first 767 digits or more, and above it by a digit that comes so late that no buffer of 800
-   digits holds it. */
+/* Halfway between two doubles by its first 767 digits or more, and above it by a digit that comes so late that no buffer of
+   800 digits holds it. */
 TEST(numbers_just_above_halfway)
 {
     static const int zeros[] = {0, 20, 31, 32, 33, 40, 400, 1500};
@@ -530,8 +530,8 @@ static void check_clock(tn_ctx *ctx, uint64_t seed, uint32_t clock)
     }
 }
 
-/* A reset after random calls moves the clock by exactly one, so that a run that is resumed under another version of the library
-   continues with the same numbers. A reset after no random call does not move it. */
+/* A reset after random calls moves the clock by exactly one, so that a run that is resumed under another version of the
+   library continues with the same numbers. A reset after no random call does not move it. */
 TEST(random_clock)
 {
     const tn_backend *backend[3];
@@ -1088,8 +1088,8 @@ static bool holds_old(const char *path)
     return n == 3 && memcmp(text, "old", 3) == 0;
 }
 
-/* Some systems report only when a file is closed that bytes were lost: then the save has failed, the old file is unchanged, and
-   no part of the new one is left beside it. */
+/* Some systems report only when a file is closed that bytes were lost: then the save has failed, the old file is unchanged,
+   and no part of the new one is left beside it. */
 TEST(files_that_cannot_be_closed)
 {
     tn_ctx    *ctx = ctx_of(TN_F32);
@@ -2156,8 +2156,8 @@ enum { WIDE = 160, BATCH = 700, LESS = 90, NUMBERS = 3 };
 
 typedef struct trained { double loss[NUMBERS]; float *weights; int64_t count; bool ok; } trained;
 
-/* With BATCH, large enough that every kernel is cut into several tasks. Two threads run this at once, so it makes no checks: `ok`
-   says whether all calls succeeded. */
+/* With BATCH, large enough that every kernel is cut into several tasks. Two threads run this at once, so it makes no
+   checks: `ok` says whether all calls succeeded. */
 static trained train_large(const tn_desc *desc)
 {
     tn_ctx *ctx;

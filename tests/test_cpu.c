@@ -298,9 +298,9 @@ TEST(gemm_same_bits)
 
 /* ---- passes --------------------------------------------------------------------------------------- */
 
-/* A call whose outputs are buffers, run by the reference, by one thread and by three threads, and compared. The outputs from
-   number `summed` on (0: none) are sums over rows, which the cpu backend adds up in float: their errors are measured in `unit`,
-   which grows with the number of rows. */
+/* A call whose outputs are buffers, run by the reference, by one thread and by three threads, and compared. The outputs
+   from number `summed` on (0: none) are sums over rows, which the cpu backend adds up in float: their errors are measured
+   in `unit`, which grows with the number of rows. */
 typedef struct trial { tn_call c; buffer out[TN_CALL_OUT]; bool strictly; double bound; int summed; double unit; } trial;
 
 static void replace(tn_call *c, buffer *b, const buffer *from)
@@ -748,7 +748,7 @@ TEST(random_numbers)
 }
 
 /* ---- random numbers far out ------------------------------------------------------------------------------
-   A pool that makes a task compute `count` elements from `first` on, of a tensor that has no others. */
+   A pool that makes a task compute `count` elements from `first` on, the only ones of their tensor that exist. */
 
 typedef struct far_range { int64_t first, count, calls; bool input; } far_range;    /* input: in[0] is such a tensor, too */
 

@@ -100,7 +100,7 @@ static bool is_noise(const double *a, const double *b, int64_t n, double gate)
     return difference <= (double)n * gate * 1e-4;
 }
 
-/* ---- errors beyond the gate that are let pass: counted by reason, printed, and no more of them than there were ------------ */
+/* ---- errors beyond the gate that are let pass: counted by reason, printed, and limited -------------------------------- */
 
 typedef enum reason {
     LET_TOGETHER,        /* a result of a case whose results are judged together, which are within the gate */
@@ -115,9 +115,9 @@ static int let_pass[LETS];
 
 static bool let(reason r) { let_pass[r]++; return true; }
 
-/* At the end of a test. most: what was counted with as much data as this run has, and a little more for other math libraries. The
-   counts are the same on every device of the engine and with every SIMD level of the cpu. On a GPU, which sums in an order of its
-   own, they are only printed. */
+/* At the end of a test. most: what was counted with as much data as this run has, and a little more for other math
+   libraries. The counts are the same on every device of the engine and with every SIMD level of the cpu. On a GPU, which
+   sums in an order of its own, they are only printed. */
 static void let_end(const char *what, const int most[LETS])
 {
     static const char *const name[LETS] = {
@@ -143,7 +143,7 @@ static void let_end(const char *what, const int most[LETS])
 
 static const int let_nothing[LETS] = {0, 0, 0, 0, 0};
 
-/* ---- the list on the device, against the reference in double -------------------------------------------------------------- */
+/* ---- the list on the device, against the reference in double ---------------------------------------------------------- */
 
 /* As bits. A small run takes one round of each kind: plain, odd, deep and large. */
 enum { PLAIN = 1, ODD = 1 << 3, DEEP = 1 << CASE_DEEP, LARGE = 1 << CASE_LARGE, ALL_ROUNDS = (1 << CASE_ROUNDS) - 1 };
@@ -260,8 +260,8 @@ typedef struct tally {
 
 enum { POOL = 100 };
 
-/* How many times the cpu's error still counts as that error. The engine rounds as the cpu does: the largest ratio is 1.4. A GPU
-   sums in an order of its own, and may round factors that the cpu does not. */
+/* How many times the cpu's error still counts as that error. The engine rounds as the cpu does: the largest ratio is 1.4. A
+   GPU sums in an order of its own, and may round factors that the cpu does not. */
 #ifdef TN_CUDA_HOST
 static double as_cpu(const way *w) { (void)w; return 2; }
 #else
@@ -349,8 +349,8 @@ static bool pooled(const way *w, int index, tally *t)
     }
     cpu = cpu_pooled(w, index / CASE_ROUNDS);
     if (e <= as_cpu(w) * cpu) return let(LET_CASE);
-    printf("     \"%s\", all rounds together: NMSE %.3g, allowed %.3g; cpu has %.3g\n", cases[index / CASE_ROUNDS].name, e, gate,
-           cpu);
+    printf("     \"%s\", all rounds together: NMSE %.3g, allowed %.3g; cpu has %.3g\n", cases[index / CASE_ROUNDS].name, e,
+           gate, cpu);
     return false;
 }
 
@@ -395,8 +395,8 @@ static void walk(const way *w)
         result r;
         bool ok;
         if (chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) && among(w->rounds, index % CASE_ROUNDS)) {
-            if (test_leave_out(is_ill(w, index / CASE_ROUNDS), "cases of attention with norms, where products are not in F32"))
-                continue;
+            if (test_leave_out(is_ill(w, index / CASE_ROUNDS),
+                               "cases of attention with norms, where products are not in F32")) continue;
             ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
             if (!CHECK(guard_check())) ok = false;
             if (!ok && shown++ < 12) rerun(&s);

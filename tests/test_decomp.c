@@ -563,8 +563,8 @@ TEST(svd_small_values)
     free(s); free(a); free(gram);
 }
 
-/* One value far above all others takes the most sweeps, and each rotation costs U a little accuracy: without the final step of
-   Newton's iteration |U^T U - I| would be 2e-14 here. */
+/* One value far above all others takes the most sweeps, and each rotation costs U a little accuracy: without the final step
+   of Newton's iteration |U^T U - I| would be 2e-14 here. */
 TEST(svd_with_one_large_value)
 {
     int64_t n = 120;

@@ -315,7 +315,8 @@ TEST(golden)
             desc.block = block;
             if (!CHECK_STATUS(tn_lanczos(ctx, &r, n, times_banded, &n, &desc), TN_OK)) continue;
             values = read_all(r.values);
-            for (int i = 0; i < 8; i++) test_raise(&worst, fabs(key(desc.end, values[i]) - key(desc.end, golden_of[end][i])));
+            for (int i = 0; i < 8; i++)
+                test_raise(&worst, fabs(key(desc.end, values[i]) - key(desc.end, golden_of[end][i])));
             free(values);
             tn_lanczos_destroy(&r);
         }

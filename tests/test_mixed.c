@@ -85,7 +85,8 @@ static void walk(const configuration *c, visit_fn visit)
     for (index = 0; ctx && index < RESULTS; index++) {
         setting s;
         result  r;
-        if (c->brief && test_leave_out(index % CASE_ROUNDS % 2 + index % CASE_ROUNDS / 5 > 0, "rounds of cases, in brief configurations")) continue;
+        if (c->brief && test_leave_out(index % CASE_ROUNDS % 2 + index % CASE_ROUNDS / 5 > 0,
+                                       "rounds of cases, in brief configurations")) continue;
         memset(&r, 0, sizeof r);
         begin(&s, ctx, index, c);
         if (!setting_result(&s, &r) || (visit && !visit(&s, &r, index))) setting_where(c->name, &s);

@@ -115,8 +115,8 @@ typedef struct plain {
     double  lr_scale, decay_scale;
 } plain;
 
-/* The factor of the rate at step t = 1, 2, ...: the one trapezoid of the rules below, worked out by hand. It has a warm-up of 2
-   steps, and falls linearly to 0.1 over the last 3 of 6. */
+/* The factor of the rate at step t = 1, 2, ...: the one trapezoid of the rules below, worked out by hand. It has a warm-up
+   of 2 steps, and falls linearly to 0.1 over the last 3 of 6. */
 static double plain_schedule(const tn_schedule *s, int64_t t)
 {
     static const double trapezoid[] = {0.5, 1, 1, 1, 0.7, 0.4, 0.1};
@@ -342,8 +342,8 @@ TEST(singular_values_are_about_one)
     WORST("the largest singular value of an update - 1", above, 0.2);
 }
 
-/* Columns of the orthogonal matrix of the discrete cosine transform: from_singular_values makes U diag(s) V^T times `size` of
-   them. */
+/* Columns of the orthogonal matrix of the discrete cosine transform: from_singular_values makes U diag(s) V^T times `size`
+   of them. */
 static double cosine(int64_t n, int64_t i, int64_t k)
 {
     return sqrt((k == 0 ? 1.0 : 2.0) / (double)n) * cos(acos(-1.0) * (double)((2 * i + 1) * k) / (double)(2 * n));
@@ -358,8 +358,9 @@ static void from_singular_values(double *a, int64_t rows, int64_t columns, const
                 a[i * columns + j] += size * s[k] * cosine(rows, i, k) * cosine(columns, j, most - 1 - k);
 }
 
-/* An update of Muon has the singular vectors of its gradient: the odd polynomial acts on each singular value alone, and these
-   are computed here one by one. The size of the gradient has no effect, down to 1e-30, where the update becomes zero. */
+/* An update of Muon has the singular vectors of its gradient: the odd polynomial acts on each singular value alone, and
+   these are computed here one by one. The size of the gradient has no effect, down to 1e-30, where the update becomes
+   zero. */
 static double polynomial_on(const tn_backend *backend, tn_dtype dtype)
 {
     static const int64_t shape[][2] = {{1, 1}, {1, 9}, {9, 1}, {8, 20}, {20, 8}, {16, 16}, {31, 32}};

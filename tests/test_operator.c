@@ -1907,9 +1907,9 @@ TEST(norms_by_terms_and_by_matrices)
     leave(&w);
 }
 
-/* The unknown values are at most as large as the smallest known one, c, so (sum + (all - k) c)^2 / sum l^2 bounds the rank, too.
-   Here it is the tighter bound: 4 of 12 values are not zero, and once they are known the interval is a single number, while the
-   rounding error of the sum of squares would allow eight more values. */
+/* The unknown values are at most as large as the smallest known one, c, so (sum + (all - k) c)^2 / sum l^2 bounds the rank,
+   too. Here it is the tighter bound: 4 of 12 values are not zero, and once they are known the interval is a single number,
+   while the rounding error of the sum of squares would allow eight more values. */
 TEST(an_interval_closes_when_the_last_value_is_zero)
 {
     for (size_t d = 0; d < 2; d++) {

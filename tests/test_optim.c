@@ -124,8 +124,8 @@ static tn_optim_desc rule(int k)
     return d;
 }
 
-/* The factor of the rate at step t = 1, 2, ...: the one cosine of the rules above, worked out by hand. It has a warm-up of 3 steps,
-   and then falls to 0.1 in six steps of 30 degrees. */
+/* The factor of the rate at step t = 1, 2, ...: the one cosine of the rules above, worked out by hand. It has a warm-up of
+   3 steps, and then falls to 0.1 in six steps of 30 degrees. */
 static double plain_schedule(const tn_schedule *s, int64_t t)
 {
     static const double cosine[] = {1.0 / 3, 2.0 / 3, 1, 1, 0.55 + 0.45 * 0.86602540378443865, 0.55 + 0.45 * 0.5, 0.55,
@@ -639,8 +639,9 @@ static bool gradient_is(world *w, int64_t i, const double *g)
     return true;
 }
 
-/* What a step must do to one of the parameters below. The gradients of Muon have two elements in different rows and columns, so
-   the polynomial acts on each of them alone. `moments_only`: the step fails between the momentum and the parameter. */
+/* What a step must do to one of the parameters below. The gradients of Muon have two elements in different rows and
+   columns, so the polynomial acts on each of them alone. `moments_only`: the step fails between the momentum and the
+   parameter. */
 static void plain_muon(plain *a, const double *g, double lr, bool moments_only)
 {
     double x[6], norm = 0;
@@ -656,8 +657,8 @@ static void plain_muon(plain *a, const double *g, double lr, bool moments_only)
     }
 }
 
-/* The step that ends at call `at` of a row: it has updated the parameters before the one whose row fails. A step that fails before
-   the first update has no effect and does not count; after that it counts. */
+/* The step that ends at call `at` of a row: it has updated the parameters before the one whose row fails. A step that fails
+   before the first update has no effect and does not count; after that it counts. */
 static bool plain_failure(const tn_optim_desc *d, tn_kernel row, int at, plain *a, double (*g)[6])
 {
     const int reached = row == TN_KERNEL_GEMM ? 0 : at - 1;
