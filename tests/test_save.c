@@ -223,7 +223,7 @@ static bool holds(const char *path, const char *text)
 }
 
 /* Where locks are not shared, as on some network file systems, another save may take the temporary file of a living one
-   for a leftover, remove it and begin its own under the same name. The first save must not rename that one, nor remove it. */
+   for a leftover, remove it and begin its own under the same name. The first save must neither rename nor remove that. */
 TEST(a_temporary_file_that_is_replaced)
 {
     REQUIRE(mkdir(place(""), 0777) == 0);
