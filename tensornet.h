@@ -75,7 +75,7 @@
 #define TENSORNET_H
 
 #if !defined(__cplusplus) && !defined(_MSC_VER) && (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 199901L)
-#error "tensornet.h needs C99 or C++17: compile with -std=c99 or later"
+#error "tensornet.h needs C99: compile with -std=c99 or later"
 #endif
 
 #include <stdbool.h>
@@ -1226,18 +1226,22 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
    and leaves everything as it was. What is read is an owned tensor, floats in the context's dtype,
    integers in I32 if every one of them fits. A finite double too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
-   A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was, and
-   removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync; on Windows _commit),
-   so that PATH holds the old file or the new one, whole, even after a power cut. A sync that fails is an error: of the data, with
-   the old file still in place; of the folder, with the new one in place already. no_sync in a tn_sink leaves both out: faster,
-   and still safe when the process dies, but a power cut may then lose old and new file alike. Systems that are neither POSIX nor
-   Windows do not sync.
-   A process that is killed while it saves leaves its temporary file behind; the next save to the same PATH removes it. A save
-   holds a lock on its temporary file (flock), which ends with the process, so the file of a save that is still running is
-   left alone, and the second of two saves at the same time takes PATH.tn2.tmp, and so on. Where locks are missing (some
-   network file systems; systems other than Linux, macOS, the BSDs and Windows) leftovers stay, until the 99 names up to
-   PATH.tn99.tmp are taken: then saves fail with a message that says so, and you remove what no program is writing. Files of
-   these names belong to the library; it touches no other file.
+   A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
+   and removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync, on macOS
+   F_FULLFSYNC, on Windows _commit), so that PATH holds the old file or the new one, whole, even after a power cut. If
+   syncing the data fails, the save fails and the old file stays. If only syncing the folder fails, the save also reports an
+   error, but the new file is already in place. no_sync in a tn_sink leaves both out: faster, and still safe when the process
+   dies, but a power cut may then lose old and new file alike. Systems that are neither POSIX nor Windows do not sync.
+   A process that is killed while it saves leaves its temporary file behind; the next save to the same PATH removes it, or a
+   later one if its number is above 8. A save holds a lock on its temporary file (flock), which ends with the process, so
+   the file of a save that is still running is left alone, and the second of two saves at the same time takes PATH.tn2.tmp,
+   and so on. Where locks are missing (some network file systems; systems other than Linux, macOS, the BSDs and Windows)
+   leftovers stay, until the 99 names up to PATH.tn99.tmp are taken: then saves fail with a message that says so, and you
+   have to remove the files that no program is writing. Files of these names belong to the library; it touches no other file.
+   Where each machine has locks of its own (network file systems mounted without shared locks), do not save to the same PATH
+   from two machines at the same time: one may remove the temporary file of the other. That save fails with a message, unless
+   the file is replaced in the very moment before the rename. On Windows a save can fail, but not damage a file, when another
+   one to the same PATH begins between the closing and the renaming of its temporary file.
    A symbolic link is replaced, not followed. Devices (/dev/...) are written directly.
    ====================================================================== */
 
@@ -1756,11 +1760,22 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 extern "C"
 #endif
 __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+#include <fcntl.h>
 #elif defined(__unix__) || defined(__APPLE__)
 #define TNI_POSIX
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(LOCK_EX)
+#define TNI_FLOCK (LOCK_EX | LOCK_NB)
+#elif defined(__APPLE__) || defined(__FreeBSD__) || defined(__NetBSD__) || defined(__OpenBSD__) || defined(__DragonFly__)
+#define TNI_FLOCK (2 | 4)               /* the same numbers there, but hidden under _POSIX_C_SOURCE and _XOPEN_SOURCE */
+#ifdef __cplusplus
+extern "C"
+#endif
+int flock(int, int);
+#endif
 #if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
 int (fileno)(FILE *);                   /* which -std=c99 hides */
 int fsync(int);
@@ -9821,7 +9836,7 @@ static void TNI_T(rmsnorm)(const tn_call *c)
     }
 }
 
-/* Gradients of gains and biases are added up in double and rounded once, for this many columns at a time. */
+/* Sums over rows are kept in double; this is the number of columns summed at once. */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 enum { TNI_NORM_COLUMNS = 1024 };
 #endif
@@ -16756,19 +16771,29 @@ static void tni_temporary_name(const tni_writer *w, int i)
     tni_print(w->temporary, tni_temporary_bytes(w), "%s.tn%d.tmp", w->sink.path, i);
 }
 
-/* A temporary file is locked as long as it is being written, and a lock ends with its process, whether that lives here, in another
-   container or on another machine. So what can be locked is dead. TNI_LOST: another one has the lock, or had it and renamed or
-   removed the file, so that the name is no longer this file's. */
+#ifdef TNI_POSIX
+/* Is the path a name of the open file? If not, errno says why: ENOENT if it names no file or another one. */
+static bool tni_path_names(const char *path, int fd)
+{
+    struct stat file, named;
+    if (fstat(fd, &file) != 0 || stat(path, &named) != 0) return false;
+    errno = ENOENT;
+    return file.st_ino == named.st_ino && file.st_dev == named.st_dev;
+}
+#endif
+
+/* A temporary file is locked as long as it is being written, and a lock ends with its process, which may run on this
+   machine, or on any machine whose file system shares locks. So a temporary file that can be locked has no living writer.
+   TNI_LOST: another save has the lock, or had it and renamed or removed the file, so that the name is no longer this
+   file's. */
 typedef enum tni_hold { TNI_HELD, TNI_LOST, TNI_NO_LOCKS } tni_hold;
 
 static tni_hold tni_temporary_hold(FILE *f, const char *path)
 {
-#if defined(TNI_POSIX) && defined(LOCK_EX)
-    struct stat file, named;
-    if (flock(fileno(f), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? TNI_LOST : TNI_NO_LOCKS;
-    if (fstat(fileno(f), &file) != 0) return TNI_NO_LOCKS;
-    if (stat(path, &named) != 0) return errno == ENOENT ? TNI_LOST : TNI_NO_LOCKS;
-    return file.st_ino == named.st_ino && file.st_dev == named.st_dev ? TNI_HELD : TNI_LOST;
+#ifdef TNI_FLOCK
+    if (flock(fileno(f), TNI_FLOCK) != 0) return errno == EWOULDBLOCK ? TNI_LOST : TNI_NO_LOCKS;
+    if (tni_path_names(path, fileno(f))) return TNI_HELD;
+    return errno == ENOENT ? TNI_LOST : TNI_NO_LOCKS;
 #else
     (void)f;
     (void)path;
@@ -16776,7 +16801,7 @@ static tni_hold tni_temporary_hold(FILE *f, const char *path)
 #endif
 }
 
-/* Removes the file if its writer is dead. false: there is none. */
+/* Removes the file if its writer is dead. false: no such file. */
 static bool tni_temporary_clear(const char *path)
 {
 #ifdef _WIN32
@@ -16793,8 +16818,8 @@ static bool tni_temporary_clear(const char *path)
 #endif
 }
 
-/* What killed saves left. A few names are looked at even if those before them are free: of several saves that ran at the same time
-   it may be the last that was killed. */
+/* What killed saves left. A few names are looked at even if those before them are free: of several saves that ran at the
+   same time it may be the last that was killed. */
 static void tni_temporaries_clear(const tni_writer *w)
 {
     int i;
@@ -16809,20 +16834,25 @@ static FILE *tni_create_new(const char *path, bool *taken)
 {
     FILE *f;
 #ifdef _WIN32
-    f = fopen(path, "rb");              /* its older C libraries do not know "x" */
-    *taken = f != NULL;
-    if (f) { fclose(f); return NULL; }
+    int   fd;
+#endif
     errno = 0;
-    return fopen(path, "wb");
+#ifdef _WIN32                           /* its older C libraries do not know "x" */
+    fd = _open(path, _O_RDWR | _O_CREAT | _O_EXCL | _O_BINARY, 0600);
+    f = fd < 0 ? NULL : _fdopen(fd, "wb");
+    if (fd >= 0 && !f) {
+        _close(fd);
+        remove(path);
+    }
+    *taken = fd < 0 && errno == EEXIST;
 #else
-    errno = 0;
     f = fopen(path, "wbx");
     *taken = !f && errno == EEXIST;
-    return f;
 #endif
+    return f;
 }
 
-/* Under the first name that nobody has; NULL and *taken: all of them are. */
+/* Creates the file under the first free name. NULL with *taken set: no name is free. */
 static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
 {
     int i;
@@ -16861,16 +16891,16 @@ static void tni_writer_open_path(tni_writer *w)
     if (w->stream) return;
     if (w->temporary)
         tni_writer_fail(w, TN_ERR_FILE, "its temporary file could not be created",
-                        taken ? "all 99 names from .tn1.tmp to .tn99.tmp are taken; remove the files that no program is writing"
-                              : tni_reason("no reason given"));
+                        taken ? "all 99 names from .tn1.tmp to .tn99.tmp are taken; "
+                                "remove the files that no program is writing" : tni_reason("no reason given"));
     else tni_writer_fail(w, TN_ERR_FILE, "could not be opened", tni_reason("no reason given"));
 }
 
 static bool tni_replace(const char *from, const char *to, bool sync)
 {
 #ifdef _WIN32
-    /* MOVEFILE_REPLACE_EXISTING, MOVEFILE_WRITE_THROUGH. rename replaces nothing there, and removing the old file first could lose
-       both. */
+    /* MOVEFILE_REPLACE_EXISTING, MOVEFILE_WRITE_THROUGH. rename replaces nothing there, and removing the old file first
+       could lose both. */
     return MoveFileExA(from, to, sync ? 1 | 8 : 1) != 0;
 #else
     (void)sync;
@@ -16885,16 +16915,21 @@ static bool tni_sync(FILE *f)
     return _commit(_fileno(f)) == 0;
 #elif defined(TNI_POSIX)
     int failed;
+#ifdef __APPLE__
+    /* F_FULLFSYNC, which _POSIX_C_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems know it. */
+    do failed = fcntl(fileno(f), 51) == -1; while (failed && errno == EINTR);
+    if (!failed) return true;
+#endif
     do failed = fsync(fileno(f)); while (failed && errno == EINTR);
-    return !failed || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == EROFS;
+    return !failed || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOTSUP || errno == EROFS;
 #else
     (void)f;
     return true;
 #endif
 }
 
-/* The folder of the path, whose temporary's name is used up: the new name may be lost without it. true also where folders cannot be
-   opened, and where we may not read this one. */
+/* Syncs the folder of the path; without this a power cut may lose the new name. Overwrites w->temporary. Also true where
+   folders cannot be opened or this one is not readable. */
 static bool tni_sync_folder(const tni_writer *w)
 {
 #ifdef TNI_POSIX
@@ -16914,28 +16949,55 @@ static bool tni_sync_folder(const tni_writer *w)
 #endif
 }
 
-/* Syncing and closing may both be the first to say that a disk is full. The lock outlives the stream until the file has its name. */
+/* Gives the closed file its name, or removes it if the save has failed. */
+static void tni_temporary_finish(tni_writer *w, bool sync)
+{
+    if (w->status == TN_OK && !tni_replace(w->temporary, w->sink.path, sync))
+        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("a folder, read-only, or open in a program"));
+    if (w->status != TN_OK) remove(w->temporary);
+}
+
+/* The lock is kept until the file has its name. Where locks are not shared, another save may have taken the file for a
+   leftover; then the name is not ours any more, and is neither renamed nor removed. On Windows nobody can remove an open
+   file. */
+static void tni_temporary_close(tni_writer *w, FILE *f, bool sync)
+{
+#ifdef TNI_POSIX
+    int kept = dup(fileno(f));
+    if (kept < 0) {
+        tni_writer_fail(w, TN_ERR_FILE, "could not be kept open for the rename", tni_reason("no reason given"));
+        if (tni_path_names(w->temporary, fileno(f))) remove(w->temporary);
+        fclose(f);
+        return;
+    }
+    if (fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
+    if (tni_path_names(w->temporary, kept)) tni_temporary_finish(w, sync);
+    else if (errno == ENOENT)
+        tni_writer_fail(w, TN_ERR_FILE, "its temporary file was removed or replaced by another program", "");
+    else tni_writer_fail(w, TN_ERR_FILE, "its temporary file could not be looked up", tni_reason("no reason given"));
+    close(kept);
+#else
+    if (fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
+    tni_temporary_finish(w, sync);
+#endif
+}
+
+/* Syncing and closing may both be the first to say that a disk is full. */
 static void tni_writer_close_path(tni_writer *w)
 {
     FILE      *f = (FILE *)w->stream;
     const bool sync = f && w->temporary && !w->sink.no_sync;
-#ifdef TNI_POSIX
-    const int  lock = f && w->temporary ? dup(fileno(f)) : -1;
-#endif
     errno = 0;
     if (f && fflush(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be written", tni_reason("no reason given"));
     if (sync && w->status == TN_OK && !tni_sync(f))
         tni_writer_fail(w, TN_ERR_FILE, "could not be synced to the disk", tni_reason("no reason given"));
-    if (f && fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
-    if (w->temporary && w->status == TN_OK && !tni_replace(w->temporary, w->sink.path, sync))
-        tni_writer_fail(w, TN_ERR_FILE, "could not be replaced", tni_reason("a folder, read-only, or open in a program"));
-    if (w->temporary && f && w->status != TN_OK) remove(w->temporary);
-#ifdef TNI_POSIX
-    if (lock >= 0) close(lock);
-#endif
-    if (sync && w->status == TN_OK && !tni_sync_folder(w))
-        tni_writer_fail(w, TN_ERR_FILE, "is complete, but its folder could not be synced to the disk",
-                        tni_reason("no reason given"));
+    if (f && w->temporary) tni_temporary_close(w, f, sync);
+    else if (f && fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
+    if (sync && w->status == TN_OK && !tni_sync_folder(w)) {
+        w->status = TN_ERR_FILE;
+        tni_fail(w->ctx, TN_ERR_FILE, "%s: the file was saved, but its folder could not be synced to the disk: %s",
+                 w->name.s, tni_reason("no reason given"));
+    }
     tni_free(w->ctx, w->temporary, tni_temporary_bytes(w));
 }
 
@@ -23623,6 +23685,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_BLOCKS
 #undef TNI_BLOCK_MOST
 #undef TNI_DIGITS
+#undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE
 #undef TNI_ISA512
 #undef TNI_ISA_DOT

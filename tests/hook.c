@@ -7,18 +7,18 @@
 
    A test can also plan its faults itself: hook.h.
 
-   TN_FAULT is CALL:N:WHAT or CALL:N:WHAT:PART. Only calls made by the program's own objects count, not those inside of the C
-   library: the write in which an fflush ends is not seen, the fflush is. With PART only calls on a path that contains it count; the
-   path of a descriptor or stream is the one it was opened by. WHAT is
+   TN_FAULT is CALL:N:WHAT or CALL:N:WHAT:PART. Only calls made by the program's own objects count, not those inside of
+   the C library: the write in which an fflush ends is not seen, the fflush is. With PART only calls on a path that contains
+   it count; the path of a descriptor or stream is the one it was opened by. WHAT is
 
-       EIO ENOSPC ENOLCK ...      the call fails with this errno, one of those in the table below; close and fclose still close
+       EIO ENOSPC ENOLCK ...      the call fails with this errno, one of those in read_plan; close and fclose still close
        NULL                       malloc, calloc and realloc return NULL
        short                      write and fwrite take half of the bytes, and say so
-       kill, after                SIGKILL before the call, or once it has been made
+       kill, after                SIGKILL before the call, or after it; not after malloc, calloc, realloc
        half                       write and fwrite take half of the bytes, which reach the file; then SIGKILL
 
-   TN_FAULT_TOLD names a file that gets a line for each fault that happened: without it a test could pass because its fault never
-   came. TN_FAULT_COUNT names a file that gets the number of calls of each kind when the program exits. */
+   TN_FAULT_TOLD names a file that gets a line for each fault that happened: without it a test could pass because its fault
+   never came. */
 #define _XOPEN_SOURCE 700
 #include "hook.h"
 #include <errno.h>
@@ -30,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@
 #endif
 
 #define HOOK_CALLS(X) X(open) X(write) X(fsync) X(close) X(rename) X(unlink) X(remove) X(ftruncate) \
-    X(fopen) X(fwrite) X(fflush) X(fclose) X(malloc) X(calloc) X(realloc) X(flock)
+    X(fopen) X(fwrite) X(fflush) X(fclose) X(malloc) X(calloc) X(realloc) X(flock) X(dup) \
+    X(stat) X(fstat)
 #define HOOK_ENUM(name) HOOK_##name,
 #define HOOK_NAME(name) #name,
 enum { HOOK_CALLS(HOOK_ENUM) HOOK_COUNT };
@@ -46,7 +48,6 @@ static const char *const call_names[HOOK_COUNT] = {HOOK_CALLS(HOOK_NAME)};
 
 enum { DESCRIPTORS = 256, NAME_ROOM = 256 };
 static char     opened[DESCRIPTORS][NAME_ROOM];       /* the end of the path that each descriptor was opened by */
-static unsigned calls[HOOK_COUNT];                    /* so far */
 static unsigned matches;                              /* calls so far that the fault could have been planted in */
 static unsigned happened;
 
@@ -77,6 +78,9 @@ void   *__real_malloc(size_t bytes);
 void   *__real_calloc(size_t count, size_t bytes);
 void   *__real_realloc(void *p, size_t bytes);
 int     __real_flock(int fd, int operation);
+int     __real_dup(int fd);
+int     __real_stat(const char *path, struct stat *s);
+int     __real_fstat(int fd, struct stat *s);
 
 int     __wrap_open(const char *path, int flags, ...);
 ssize_t __wrap_write(int fd, const void *src, size_t bytes);
@@ -94,17 +98,27 @@ void   *__wrap_malloc(size_t bytes);
 void   *__wrap_calloc(size_t count, size_t bytes);
 void   *__wrap_realloc(void *p, size_t bytes);
 int     __wrap_flock(int fd, int operation);
+int     __wrap_dup(int fd);
+int     __wrap_stat(const char *path, struct stat *s);
+int     __wrap_fstat(int fd, struct stat *s);
 
 /* ---- what is planned ---- */
 
 static void bad_plan(const char *text)
 {
     static const char words[] = "hook.c: TN_FAULT is CALL:N:WHAT or CALL:N:WHAT:PART, not ";
-    if (__real_write(2, words, sizeof words - 1) < 0 || __real_write(2, text, strlen(text)) < 0 || __real_write(2, "\n", 1) < 0) {}
+    if (__real_write(2, words, sizeof words - 1) < 0 || __real_write(2, text, strlen(text)) < 0) {}
+    if (__real_write(2, "\n", 1) < 0) {}
     _exit(97);
 }
 
-static bool word_is(const char *from, const char *word) { return strncmp(from, word, strlen(word)) == 0 && strchr(":", from[strlen(word)]); }
+static bool word_is(const char *from, const char *word)
+{
+    const size_t n = strlen(word);
+    return strncmp(from, word, n) == 0 && (from[n] == ':' || from[n] == 0);
+}
+
+static bool is_memory(int call) { return call == HOOK_malloc || call == HOOK_calloc || call == HOOK_realloc; }
 
 static void read_plan(const char *text)
 {
@@ -122,7 +136,8 @@ static void read_plan(const char *text)
     if (!text || !*text) return;
     for (i = 0; i < HOOK_COUNT; i++) if (word_is(at, call_names[i])) plan.call = (int)i;
     if (plan.call == HOOK_COUNT) bad_plan(text);
-    at += strlen(call_names[plan.call]) + 1;
+    at += strlen(call_names[plan.call]);
+    if (*at++ != ':') bad_plan(text);
     plan.every = *at == '/';
     plan.n = (unsigned)strtoul(at + plan.every, &end, 10);
     if (plan.n == 0 || *end != ':') bad_plan(text);
@@ -132,9 +147,11 @@ static void read_plan(const char *text)
             plan.what = kinds[i].what;
             plan.error = kinds[i].error;
         }
-    if (plan.what == NO_FAULT) bad_plan(text);
+    if (plan.what == NO_FAULT || (plan.what == AFTER && is_memory(plan.call))) bad_plan(text);
+    if ((plan.what == SHORT || plan.what == HALF) && plan.call != HOOK_write && plan.call != HOOK_fwrite) bad_plan(text);
     at += strcspn(at, ":");
-    if (*at && strlen(at) < sizeof plan.part) strcpy(plan.part, at + 1);
+    if (strlen(at) > sizeof plan.part) bad_plan(text);
+    if (*at) strcpy(plan.part, at + 1);
 }
 
 void     hook_plan(const char *text) { read_plan(text); }
@@ -144,7 +161,8 @@ unsigned hook_happened(void) { return happened; }
 static void tell(const char *file, const char *a, unsigned number, const char *b)
 {
     char line[2 * NAME_ROOM + 32];
-    int  fd = __real_open(file, O_WRONLY | O_CREAT | O_APPEND, 0666), n = snprintf(line, sizeof line, "%s %u %s\n", a, number, b);
+    int  fd = __real_open(file, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    int  n = snprintf(line, sizeof line, "%s %u %.*s\n", a, number, NAME_ROOM, b);
     if (fd < 0 || __real_write(fd, line, (size_t)n) != n) bad_plan("a file that cannot be written");
     __real_close(fd);
 }
@@ -155,7 +173,6 @@ static fault fault_of(int call, const char *path)
     const char *told;
     unsigned    match;
     if (!plan.read) read_plan(getenv("TN_FAULT"));    /* by the first call of all, before there is a second thread */
-    __atomic_fetch_add(&calls[call], 1, __ATOMIC_RELAXED);
     if (call != plan.call || (*plan.part && !(path && strstr(path, plan.part)))) return NO_FAULT;
     match = __atomic_add_fetch(&matches, 1, __ATOMIC_RELAXED);
     if (plan.every ? match % plan.n : match != plan.n) return NO_FAULT;
@@ -164,13 +181,6 @@ static fault fault_of(int call, const char *path)
     if (told) tell(told, call_names[call], match, path ? path : "");
     if (plan.what == KILL) raise(SIGKILL);
     return plan.what;
-}
-
-__attribute__((destructor)) static void tell_counts(void)
-{
-    const char *file = getenv("TN_FAULT_COUNT");
-    int         i;
-    for (i = 0; file && i < HOOK_COUNT; i++) tell(file, call_names[i], calls[i], "");
 }
 
 static bool fails(fault f)
@@ -187,6 +197,8 @@ static void remember(int fd, const char *path)
     size_t n = strlen(path), room = NAME_ROOM - 1;
     if (fd >= 0 && fd < DESCRIPTORS) strcpy(opened[fd], n > room ? path + n - room : path);
 }
+
+static void forget(int fd) { if (fd >= 0 && fd < DESCRIPTORS) opened[fd][0] = 0; }
 
 static const char *name_of(int fd) { return fd >= 0 && fd < DESCRIPTORS ? opened[fd] : ""; }
 
@@ -232,6 +244,7 @@ int __wrap_close(int fd)
 {
     fault f = fault_of(HOOK_close, name_of(fd));
     int   result = __real_close(fd);
+    forget(fd);
     end_after(f);
     return fails(f) ? -1 : result;
 }
@@ -318,15 +331,20 @@ int __wrap_fflush(FILE *stream)
 
 int __wrap_fclose(FILE *stream)
 {
-    fault f = fault_of(HOOK_fclose, name_of(fileno(stream)));
+    int   fd = fileno(stream);
+    fault f = fault_of(HOOK_fclose, name_of(fd));
     int   result = __real_fclose(stream);
+    forget(fd);
     end_after(f);
     return fails(f) ? EOF : result;
 }
 
 void *__wrap_malloc(size_t bytes) { return fails(fault_of(HOOK_malloc, NULL)) ? NULL : __real_malloc(bytes); }
 
-void *__wrap_calloc(size_t count, size_t bytes) { return fails(fault_of(HOOK_calloc, NULL)) ? NULL : __real_calloc(count, bytes); }
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return fails(fault_of(HOOK_calloc, NULL)) ? NULL : __real_calloc(count, bytes);
+}
 
 void *__wrap_realloc(void *p, size_t bytes) { return fails(fault_of(HOOK_realloc, NULL)) ? NULL : __real_realloc(p, bytes); }
 
@@ -336,6 +354,38 @@ int __wrap_flock(int fd, int operation)
     int   result;
     if (fails(f)) return -1;
     result = __real_flock(fd, operation);
+    end_after(f);
+    return result;
+}
+
+/* The copy has the name of the original. */
+int __wrap_dup(int fd)
+{
+    fault f = fault_of(HOOK_dup, name_of(fd));
+    int   copy;
+    if (fails(f)) return -1;
+    copy = __real_dup(fd);
+    remember(copy, name_of(fd));
+    end_after(f);
+    return copy;
+}
+
+int __wrap_stat(const char *path, struct stat *s)
+{
+    fault f = fault_of(HOOK_stat, path);
+    int   result;
+    if (fails(f)) return -1;
+    result = __real_stat(path, s);
+    end_after(f);
+    return result;
+}
+
+int __wrap_fstat(int fd, struct stat *s)
+{
+    fault f = fault_of(HOOK_fstat, name_of(fd));
+    int   result;
+    if (fails(f)) return -1;
+    result = __real_fstat(fd, s);
     end_after(f);
     return result;
 }

@@ -3,7 +3,8 @@
 #ifndef TN_HOOK_H
 #define TN_HOOK_H
 
-/* From now on this fault, as in TN_FAULT, counted from here; "" for none. Ends the program if it is no fault. */
+/* Plans this fault, written as in TN_FAULT; calls are counted from here. "" plans none. Exits with status 97 if the text is
+   not a valid fault. */
 void hook_plan(const char *fault);
 /* How often it happened since then. */
 unsigned hook_happened(void);

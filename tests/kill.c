@@ -2,11 +2,11 @@
 
        build/gcc/kill TN [TRIALS]      TN: the command, linked with hook.c
 
-   First a run is killed (SIGKILL) once at each of the places in `places`: before a file is made, in the middle of its bytes, before
-   it is synced, before and after it gets its name, and so on. What then lies in the folder is looked at, so that each kill is known
-   to have come where it was to come. Then TRIALS runs (5) are killed at least once, at a random moment of the time that the whole
-   run takes, and resumed, each time with another number of threads, until they are done. In the end the checkpoint, the weights and
-   the log (but for times) are compared. */
+   First a run is killed (SIGKILL) once at each of the places in `places`: before a file is made, in the middle of its
+   bytes, before it is synced, before and after it gets its name, and so on. What then lies in the folder is looked at, which
+   proves that each kill happened where it was planted. Then TRIALS runs (5) are killed at least once, at a random moment of
+   the time that the whole run takes, and resumed, each time with another number of threads, until they are done. In the end
+   the checkpoint, the weights and the log (but for times) are compared. */
 #define _XOPEN_SOURCE 700
 #include <signal.h>
 #include <stdint.h>
@@ -71,10 +71,8 @@ static pid_t start(const char *run, int threads, int resume, const char *fault)
     if (!freopen(path("said", ""), "a", stdout) || dup2(STDOUT_FILENO, STDERR_FILENO) < 0) _exit(99);
     if (resume) execl(tn, "tn", "train", "--resume", path(run, ""), "--threads", count, (char *)NULL);
     else execl(tn, "tn", "train", path("text", ""), "--out", path(run, ""), "--threads", count, "--steps", "20", "--width",
-               "24", "--heads", "2",
-               "--context", "16", "--batch", "4", "--accumulate", "2", "--save-every", "1", "--val-every", "10",
-                   "--val-tokens", "256", "--sample-every", "10",
-               "--sample-length", "12", (char *)NULL);
+               "24", "--heads", "2", "--context", "16", "--batch", "4", "--accumulate", "2", "--save-every", "1",
+               "--val-every", "10", "--val-tokens", "256", "--sample-every", "10", "--sample-length", "12", (char *)NULL);
     _exit(98);
 }
 
@@ -158,10 +156,11 @@ static void write_text(void)
     fclose(f);
 }
 
-/* Is the run what the unkilled one is? */
+/* Does the run have the same files as the one that was never killed? */
 static int all_same(const char *run)
 {
-    static const char *const files[] = {"step-00000020.safetensors", "model.safetensors", "log.jsonl", "config.txt", "config.json"};
+    static const char *const files[] = {"step-00000020.safetensors", "model.safetensors", "log.jsonl", "config.txt",
+        "config.json"};
     int i, good = 1;
     for (i = 0; i < (int)(sizeof files / sizeof *files); i++) good = same(run, files[i]) && good;
     return good;
@@ -204,15 +203,14 @@ static enum state state_of(const char *file, long whole_bytes)
     return (long)s.st_size >= whole_bytes - 64 ? WHOLE : PART;
 }
 
-static int in_state(const char *fault, const char *file, long whole_bytes, enum state expected)
+static int in_state(const char *fault, const char *file, enum state found, enum state expected)
 {
-    enum state found = state_of(file, whole_bytes);
     if (found == expected) return 1;
     printf("FAIL kill: %s: %s is %s, not %s\n", fault, file, state_names[found], state_names[expected]);
     return 0;
 }
 
-/* How many of the places end as they should; *halves: how many left part of a file. */
+/* How many of the places end as they should; *halves: how many were found to have left part of a file. */
 static int planted(int *halves)
 {
     int  good = 0, i;
@@ -220,18 +218,22 @@ static int planted(int *halves)
     for (i = 0; i < (int)(sizeof places / sizeof *places); i++) {
         const char *whole_file = strncmp(places[i].file, "step-", 5) ? places[i].file : "step-00000020.safetensors";
         struct stat s;
+        enum state  left;
         int         ok;
         remove_run("planted");
         if (end_of(start("planted", 1 + i % 2, 0, places[i].fault), "planted") != SIGKILL)
             stop("no kill came at", places[i].fault);
         if (stat(path("whole", whole_file), &s) != 0) stop("cannot read", whole_file);
         snprintf(temporary, sizeof temporary, "%s.tmp", places[i].file);
-        ok = in_state(places[i].fault, path("planted", temporary), (long)s.st_size, places[i].temporary);
-        ok = in_state(places[i].fault, path("planted", places[i].file), (long)s.st_size, places[i].named) && ok;
-        *halves += places[i].temporary == PART;
+        left = state_of(path("planted", temporary), (long)s.st_size);
+        *halves += left == PART;
+        ok = in_state(places[i].fault, temporary, left, places[i].temporary);
+        left = state_of(path("planted", places[i].file), (long)s.st_size);
+        ok = in_state(places[i].fault, places[i].file, left, places[i].named) && ok;
         if (end_of(start("planted", 2 - i % 2, exists(path("planted", "config.txt")), NULL), "planted") != 0)
             stop("killed though no kill was planted:", places[i].fault);
-        ok = in_state(places[i].fault, path("planted", temporary), (long)s.st_size, ABSENT) && ok;
+        left = state_of(path("planted", temporary), (long)s.st_size);
+        ok = in_state(places[i].fault, temporary, left, ABSENT) && ok;
         good += all_same("planted") && ok;
     }
     return good;
@@ -288,7 +290,8 @@ int main(int argc, char **argv)
         kills += killed;
         equal += all_same("trial");
     }
-    printf("planted_kills: %d, of them %d in the middle of a file; resumed with equal bits: %d\n", spots, planted_halves, good);
+    printf("planted_kills: %d, of them %d in the middle of a file; resumed with equal bits: %d\n", spots, planted_halves,
+           good);
     printf("kills: %d, of them %d while a checkpoint was written, %d before the run had its settings\n"
            "equal_resumes: %d of %d\nkill_seconds: %.1f\n",
            kills, halves, before_config, equal, trials, now() - begun);

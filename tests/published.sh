@@ -1,13 +1,13 @@
 #!/bin/sh
 # sh tests/published.sh PROGRAM: build/examples/published, on the model in tests/data, against the float64 reference beside
 # it; on Fashion-MNIST as well, where data/fashion is, and on the published MNIST model, where TN_TEST_DATA names a folder
-# that has it. The last line is `N passed, N failed, N skipped`.
+# that has it; a line `LESS data` says where that one is missing. The last line is `N passed, N failed, N skipped`.
 set -u
 program=$1 passed=0 failed=0 skipped=0
 output=$(mktemp) || exit 1
 trap 'rm -f "$output"' EXIT
 
-# The reference has one number a line: those of logits_first3_images, and of each class's top8_by_abs, in the order in which
+# The reference has one number per line: those of logits_first3_images, and of each class's top8_by_abs, in the order in which
 # the program prints them. Where the program was given the test set, the reference has the number of correct answers among
 # its 10,000 images too, for the network and for k eigenpairs of each class; rounding may change two answers.
 compare() {   # NAME REFERENCE ACCURACIES
@@ -24,7 +24,7 @@ compare() {   # NAME REFERENCE ACCURACIES
         key = key == "test_correct" ? "test_accuracy" : "accuracy_k" key
         difference = key in right ? right[key] - $2 : 10000
         if (difference < 0) difference = -difference
-        if (!(difference <= 2.5)) { printf "%s: %d of 10000 right, not %d\n", key, right[key], $2; bad = 1 }
+        if (!(difference <= 2.5)) { printf "%s: %d correct answers, expected %d\n", key, right[key], $2; bad = 1 }
         compared++
     }
     /"/                      { kind = /"logits_first3_images"/ ? "logits" : /"top8_by_abs"/ ? "eigenvalues" : ""; next }
@@ -75,7 +75,7 @@ else
     *,published,*)
         failed=$((failed + 1))
         echo "FAIL published is required: there is no bilinear-mnist-model in TN_TEST_DATA" ;;
-    *) echo "without the published MNIST model, which is optional: see tests/data/README.md" ;;
+    *) echo "LESS data: the published MNIST model, which is optional: see tests/data/README.md" ;;
     esac
 fi
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -256,7 +256,7 @@ static inline bool test_find(const char *suffix, char path[TEST_PATH])
     return test_exists(path);
 }
 
-/* A file of the repository. Without it a test fails: REQUIRE(test_data("npy/ok_f2.npy", path)). */
+/* A file of the repository. If it is missing, the test fails: REQUIRE(test_data("npy/ok_f2.npy", path)). */
 static inline bool test_data(const char *suffix, char path[TEST_PATH])
 {
     if (test_find(suffix, path)) return true;
@@ -264,8 +264,8 @@ static inline bool test_data(const char *suffix, char path[TEST_PATH])
     return false;
 }
 
-/* A file that the repository does not have. Without it the test uses less data, and is named in the line LESS; it fails
-   where TN_REQUIRE lists `need`. */
+/* A file that the repository does not have. If it is missing, the test uses less data and the line LESS names it; where
+   TN_REQUIRE lists `need`, the test fails. */
 static inline bool test_optional_data(const char *need, const char *suffix, char path[TEST_PATH])
 {
     if (test_find(suffix, path)) return true;
@@ -332,7 +332,7 @@ static inline double test_max_error(const double *a, const double *b, int64_t n)
     return difference < HUGE_VAL ? difference / size : (double)NAN;
 }
 
-/* ---- memory: counts, checks that release gets the size that alloc got and that nobody wrote behind it, and fails the fail_at-th
+/* ---- memory: counts, checks that release gets the size that alloc got and that nobody wrote after it, and fails the fail_at-th
         call (0: none)
         test_heap heap = {0, 0, 0, 0, false};  desc.allocator = test_heap_allocator(&heap); */
 

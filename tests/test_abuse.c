@@ -345,19 +345,26 @@ TEST(paths_of_every_bad_kind)
     tn_ctx_destroy(x.ctx);
 }
 
-/* A file of the user's beside ours is not ours, whatever its name. */
+/* Of the files beside PATH only PATH.tnN.tmp are the library's, and where such a name is a link, only the link is. */
 TEST(nobody_else_s_file_is_touched)
 {
     things x = things_make(false);
+    struct stat named;
     place_make();
     CHECK(file_put(place("w.tmp"), "mine") && file_put(place("w.tmp2"), "mine too"));
     saving_works(&x, place("w"));
     CHECK(file_is(place("w.tmp"), "mine") && file_is(place("w.tmp2"), "mine too"));
-    CHECK(symlink("w.tmp2", place("v.tmp")) == 0);      /* where it would be written to through a link */
-    saving_works(&x, place("v"));
-    CHECK(file_is(place("w.tmp2"), "mine too"));
-    CHECK_INT(folder_count(place("")), 5);
-    remove(place("w.tmp")); remove(place("w.tmp2")); remove(place("w")); remove(place("v.tmp")); remove(place("v"));
+    CHECK_INT(folder_count(place("")), 3);
+    for (int kind = 0; kind < KINDS; kind++) {
+        CHECK(symlink("none", place("v.tn1.tmp")) == 0 && symlink("w.tmp2", place("v.tn2.tmp")) == 0);
+        CHECK_STATUS(things_save(&x, kind, place("v")), TN_OK);
+        CHECK(file_is(place("w.tmp2"), "mine too"));
+        CHECK(!test_exists(place("none")));
+        CHECK(lstat(place("v"), &named) == 0 && S_ISREG(named.st_mode));
+        remove(place("v.tn1.tmp")); remove(place("v.tn2.tmp"));
+    }
+    CHECK_INT(folder_count(place("")), 4);
+    remove(place("w.tmp")); remove(place("w.tmp2")); remove(place("w")); remove(place("v"));
     CHECK(remove(place("")) == 0);
     tn_ctx_destroy(x.ctx);
 }

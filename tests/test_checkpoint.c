@@ -545,7 +545,7 @@ static bool with_note(file *out, const file *in, const char *key, const char *va
     memcpy(out->bytes + from + m, in->bytes + to, in->used - to);
     out->used = in->used - (to - from) + m;
     header = header - (to - from) + m;
-    for (int i = 0; i < 8; i++) out->bytes[i] = (char)(header >> 8 * i & 255);
+    for (int i = 0; i < 8; i++) out->bytes[i] = (char)((uint64_t)header >> 8 * i & 255);
     return true;
 }
 

@@ -300,21 +300,26 @@ TEST(npy_values)
     check_values(load_case(ctx, "npy/ok_i8.npy"), TN_I32, 6, count);
     check_values(load_case(ctx, "npy/ok_bool.npy"), TN_I32, 6, truth);
     a = load_case(ctx, "npy/ok_nan_inf.npy");
+    REQUIRE(a);
     CHECK_STATUS(tn_read(a, TN_F64, v, 4), TN_OK);
     CHECK(negative(v[3]));
     check_values(a, TN_F64, 4, odd);
     a = load_case(ctx, "npy/ok_f4_v1.npy");
     b = load_case(ctx, "npy/ok_f4_fortran.npy");
+    REQUIRE(a && b);
     CHECK_INT(b->shape[0], 3);
     same(a, b);
     CHECK_STATUS(tn_read(a, TN_F64, v, 12), TN_OK);
     CHECK_NEAR(v[0], 0.34558, 1e-5);
     b = load_case(ctx, "npy/ok_f8_v2.npy");
+    REQUIRE(b);
     CHECK_NEAR(tn_item(tn_slice(tn_slice(b, 0, 2, 3), 1, 3, 4)), 0.54671298661244694, 1e-16);
     a = load_case(ctx, "npy/ok_empty_0x3.npy");
+    REQUIRE(a);
     CHECK_INT(a->shape[0], 0);
     CHECK_INT(a->shape[1], 3);
     a = load_case(ctx, "npy/IL2_Response_Tensor.npy");
+    REQUIRE(a);
     CHECK_INT(a->rank, 4);
     CHECK_NEAR(tn_item(tn_slice(tn_reshape_2d(a, 1, -1), 1, 0, 1)), 0.40661204058969541, 1e-16);
     CHECK_CTX(ctx);
@@ -1143,14 +1148,14 @@ static bool file_is(const char *path, const char *text)
     return equal;
 }
 
-/* A disk that is full: the old file stays, and so does what lies beside it. */
+/* A disk that is full: the old file stays, a leftover of a killed save goes, and nothing else is left beside it. */
 static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
 {
     char path[TEST_PATH], temporary[TEST_PATH + 16];
     struct rlimit old, small;
     tn_status s;
     scratch(path, "full.safetensors");
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    snprintf(temporary, sizeof temporary, "%s.tn1.tmp", path);
     if (!write_file(path, "old", 3) || !write_file(temporary, "cut off", 7)) return;
     getrlimit(RLIMIT_FSIZE, &old);
     small = old;
@@ -1161,9 +1166,6 @@ static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
     CHECK_STATUS(s, TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "full.safetensors: byte ");
     CHECK(file_is(path, "old"));
-    CHECK(file_is(temporary, "cut off"));
-    remove(temporary);
-    snprintf(temporary, sizeof temporary, "%s.tn1.tmp", path);
     CHECK(!test_exists(temporary));
     remove(path);
 }

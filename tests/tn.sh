@@ -125,7 +125,7 @@ if [ -f "$more/tokenizers/encodings-2048.jsonl" ]; then
 else
     case ,${TN_REQUIRE:-}, in
     *,published,*) fail "published is required: there is no tokenizers/encodings-2048.jsonl in TN_TEST_DATA" ;;
-    *) echo "without the published tokenizer, which is optional: see tests/data/README.md" ;;
+    *) echo "LESS data: the published tokenizer, which is optional: see tests/data/README.md" ;;
     esac
 fi
 
@@ -333,8 +333,8 @@ for signal in INT TERM; do
     holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
 done
 
-# A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before tn has
-# opened it for reading. Should tn never do so, opening it for both ends the wait.
+# A start that is in the middle of reading its settings: they come through a pipe, which nobody can open for writing before
+# tn has opened it for reading. If tn never opens it, opening it for reading and writing ends the wait.
 mkfifo settings.pipe
 start train text --config settings.pipe --out early --width 16 --no-baseline
 ( wait_for "its end" test -f ended > /dev/null; : <> settings.pipe ) &
@@ -451,7 +451,7 @@ expect 0 "stopped" train text --out disk $small --save-every 0 --stop-at 4
 cp disk/step-00000004.safetensors before
 ( ulimit -f 24; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" train --resume disk > said 2>&1 )
 is "exit status with a full disk" "$?" 1
-holds "a full disk is spoken of" grep -q "could not be written: File too large" said
+holds "a full disk is spoken of" grep -q "cannot write disk/step-.*: File too large" said
 holds "what to do is said" grep -q "tn train --resume disk goes on" said
 same "the old checkpoint stays" before disk/step-00000004.safetensors
 holds "the half one goes" test ! -e disk/step-00000012.safetensors.tmp
@@ -464,7 +464,7 @@ holds "and the checkpoint" grep -q "stopped, for the log; the last checkpoint is
 expect 0 "done" train --resume full-log
 same "and goes on" a/model.safetensors full-log/model.safetensors
 cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.ppm.tmp
-expect 0 "tn: no no-picture/loss." train --resume no-picture
+expect 0 "tn: cannot write no-picture/loss." train --resume no-picture
 same "without a picture" a/model.safetensors no-picture/model.safetensors
 # A disk that is full, where there may be one.
 if unshare -rm sh -c 'mount -t tmpfs -o size=100k tn . ' 2> /dev/null; then

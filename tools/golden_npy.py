@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The files in tests/data/npy that NumPy writes, and those that are damaged from them.
 
     python3 tools/golden_npy.py        needs NumPy; 2.4.6 writes the same bytes as are there

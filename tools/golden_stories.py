@@ -4,8 +4,8 @@
     python3 tools/golden_stories.py            writes encodings.jsonl from the other files in tests/data/stories
     python3 tools/golden_stories.py --train    trains tokenizer.json first; each run numbers its pieces in another order
     python3 tools/golden_stories.py --slice PLAIN DAMAGED
-          writes stories.txt and damaged.txt first: PLAIN is TinyStories' training text, DAMAGED one in which UTF-8 was
-          read as Windows-1252
+          writes stories.txt and damaged.txt first, then does what --train does: PLAIN is TinyStories' training text,
+          DAMAGED one in which UTF-8 was read as Windows-1252
     python3 tools/golden_stories.py --count FILE
           trains at 512, 1024, 2048 and 4096 pieces on the stories of FILE, and prints how many tokens they then take
 
@@ -127,6 +127,9 @@ def mixtures(stories, vocabulary):
         yield "".join(parts)
 
 
+arguments = {"--train": 2, "--slice": 4, "--count": 3}
+if len(sys.argv) > 1 and len(sys.argv) != arguments.get(sys.argv[1]):
+    sys.exit(__doc__)
 if sys.argv[1:2] == ["--count"]:
     with open(sys.argv[2], encoding="utf-8", newline="") as f:
         stories = f.read().split(END)

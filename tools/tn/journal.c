@@ -239,7 +239,8 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     /* A picture that cannot be drawn or written is no reason to stop. */
     if (!image || why) {
         clear_progress(j);
-        warn("no %s: %s", j->picture, why ? why : tn_ctx_error(ctx));
+        if (why) warn("%s", why);
+        else warn("cannot draw %s: %s", j->picture, tn_ctx_error(ctx));
         tn_ctx_clear_error(ctx);
     }
     free(why);

@@ -59,18 +59,21 @@ bool  sync_file(int fd);                              /* to the disk; false: err
 typedef struct atomic_file {
     char   path[PATH_ROOM], tmp[PATH_ROOM + 8];
     int    fd, error;                                 /* errno of the first failure, or 0 */
+    bool   in_place;                                  /* the new file has its name        */
     size_t used;
     char   bytes[1 << 16];
 } atomic_file;
 bool atomic_open(atomic_file *f, const char *path);
 bool atomic_store(void *file, const void *src, size_t bytes);    /* a tn_store_fn */
-/* false: errno says why, and the old file stays and the new one is gone; only if it was the folder that could not be synced
-   the new one is in place. */
+/* Returns false and sets errno on failure. The old file then stays and the new one is removed, unless only syncing the
+   folder failed: then the new file is in place. */
 bool atomic_commit(atomic_file *f);
+/* "cannot write PATH: WHY", or what to say if only syncing the folder failed: a new string. */
+char *why_not_written(const atomic_file *f, const char *path, const char *why);
 void atomic_abandon(atomic_file *f);
 /* All at once; fails with a message. */
 void write_whole(const char *path, const void *src, size_t bytes);
-/* What a writer of the library writes. NULL, or why there is no new file: a new string. */
+/* What a writer of the library writes. NULL, or a message that says what failed, with the path: a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
 char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
 

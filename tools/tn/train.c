@@ -113,7 +113,7 @@ static void finish(run *r)
     w.notes = notes;
     w.count = model_notes(r, notes, &begin);
     why = write_by(path, put_weights, &w, r->m.ctx);
-    if (why) fail("cannot write %s: %s; the last checkpoint is %s", path, why, r->saved);
+    if (why) fail("%s; the last checkpoint is %s", why, r->saved);
     free(begin.data);
     free(path);
 }
@@ -185,7 +185,9 @@ int train_main(int argc, char **argv)
                journal_seconds(&r.journal), r.folder);
     }
     i = r.step < r.steps && stopped_by ? 128 + (int)stopped_by : 0;
-    if (!journal_close(&r.journal)) fail("the weights are saved, but the end of the log may be missing");
+    if (!journal_close(&r.journal))
+        fail("%s is saved, but part of %s may be missing", r.step < r.steps ? r.saved : join(r.folder, "model.safetensors"),
+             join(r.folder, "log.jsonl"));
     free_corpus(&r.data);
     close_feed(&r.feed);
     free(r.ids);
