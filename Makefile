@@ -1,17 +1,21 @@
-# make         builds the examples           make test    everything that can be tested here, in about twenty minutes
-# make demo    trains, folds and draws       make check   the same with more compilers, word sizes and SIMD levels
-# make install PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall takes it away
-# make tn      the command build/tn: tokenizer, train, generate, info, clean
-# make tn-cuda the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC, CUDA_HOME can be given;
-#              CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
-# make bench   speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
-#              BENCH=gemm, pieces, step, lm, operator, attention: alone
-# make cuda    tensornet_cuda.cu by nvcc, for sm_80 and sm_90: build/cuda/tensornet_cuda.o, within tests/cuda_host/budget.txt
-# make test-gpu, sanitize-gpu, bench-gpu   on a machine with a GPU: the backend against the reference, under
-#              compute-sanitizer's four tools, and its speed beside PyTorch's
-#              (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: alone)
-# make clean   removes build/
-# make fuzz    FUZZ_SECONDS=600 of changed files for each reader, with clang's libFuzzer
+# make             builds the examples
+# make demo        trains, folds and draws
+# make test        every test once, in a few minutes: with gcc, under sanitizers where files are read or memory is freed
+# make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file in every way and by nvcc
+# make check       above it: more compilers, word sizes, processors and SIMD levels (sh tools/setup.sh --check installs them)
+# make mutants     plants faults in the library, one after the other, and counts how many the tests find
+# make fuzz        FUZZ_SECONDS=600 of changed files for each reader of files, with clang's libFuzzer
+# make install     PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall removes it
+# make tn          the command build/tn: tokenizer, train, generate, info, clean
+# make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
+#                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
+# make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them);
+#                  BENCH=gemm, pieces, step, lm, operator, attention: one of them alone
+# make cuda        tensornet_cuda.cu by nvcc, for sm_80 and sm_90, within tests/cuda_host/budget.txt: build/cuda/tensornet_cuda.o
+# make test-gpu, sanitize-gpu, bench-gpu
+#                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
+#                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
+# make clean       removes build/
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
 
@@ -21,7 +25,8 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples tn tn-cuda weights demo test check cuda bench fuzz install uninstall clean
+.PHONY: all examples tn tn-cuda weights demo test test-all check mutants cuda bench fuzz fuzz-programs install uninstall \
+        clean
 all: examples
 
 # ---- examples: each is one file that holds the whole library, as a user's program would
@@ -100,15 +105,20 @@ build/cuda/arch: FORCE
 demo: build/examples/fashion
 	OMP_WAIT_POLICY=passive $<
 
-# ---- tests, by tests/Makefile: all is built, then all is run. What does not build is a failed test, so neither step stops
-#      at an error: the sum has the last word.
+# ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error; the sum is last.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
-test check: $(PNG_OBJECT)
+suite = $(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) SUITE=$1
+test test-all check: $(PNG_OBJECT)
 	@rm -rf build/*/*.log build/*/*/*.log build/*/*/*/*.log
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-$@ || true
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
-	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+	+@$(call suite,$@) begin
+	+@$(call suite,$@) simd || true
+	+@$(call suite,$@) run || true
+	+@$(call suite,$@) sum
+
+# Every mutant against the tests that reach it: two reports in build/mutants. About MUTANT_MINUTES minutes of processor time.
+mutants:
+	@sh tests/heavy/mutants/run.sh header; header=$$?; sh tests/heavy/mutants/run.sh cuda && exit $$header
 
 # What a program links that runs on GPUs; NVCC can be given. MODE=--budget prints the lines that budget.txt would need.
 cuda:
@@ -157,13 +167,17 @@ build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h build/gpu/tenso
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
 
-.PHONY: test-gpu sanitize-gpu bench-gpu fuzz-programs
+.PHONY: test-gpu sanitize-gpu bench-gpu
+
+# ---- fuzzing. Its programs take a minute to compile, so they are a goal of their own.
+
 fuzz-programs:
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) build-fuzz || true
+	+@$(call suite,fuzz) programs
 fuzz: fuzz-programs
 	@rm -f build/fuzz/*.log
-	@$(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) run-$@ 2>/dev/null || true
-	@$(MAKE) --no-print-directory -f tests/Makefile sum-$@
+	+@$(call suite,fuzz) begin
+	+@$(call suite,fuzz) run || true
+	+@$(call suite,fuzz) sum
 
 # ---- speed, beside others'. PyTorch's best setup: OpenBLAS on OpenMP, its kernels for AVX-512. The AVX2 kernels have a run
 #      of their own.

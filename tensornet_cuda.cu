@@ -68,6 +68,7 @@
 #define TNC_UNROLL
 #define TNC_UNROLL_BY(n)
 #define TNC_ROLLED
+#define TNC_WHOLE(T, p) (*tnch_aligned<T>(p))
 static inline int tnc_thread_anew(void) { return (int)threadIdx.x; }
 static inline int tnc_block_anew(void) { return (int)blockIdx.x; }
 #define tnc_forget tnch_forget                   /* what is in memory counts as written by nobody */
@@ -119,6 +120,7 @@ static_assert(tnc_last_of(__CUDA_ARCH_LIST__) >= 800, "tensornet_cuda.cu needs s
 #define TNC_UNROLL _Pragma("unroll")            /* before a loop over registers                                */
 #define TNC_UNROLL_BY(n) TNC_PRAGMA(unroll n)   /* before one whose loads are to be under way together         */
 #define TNC_ROLLED _Pragma("unroll 1")          /* before one that would take registers for all its turns      */
+#define TNC_WHOLE(T, p) (*reinterpret_cast<T *>(p))     /* the T at p, moved by one instruction: p is aligned for it */
 
 static inline void tnc_forget(void *, size_t, cudaStream_t) {}
 
@@ -994,7 +996,8 @@ static inline bool tnc_aligned(const void *p, size_t bytes = 16) { return (uintp
 
 template <int V, typename T> static __device__ __forceinline__ tnc_pack<T, V> tnc_fetch(const T *from)
 {
-    return *reinterpret_cast<const tnc_pack<T, V> *>(from);
+    typedef const tnc_pack<T, V> P;
+    return TNC_WHOLE(P, from);
 }
 
 template <int V, typename T>
@@ -1012,9 +1015,10 @@ static __device__ __forceinline__ void tnc_load(typename tnc_real<T>::type (&to)
 template <int V, typename T>
 static __device__ __forceinline__ void tnc_store(T *to, const typename tnc_real<T>::type (&from)[V])
 {
-    tnc_pack<T, V> p;
+    typedef tnc_pack<T, V> P;
+    P p;
     TNC_EACH p.x[k] = tnc_from<T>(from[k]);
-    *reinterpret_cast<tnc_pack<T, V> *>(to) = p;
+    TNC_WHOLE(P, to) = p;
 }
 
 template <int V, typename T>

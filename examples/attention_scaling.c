@@ -320,8 +320,8 @@ static double pieces_difference(tn_ctx *ctx)
     }
     check(ctx);
     for (i = 0; i < n * LONG_DIM; i++) {
-        worst = fmax(worst, fabs(a[i] - b[i]));
-        most = fmax(most, fabs(a[i]));
+        keep_largest(&worst, fabs(a[i] - b[i]));
+        if (fabs(a[i]) > most) most = fabs(a[i]);
     }
     tn_tensor_destroy(state);
     free(a);

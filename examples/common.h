@@ -118,11 +118,10 @@ static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *m
     for (i = 0; i < set->count; i++) {
         double difference = 0, size = 0;
         for (c = 0; c < CLASSES; c++) {
-            double d = fabs(a[i * CLASSES + c] - b[i * CLASSES + c]), l = fabs(a[i * CLASSES + c]);
-            if (!(d <= difference)) difference = d;       /* NaN stays, and shows */
-            if (!(l <= size)) size = l;
+            keep_largest(&difference, fabs(a[i * CLASSES + c] - b[i * CLASSES + c]));
+            keep_largest(&size, fabs(a[i * CLASSES + c]));
         }
-        if (!(difference <= worst * size)) worst = difference / size;
+        if (difference > 0) keep_largest(&worst, difference / size);
     }
     free(a);
     free(b);

@@ -182,6 +182,13 @@ static void without_squares(double *q)
     }
 }
 
+/* Keeps the largest error so far. A NaN counts as infinite, so that no later error hides it. */
+static void keep_largest(double *worst, double error)
+{
+    if (error != error) error = HUGE_VAL;
+    if (error > *worst) *worst = error;
+}
+
 static void gates_by_training(tn_ctx *ctx, const double *by_hand, double *trained, claims *c)
 {
     double     y[4][16], q[16 * 9];
@@ -192,14 +199,14 @@ static void gates_by_training(tn_ctx *ctx, const double *by_hand, double *traine
     check(ctx);
     train(ctx, params, &layer);
     tn_read(answers(ctx, &layer), TN_F64, y, 4 * 16);
-    for (o = 0; o < 16; o++) for (x = 0; x < 4; x++) c->trained_error = fmax(c->trained_error, fabs(y[x][o] - value_of(o, x)));
+    for (o = 0; o < 16; o++) for (x = 0; x < 4; x++) keep_largest(&c->trained_error, fabs(y[x][o] - value_of(o, x)));
     matrices(ctx, tn_cp_from_mlp(ctx, &layer), trained);
     printf("\n2. The same layer from random weights, %d steps of AdamW\n\n"
            "Its answers are off by %.0e at most, but its matrices look different:\n\n", STEPS, c->trained_error);
     print_matrix(ctx, "a xor b, as trained", trained + 9 * XOR);
     memcpy(q, trained, sizeof q);
     for (o = 0; o < 16; o++) without_squares(q + 9 * o);
-    for (i = 0; i < 16 * 9; i++) c->matrices_apart = fmax(c->matrices_apart, fabs(q[i] - by_hand[i]));
+    for (i = 0; i < 16 * 9; i++) keep_largest(&c->matrices_apart, fabs(q[i] - by_hand[i]));
     print_matrix(ctx, "\nOn bits a a = a. With its diagonal moved to the last row and column it is the\nmatrix made by hand:", q + 9 * XOR);
     tn_params_destroy(params);
 }
@@ -257,7 +264,7 @@ static void three_bits(tn_ctx *ctx, tn_params *params, double *abc, claims *c)
         all[4 + (int)abc[o]]++;
         exact[4 + (int)abc[o]] += same;
         by_sign[4 + (int)abc[o]] += right;
-        c->parity_sum = fmax(c->parity_sum, fabs(sum));
+        keep_largest(&c->parity_sum, fabs(sum));
     }
     printf("\n3. The 256 gates of three bits\n\n"
            "One layer holds a gate exactly where its polynomial has no term abc, and by\n"

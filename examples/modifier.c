@@ -193,7 +193,7 @@ static double worst_fold;
 static result one(tn_ctx *ctx, const task *t, const options *o, tn_penalty penalty, double strength, int64_t rank, double step)
 {
     result r = train(ctx, t, o, (tn_modifier_desc){ .rank = rank, .step = step, .penalty = penalty }, strength);
-    if (!(r.fold_error <= worst_fold)) worst_fold = r.fold_error;
+    keep_largest(&worst_fold, r.fold_error);
     return r;
 }
 

@@ -31,6 +31,13 @@ static inline double now(void)
 /* Neither NaN nor infinite. isfinite is a macro that some compilers warn of. */
 static inline bool is_number(double x) { return x - x == 0; }
 
+/* Keeps the largest error so far. A NaN counts as infinite, so that no later error hides it. */
+static inline void keep_largest(double *worst, double error)
+{
+    if (error != error) error = HUGE_VAL;
+    if (error > *worst) *worst = error;
+}
+
 static inline void stop(const char *what)
 {
     fprintf(stderr, PROGRAM ": %s\n", what);

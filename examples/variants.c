@@ -94,7 +94,7 @@ static void print_widths(const study *s)
     for (v = 0; v < s->variants; v++) {
         printf("%-30s %8lld %10lld %14.0f\n", s->variant[v].name, (long long)s->variant[v].desc.hidden,
                (long long)s->variant[v].params, s->variant[v].flops);
-        worst = fmax(worst, fabs((double)s->variant[v].params / (double)s->variant[0].params - 1));
+        keep_largest(&worst, fabs((double)s->variant[v].params / (double)s->variant[0].params - 1));
     }
     printf("they differ by at most %.2f %%\n\n", 100 * worst);
 }

@@ -43,7 +43,7 @@ static inline void plain_pattern(const plain_attention *a, const double *q, cons
         if (!plain_sees(a, i, j)) continue;
         n++;
         P[j] = a->kind == TN_ATTEND_SOFTMAX ? s : a->kind == TN_ATTEND_SQUARED ? s * s : s * plain_score(a, q, k, b, a->H + h, i, j);
-        most = fmax(most, P[j]);
+        if (P[j] > most) most = P[j];
     }
     for (j = 0; j < a->Tk; j++) {
         if (!plain_sees(a, i, j)) continue;
@@ -156,7 +156,7 @@ static inline double plain_attention_layer(const tn_attention_desc *d, plain_wei
     for (r = 0; r < rows * all; r++) {
         double *row = qk + r * d->d_qk, squares = 0;
         for (i = 0; i < d->d_qk; i++) squares += row[i] * row[i];
-        if (d->qk_norm) least = fmin(least, sqrt(squares / (double)d->d_qk));
+        if (d->qk_norm && sqrt(squares / (double)d->d_qk) < least) least = sqrt(squares / (double)d->d_qk);
         plain_rope(row, d->d_qk, r / all % T, d->no_rope ? 0 : d->rope_base > 0 ? d->rope_base : 10000, d->qk_norm ? 1e-6 : -1, part);
         memcpy(row, part, sizeof *row * (size_t)d->d_qk);
     }
@@ -180,7 +180,7 @@ static inline double plain_attention_layer(const tn_attention_desc *d, plain_wei
     for (r = 0; r < rows * H && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL); r++) {
         double *row = o + r * d->d_v, squares = 0;
         for (i = 0; i < d->d_v; i++) squares += row[i] * row[i];
-        least = fmin(least, sqrt(squares / (double)d->d_v));
+        if (sqrt(squares / (double)d->d_v) < least) least = sqrt(squares / (double)d->d_v);
         for (i = 0; i < d->d_v; i++) row[i] /= sqrt(squares / (double)d->d_v + 1e-5);
         for (i = 0; i < d->d_v && d->kind == TN_ATTENTION_DIFFERENTIAL; i++) row[i] *= 0.2 + 0.6 * exp(-0.3 * (double)d->depth);
     }

@@ -1,10 +1,11 @@
 /* inside.c: the tests that look inside the library, in one program, because the implementation is what takes a compiler
    long. Each of them is a program still: build/WAY/test_core is this one under another name, and runs test_core.c's tests.
 
-   What comes before the implementation in one of them does so for all: what the system's headers are asked for, tiles in
-   C, and the reader and writer of PNG. */
+   What comes before the implementation in one of them does so for all: what the system's headers are asked for, an fclose
+   that can fail, tiles in C, and the reader and writer of PNG. */
 
 #include "comma.h"
+#include "closing.h"
 #include "sealed.h"
 #include "tiles.h"
 

@@ -15,6 +15,9 @@
 #ifndef TN_SEALED_H
 #define TN_SEALED_H
 
+/* Why a test leaves them out. */
+#define NO_SEALED "backends in sealed memory, on a system without mmap"
+
 #if defined(__unix__) || defined(__APPLE__)
 #define SEALED 1
 #if !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)

@@ -5,13 +5,16 @@
        TEST(adds) { CHECK_INT(1 + 1, 2); }
        TEST(reads_npy) {
            char path[TEST_PATH];
-           if (!test_data("npy/ok_f4_v1.npy", path)) SKIP("data", path);
+           REQUIRE(test_data("npy/ok_f4_v1.npy", path));
            CHECK_CTX(ctx);
            WORST("npy round trip", error, 1e-12);
        }
        TEST_MAIN(adds, reads_npy)        (a test that is not listed is an unused function: a warning, so an error)
 
    A check that fails prints its line and the test goes on; REQUIRE ends the test. Checks are expressions: if (!CHECK(p)) return 0;
+   A test that makes no check fails, unless it is skipped. What a test leaves unchecked is counted by test_leave_out.
+   Do not make checks in threads that a test starts: the counters are not atomic. tests/test_harness.c tests all of
+   this.
    `build/gcc/test_io npy` runs the tests whose name contains npy. The last line is `N passed, N failed, N skipped`. */
 
 #ifndef TN_TEST_H
@@ -51,7 +54,7 @@
 #define CHECK_ERROR(ctx, status, part) test_check_error(ctx, status, part, __FILE__, __LINE__)
 /* The largest error of a whole test, printed with its bound, and checked. NaN fails. */
 #define WORST(what, value, bound)    test_worst(what, (double)(value), (double)(bound), __FILE__, __LINE__)
-/* Ends the test as skipped for want of `need` (data, fashion, ...); fails it where TN_REQUIRE lists the need. */
+/* Ends the test as skipped for want of `need` (fashion, locale, ...); fails it where TN_REQUIRE lists the need. */
 #define SKIP(need, why)              do { test_skip(need, why); return; } while (0)
 /* Ends the test for want of a device: NO_GPU because of `why`; NEED_GPU where tn_cuda_backend does not open. Skipped;
    on the engine, which has a device, failed. */
@@ -63,25 +66,31 @@
 #define NEED_GPU() \
     do { char why_[256] = ""; if (!test_opens(tn_cuda_backend(), why_)) NO_GPU(why_); } while (0)
 
-static struct { const char *name; int failures; bool skipped, less; } test_now;
+static struct test_state { const char *name; int failures; bool skipped, less; int64_t checks; } test_now;
+static FILE *test_file;                 /* what is printed goes there instead of to stdout */
+
+static inline FILE *test_out(void) { return test_file ? test_file : stdout; }
 
 static inline bool test_fail(const char *file, int line, const char *what, const char *got, const char *expected)
 {
+    test_now.checks++;
     if (++test_now.failures > 10) return false;   /* one broken loop should not bury the others */
-    printf("FAIL %s: %s:%d: %s", test_now.name, file, line, what);
-    if (got) printf("\n     got %s\n     not %s", got, expected);
-    printf("\n");
+    fprintf(test_out(), "FAIL %s: %s:%d: %s", test_now.name, file, line, what);
+    if (got) fprintf(test_out(), "\n     got %s\n     not %s", got, expected);
+    fprintf(test_out(), "\n");
     return false;
 }
 
 static inline bool test_check(bool ok, const char *file, int line, const char *what)
 {
+    test_now.checks++;
     return ok || test_fail(file, line, what, NULL, NULL);
 }
 
 static inline bool test_check_int(int64_t a, int64_t b, const char *file, int line, const char *what)
 {
     char got[32], expected[32];
+    test_now.checks++;
     if (a == b) return true;
     snprintf(got, sizeof got, "%" PRId64, a);
     snprintf(expected, sizeof expected, "%" PRId64, b);
@@ -90,6 +99,7 @@ static inline bool test_check_int(int64_t a, int64_t b, const char *file, int li
 
 static inline bool test_check_str(const char *a, const char *b, const char *file, int line, const char *what)
 {
+    test_now.checks++;
     if (a && b && strcmp(a, b) == 0) return true;
     return (!a && !b) || test_fail(file, line, what, a ? a : "(null)", b ? b : "(null)");
 }
@@ -97,6 +107,7 @@ static inline bool test_check_str(const char *a, const char *b, const char *file
 static inline bool test_check_near(double a, double b, double tol, const char *file, int line, const char *what)
 {
     char got[64], expected[96];
+    test_now.checks++;
     if (fabs(a - b) <= tol || a == b) return true;
     snprintf(got, sizeof got, "%.17g", a);
     snprintf(expected, sizeof expected, "%.17g (they differ by %.3g, allowed %.3g)", b, fabs(a - b), tol);
@@ -111,13 +122,23 @@ static inline bool test_check_error(tn_ctx *ctx, tn_status status, const char *p
     return ok;
 }
 
+/* Keeps the largest error so far; returns true if this error is the new largest. A NaN counts as infinite, and so is never
+   forgotten. */
+static inline bool test_raise(double *worst, double error)
+{
+    if (error != error) error = HUGE_VAL;
+    if (!(error > *worst)) return false;
+    *worst = error;
+    return true;
+}
+
 static inline bool test_worst(const char *what, double value, double bound, const char *file, int line)
 {
-    printf("worst %s: %.3g (bound %.3g)\n", what, value, bound);
+    fprintf(test_out(), "worst %s: %.3g (bound %.3g)\n", what, value, bound);
     return test_check(value <= bound, file, line, what);
 }
 
-/* Is `need` in TN_REQUIRE, a list such as fashion,kjv,data? */
+/* Is `need` in TN_REQUIRE, a list such as fashion,kjv,stories? */
 static inline bool test_required(const char *need)
 {
     const char *list = getenv("TN_REQUIRE");
@@ -130,7 +151,7 @@ static inline bool test_required(const char *need)
 static inline void test_skip(const char *need, const char *why)
 {
     if (test_required(need)) { test_fail("TN_REQUIRE", 0, need, why, "to be skipped"); return; }
-    printf("SKIP %s: needs %s: %s\n", test_now.name, need, why);
+    fprintf(test_out(), "SKIP %s: needs %s: %s\n", test_now.name, need, why);
     test_now.skipped = true;
 }
 
@@ -144,6 +165,31 @@ static inline bool test_opens(const tn_backend *backend, char why[256])
     if (tn_ctx_create(&ctx, &desc, why) != TN_OK) return false;
     tn_ctx_destroy(ctx);
     return true;
+}
+
+/* What the tests of a program left unchecked, by reason: test_run prints `LEFT OUT 14 of 320: gradients near a kink`. */
+enum { TEST_REASONS = 32 };
+static struct test_reasons { struct { const char *what; int64_t left, of; } at[TEST_REASONS]; } test_left;
+
+/* `left` of `of` things, because of `what`, a literal. */
+static inline void test_left_out(const char *what, int64_t left, int64_t of)
+{
+    int k = 0;
+    while (k < TEST_REASONS && test_left.at[k].what && strcmp(test_left.at[k].what, what) != 0) k++;
+    if (k == TEST_REASONS) {
+        test_fail(__FILE__, __LINE__, "too many reasons to leave something out", what, "one of TEST_REASONS");
+        return;
+    }
+    test_left.at[k].what = what;
+    test_left.at[k].left += left;
+    test_left.at[k].of += of;
+}
+
+/* For each thing that could be checked: if (test_leave_out(s->kink, "gradients near a kink")) continue; */
+static inline bool test_leave_out(bool leave, const char *what)
+{
+    test_left_out(what, leave, 1);
+    return leave;
 }
 
 /* The names of the tests are the list's own spelling, "a, b, c". */
@@ -162,16 +208,27 @@ static inline int test_run(const char *names, void (*const *list)(void), size_t 
         test_now.name = name;
         test_now.failures = 0;
         test_now.skipped = test_now.less = false;
+        test_now.checks = 0;
         list[k]();
+        if (test_now.checks == 0 && !test_now.skipped) {
+            test_now.failures++;
+            fprintf(test_out(), "FAIL %s: it checks nothing\n", name);
+        }
         if (test_now.less && strlen(less) + strlen(name) + 3 < sizeof less) strcat(strcat(less, less[0] ? ", " : ""), name);
         if (test_now.failures) failed++; else if (test_now.skipped) skipped++; else passed++;
     }
-    if (less[0]) printf("LESS data: %s\n", less);
-    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+    if (less[0]) fprintf(test_out(), "LESS data: %s\n", less);
+    for (int k = 0; k < TEST_REASONS; k++)
+        if (test_left.at[k].left > 0)
+            fprintf(test_out(), "LEFT OUT %" PRId64 " of %" PRId64 ": %s\n", test_left.at[k].left, test_left.at[k].of,
+                    test_left.at[k].what);
+    fprintf(test_out(), "%d passed, %d failed, %d skipped\n", passed, failed, skipped);
     return failed != 0;
 }
 
-/* ---- files: `path` gets $TN_TEST_DATA/suffix (../shared/data/suffix); false: it is not there */
+/* ---- files. Tests run in the root folder of the repository, whose tests/data has all the files that they need. More
+        of them, which are too large for it or state no licence, may lie in the folder that TN_TEST_DATA names: see
+        tests/data/README.md. */
 
 #define TEST_PATH 1024
 
@@ -189,11 +246,33 @@ static inline const char *test_folder(void)
     return folder ? folder : test_exists("build") ? "build" : ".";
 }
 
+/* `path` gets the name of the file: tests/data/suffix, else $TN_TEST_DATA/suffix. */
+static inline bool test_find(const char *suffix, char path[TEST_PATH])
+{
+    const char *more = getenv("TN_TEST_DATA");
+    snprintf(path, TEST_PATH, "tests/data/%s", suffix);
+    if (test_exists(path)) return true;
+    snprintf(path, TEST_PATH, "%s/%s", more && *more ? more : "tests/data", suffix);
+    return test_exists(path);
+}
+
+/* A file of the repository. If it is missing, the test fails: REQUIRE(test_data("npy/ok_f2.npy", path)). */
 static inline bool test_data(const char *suffix, char path[TEST_PATH])
 {
-    const char *root = getenv("TN_TEST_DATA");
-    snprintf(path, TEST_PATH, "%s/%s", root && *root ? root : "../shared/data", suffix);
-    return test_exists(path);
+    if (test_find(suffix, path)) return true;
+    printf("     tests/data/%s was not found: tests run in the root folder of the repository\n", suffix);
+    return false;
+}
+
+/* A file that the repository does not have. If it is missing, the test uses less data and the line LESS names it; where
+   TN_REQUIRE lists `need`, the test fails. */
+static inline bool test_optional_data(const char *need, const char *suffix, char path[TEST_PATH])
+{
+    if (test_find(suffix, path)) return true;
+    if (test_required(need)) test_fail("TN_REQUIRE", 0, need, "no such file in $TN_TEST_DATA", suffix);
+    else printf("     without %s (%s), which is optional: see tests/data/README.md\n", suffix, need);
+    test_now.less = true;
+    return false;
 }
 
 /* Is each operation slow here, under a sanitizer or in an emulator, or has another run all of the data? A test that asks takes less
@@ -227,28 +306,33 @@ static inline double test_random_real(uint64_t *state)
     return (double)(int64_t)(test_random(state) >> 11) * 0x1p-52 - 1.0;
 }
 
-/* |a - b|_F / |b|_F, the measure of identities; |a - b| where b is zero */
+/* |a - b|_F / |b|_F, the measure of identities; |a - b| where b is zero. NaN, which fails every comparison, where a or b is
+   not finite, and where the squares leave the range of a double. */
 static inline double test_frobenius(const double *a, const double *b, int64_t n)
 {
     double difference = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) { difference += (a[i] - b[i]) * (a[i] - b[i]); size += b[i] * b[i]; }
+    bool   zero = true;
+    for (int64_t i = 0; i < n; i++) {
+        difference += (a[i] - b[i]) * (a[i] - b[i]);
+        size += b[i] * b[i];
+        zero = zero && b[i] == 0;
+    }
+    if (!(difference < HUGE_VAL) || !(size < HUGE_VAL) || (size == 0 && !zero)) return (double)NAN;
     return sqrt(size > 0 ? difference / size : difference);
 }
 
-/* max|a - b| / max(1, max|b|), the measure of gradients; NaN where a difference is one */
+/* max|a - b| / max(1, max|b|), the measure of gradients. NaN, which fails every comparison, where a or b is not finite. */
 static inline double test_max_error(const double *a, const double *b, int64_t n)
 {
     double difference = 0, size = 1;
     for (int64_t i = 0; i < n; i++) {
-        double d = fabs(a[i] - b[i]);
-        if (!(d <= difference)) difference = d;
-        if (d != d) return d;
+        test_raise(&difference, fabs(a[i] - b[i]));
         if (fabs(b[i]) > size) size = fabs(b[i]);
     }
-    return difference / size;
+    return difference < HUGE_VAL ? difference / size : (double)NAN;
 }
 
-/* ---- memory: counts, checks that release gets the size that alloc got and that nobody wrote behind it, and fails the fail_at-th
+/* ---- memory: counts, checks that release gets the size that alloc got and that nobody wrote after it, and fails the fail_at-th
         call (0: none)
         test_heap heap = {0, 0, 0, 0, false};  desc.allocator = test_heap_allocator(&heap); */
 
@@ -287,6 +371,7 @@ static inline bool test_heap_intact(const char *p, size_t n)
 static inline void test_heap_release(void *p, size_t bytes, void *user)
 {
     test_heap *h = (test_heap *)user;
+    const int64_t checks = test_now.checks;     /* a test that checks nothing but this checks nothing */
     size_t asked;
     char *head;
     if (!p) return;
@@ -298,6 +383,7 @@ static inline void test_heap_release(void *p, size_t bytes, void *user)
     h->live -= asked;
     h->blocks--;
     free(head);
+    test_now.checks = checks;
 }
 
 static inline tn_allocator test_heap_allocator(test_heap *heap)

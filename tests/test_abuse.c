@@ -318,13 +318,13 @@ TEST(paths_of_every_bad_kind)
     CHECK(mkdir(folder, 0777) == 0);
     CHECK(file_put(place("file"), "old"));
     saving_fails(&x, place(""), "folder", "could not be replaced: Is a directory");
-    saving_fails(&x, place(""), "no/such/file", "its .tmp could not be made: No such file or directory");
-    saving_fails(&x, place(""), "file/inside", "its .tmp could not be made: Not a directory");
+    saving_fails(&x, place(""), "no/such/file", "its temporary file could not be created: No such file or directory");
+    saving_fails(&x, place(""), "file/inside", "its temporary file could not be created: Not a directory");
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
     for (int kind = 0; kind < KINDS; kind++) {
         CHECK_STATUS(things_save(&x, kind, name), TN_ERR_FILE);
-        CHECK_ERROR(x.ctx, TN_ERR_FILE, "nnn: byte 0: its .tmp could not be made: File name too long");
+        CHECK_ERROR(x.ctx, TN_ERR_FILE, "nnn: byte 0: its temporary file could not be created: File name too long");
         CHECK_STATUS(things_save(&x, kind, ""), TN_ERR_FILE);
         CHECK_ERROR(x.ctx, TN_ERR_FILE, "the path is empty");
         CHECK_STATUS(things_save(&x, kind, NULL), TN_ERR_FILE);
@@ -345,19 +345,26 @@ TEST(paths_of_every_bad_kind)
     tn_ctx_destroy(x.ctx);
 }
 
-/* A file of the user's beside ours is not ours, whatever its name. */
+/* Of the files beside PATH only PATH.tnN.tmp are the library's, and where such a name is a link, only the link is. */
 TEST(nobody_else_s_file_is_touched)
 {
     things x = things_make(false);
+    struct stat named;
     place_make();
     CHECK(file_put(place("w.tmp"), "mine") && file_put(place("w.tmp2"), "mine too"));
     saving_works(&x, place("w"));
     CHECK(file_is(place("w.tmp"), "mine") && file_is(place("w.tmp2"), "mine too"));
-    CHECK(symlink("w.tmp2", place("v.tmp")) == 0);      /* where it would be written to through a link */
-    saving_works(&x, place("v"));
-    CHECK(file_is(place("w.tmp2"), "mine too"));
-    CHECK_INT(folder_count(place("")), 5);
-    remove(place("w.tmp")); remove(place("w.tmp2")); remove(place("w")); remove(place("v.tmp")); remove(place("v"));
+    CHECK_INT(folder_count(place("")), 3);
+    for (int kind = 0; kind < KINDS; kind++) {
+        CHECK(symlink("none", place("v.tn1.tmp")) == 0 && symlink("w.tmp2", place("v.tn2.tmp")) == 0);
+        CHECK_STATUS(things_save(&x, kind, place("v")), TN_OK);
+        CHECK(file_is(place("w.tmp2"), "mine too"));
+        CHECK(!test_exists(place("none")));
+        CHECK(lstat(place("v"), &named) == 0 && S_ISREG(named.st_mode));
+        remove(place("v.tn1.tmp")); remove(place("v.tn2.tmp"));
+    }
+    CHECK_INT(folder_count(place("")), 4);
+    remove(place("w.tmp")); remove(place("w.tmp2")); remove(place("w")); remove(place("v"));
     CHECK(remove(place("")) == 0);
     tn_ctx_destroy(x.ctx);
 }
@@ -382,8 +389,8 @@ TEST(folders_that_may_not_be_written)
     CHECK_ERROR(x.ctx, TN_ERR_FILE, "could not be opened: Permission denied");
     CHECK_STATUS(tn_params_load(x.params, place("closed/file")), TN_ERR_FILE);
     CHECK_ERROR(x.ctx, TN_ERR_FILE, "could not be opened: Permission denied");
-    saving_fails(&x, folder, "file", "its .tmp could not be made: Permission denied");
-    saving_fails(&x, folder, "new", "its .tmp could not be made: Permission denied");
+    saving_fails(&x, folder, "file", "its temporary file could not be created: Permission denied");
+    saving_fails(&x, folder, "new", "its temporary file could not be created: Permission denied");
     if (root) CHECK(seteuid(0) == 0);
     chmod(folder, 0777);
     chmod(place("closed/file"), 0666);
@@ -421,7 +428,7 @@ TEST(disks_that_are_full_or_read_only)
     remove(place("disk/filler"));
     saving_works(&small, place("disk/new"));
     CHECK(mount("tmpfs", disk, "tmpfs", MS_REMOUNT | MS_RDONLY, NULL) == 0);
-    saving_fails(&small, disk, "file", "its .tmp could not be made: Read-only file system");
+    saving_fails(&small, disk, "file", "its temporary file could not be created: Read-only file system");
     CHECK(umount(disk) == 0);
     remove(disk);
     CHECK(remove(place("")) == 0);

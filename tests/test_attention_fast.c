@@ -116,7 +116,7 @@ static void compare(const problem *p, const results *got, const results *right, 
     if (!CHECK_INT(got->all, right->all)) return;
     for (int which = 0; which < 4; at += right->n[which++]) {
         double e = test_frobenius(got->x + at, right->x + at, right->n[which]);
-        if (!(e <= worst[dtype == TN_F64])) worst[dtype == TN_F64] = e;
+        test_raise(&worst[dtype == TN_F64], e);
         if (e <= (dtype == TN_F64 ? 1e-12 : 1e-5)) continue;
         printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d form %d causal %d window %d row %d past %d: part %d is off by %g\n", (int)p->B, (int)p->Tq,
                (int)p->Tk, (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, (int)p->a.form, p->a.causal, (int)p->a.window, (int)p->a.row,
@@ -154,7 +154,7 @@ static void try_problem(const problem *p)
         tn_ctx *probe = context(tn_cpu_backend(), TN_F32, level[i], 1);
         bool    here = strcmp(tn_ctx_simd_name(probe), name[i]) == 0;
         tn_ctx_destroy(probe);
-        if (!here) continue;
+        if (test_leave_out(!here, "SIMD levels that this processor lacks")) continue;
         try_level(p, &right, TN_F32, level[i]);
         try_level(p, &right, TN_F64, level[i]);
     }
@@ -165,7 +165,7 @@ static void try_problem(const problem *p)
 static void finish(void)
 {
     WORST("float", worst[0], 1e-5);
-    WORST("double", worst[1], 1e-12);
+    WORST("double", worst[1], 2e-14);
     worst[0] = worst[1] = 0;
 }
 
@@ -568,7 +568,7 @@ TEST(rope)
             tn_rope_desc desc;
             tn_ctx      *wide = context(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
             results      right, r[3];
-            if (choice > 0 && shape[s][3] == 1) { tn_ctx_destroy(wide); continue; }         /* x/|x|: its slope is eps */
+            if (choice > 0 && test_leave_out(shape[s][3] == 1, "rope with a norm, of heads of one number: a kink")) { tn_ctx_destroy(wide); continue; }
             memset(&desc, 0, sizeof desc);
             desc.norm = choice > 0;
             desc.no_rotation = choice == 2;
@@ -584,7 +584,7 @@ TEST(rope)
                     }
                     for (int part = 0, at = 0; part < 2; at += (int)right.n[part++]) {
                         double e = test_frobenius(r[0].x + at, right.x + at, right.n[part]);
-                        if (!(e <= error[dtype])) error[dtype] = e;
+                        test_raise(&error[dtype], e);
                     }
                     for (int i = 0; i < 3; i++) free(r[i].x);
                 }
@@ -592,7 +592,7 @@ TEST(rope)
             tn_ctx_destroy(wide);
         }
     WORST("float", error[0], 1e-6);
-    WORST("double", error[1], 1e-12);
+    WORST("double", error[1], 5e-15);
 }
 
 /* In double far positions are as good as near ones. */

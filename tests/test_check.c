@@ -24,7 +24,7 @@ static bool text_is(const char *path, const char *text)
 }
 
 /* An allocator that looks for a file at each call, and once it is there keeps it open, as a virus scanner or a copying program might. */
-typedef struct holder { char path[TEST_PATH + 8]; FILE *file; } holder;
+typedef struct holder { char path[TEST_PATH + 16]; FILE *file; } holder;
 
 static void *holder_alloc(size_t bytes, void *user)
 {
@@ -79,7 +79,7 @@ TEST(a_failed_replace_keeps_the_old)
     tn_ctx    *ctx;
     tn_params *params;
     path_of(path, "held.safetensors");
-    snprintf(h.path, sizeof h.path, "%s.tmp", path);
+    snprintf(h.path, sizeof h.path, "%s.tn1.tmp", path);
     h.file = NULL;
     remove(h.path);
     REQUIRE(write_text(path, "old"));

@@ -124,8 +124,6 @@ static void jacobi(int64_t n, double *a, double *values)
 /* ---- what must hold for every symmetric matrix, relative to |A|_F */
 typedef struct errors { double residual, orthogonal, oracle, only; } errors;
 
-static void raise_to(double *worst, double x) { if (!(x <= *worst)) *worst = x; }
-
 static double largest_of(int64_t n, const double *x)
 {
     double largest = 0;
@@ -164,11 +162,11 @@ static void measure(int64_t n, const double *a, double size, const double *value
         for (int64_t k = 0; k < n; k++)
             for (int64_t j = 0; j < n; j++) row[j] += a[k * n + j] / size * x[k];
         for (int64_t j = 0; j < n; j++) residual += pow(row[j] - values[i] / size * x[j], 2);
-        raise_to(&worst->residual, sqrt(residual));
+        test_raise(&worst->residual, sqrt(residual));
         for (int64_t j = 0; j <= i; j++) {
             double product = -(double)(i == j);
             for (int64_t k = 0; k < n; k++) product += x[k] * vectors[j * n + k];
-            raise_to(&worst->orthogonal, fabs(product));
+            test_raise(&worst->orthogonal, fabs(product));
         }
     }
     free(row);
@@ -181,11 +179,11 @@ static void check(tn_ctx *ctx, int64_t n, entry f, errors *worst)
     CHECK_STATUS(solve(ctx, n, a, NULL, values, vectors), TN_OK);
     CHECK_STATUS(solve(ctx, n, a, &values_only, only, NULL), TN_OK);
     measure(n, a, size, values, vectors, tn_ctx_dtype(ctx) == TN_F32 ? 0x1p-23 : 0, worst);
-    for (int64_t i = 0; i < n; i++) raise_to(&worst->only, fabs(only[i] - values[i]) / size);
+    for (int64_t i = 0; i < n; i++) test_raise(&worst->only, fabs(only[i] - values[i]) / size);
     if (n <= 33 || n == 65) {
         for (int64_t i = 0; i < n * n; i++) a[i] /= size;
         jacobi(n, a, only);
-        for (int64_t i = 0; i < n; i++) raise_to(&worst->oracle, fabs(only[i] - values[i] / size));
+        for (int64_t i = 0; i < n; i++) test_raise(&worst->oracle, fabs(only[i] - values[i] / size));
     }
     free(a); free(values); free(only); free(vectors);
     CHECK_CTX(ctx);
@@ -246,7 +244,7 @@ TEST(known)
     double *a = matrix(200, toeplitz), values[200], vectors[200 * 200], worst = 0, w[21];
     tn_ctx *ctx = context(TN_F64, TN_SIMD_BEST, 1, NULL);
     CHECK_STATUS(solve(ctx, 200, a, NULL, values, vectors), TN_OK);
-    for (int k = 1; k <= 200; k++) raise_to(&worst, fabs(values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
+    for (int k = 1; k <= 200; k++) test_raise(&worst, fabs(values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
     WORST("second differences", worst, 1e-14);
     free(a);
     a = matrix(21, wilkinson);                               /* Wilkinson 1965: the largest two agree to 14 places */

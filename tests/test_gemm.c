@@ -121,7 +121,7 @@ static double error_of(const tn_call *c, const matrix *a, const matrix *b, const
             if (c->f[1] != 0) { e = c->f[1] * get(before, at); sum += e; size += fabs(e); }
             if (c->in[2].data) { e = get(bias, j * c->in[2].strides[0]); sum += e; size += fabs(e); }
             e = fabs(get(got, at) - sum) / (unit * (double)(a->cols + EDGE) * (size + 1e-30));
-            if (!(e <= worst)) worst = e != e ? HUGE_VAL : e;
+            test_raise(&worst, e);
         }
     return worst;
 }
@@ -204,7 +204,7 @@ static double each_layout(const int64_t shape[][3], size_t shapes, int step)
                 const tn_dtype dtype = test_random_int(&seed, 0, 2) == 0 ? TN_F64 : TN_F32;
                 const double   e = product(&at, &seed, dtype, shape[s][0], shape[s][1], shape[s][2], lie % LAYOUTS, lie / LAYOUTS % LAYOUTS,
                                            lie / (LAYOUTS * LAYOUTS), (int)test_random_int(&seed, 0, 23));
-                if (e > worst) worst = e;
+                test_raise(&worst, e);
             }
         }
         bench_close(&at);

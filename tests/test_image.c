@@ -96,10 +96,10 @@ TEST(colours_are_white_at_zero_symmetric_and_monotone)
         l[0] = lightness(TN_COLOURS_DIVERGING, t);
         l[1] = lightness(TN_COLOURS_DIVERGING, -t);
         l[2] = lightness(TN_COLOURS_SEQUENTIAL, t);
-        asymmetry = fmax(asymmetry, fabs(l[0] - l[1]));
+        test_raise(&asymmetry, fabs(l[0] - l[1]));
         for (int m = 0; m < 3; m++) {
             CHECK(l[m] <= before[m]);
-            if (k > 0) step = fmax(step, before[m] - l[m]);
+            if (k > 0) test_raise(&step, before[m] - l[m]);
             before[m] = l[m];
         }
         for (int sign = -1; sign <= 1; sign += 2) {
@@ -240,7 +240,7 @@ TEST(ticks_are_round_and_their_labels_say_so)
     for (int k = 0; k < 2000; k++) {
         tni_ruler r;
         double    a = test_random_real(&state) * pow(10, (double)test_random_int(&state, -12, 12)), size = pow(10, (double)test_random_int(&state, -3, 12));
-        double    b = a + fmax(fabs(a) * 1e-5, 1e-12) * size, wanted = (double)test_random_int(&state, 2, 12);
+        double    b = a + fmax(1e-12, fabs(a) * 1e-5) * size, wanted = (double)test_random_int(&state, 2, 12);
         tni_ruler_init(&r, a, b, false, wanted, false);
         CHECK(r.ticks >= 3 && r.ticks <= 2.6 * wanted + 3);
         CHECK(is_round(r.at[1] - r.at[0]) || b - a < 1e-8 * fabs(a));
@@ -348,6 +348,103 @@ TEST(large_matrices_show_means)
     CHECK_INT(count_colour(image, rgb), 267 * 267);
     tn_image_destroy(image);
     free(v);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* The scale is given, so that it cannot make up for a mean of fewer values. */
+TEST(a_mean_ignores_nan)
+{
+    enum { SIDE = 801, BLOCKS = 267 };
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_image      *image;
+    uint8_t        mean[3], none[3];
+    double        *v = (double *)malloc(SIDE * SIDE * sizeof *v);
+    int64_t        empty = 0;
+    REQUIRE(v != NULL);
+    memset(&d, 0, sizeof d);
+    d.no_bar = d.no_ticks = true;
+    d.low = -2;
+    d.high = 2;
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++) {                             /* 1 to 9 numbers of a block are missing, others 1 */
+            const int block = i / 3 * BLOCKS + j / 3, missing = block % 10 == 0 ? 9 : block % 9 + 1;
+            v[i * SIDE + j] = i % 3 * 3 + j % 3 < missing ? (double)NAN : 1;
+            if (i % 3 == 0 && j % 3 == 0) empty += missing == 9;
+        }
+    image = tn_image_matrix(ctx, v, SIDE, SIDE, &d);
+    REQUIRE(image != NULL);
+    tn_colour(TN_COLOURS_DIVERGING, 0.5, mean);
+    tn_colour(TN_COLOURS_DIVERGING, (double)NAN, none);
+    CHECK_INT(count_colour(image, mean), (int64_t)BLOCKS * BLOCKS - empty);
+    CHECK_INT(count_colour(image, none), empty);
+    free(v);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Relative luminance of an sRGB colour, and the contrast of two, from 1 to 21: W3C, WCAG 2.1 */
+static double luminance(const uint8_t rgb[3])
+{
+    static const double weight[3] = {0.2126, 0.7152, 0.0722};
+    double sum = 0;
+    for (int k = 0; k < 3; k++) {
+        const double c = rgb[k] / 255.0;
+        sum += weight[k] * (c <= 0.04045 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4));
+    }
+    return sum;
+}
+
+static double contrast(const uint8_t a[3], const uint8_t b[3])
+{
+    const double x = luminance(a) + 0.05, y = luminance(b) + 0.05;
+    return x > y ? x / y : y / x;
+}
+
+/* The numbers in cells of both ends of a scale, and of its middle, can be read: the ink stands out from its cell. */
+TEST(numbers_can_be_read_in_dark_cells)
+{
+    enum { CELLS = 9, CELL = 40, SCALE = 3, SIDE = CELL * SCALE };
+    static const tn_colours colours[] = {TN_COLOURS_DIVERGING, TN_COLOURS_SEQUENTIAL};
+    tn_ctx *ctx = open_ctx(NULL);
+    double  least = 21;
+    for (int k = 0; k < 2; k++) {
+        tn_matrix_desc d;
+        tn_image      *image;
+        double         v[CELLS];
+        memset(&d, 0, sizeof d);
+        d.colours = colours[k];
+        d.no_bar = d.no_ticks = d.numbers = true;
+        d.cell = CELL;
+        d.scale = SCALE;
+        d.low = k ? 0 : -1;
+        d.high = 1;
+        for (int i = 0; i < CELLS; i++) v[i] = d.low + (d.high - d.low) * i / (CELLS - 1);
+        image = tn_image_matrix(ctx, v, 1, CELLS, &d);
+        REQUIRE(image != NULL && image->width >= CELLS * SIDE && image->height >= SIDE);
+        for (int i = 0; i < CELLS; i++) {
+            const int64_t left = (image->width - CELLS * SIDE) / 2 + i * SIDE, top = (image->height - SIDE) / 2;
+            const uint8_t black[3] = {0, 0, 0}, white[3] = {255, 255, 255};
+            uint8_t       cell[3];
+            double        most = 1;
+            int64_t       plain = 0;
+            tn_colour(colours[k], v[i], cell);
+            for (int64_t y = 9; y < SIDE - 9; y++)
+                for (int64_t x = 9; x < SIDE - 9; x++) {
+                    const uint8_t *rgb = image->pixels + 3 * ((top + y) * image->width + left + x);
+                    if (contrast(rgb, cell) > most) most = contrast(rgb, cell);
+                    plain += memcmp(rgb, cell, 3) == 0;
+                }
+            CHECK(plain > SIDE * SIDE / 4);                          /* this is the cell */
+            CHECK(most >= 0.6 * contrast(cell, black) && most >= 0.6 * contrast(cell, white));
+            CHECK(most >= (i == 0 || i == CELLS - 1 ? 4.5 : 3));      /* what WCAG asks of text, and of large text */
+            if (most < least) least = most;
+            if (test_now.failures) printf("     %g: %.3g\n", v[i], most);
+        }
+        tn_image_destroy(image);
+    }
+    printf("the ink of numbers has a contrast of %.2f or more\n", least);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
 }
@@ -848,7 +945,8 @@ TEST(legends_of_narrow_plots)
 TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_ends_are_those_of_the_ends, glyphs_are_well_formed,
           every_character_looks_different_and_stays_in_its_place, characters_are_read_as_utf8, labels_shrink_and_are_cut_but_stay_in_their_room,
           ticks_are_round_and_their_labels_say_so, ticks_of_logarithmic_axes, numbers_are_short, matrix_shows_each_value_in_its_colour,
-          large_matrices_show_means, matrices_of_every_odd_kind, refusals_say_why, tiles_share_a_scale_or_have_their_own, plots_of_every_odd_kind,
+          large_matrices_show_means, a_mean_ignores_nan, numbers_can_be_read_in_dark_cells,
+          matrices_of_every_odd_kind, refusals_say_why, tiles_share_a_scale_or_have_their_own, plots_of_every_odd_kind,
           plots_draw_lines_bars_and_gaps, a_long_curve_is_drawn_in_time, pixels_are_the_same_every_time, scale_makes_the_same_figure_finer,
           failing_memory_is_an_error_without_a_leak, a_memory_limit_is_kept, tensors_look_like_their_values, ppm_holds_the_pixels, png_reads_back,
           titles_keep_their_margin, bars_of_logarithmic_axes, legends_of_narrow_plots)

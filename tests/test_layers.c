@@ -89,7 +89,7 @@ static void check_rule(tn_ctx *ctx, tn_init init, double deviation, double large
         for (i = 0; i < N * M; i++) {
             sum += v[i];
             squares += v[i] * v[i];
-            most = fmax(most, fabs(v[i]));
+            if (fabs(v[i]) > most) most = fabs(v[i]);
         }
         CHECK_NEAR(sum / (N * M), 0, 5 * deviation / sqrt(N * M));
         CHECK_NEAR(sqrt(squares / (N * M)), deviation, 0.02 * deviation);

@@ -129,16 +129,18 @@ static double loss_beside(world *w, const tn_transformer *m, tn_param *p, double
 static double gradient_error(world *w, const tn_transformer *m, tn_param *p, int64_t tokens)
 {
     const double h = 1e-5;
-    int64_t n = tn_tensor_count(p->value), step = n > 8 ? n / 8 : 1, i;
+    int64_t n = tn_tensor_count(p->value), step = n > 8 ? n / 8 : 1, tried = 0, i;
     double *v = (double *)malloc(sizeof *v * (size_t)n), *g = (double *)malloc(sizeof *g * (size_t)n), worst = 0, size = 1;
     bool    ok = CHECK(p->value->grad != NULL) && CHECK_STATUS(tn_read(p->value, TN_F64, v, n), TN_OK)
               && CHECK_STATUS(tn_read(p->value->grad, TN_F64, g, n), TN_OK);
-    for (i = 0; ok && i < n; i++) size = fmax(size, fabs(g[i]));
+    for (i = 0; ok && i < n; i++) if (fabs(g[i]) > size) size = fabs(g[i]);
     for (i = 0; ok && i < n; i += step) {
         double near_by = loss_beside(w, m, p, v, i, h, tokens) - loss_beside(w, m, p, v, i, -h, tokens);
         double farther = loss_beside(w, m, p, v, i, 2 * h, tokens) - loss_beside(w, m, p, v, i, -2 * h, tokens);
-        worst = fmax(worst, fabs((8 * near_by - farther) / (12 * h) - g[i]) / size);
+        test_raise(&worst, fabs((8 * near_by - farther) / (12 * h) - g[i]) / size);
+        tried++;
     }
+    test_left_out("gradients by differences: elements beyond a sample of each parameter", n - tried, n);
     free(v);
     free(g);
     return ok ? worst : HUGE_VAL;
@@ -158,12 +160,12 @@ TEST(gradients)
         REQUIRE(model_on(&w, TN_F64, &d, &m, 100 + (uint64_t)k));
         loss_of(&w, &m, tokens, true);
         for (i = 0; i < tn_params_count(w.params); i++)
-            here = fmax(here, gradient_error(&w, &m, tn_params_at(w.params, i), tokens));
+            test_raise(&here, gradient_error(&w, &m, tn_params_at(w.params, i), tokens));
         if (!CHECK(here <= 1e-7)) printf("     %s: %.3g\n", what, here);
-        worst = fmax(worst, here);
+        test_raise(&worst, here);
         close_world(&w);
     }
-    WORST("gradient of a transformer", worst, 1e-7);
+    WORST("gradient of a transformer", worst, 1e-8);
 }
 
 /* ---- forward: by hand, causality, decoding --------------------------------------------------------------------- */
@@ -244,7 +246,7 @@ TEST(forward_by_hand)
     ids = tn_tensor_2d(w.ctx, TN_I32, 1, T);
     tn_write(ids, TN_I32, id, T);
     CHECK_STATUS(tn_read(tn_transformer_forward(w.ctx, &m, ids), TN_F64, got, T * V), TN_OK);
-    WORST("transformer by hand", test_frobenius(&got[0][0], &want[0][0], T * V), 1e-12);
+    WORST("transformer by hand", test_frobenius(&got[0][0], &want[0][0], T * V), 3e-15);
     close_world(&w);
 }
 
@@ -272,7 +274,7 @@ static double decode_error(world *w, const tn_transformer *m, int64_t tokens)
             if (!CHECK(y != NULL)) break;
             part = numbers(y);
             for (b = 0; b < 2; b++)
-                worst = fmax(worst, test_max_error(part + b * n * V, all + (b * tokens + from) * V, n * V));
+                test_raise(&worst, test_max_error(part + b * n * V, all + (b * tokens + from) * V, n * V));
             free(part);
             CHECK_INT(tn_transformer_cache_past(cache), to);
         }
@@ -292,7 +294,7 @@ TEST(decoding)
     for (k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
-        if (d.not_causal) continue;
+        if (test_leave_out(d.not_causal, "transformers that cannot decode: they are not causal")) continue;
         for (f = 0; f < 2; f++) {
             tn_transformer m;
             world          w;
@@ -300,12 +302,12 @@ TEST(decoding)
             REQUIRE(model_on(&w, f ? TN_F64 : TN_F32, &d, &m, 200 + (uint64_t)k));
             error = decode_error(&w, &m, d.context < 6 ? d.context : 6);
             if (!CHECK(error <= (f ? 1e-12 : 2e-5))) printf("     %s: %.3g\n", what, error);
-            worst[f] = fmax(worst[f], error);
+            test_raise(&worst[f], error);
             close_world(&w);
         }
     }
-    WORST("decoding against forward, F32", worst[0], 2e-5);
-    WORST("decoding against forward, F64", worst[1], 1e-12);
+    WORST("decoding against forward, F32", worst[0], 3e-6);
+    WORST("decoding against forward, F64", worst[1], 1e-14);
 }
 
 /* The future changes nothing that is past. */
@@ -320,7 +322,7 @@ TEST(causality)
         world               w;
         int32_t             id[6] = {1, 4, 0, 2, 3, 3};
         double             *before, *after, moved;
-        if (d.context < 6) continue;
+        if (test_leave_out(d.context < 6, "transformers whose context is too short for a test of causality")) continue;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 300 + (uint64_t)k));
         ids = tn_tensor_2d(w.ctx, TN_I32, 1, 6);
         tn_write(ids, TN_I32, id, 6);
@@ -970,7 +972,7 @@ TEST(configs_of_others)
     CHECK_STATUS(read_text(ctx, gpt2_config, &d), TN_OK);
     CHECK_CTX(ctx);
     CHECK(d.layers == 2 && d.heads == 2 && d.dim == 6 && d.context == 5 && d.vocab == 7 && d.hidden == 24 && d.tied);
-    CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED && d.norm_eps == 1e-5);
+    CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED && d.norm_eps == (double)1e-5);
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "the key \"n_inner\" for the second time");
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
@@ -982,7 +984,7 @@ TEST(configs_of_others)
     misread(ctx, "{\"model_type\":\"gpt2\"}", TN_ERR_FORMAT, "vocab_size is missing");
     CHECK_STATUS(read_text(ctx, llama_config, &d), TN_OK);
     CHECK_CTX(ctx);
-    CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == 1e-6 && d.rope_base == 10000);
+    CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == (double)1e-6 && d.rope_base == 10000);
     CHECK(d.mlp == TN_MLP_SWIGLU && d.norm == TN_NORM_RMS && !d.tied && !d.attn_bias && d.d_qk == 4 && d.d_v == 4);
     CHECK_STATUS(read_text(ctx, "{\"model_type\":\"llama\",\"head_dim\":8,\"attention_bias\":true," LLAMA "null}", &d), TN_OK);
     CHECK(d.d_qk == 8 && d.d_v == 8 && d.attn_bias && d.attn_out_bias && !d.mlp_bias);
@@ -1075,12 +1077,12 @@ TEST(golden_models)
                       : golden_file(w.ctx, GOLDEN(gpt2), NULL, "h.0.attn.bias", false, plain ? 12 : 0, file);
         CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines), TN_OK);
         CHECK_CTX(w.ctx);
-        worst[f] = fmax(worst[f], golden_error(w.ctx, &m, which ? golden_llama_ids : golden_gpt2_ids,
+        test_raise(&worst[f], golden_error(w.ctx, &m, which ? golden_llama_ids : golden_gpt2_ids,
                                                which ? golden_llama_logits : golden_gpt2_logits));
         close_world(&w);
     }
-    WORST("logits of GPT-2 and Llama, F32", worst[0], 1e-5);
-    WORST("logits of GPT-2 and Llama, F64", worst[1], 1e-10);
+    WORST("logits of GPT-2 and Llama, F32", worst[0], 3e-6);
+    WORST("logits of GPT-2 and Llama, F64", worst[1], 1e-14);
 }
 
 static void unread(world *w, const tn_transformer *m, const char *file, size_t bytes, tn_status s, const char *part)
@@ -1315,6 +1317,34 @@ TEST(sampling)
     CHECK_INT(tn_sample(four, 4, 1, 0, 0, (double)NAN), -1);
 }
 
+/* u = 0 draws the first id that has any mass, the largest u below 1 the last one, whichever is the most likely. */
+TEST(sampling_at_the_ends)
+{
+    static const float four[] = {0, 1, 1, -2}, rising[] = {0, 5, 7}, odd[] = {-HUGE_VALF, 1, 3, 2, -HUGE_VALF};
+    const double most = 1 - 0x1p-53;
+    float    v[50];
+    double   want[64];
+    uint64_t seed = 9;
+    CHECK_INT(tn_sample(four, 4, 1, 0, 0, 0), 0);
+    CHECK_INT(tn_sample(four, 4, 1, 0, 0, most), 3);
+    CHECK_INT(tn_sample(rising, 3, 1, 2, 0, 0), 1);
+    CHECK_INT(tn_sample(rising, 3, 1, 0, 0.95, 0), 1);
+    CHECK_INT(tn_sample(rising, 3, 0.01, 0, 0, most), 2);
+    CHECK_INT(tn_sample(odd, 5, 1, 0, 0, 0), 1);
+    CHECK_INT(tn_sample(odd, 5, 1, 0, 0, most), 3);
+    for (int round = 0; round < 200; round++) {
+        double temperature = 0.3 + 2 * fabs(test_random_real(&seed)), p = round % 3 ? fabs(test_random_real(&seed)) : 0;
+        int    n = (int)test_random_int(&seed, 1, 50), k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0;
+        int    first = 0, last = n - 1;
+        for (int i = 0; i < n; i++) v[i] = 4 * (float)test_random_real(&seed);
+        sample_want(v, n, temperature, k, p, want);
+        while (want[first] == 0) first++;
+        while (want[last] == 0) last--;
+        CHECK_INT(tn_sample(v, n, temperature, k, p, 0), first);
+        CHECK_INT(tn_sample(v, n, temperature, k, p, most), last);
+    }
+}
+
 /* ---- training --------------------------------------------------------------------------------------------------------- */
 
 static double step(tn_ctx *ctx, const tn_transformer *m, tn_optim *o, const int32_t *text, int64_t texts, int64_t tokens)
@@ -1350,7 +1380,8 @@ TEST(learns)
         double              loss = 0, first = 0;
         uint64_t            before = 0;
         int                 i;
-        if (d.not_causal || d.dim == 1 || d.no_projection || d.positions == TN_POSITIONS_NONE) continue;
+        if (test_leave_out(d.not_causal || d.dim == 1 || d.no_projection || d.positions == TN_POSITIONS_NONE,
+                           "transformers that are too small, or blind, to learn a text by heart")) continue;
         memset(&od, 0, sizeof od);
         od.lr = 1e-2;
         od.beta2 = 0.99;
@@ -1366,7 +1397,7 @@ TEST(learns)
         }
         CHECK_INT(w.heap.count, before);                     /* a warmed-up step asks for no memory */
         if (!CHECK(loss < 0.15 && first > 1)) printf("     %s: %.3f at first, %.3f at last\n", what, first, loss);
-        worst = fmax(worst, loss);
+        test_raise(&worst, loss);
         close_world(&w);
     }
     WORST("loss of a text learned by heart", worst, 0.15);
@@ -1385,7 +1416,7 @@ TEST(decoding_memory)
         world                 w;
         uint64_t              before;
         int                   i;
-        if (d.not_causal || d.context < 6) continue;
+        if (test_leave_out(d.not_causal || d.context < 6, "transformers without decoding of six tokens, for its memory")) continue;
         REQUIRE(model_on(&w, TN_F32, &d, &m, 3));
         c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
         for (i = 0, before = 0; i < 6; i++) {
@@ -1441,7 +1472,7 @@ TEST(backends)
     for (k = 0; k < VARIANTS; k++) {
         REQUIRE(run_on(tn_cpu_backend(), 1, k, plain, &n) && n < 4000);
         CHECK(run_on(tn_cpu_backend(), 3, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
-        if (!SEALED) continue;
+        if (test_leave_out(!SEALED, NO_SEALED)) continue;
         CHECK(run_on(sealed_cpu(), 2, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
     }
     CHECK_INT(sealed_damaged(), 0);
@@ -1609,6 +1640,7 @@ TEST(a_map_that_begins_with_a_mistake)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-          check_is_init,          clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models, weights_refuse, head_rows, sampling,
+          check_is_init, clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models,
+          weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)

@@ -40,7 +40,7 @@ static void fresh(world *w)
 
 static const tn_dtype both[] = {TN_F64, TN_F32};
 
-static double bound_of(tn_dtype dtype)  { return dtype == TN_F64 ? 1e-12 : 1e-5; }
+static double bound_of(tn_dtype dtype)  { return dtype == TN_F64 ? 4e-14 : 1e-5; }
 
 /* "identity F64" with its worst case, one of both precisions */
 static void report(const char *what, tn_dtype dtype, double worst)
@@ -50,7 +50,6 @@ static void report(const char *what, tn_dtype dtype, double worst)
     WORST(name, worst, bound_of(dtype));
 }
 
-static void rise(double *worst, double error) { if (!(error <= *worst)) *worst = error; }
 
 /* ---- tensors ---------------------------------------------------------------- */
 
@@ -272,10 +271,10 @@ static void layer_against_tensor(world *w, int flags, shape s, int64_t batch, do
     ys = host(augmented ? tn_slice(y, 1, 0, cp->out) : y);
     full = tn_cp_dense(cp, false);
     plain = plain_dense(cp);
-    rise(dense, error_of(full, plain, cp->out * cp->in[0] * cp->in[0]));
-    rise(apply, error_of(tn_cp_apply(w->ctx, cp, x), ys, batch * cp->out));
-    rise(apply, error_of(tn_cp_apply(w->ctx, cp, matrix(w, batch, cp->in[0], xs)), ys, batch * cp->out));
-    rise(contract, test_frobenius(plain_contract(host(full), cp, xs, batch), ys, batch * cp->out));
+    test_raise(dense, error_of(full, plain, cp->out * cp->in[0] * cp->in[0]));
+    test_raise(apply, error_of(tn_cp_apply(w->ctx, cp, x), ys, batch * cp->out));
+    test_raise(apply, error_of(tn_cp_apply(w->ctx, cp, matrix(w, batch, cp->in[0], xs)), ys, batch * cp->out));
+    test_raise(contract, test_frobenius(plain_contract(host(full), cp, xs, batch), ys, batch * cp->out));
     tn_cp_destroy(cp);
     tn_tensor_destroy(full);
 }
@@ -334,9 +333,9 @@ TEST(batches_of_none_and_of_any_rank)
     x = tn_normal(w.ctx, 3, cube, 0, 1);
     y = tn_cp_apply(w.ctx, cp, x);
     CHECK(y && y->rank == 3 && y->shape[0] == 2 && y->shape[1] == 3 && y->shape[2] == 3);
-    WORST("apply on [2,3,5]", error_of(y, host(tn_mlp_forward(w.ctx, &m, x)), 18), 1e-12);
+    WORST("apply on [2,3,5]", error_of(y, host(tn_mlp_forward(w.ctx, &m, x)), 18), 1e-14);
     x = tn_transpose(any_matrix(&w, 5, 7), 0, 1);
-    WORST("apply on a strided view", error_of(tn_cp_apply(w.ctx, cp, x), host(tn_mlp_forward(w.ctx, &m, x)), 21), 1e-12);
+    WORST("apply on a strided view", error_of(tn_cp_apply(w.ctx, cp, x), host(tn_mlp_forward(w.ctx, &m, x)), 21), 1e-14);
     leave(&w);
 }
 
@@ -361,9 +360,10 @@ TEST(dense_of_every_order)
             if (!CHECK(full != NULL)) break;
             CHECK_INT(full->rank, order + 1);
             plain = plain_dense(cp);
-            rise(&worst, error_of(full, plain, out * inputs_product(cp)));
+            test_raise(&worst, error_of(full, plain, out * inputs_product(cp)));
             for (int k = 0; k < order; k++) xs[k] = host(x[k] = any_matrix(&w, rows, in[k]));
-            rise(&apply, error_of(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows), rows * out));
+            test_raise(&apply, error_of(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows),
+                                        rows * out));
             tn_cp_destroy(cp);
             tn_tensor_destroy(full);
             fresh(&w);
@@ -403,22 +403,22 @@ TEST(symmetric_forms)
             tn_tensor *full = tn_cp_dense(cp, true), *u = any_vector(&w, s.o), *q = tn_cp_interaction(cp, u), *x = any_matrix(&w, 6, s.n);
             if (!CHECK(symmetric != NULL)) break;
             CHECK_INT(symmetric->terms, 2 * s.h);
-            rise(&dense, error_of(full, plain, s.o * s.n * s.n));
+            test_raise(&dense, error_of(full, plain, s.o * s.n * s.n));
             check_symmetric_bits(&w, full);
             us = host(u);
             for (int64_t o = 0; o < s.o; o++)
                 for (int64_t k = 0; k < s.n * s.n; k++) sum[k] += us[o] * plain[o * s.n * s.n + k];
-            rise(&direction, off(host(q), sum, plain, s.n * s.n) * (frobenius(plain, s.n * s.n) > 0));
+            test_raise(&direction, off(host(q), sum, plain, s.n * s.n) * (frobenius(plain, s.n * s.n) > 0));
             check_symmetric_bits(&w, q);
             tn_tensor_destroy(q);
             q = tn_cp_interaction_of(cp, s.o - 1);
-            rise(&direction, error_of(q, plain + (s.o - 1) * s.n * s.n, s.n * s.n));
+            test_raise(&direction, error_of(q, plain + (s.o - 1) * s.n * s.n, s.n * s.n));
             check_symmetric_bits(&w, q);
             y = plain_contract(plain, cp, host(x), 6);
-            rise(&apply, error_of(tn_cp_apply(w.ctx, symmetric, x), y, 6 * s.o));
+            test_raise(&apply, error_of(tn_cp_apply(w.ctx, symmetric, x), y, 6 * s.o));
             tn_tensor_destroy(full);
             full = tn_cp_dense(symmetric, false);
-            rise(&twice, error_of(full, plain, s.o * s.n * s.n));
+            test_raise(&twice, error_of(full, plain, s.o * s.n * s.n));
             tn_tensor_destroy(full);
             tn_tensor_destroy(q);
             tn_cp_destroy(cp);
@@ -457,7 +457,7 @@ TEST(folding_in_and_out)
             CHECK_INT(folded->in[0], m + (constant || bias));
             CHECK_INT(folded->terms, cp->terms);
             y = plain_contract(plain_dense(cp), cp, constant ? plain_with_one(mid, rows, n) : mid, rows);
-            rise(&in, error_of(tn_cp_apply(w.ctx, folded, x), y, rows * cp->out));
+            test_raise(&in, error_of(tn_cp_apply(w.ctx, folded, x), y, rows * cp->out));
             tn_cp_destroy(folded);
 
             from = cp->out;
@@ -471,7 +471,7 @@ TEST(folding_in_and_out)
             x = any_matrix(&w, rows, n);
             mid = plain_contract(plain_dense(cp), cp, constant ? plain_with_one(host(x), rows, n) : host(x), rows);
             y = plain_affine(mid, rows, from, host(u), to, bias ? host(ub) : NULL);
-            rise(&out, error_of(tn_cp_apply(w.ctx, folded, x), y, rows * to));
+            test_raise(&out, error_of(tn_cp_apply(w.ctx, folded, x), y, rows * to));
             tn_cp_destroy(folded);
             tn_cp_destroy(cp);
             fresh(&w);
@@ -525,7 +525,7 @@ static void stack_against_forward(world *w, int stack, int flags, double *worst)
     y = tn_mlp_forward(w->ctx, &mlp, y);
     if (u) y = tn_linear_forward(w->ctx, u, y);
     if (augmented) y = tn_slice(y, 1, 0, cp->out);
-    rise(worst, error_of(tn_cp_apply(w->ctx, cp, x), host(y), 5 * cp->out));
+    test_raise(worst, error_of(tn_cp_apply(w->ctx, cp, x), host(y), 5 * cp->out));
     tn_cp_destroy(cp);
 }
 
@@ -597,7 +597,7 @@ TEST(residual_operator)
             sum = host(y);
             magnitude = host(y);
             for (int64_t i = 0; i < rows * n; i++) { magnitude[i] = fabs(sum[i]) + fabs(xs[i]); sum[i] += xs[i]; }
-            rise(&function, off(host(tn_cp_apply(w.ctx, plus, x)), sum, magnitude, rows * n));
+            test_raise(&function, off(host(tn_cp_apply(w.ctx, plus, x)), sum, magnitude, rows * n));
             full = tn_cp_dense(plus, true);
             check_symmetric_bits(&w, full);
             small = plain_symmetric(plain_dense(cp), n, l);
@@ -608,7 +608,7 @@ TEST(residual_operator)
                 big[(o * m + o) * m + n] += 0.5;
                 big[(o * m + n) * m + o] += 0.5;
             }
-            rise(&slices, error_of(full, big, n * m * m));
+            test_raise(&slices, error_of(full, big, n * m * m));
             for (int64_t o = 0; !constant && o < n; o++) CHECK(host(full)[(o * m + o) * m + n] == 0.5);
             tn_tensor_destroy(full);
             tn_cp_destroy(cp);
@@ -647,7 +647,7 @@ static void split_against_layer(world *w, int flags, shape s, double *whole, dou
         sum[i] = q[i] + lx[i] + cs[i % o];
         magnitude[i] = fabs(q[i]) + fabs(lx[i]) + fabs(cs[i % o]);
     }
-    rise(whole, off(host(y), sum, magnitude, rows * o));
+    test_raise(whole, off(host(y), sum, magnitude, rows * o));
     if (!(flags & AUGMENTED) && m.p) {                /* L = P (diag(c) W + diag(b) V) + I of a residual, c = P (b (x) c) + p */
         ws = host(m.w); p = host(m.p); b = m.b ? host(m.b) : room(2 * h);
         lin = room(o * n);
@@ -656,7 +656,7 @@ static void split_against_layer(world *w, int flags, shape s, double *whole, dou
                 lin[i * n + j] = (flags & RESIDUAL) && i == j;
                 for (int64_t k = 0; k < h; k++) lin[i * n + j] += p[i * h + k] * (b[h + k] * ws[k * n + j] + b[k] * ws[(h + k) * n + j]);
             }
-        rise(parts, test_frobenius(host(l), lin, o * n));
+        test_raise(parts, test_frobenius(host(l), lin, o * n));
         for (int64_t i = 0; i < o; i++) {
             sum[i] = m.pb ? host(m.pb)[i] : 0;
             magnitude[i] = fabs(sum[i]);
@@ -665,7 +665,7 @@ static void split_against_layer(world *w, int flags, shape s, double *whole, dou
                 magnitude[i] += fabs(p[i * h + k] * b[k] * b[h + k]);
             }
         }
-        rise(parts, off(cs, sum, magnitude, o));
+        test_raise(parts, off(cs, sum, magnitude, o));
     }
     tn_cp_destroy(cp);
     tn_cp_destroy(quadratic);
@@ -738,11 +738,11 @@ TEST(on_two_inputs)
                 at[slot] = z; zv = host(tn_cp_apply_each(w.ctx, cp, at));
                 at[slot] = mix(&w, u, z, 0.5); whole = host(tn_cp_apply_each(w.ctx, cp, at));
                 for (int64_t k = 0; k < n; k++) { sum[k] = uv[k] + zv[k] / 2; magnitude[k] = fabs(uv[k]) + fabs(zv[k]) / 2; }
-                rise(&linear, off(whole, sum, magnitude, n));
+                test_raise(&linear, off(whole, sum, magnitude, n));
             }
             at[0] = u; at[1] = v; uv = host(tn_cp_apply_each(w.ctx, symmetric, at));
             at[0] = v; at[1] = u;
-            rise(&swap, error_of(tn_cp_apply_each(w.ctx, symmetric, at), uv, n));
+            test_raise(&swap, error_of(tn_cp_apply_each(w.ctx, symmetric, at), uv, n));
             whole = host(tn_cp_apply(w.ctx, cp, mix(&w, u, z, 1)));   /* B(x+s,x+s) - B(x,x) = 2 B(x,s) + B(s,s) */
             xx = host(tn_cp_apply(w.ctx, cp, u));
             at[0] = u; at[1] = z; xs = host(tn_cp_apply_each(w.ctx, symmetric, at));
@@ -751,7 +751,7 @@ TEST(on_two_inputs)
                 sum[k] = xx[k] + 2 * xs[k] + ss[k];
                 magnitude[k] = fabs(xx[k]) + 2 * fabs(xs[k]) + fabs(ss[k]);
             }
-            rise(&steering, off(whole, sum, magnitude, n));
+            test_raise(&steering, off(whole, sum, magnitude, n));
             tn_cp_destroy(cp);
             tn_cp_destroy(symmetric);
             fresh(&w);
@@ -789,11 +789,12 @@ TEST(freezing_each_slot)
                 x[k] = k == slot ? matrix(&w, rows, in[k], repeated) : any_matrix(&w, rows, in[k]);
                 if (k != slot) rest[to++] = x[k];
             }
-            rise(&worst, error_of(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)), rows * out));
+            test_raise(&worst, error_of(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)),
+                                        rows * out));
             if (order == 2) {                                         /* a matrix */
                 dense = tn_cp_dense(frozen, false);
                 CHECK(dense && dense->rank == 2 && dense->shape[0] == out && dense->shape[1] == in[1 - slot]);
-                rise(&frozen_matrix, error_of(tn_cp_apply_each(w.ctx, cp, x),
+                test_raise(&frozen_matrix, error_of(tn_cp_apply_each(w.ctx, cp, x),
                                               plain_affine(host(x[1 - slot]), rows, in[1 - slot], host(dense), out, NULL), rows * out));
                 tn_tensor_destroy(dense);
             }
@@ -821,8 +822,9 @@ static void check_pairs(const tn_eigen *e, const double *s, double *residual, do
             const double *v = vectors + (o * k + i) * n;
             double       *qv = plain_affine(v, 1, n, q, n, NULL), largest = 0, most = 0;
             for (int64_t j = 0; j < n; j++) qv[j] -= l[i] * v[j];
-            rise(residual, frobenius(qv, n) / (size > 0 ? size : 1));
-            for (int64_t j = 0; j <= i; j++) rise(orthonormal, fabs(inner_product(v, vectors + (o * k + j) * n, n) - (i == j)));
+            test_raise(residual, frobenius(qv, n) / (size > 0 ? size : 1));
+            for (int64_t j = 0; j <= i; j++)
+                test_raise(orthonormal, fabs(inner_product(v, vectors + (o * k + j) * n, n) - (i == j)));
             CHECK(i == 0 || fabs(l[i]) <= fabs(l[i - 1]));
             for (int64_t j = 0; j < n; j++) {
                 if (v[j] > most) most = v[j];
@@ -863,7 +865,7 @@ TEST(eigenpairs)
             CHECK(e.outputs == s.o && e.n == s.n);
             CHECK(e.values->rank == 2 && e.vectors->rank == 3 && e.vectors->shape[2] == s.n);
             check_pairs(&e, plain, &residual, &orthonormal);
-            rise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, s.o * s.n * s.n));
+            test_raise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, s.o * s.n * s.n));
             tn_eigen_destroy(&e);
             CHECK(!e.values && !e.vectors);
             tn_cp_destroy(cp);
@@ -896,18 +898,18 @@ TEST(small_problem_against_the_full_one)
         a = host(small.values);
         b = host(full.values);
         for (int64_t o = 0; o < out; o++) {
-            rise(&values, test_frobenius(a + o * k, b + o * n, k));
+            test_raise(&values, test_frobenius(a + o * k, b + o * n, k));
             for (int64_t i = k; i < n; i++) CHECK(fabs(b[o * n + i]) <= 1e-13 * fabs(b[o * n]));
         }
-        rise(&vectors, test_frobenius(plain_from_pairs(&small, k), plain_from_pairs(&full, n), out * n * n));
+        test_raise(&vectors, test_frobenius(plain_from_pairs(&small, k), plain_from_pairs(&full, n), out * n * n));
         tn_eigen_destroy(&small);
         tn_eigen_destroy(&full);
         tn_cp_destroy(cp);
         tn_cp_destroy(padded);
         fresh(&w);
     }
-    WORST("small problem against the full one: values", values, 1e-12);
-    WORST("small problem against the full one: vectors", vectors, 1e-12);
+    WORST("small problem against the full one: values", values, 2e-14);
+    WORST("small problem against the full one: vectors", vectors, 3e-14);
     leave(&w);
 }
 
@@ -926,12 +928,12 @@ TEST(rank_one_neuron)
         if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
         CHECK_INT(e.count, n < 2 ? n : 2);
         v = host(e.values);
-        for (int64_t i = 0; i < e.count; i++) rise(&worst, fabs(v[i] - expected[i]) / size);
+        for (int64_t i = 0; i < e.count; i++) test_raise(&worst, fabs(v[i] - expected[i]) / size);
         tn_eigen_destroy(&e);
         tn_cp_destroy(cp);
         fresh(&w);
     }
-    WORST("eigenvalues of one neuron", worst, 1e-14);
+    WORST("eigenvalues of one neuron", worst, 3e-15);
     leave(&w);
 }
 
@@ -969,14 +971,14 @@ TEST(eigenpairs_of_the_degenerate)
             tn_write(tn_slice(tn_reshape_2d(e.values, 1, -1), 1, k, k + 1), TN_F64, &value, 1);
         }
         check_pairs(&e, plain, &residual, &orthonormal);
-        rise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, o * n * n));
+        test_raise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, o * n * n));
         tn_eigen_destroy(&e);
         tn_cp_destroy(cp);
         fresh(&w);
     }
-    WORST("degenerate: Q v = l v", residual, 1e-12);
-    WORST("degenerate: orthonormal", orthonormal, 1e-12);
-    WORST("degenerate: rebuilt", rebuilt, 1e-12);
+    WORST("degenerate: Q v = l v", residual, 1e-14);
+    WORST("degenerate: orthonormal", orthonormal, 3e-14);
+    WORST("degenerate: rebuilt", rebuilt, 2e-14);
     leave(&w);
 }
 
@@ -1028,15 +1030,15 @@ TEST(pairs_of_a_direction)
         by_magnitude.order = TN_EIGH_MAGNITUDE;
         if (!CHECK_STATUS(tn_cp_eigen(cp, u, 0, &e), TN_OK) || !CHECK_STATUS(tn_eigh(w.ctx, &full, q, &by_magnitude), TN_OK)) break;
         k = e.count;
-        rise(&worst, test_frobenius(host(e.values), host(full.values), k));
-        rise(&worst, test_frobenius(plain_from_pairs(&e, k), host(q), n * n));
+        test_raise(&worst, test_frobenius(host(e.values), host(full.values), k));
+        test_raise(&worst, test_frobenius(plain_from_pairs(&e, k), host(q), n * n));
         tn_eigen_destroy(&e);
         tn_eigh_destroy(&full);
         tn_tensor_destroy(q);
         tn_cp_destroy(cp);
         fresh(&w);
     }
-    WORST("pairs of a direction", worst, 1e-12);
+    WORST("pairs of a direction", worst, 2e-14);
     leave(&w);
 }
 
@@ -1091,12 +1093,12 @@ TEST(truncation)
                 error = frobenius(difference, s.o * s.n * s.n);
                 for (int64_t o = 0; o < s.o; o++)
                     for (int64_t j = k; j < e.count; j++) left_out += values[o * e.count + j] * values[o * e.count + j];
-                rise(&lost, fabs(error - sqrt(left_out)) / size);
+                test_raise(&lost, fabs(error - sqrt(left_out)) / size);
                 CHECK(error <= before * (1 + bound_of(both[d])));
                 before = error;
                 if (k == e.count) {
-                    rise(&all, error / size);
-                    rise(&all, error_of(tn_cp_apply(w.ctx, cut, x), host(tn_cp_apply(w.ctx, cp, x)), 5 * s.o));
+                    test_raise(&all, error / size);
+                    test_raise(&all, error_of(tn_cp_apply(w.ctx, cut, x), host(tn_cp_apply(w.ctx, cp, x)), 5 * s.o));
                 }
                 tn_cp_destroy(cut);
             }
@@ -1137,7 +1139,7 @@ TEST(gauge)
     change = test_frobenius(host(e[1].values), host(e[0].values), 12);
     same = test_frobenius(host(e[3].values), host(e[2].values), 12);
     CHECK(change > 0.1);
-    WORST("gauge: eigenvalues in the input space", same, 1e-12);
+    WORST("gauge: eigenvalues in the input space", same, 3e-15);
     for (int i = 0; i < 4; i++) tn_eigen_destroy(&e[i]);
     leave(&w);
 }
@@ -1178,14 +1180,14 @@ TEST(comparisons_against_dense)
             found = tn_cp_gram(a, c);
             CHECK(found && found->shape[0] == out && found->shape[1] == other);
             sizes = frobenius(s, out * size) * frobenius(v, other * size);      /* <s,v> may cancel: held against |s||v| */
-            rise(&gram, test_frobenius(host(found), g, out * other) * frobenius(g, out * other) / sizes);
+            test_raise(&gram, test_frobenius(host(found), g, out * other) * frobenius(g, out * other) / sizes);
             sizes = frobenius(s, out * size) * frobenius(t, out * size);
             CHECK_STATUS(tn_cp_inner(a, b, &value), TN_OK);
-            rise(&inner, fabs(value - inner_product(s, t, out * size)) / sizes);
+            test_raise(&inner, fabs(value - inner_product(s, t, out * size)) / sizes);
             CHECK_STATUS(tn_cp_norm(a, &value), TN_OK);
-            rise(&norm, fabs(value / frobenius(s, out * size) - 1));
+            test_raise(&norm, fabs(value / frobenius(s, out * size) - 1));
             CHECK_STATUS(tn_cp_cosine(a, b, &value), TN_OK);
-            rise(&cosine, fabs(value - inner_product(s, t, out * size) / sizes));
+            test_raise(&cosine, fabs(value - inner_product(s, t, out * size) / sizes));
             tn_tensor_destroy(found);
             tn_cp_destroy(a);
             tn_cp_destroy(b);
@@ -1225,7 +1227,7 @@ TEST(invariances)
             other[2] = cp_of(&w, o, h, n, q, f2, g2);
             for (int k = 0; k < 3; k++) {
                 CHECK_STATUS(tn_cp_cosine(cp, other[k], &cosine), TN_OK);
-                rise(&worst, fabs(cosine - 1));
+                test_raise(&worst, fabs(cosine - 1));
                 tn_cp_destroy(other[k]);
             }
             tn_cp_destroy(cp);
@@ -1262,7 +1264,7 @@ TEST(even_and_homogeneous)
                 jx[o] = inner_product(host(x->grad), host(x), s.n) / 2;
                 y = host(out);
             }
-            rise(&jacobian, y ? test_frobenius(jx, y, s.o) : 1);
+            test_raise(&jacobian, y ? test_frobenius(jx, y, s.o) : 1);
             tn_cp_destroy(cp);
             fresh(&w);
         }
@@ -1429,8 +1431,8 @@ TEST(golden)
     b = golden_cp(&w, 1);
     CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
     v = host(e.values);
-    WORST("NumPy's eigenvalues", test_max_error(v, golden_values, 30), 1e-13);
-    WORST("NumPy's gram", error_of(tn_cp_gram(a, b), golden_gram, 9), 1e-14);
+    WORST("NumPy's eigenvalues", test_max_error(v, golden_values, 30), 5e-15);
+    WORST("NumPy's gram", error_of(tn_cp_gram(a, b), golden_gram, 9), 1e-15);
     CHECK_STATUS(tn_cp_norm(a, &norm), TN_OK);
     CHECK_NEAR(norm, golden_norms_cosine[0], 1e-13);
     CHECK_STATUS(tn_cp_norm(b, &norm), TN_OK);
@@ -1760,8 +1762,9 @@ static double worst_residual(world *w, const tn_cp *cp, const tn_eigen *e)
         for (int64_t i = 0; i < e->count; i++) {
             const double *vi = vectors + (o * e->count + i) * e->n;
             for (int64_t j = 0; j < e->n; j++) qv[i * e->n + j] -= values[o * e->count + i] * vi[j];
-            rise(&worst, frobenius(qv + i * e->n, e->n) / fabs(values[o * e->count]));
-            for (int64_t j = 0; j <= i; j++) rise(&worst, fabs(inner_product(vi, vectors + (o * e->count + j) * e->n, e->n) - (i == j)));
+            test_raise(&worst, frobenius(qv + i * e->n, e->n) / fabs(values[o * e->count]));
+            for (int64_t j = 0; j <= i; j++)
+                test_raise(&worst, fabs(inner_product(vi, vectors + (o * e->count + j) * e->n, e->n) - (i == j)));
         }
         tn_tensor_destroy(q);
     }
@@ -1783,8 +1786,8 @@ TEST(few_pairs_of_a_large_operator)
     CHECK_STATUS(tn_cp_eigen_all(cp, k, &few), TN_OK);
     CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w, 1, 0), k, &again), TN_OK);
     CHECK(few.count == k && few.n == n && all.count == n);
-    WORST("few pairs against all: values", test_frobenius(host(few.values), host(all.values), k), 1e-12);
-    rise(&worst, worst_residual(&w, cp, &few));
+    WORST("few pairs against all: values", test_frobenius(host(few.values), host(all.values), k), 4e-14);
+    test_raise(&worst, worst_residual(&w, cp, &few));
     WORST("few pairs: Q v = l v, orthonormal", worst, 2e-12);
     CHECK(same_bits(few.values, again.values) && same_bits(few.vectors, again.vectors));
     tn_eigen_destroy(&few);
@@ -1819,11 +1822,12 @@ TEST(few_clustered_pairs_by_factors)
         values = host(e.values);
         for (int64_t i = 0; i < K; i++) {
             double a = i < 3 ? 2 : i < 6 ? -1.5 - 1e-9 * (double)(8 - i) : i < 8 ? 1.25 : p[i];
-            rise(&worst, fabs(values[i] - a));
-            rise(&worst, fabs(values[K + i] - p[h + i]));
+            test_raise(&worst, fabs(values[i] - a));
+            test_raise(&worst, fabs(values[K + i] - p[h + i]));
         }
-        rise(&worst, worst_residual(&w, cp, &e) / 2);
-        report("clustered pairs by factors", both[d], worst);
+        test_raise(&worst, worst_residual(&w, cp, &e) / 2);
+        WORST(d ? "clustered pairs by factors F32" : "clustered pairs by factors F64", worst,
+              both[d] == TN_F64 ? 1e-12 : 1e-5);        /* the tolerance of the search itself */
         tn_eigen_destroy(&e);
         leave(&w);
     }
@@ -1851,8 +1855,9 @@ TEST(spectra_bound_the_effective_rank)
             CHECK(test_frobenius(host(all.values), host(e.values), s.o * most) <= bound_of(both[d]));
             for (int64_t o = 0; o < s.o; o++) {
                 CHECK(exact[o] == host(all.rank_high)[o]);
-                rise(&ranks, fabs(exact[o] - tn_effective_rank(host(e.values) + o * most, most)) / exact[o]);
-                rise(&norms, fabs(host(all.norm)[o] - frobenius(plain + o * s.n * s.n, s.n * s.n)) / host(all.norm)[o]);
+                test_raise(&ranks, fabs(exact[o] - tn_effective_rank(host(e.values) + o * most, most)) / exact[o]);
+                test_raise(&norms, fabs(host(all.norm)[o] - frobenius(plain + o * s.n * s.n, s.n * s.n))
+                                   / host(all.norm)[o]);
             }
             for (int64_t k = 1; k <= most; k++) {
                 if (!CHECK_STATUS(tn_cp_spectrum(cp, k, &some), TN_OK)) break;
@@ -1861,7 +1866,7 @@ TEST(spectra_bound_the_effective_rank)
                     double low = host(some.rank_low)[o], high = host(some.rank_high)[o];
                     CHECK(low <= exact[o] * (1 + slack) && high >= exact[o] * (1 - slack) && low >= 0);
                     CHECK(k < most ? low <= high : low == high);
-                    rise(&norms, fabs(host(some.norm)[o] - host(all.norm)[o]) / host(all.norm)[o]);
+                    test_raise(&norms, fabs(host(some.norm)[o] - host(all.norm)[o]) / host(all.norm)[o]);
                 }
                 tn_spectrum_destroy(&some);
                 CHECK(!some.values && !some.norm && !some.rank_low && !some.rank_high);
@@ -1896,10 +1901,51 @@ TEST(norms_by_terms_and_by_matrices)
     many = cp_of(&w, 3, more, n, p, f0, f1);
     CHECK_STATUS(tn_cp_spectrum(few, 4, &a), TN_OK);
     CHECK_STATUS(tn_cp_spectrum(many, 4, &b), TN_OK);
-    WORST("norms by terms and by matrices", test_frobenius(host(b.norm), host(a.norm), 3), 1e-13);
+    WORST("norms by terms and by matrices", test_frobenius(host(b.norm), host(a.norm), 3), 2e-15);
     tn_spectrum_destroy(&a);
     tn_spectrum_destroy(&b);
     leave(&w);
+}
+
+/* The unknown values are at most as large as the smallest known one, c, so (sum + (all - k) c)^2 / sum l^2 bounds the rank,
+   too. Here it is the tighter bound: 4 of 12 values are not zero, and once they are known the interval is a single number,
+   while the rounding error of the sum of squares would allow eight more values. */
+TEST(an_interval_closes_when_the_last_value_is_zero)
+{
+    for (size_t d = 0; d < 2; d++) {
+        world       w;
+        int64_t     n = 12, h = 2, more = 6, all = 12;
+        double     *p, *f0, *f1, *exact, width = 0, above = 0;
+        tn_cp      *few, *padded;
+        tn_spectrum s;
+        if (!open_world(&w, both[d], 83)) return;
+        few = any_square_cp(&w, 2, 3, h, n, false);
+        p = room(3 * more);
+        f0 = room(more * n);
+        f1 = room(more * n);
+        for (int64_t o = 0; o < 3; o++) memcpy(p + o * more, host(few->p) + o * h, sizeof *p * (size_t)h);
+        memcpy(f0, host(few->f[0]), sizeof *f0 * (size_t)(h * n));
+        memcpy(f1, host(few->f[1]), sizeof *f1 * (size_t)(h * n));
+        padded = cp_of(&w, 3, more, n, p, f0, f1);
+        REQUIRE(CHECK_STATUS(tn_cp_spectrum(few, 0, &s), TN_OK) && s.count == 4);
+        exact = host(s.rank_low);
+        tn_spectrum_destroy(&s);
+        for (int64_t k = 1; k < all; k++) {
+            if (!CHECK_STATUS(tn_cp_spectrum(padded, k, &s), TN_OK)) break;
+            for (int64_t o = 0; o < 3; o++) {
+                const double *l = host(s.values) + o * k;
+                double sum = (double)(all - k) * fabs(l[k - 1]), norm = host(s.norm)[o], high = host(s.rank_high)[o];
+                for (int64_t i = 0; i < k; i++) sum += fabs(l[i]);
+                test_raise(&above, high * norm * norm / (sum * sum) - 1);
+                if (k > 4) test_raise(&width, (high - host(s.rank_low)[o]) / exact[o]);
+                if (k > 4) test_raise(&width, fabs(high / exact[o] - 1));
+            }
+            tn_spectrum_destroy(&s);
+        }
+        report("rank_high over (sum + (all - k) c)^2 / square, less 1", both[d], above);
+        report("the interval of a rank that is known", both[d], width);
+        leave(&w);
+    }
 }
 
 /* S^1/2 Q S^1/2, and: x -> M x, S -> M S M^T leaves its spectrum, as that of any space with its data, as it is. */
@@ -1933,12 +1979,12 @@ TEST(data_metric)
             if (!CHECK(metric && other)) break;
             CHECK(!metric->constant && metric->order == 2 && metric->in[0] == n);
             if (!CHECK_STATUS(tn_cp_eigen_all(metric, 0, &a), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(other, 0, &b), TN_OK)) break;
-            rise(&same, test_frobenius(host(b.values), host(a.values), 3 * a.count));
+            test_raise(&same, test_frobenius(host(b.values), host(a.values), 3 * a.count));
             check_s = tn_cp_dense(metric, true);             /* tr (S^1/2 Q S^1/2)^2 = tr (Q S Q S) */
             {
                 tn_tensor *q = tn_cp_interaction_of(bare, 1), *qs = tn_matmul(w.ctx, q, s);
                 double     t = frobenius(host(check_s) + n * n, n * n), u = inner_product(host(qs), host(tn_copy(w.ctx, tn_transpose(qs, 0, 1))), n * n);
-                rise(&dense, fabs(t * t - u) / (t * t));
+                test_raise(&dense, fabs(t * t - u) / (t * t));
                 tn_tensor_destroy(q);
             }
             tn_eigen_destroy(&a);
@@ -1969,8 +2015,9 @@ TEST(cosines_of_all_pairs)
             self = host(u);
             for (int64_t o = 0; o < s.o; o++) {
                 for (int64_t k = 0; k <= s.o; k++)
-                    rise(&worst, fabs(c[o * (s.o + 1) + k] - inner_product(pa + o * size, pb + k * size, size) / frobenius(pa + o * size, size) / frobenius(pb + k * size, size)));
-                rise(&one, fabs(self[o * s.o + o] - 1));
+                    test_raise(&worst, fabs(c[o * (s.o + 1) + k] - inner_product(pa + o * size, pb + k * size, size)
+                                            / frobenius(pa + o * size, size) / frobenius(pb + k * size, size)));
+                test_raise(&one, fabs(self[o * s.o + o] - 1));
             }
             tn_tensor_destroy(t);
             tn_tensor_destroy(u);
@@ -2024,10 +2071,10 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
     world         w[4];
     int           worlds = 3;
     const tn_backend *sealed = NULL;
-#if SEALED
-    worlds = 4;
-    sealed = sealed_cpu();
-#endif
+    if (!test_leave_out(!SEALED, NO_SEALED)) {
+        worlds = 4;
+        sealed = sealed_cpu();
+    }
     for (int t = 0; t < worlds; t++) {
         if (!open_on(&w[t], TN_F32, 91, t < 3 ? t + 1 : 1, t < 3 ? NULL : sealed)) return;
         for (int way = 0; way < 2; way++) {
@@ -2170,6 +2217,7 @@ TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_te
           small_example, gates, golden, bad_factors, bad_layers, bad_calls_of_an_operator, status_is_of_this_call,
           eigen_of_what_is_not_finite, dense_that_does_not_fit, no_memory, no_memory_on_reference,
           few_pairs_of_a_large_operator, few_clustered_pairs_by_factors, spectra_bound_the_effective_rank, norms_by_terms_and_by_matrices,
-          data_metric, cosines_of_all_pairs, bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads,
-          spectra_keep_no_vectors, no_memory_for_few_pairs, operators_of_nothing)
+          an_interval_closes_when_the_last_value_is_zero, data_metric, cosines_of_all_pairs,
+          bad_spectra_and_metrics, few_pairs_have_the_same_bits_for_any_threads, spectra_keep_no_vectors,
+          no_memory_for_few_pairs, operators_of_nothing)
 

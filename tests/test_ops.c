@@ -108,9 +108,16 @@ static bool keep(setting *s, const result *r, int index)
     return true;
 }
 
+static void free_the_oracle(void)
+{
+    int i;
+    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
+}
+
 static bool oracle_ready(void)
 {
     if (oracle_there) return true;
+    CHECK(atexit(free_the_oracle) == 0);
     printf("%d cases, %d rounds each, seed %d\n", (int)CASES, CASE_ROUNDS, CASE_SEED);
     draw_seeds();
     keep_in = oracle;
@@ -132,8 +139,8 @@ static bool compare_value(setting *s, const result *r, int index)
     if (!CHECK_INT(r->rank, s->want_rank)) return false;
     if (!CHECK(r->rank == 0 || memcmp(r->shape, s->want_shape, sizeof(int64_t) * (size_t)r->rank) == 0)) return false;
     e = test_max_error(r->y, s->want, r->count);
-    if (!(e <= worst_value)) { worst_value = e; worst_value_in = s->of->name; }
-    if (s->of->run == run_mlp || s->of->run == run_linear) worst_identity = fmax(worst_identity, test_frobenius(r->y, s->want, r->count));
+    if (test_raise(&worst_value, e)) worst_value_in = s->of->name;
+    if (s->of->run == run_mlp || s->of->run == run_linear) test_raise(&worst_identity, test_frobenius(r->y, s->want, r->count));
     return CHECK(e <= 1e-12);
 }
 
@@ -162,21 +169,23 @@ static bool compare_gradient(setting *s, const result *r, int index)
     bool ok = true;
     int k;
     (void)index;
-    if (!s->of->smooth) return true;
+    if (test_leave_out(!s->of->smooth, "gradients by differences: of cases that are not smooth")) return true;
     if (s->round == CASE_LARGE) {        /* no seed keeps all its hidden units away from a kink */
         s->of->want(s);
-        if (s->kink) return true;
+        if (test_leave_out(s->kink, "gradients by differences: of large cases, at a kink")) return true;
     }
     for (k = 0; k < s->inputs; k++) {
         int64_t n = r->of[k], step = n / DIFFERENCES + 1, i;
+        int64_t tried = 0;
         double largest = 1, e = 0;
         if (!r->gradient[k]) continue;
-        for (i = 0; i < n; i++) largest = fmax(largest, fabs(r->gradient[k][i]));
+        for (i = 0; i < n; i++) if (fabs(r->gradient[k][i]) > largest) largest = fabs(r->gradient[k][i]);
         for (i = draw(s, 0, step - 1); i < n; i += step) {
-            double d = fabs(r->gradient[k][i] - difference(s, k, i)) / largest;
-            if (!(d <= e)) e = d;
+            test_raise(&e, fabs(r->gradient[k][i] - difference(s, k, i)) / largest);
+            tried++;
         }
-        if (!(e <= worst_gradient)) { worst_gradient = e; worst_gradient_in = s->of->name; }
+        test_left_out("gradients by differences: elements beyond a sample of each input", n - tried, n);
+        if (test_raise(&worst_gradient, e)) worst_gradient_in = s->of->name;
         if (!CHECK(e <= 1e-7)) { printf("     gradient of input %d is off by %.3g\n", k, e); ok = false; }
     }
     return ok;
@@ -189,7 +198,7 @@ TEST(values)
     walk(&oracle_configuration, oracle_seed, compare_value, NULL);
     printf("the worst value is in \"%s\"\n", worst_value_in);
     WORST("values against plain loops, F64, max|d| / max(1, max|y|)", worst_value, 1e-12);
-    WORST("P2 linear layers and mlps against their tensors, F64, Frobenius", worst_identity, 1e-12);
+    WORST("P2 linear layers and mlps against their tensors, F64, Frobenius", worst_identity, 2e-14);
 }
 
 TEST(gradients)
@@ -232,7 +241,7 @@ static bool agrees(const double *a, const double *b, int64_t n, double tolerance
     if (close_as == BITS) return CHECK(n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0);
     e = test_max_error(a, b, n);
     if (close_as == NUMBERS) return CHECK(e <= 0);
-    if (!(e <= worst_other)) { worst_other = e; worst_other_in = name; }
+    if (test_raise(&worst_other, e)) worst_other_in = name;
     if (CHECK(e <= tolerance)) return true;
     printf("     off by %.3g, allowed %.3g\n", e, tolerance);
     return false;
@@ -264,7 +273,7 @@ static void hold_against(const configuration *c, const result *o, closeness how)
     walk(c, oracle_seed, compare_other, NULL);
     if (how != TOLERANCE) return;
     snprintf(what, sizeof what, "%s against cpu F64 (worst: %s)", c->name, worst_other_in);
-    WORST(what, worst_other, single ? 1.2e-5 : 4e-12);
+    WORST(what, worst_other, single ? 1.2e-5 : 2e-13);
 }
 
 static configuration configure(const char *name, const tn_backend *backend, tn_dtype dtype, tn_simd simd)
@@ -307,15 +316,13 @@ TEST(simd_levels)
         configuration c = configure(wide[level], NULL, TN_F64, (tn_simd)level);
         tn_desc desc;
         tn_ctx *ctx;
+        bool here;
         memset(&desc, 0, sizeof desc);
         desc.simd = (tn_simd)level;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
-        if (!strstr(wide[level], tn_ctx_simd_name(ctx))) {
-            printf("this processor has no %s\n", wide[level] + 8);
-            tn_ctx_destroy(ctx);
-            continue;
-        }
+        here = strstr(wide[level], tn_ctx_simd_name(ctx)) != NULL;
         tn_ctx_destroy(ctx);
+        if (test_leave_out(!here, "SIMD levels that this processor lacks")) continue;
         hold_against(&c, oracle, TOLERANCE);
         c.name = slim[level];
         c.dtype = TN_F32;
@@ -499,13 +506,6 @@ TEST(augmented_is_biased)
     tn_ctx_destroy(ctx);
 }
 
-TEST(free_the_oracle)
-{
-    int i;
-    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
-    oracle_there = false;
-}
-
 /* What can be composed of the rows that are there does not run on the host, and nothing is said. */
 static int said_host;
 static void count_host(void *user, tn_log_level level, const char *message)
@@ -566,4 +566,4 @@ TEST(ids_at_the_ends_of_a_table)
 }
 
 TEST_MAIN(values, gradients, coverage, watched, reference, simd_levels, threads, sealed, sealed_rows_missing, seal_is_tight,
-          augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table, free_the_oracle)
+          augmented_is_biased, composed_rows_stay_on_the_device, ids_at_the_ends_of_a_table)

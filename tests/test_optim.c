@@ -124,6 +124,17 @@ static tn_optim_desc rule(int k)
     return d;
 }
 
+/* The factor of the rate at step t = 1, 2, ...: the one cosine of the rules above, worked out by hand. It has a warm-up of
+   3 steps, and then falls to 0.1 in six steps of 30 degrees. */
+static double plain_schedule(const tn_schedule *s, int64_t t)
+{
+    static const double cosine[] = {1.0 / 3, 2.0 / 3, 1, 1, 0.55 + 0.45 * 0.86602540378443865, 0.55 + 0.45 * 0.5, 0.55,
+                                    0.55 - 0.45 * 0.5, 0.55 - 0.45 * 0.86602540378443865, 0.1};
+    if (s->kind == TN_SCHEDULE_CONSTANT && s->warmup == 0) return 1;
+    CHECK(s->kind == TN_SCHEDULE_COSINE && s->warmup == 3 && s->total == 9 && s->floor == (double)0.1 && t <= 10);
+    return cosine[(t - 1) % 10];
+}
+
 /* Three parameters: one as it is, one that takes no decay, one with its own scales. */
 static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend *backend)
 {
@@ -149,8 +160,8 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
     }
     o = tn_optim_create(w.params, d);
     for (int64_t t = 1; t <= 10; t++) {
-        double rate = lr * tn_schedule_at(&d->schedule, t - 1);
-        CHECK_NEAR(tn_optim_lr(o), rate, 0);
+        double rate = lr * plain_schedule(&d->schedule, t);
+        CHECK_NEAR(tn_optim_lr(o), rate, 2e-15 * rate);
         for (int k = 0; k < 3; k++) {
             any(&w, g[k], size[k], t % 3 ? 1 : 0.01);                 /* now and then below the clip norm */
             for (int64_t i = 0; i < size[k] && dtype == TN_F32; i++) g[k][i] = (double)(float)g[k][i];
@@ -166,7 +177,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
             plain_step(d, all[k], g[k], factor, rate, t);
             values_of(value, v);
             error = test_frobenius(v, a[k].p, size[k]);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
             values_of(value->grad, v);
             for (int64_t i = 0; i < size[k]; i++) CHECK(v[i] == 0);   /* zero afterwards */
         }
@@ -182,9 +193,9 @@ static void against_plain_loops_on(const tn_backend *backend, const char *what)
         for (int k = 0; k < RULES; k++) {
             tn_optim_desc d = rule(k);
             double        error = ten_steps(both[i], &d, backend);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
         }
-        report(what, both[i], worst, 1e-13, 1e-5);
+        report(what, both[i], worst, 5e-15, 2e-6);
     }
 }
 
@@ -241,10 +252,10 @@ TEST(golden)
         }
         values_of(tn_params_at(w.params, 0)->value, v);
         error = test_max_error(v, golden_after_ten[k], 6);
-        if (!(error <= worst)) worst = error;
+        test_raise(&worst, error);
         close_world(&w);
     }
-    WORST("PyTorch's parameters after ten steps", worst, 1e-14);
+    WORST("PyTorch's parameters after ten steps", worst, 2e-15);
 }
 
 /* ---- schedules --------------------------------------------------------------------- */
@@ -284,6 +295,23 @@ TEST(schedules)
     CHECK_NEAR(tn_schedule_at(&s, 99), 0.01, 1e-15);
     CHECK_NEAR(tn_schedule_at(&s, 100), 0, 1e-15);
     CHECK_NEAR(tn_schedule_at(&s, 101), 0, 1e-15);
+    {   /* each step, and some after the last */
+        static const double line[] = {0.2, 0.4, 0.6, 0.8, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5};
+        static const double cosine[] = {0.5, 1, 1, 0.5 + 0.25 * 1.7320508075688773, 0.75, 0.5, 0.25,
+                                        0.5 - 0.25 * 1.7320508075688773, 0, 0, 0};
+        tn_schedule a = schedule(TN_SCHEDULE_LINEAR, 5, 10, 0.5), b = schedule(TN_SCHEDULE_COSINE, 2, 8, 0);
+        tn_schedule none[2];
+        none[0] = schedule(TN_SCHEDULE_LINEAR, 4, 4, 0.3);                           /* no step is left for the fall */
+        none[1] = schedule(TN_SCHEDULE_COSINE, 4, 4, 0.3);
+        for (int64_t t = 0; t < 13; t++) CHECK_NEAR(tn_schedule_at(&a, t), line[t], 2e-16);
+        for (int64_t t = 0; t < 11; t++) CHECK_NEAR(tn_schedule_at(&b, t), cosine[t], 2e-16);
+        for (int k = 0; k < 2; k++) {
+            CHECK_NEAR(tn_schedule_at(&none[k], 2), 0.75, 0);
+            CHECK_NEAR(tn_schedule_at(&none[k], 3), 1, 0);
+            CHECK_NEAR(tn_schedule_at(&none[k], 4), 0.3, 2e-16);
+            CHECK_NEAR(tn_schedule_at(&none[k], 5), 0.3, 2e-16);
+        }
+    }
     for (int64_t t = 11; t < 120; t++) {                                             /* never up again */
         tn_schedule c = schedule(TN_SCHEDULE_COSINE, 10, 110, 0.2);
         CHECK(tn_schedule_at(&c, t) <= tn_schedule_at(&c, t - 1));
@@ -592,6 +620,131 @@ TEST(a_bad_label)
     close_world(&w);
 }
 
+/* ---- a device that fails halfway through a step ------------------------------------ */
+
+static tn_kernel row_that_fails;
+static int       calls_until_it_fails;      /* 0: it does not */
+
+static tn_status failing_row(void *state, const tn_call *c)
+{
+    if (c->kernel == row_that_fails && calls_until_it_fails > 0 && --calls_until_it_fails == 0) return TN_ERR_BACKEND;
+    return tn_cpu_backend()->fn[c->kernel](state, c);
+}
+
+static bool gradient_is(world *w, int64_t i, const double *g)
+{
+    double v[MOST];
+    values_of(tn_params_at(w->params, i)->value->grad, v);
+    for (int k = 0; k < 6; k++) if (!(v[k] == (g ? g[k] : 0))) return false;
+    return true;
+}
+
+/* What a step must do to one of the parameters below. The gradients of Muon have two elements in different rows and
+   columns, so the polynomial acts on each of them alone. `moments_only`: the step fails between the momentum and the
+   parameter. */
+static void plain_muon(plain *a, const double *g, double lr, bool moments_only)
+{
+    double x[6], norm = 0;
+    for (int i = 0; i < 6; i++) {
+        a->m[i] = 0.95 * a->m[i] + 0.05 * g[i];
+        x[i] = 0.05 * g[i] + 0.95 * a->m[i];
+        norm += x[i] * x[i];
+    }
+    for (int i = 0; i < 6 && !moments_only; i++) {
+        double s = x[i] / sqrt(norm);
+        for (int k = 0; k < 5; k++) s *= 3.4445 + s * s * (-4.7750 + 2.0315 * s * s);
+        a->p[i] -= lr * s;
+    }
+}
+
+/* The step that ends at call `at` of a row: it has updated the parameters before the one whose row fails. A step that fails
+   before the first update has no effect and does not count; after that it counts. */
+static bool plain_failure(const tn_optim_desc *d, tn_kernel row, int at, plain *a, double (*g)[6])
+{
+    const int reached = row == TN_KERNEL_GEMM ? 0 : at - 1;
+    if (row == TN_KERNEL_SUMSQ || row == TN_KERNEL_STEP_BEGIN) return false;
+    for (int i = 0; i < reached; i++) {
+        if (d->kind == TN_MUON) plain_muon(&a[i], g[i], d->lr, false);
+        else plain_step(d, &a[i], g[i], 1, d->lr, 2);
+    }
+    if (row == TN_KERNEL_GEMM || row == TN_KERNEL_MUON_END) plain_muon(&a[reached], g[reached], d->lr, true);
+    return true;
+}
+
+/* A failed step discards its gradients: the next step sees those of its own backward pass alone. */
+TEST(a_device_that_fails_halfway)
+{
+    static const struct { tn_kernel row; tn_optim_kind kind; int calls; } fails[] = {
+        {TN_KERNEL_SUMSQ, TN_ADAMW, 3}, {TN_KERNEL_STEP_BEGIN, TN_ADAMW, 1}, {TN_KERNEL_ADAMW, TN_ADAMW, 3},
+        {TN_KERNEL_SGD, TN_SGD, 3}, {TN_KERNEL_MUON_BEGIN, TN_MUON, 3}, {TN_KERNEL_GEMM, TN_MUON, 2},
+        {TN_KERNEL_MUON_END, TN_MUON, 3}
+    };
+    static const int64_t shape[2] = {2, 3};
+    tn_backend flaky = *tn_cpu_backend();
+    double     worst_of_all = 0;
+    flaky.name = "flaky";
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) if (flaky.fn[k]) flaky.fn[k] = failing_row;
+    for (size_t k = 0; k < sizeof fails / sizeof *fails; k++)
+        for (int at = 1; at <= fails[k].calls; at++) {          /* before, between and after the parameters' updates */
+            world         w;
+            tn_optim     *o;
+            tn_optim_desc d = desc_of(fails[k].kind, 0.5, 0);
+            tn_init       init;
+            plain         a[3];
+            double        v[2][3][6], after[MOST], worst = 0;
+            const double *g[2][3];
+            const int     failures = test_now.failures;
+            bool          counts;
+            memset(&init, 0, sizeof init);
+            memset(a, 0, sizeof a);
+            init.rule = TN_INIT_NORMAL;
+            if (!open_on(&w, TN_F64, 1, 1, &flaky)) return;
+            for (int i = 0; i < 3; i++) {
+                char name[16];
+                snprintf(name, sizeof name, "p%d", i);
+                CHECK(tn_params_add(w.params, name, 2, shape, init) != NULL);
+                a[i].n = values_of(tn_params_at(w.params, i)->value, a[i].p);
+                a[i].lr_scale = a[i].decay_scale = 1;
+                for (int pass = 0; pass < 2; pass++) {
+                    any(&w, v[pass][i], 6, 1);
+                    for (int e = 0; e < 6 && d.kind == TN_MUON; e++) if (e != 1 && e != 5) v[pass][i][e] = 0;
+                    g[pass][i] = v[pass][i];
+                }
+            }
+            o = tn_optim_create(w.params, &d);
+            CHECK_STATUS(give(&w, g[0]), TN_OK);
+            CHECK_STATUS(tn_optim_step(o), TN_OK);               /* one that does not fail, so that moments exist */
+            for (int i = 0; i < 3; i++) {
+                if (d.kind == TN_MUON) plain_muon(&a[i], g[0][i], d.lr, false);
+                else plain_step(&d, &a[i], g[0][i], 1, d.lr, 1);
+            }
+            CHECK_STATUS(give(&w, g[0]), TN_OK);
+            row_that_fails = fails[k].row;
+            calls_until_it_fails = at;
+            CHECK_STATUS(tn_optim_step(o), TN_ERR_BACKEND);
+            CHECK_INT(calls_until_it_fails, 0);
+            CHECK_ERROR(w.ctx, TN_ERR_BACKEND, "backend flaky");
+            for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, NULL));
+            counts = plain_failure(&d, fails[k].row, at, a, v[0]);
+            CHECK_INT(tn_optim_steps(o), counts ? 2 : 1);
+            CHECK_STATUS(give(&w, g[1]), TN_OK);
+            for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, g[1][i]));
+            CHECK_STATUS(tn_optim_step(o), TN_OK);
+            CHECK_INT(tn_optim_steps(o), counts ? 3 : 2);
+            for (int i = 0; i < 3; i++) {
+                if (d.kind == TN_MUON) plain_muon(&a[i], g[1][i], d.lr, false);
+                else plain_step(&d, &a[i], g[1][i], 1, d.lr, counts ? 3 : 2);
+                values_of(tn_params_at(w.params, i)->value, after);
+                test_raise(&worst, test_frobenius(after, a[i].p, 6));
+            }
+            CHECK(worst <= 5e-15);
+            test_raise(&worst_of_all, worst);
+            if (test_now.failures > failures) printf("     %s, call %d\n", tn_kernel_name(fails[k].row), at);
+            close_world(&w);
+        }
+    WORST("the step after a failure", worst_of_all, 5e-15);
+}
+
 /* A step after something failed moves nothing, so that one check of its status is enough. */
 TEST(a_step_after_an_error)
 {
@@ -645,9 +798,9 @@ TEST(parameters_that_come_later)
         for (int k = 0; k < 20; k++) {
             values_of(tn_params_at(w.params, k)->value, v);
             error = test_frobenius(v, a[k].p, 3);
-            if (!(error <= worst)) worst = error;
+            test_raise(&worst, error);
         }
-        WORST(kind ? "late parameters, SGD" : "late parameters, AdamW", worst, 1e-13);
+        WORST(kind ? "late parameters, SGD" : "late parameters, AdamW", worst, 1e-15);
         close_world(&w);
     }
 }
@@ -704,10 +857,10 @@ TEST(a_teacher_is_learnt)
 {
     run r;
     if (!train(&r, TN_ADAMW, 1500, 1, NULL)) return;
-    WORST("bilinear student, AdamW: last loss / first", r.last / r.first, 1e-4);
+    WORST("bilinear student, AdamW: last loss / first", r.last / r.first, 1e-12);
     CHECK_INT(r.allocations, 0);
     if (!train(&r, TN_SGD, 1500, 1, NULL)) return;
-    WORST("bilinear student, SGD: last loss / first", r.last / r.first, 1e-3);
+    WORST("bilinear student, SGD: last loss / first", r.last / r.first, 1e-12);
     CHECK_INT(r.allocations, 0);
 }
 
@@ -727,7 +880,7 @@ TEST(training_on_reference)
     run r, cpu;
     if (!train(&r, TN_ADAMW, 100, 1, tn_reference_backend()) || !train(&cpu, TN_ADAMW, 100, 1, NULL)) return;
     CHECK_INT(r.allocations, 0);
-    WORST("100 steps, reference against cpu", test_frobenius(r.w, cpu.w, 2 * HIDDEN * IN), 1e-3);
+    WORST("100 steps, reference against cpu", test_frobenius(r.w, cpu.w, 2 * HIDDEN * IN), 3e-6);
 }
 
 /* ---- lives and deaths -------------------------------------------------------------------- */
@@ -1107,6 +1260,7 @@ TEST(no_memory)
 TEST_MAIN(against_plain_loops, against_plain_loops_on_reference, against_plain_loops_on_sealed, golden, schedules,
           biases_and_gains_take_no_decay, a_group_s_scales_are_doubles, frozen_parameters, gradients_add_up,
           clipping_is_by_the_global_norm, not_finite, not_finite_on_reference, two_optimisers, a_norm_that_overflows, a_bad_label,
+          a_device_that_fails_halfway,
           a_step_after_an_error, parameters_that_come_later, a_teacher_is_learnt, same_bits_for_any_threads_and_twice,
           training_on_reference, destroyed_in_any_order, defaults_and_bad_descs, init_rules, init_of_the_layers,
           init_depends_on_the_seed_alone, bad_parameters, bad_layers, half_a_layer, no_memory)

@@ -39,7 +39,7 @@ static double off(const tn_tensor *g, const double *want, double factor, int64_t
     double  v[4 * N], worst = 0;
     int64_t i;
     if (!g || !CHECK(n <= 4 * N) || !CHECK_STATUS(tn_read(g, TN_F64, v, n), TN_OK)) return HUGE_VAL;
-    for (i = 0; i < n; i++) if (!(fabs(v[i] - factor * want[i]) <= worst)) worst = fabs(v[i] - factor * want[i]);
+    for (i = 0; i < n; i++) test_raise(&worst, fabs(v[i] - factor * want[i]));
     return worst;
 }
 

@@ -133,21 +133,17 @@ static const char *parse_line(const char *s, line *l)
     return end + 1;
 }
 
-TEST(published_encodings)
+/* Each text of `encodings` has the ids there, with every byte that a sanitizer guards. */
+static void check_encodings(const char *tokenizer, const char *encodings, int texts)
 {
-    char    path[TEST_PATH];
-    tn_ctx *ctx;
-    tn_tokenizer *t;
+    tn_ctx *ctx = make_context();
+    tn_tokenizer *t = tn_tokenizer_load(ctx, tokenizer);
     char   *file;
     size_t  n;
     int     lines = 0, equal = 0;
     line    l;
-    if (!test_data("tokenizers/encodings-2048.jsonl", path)) SKIP("data", path);
-    REQUIRE(file = slurp(path, &n));
-    REQUIRE(test_data("tokenizers/tdooms-TinyStories-2048.json", path));
-    ctx = make_context();
-    t = tn_tokenizer_load(ctx, path);
     CHECK_CTX(ctx);
+    REQUIRE(file = slurp(encodings, &n));
     l.text = (char *)malloc(n);
     l.id = (int32_t *)malloc(n * sizeof *l.id);
     REQUIRE(t && l.text && l.id);
@@ -166,17 +162,30 @@ TEST(published_encodings)
         REQUIRE(text && id);
         memcpy(text, l.text, l.bytes);
         got = tn_encode(t, text, l.bytes, true, id, l.n, NULL);
-        equal += got == l.n && memcmp(id, l.id, (size_t)l.n * sizeof *id) == 0;
+        if (got == l.n && memcmp(id, l.id, (size_t)l.n * sizeof *id) == 0) equal++;
+        else printf("     line %d of %s has other ids\n", lines + 1, encodings);
         free(text);
         free(id);
     }
-    CHECK_INT(lines, 630);
+    CHECK_INT(lines, texts);
     CHECK_INT(equal, lines);
     printf("equal_encodings: %d of %d\n", equal, lines);
     free(l.text);
     free(l.id);
     free(file);
     tn_ctx_destroy(ctx);
+}
+
+TEST(encodings)
+{
+    char tokenizer[TEST_PATH], ids[TEST_PATH];
+    REQUIRE(test_data("stories/tokenizer.json", tokenizer));
+    REQUIRE(test_data("stories/encodings.jsonl", ids));
+    check_encodings(tokenizer, ids, 554);
+    if (test_optional_data("published", "tokenizers/tdooms-TinyStories-2048.json", tokenizer)) {
+        REQUIRE(test_data("tokenizers/encodings-2048.jsonl", ids));
+        check_encodings(tokenizer, ids, 630);
+    }
 }
 
 TEST(golden_encodings)
@@ -205,26 +214,32 @@ TEST(golden_encodings)
 
 /* ---- files -------------------------------------------------------------------- */
 
-TEST(published_file_comes_back)
+/* What Hugging Face's engine saved is written again byte for byte. */
+static void check_file_comes_back(const char *path)
 {
-    char    path[TEST_PATH];
-    tn_ctx *ctx;
+    tn_ctx *ctx = make_context();
     tn_tokenizer *t, *again;
     char   *file, *out;
     size_t  n, m;
-    if (!test_data("tokenizers/tdooms-TinyStories-2048.json", path)) SKIP("data", path);
-    ctx = make_context();
     REQUIRE(file = slurp(path, &n));
     REQUIRE(t = tn_tokenizer_load(ctx, path));
     REQUIRE(out = written(t, &m));
     CHECK_INT(m, n);
-    CHECK(memcmp(file, out, n) == 0);
+    CHECK(memcmp(file, out, n < m ? n : m) == 0);
     again = tn_tokenizer_read(ctx, tn_from_memory(out, m));
     same_tokenizers(t, again);
     CHECK_CTX(ctx);
     free(file);
     free(out);
     tn_ctx_destroy(ctx);
+}
+
+TEST(saved_files_come_back)
+{
+    char path[TEST_PATH];
+    REQUIRE(test_data("stories/tokenizer.json", path));
+    check_file_comes_back(path);
+    if (test_optional_data("published", "tokenizers/tdooms-TinyStories-2048.json", path)) check_file_comes_back(path);
 }
 
 TEST(small_files_come_back)
@@ -865,39 +880,48 @@ TEST(training_by_desc)
     tn_ctx_destroy(ctx);
 }
 
-/* The stories at three sizes; the published document says 229, 203 and 188 tokens for a story of all TinyStories. */
-TEST(stories)
+/* Stories at three sizes of vocabulary: the larger it is, the fewer tokens they take, about as many as expected. */
+static void check_stories(const char *path, const int vocab[3], const int64_t expected[3], int count)
 {
     static const char end[] = "<|endoftext|>";
-    static const int  vocab[3] = {1024, 2048, 4096};
-    char    path[TEST_PATH], *text;
+    char   *text;
     size_t  n;
-    tn_ctx *ctx;
-    double  last = 1e9;
-    if (!test_data("tinystories/train-first2MiB.txt", path)) SKIP("data", path);
+    tn_ctx *ctx = make_context();
+    double  last = HUGE_VAL;
     REQUIRE(text = slurp(path, &n));
-    ctx = make_context();
     for (int k = 0; k < 3; k++) {
         tn_tokenizer_desc d = {0, 0, end};
-        tn_tokenizer *t = tn_tokenizer_train(ctx, text, n, vocab[k], &d), *again = k == 0 ? tn_tokenizer_train(ctx, text, n, vocab[k], &d) : t;
+        tn_tokenizer *t = tn_tokenizer_train(ctx, text, n, vocab[k], &d);
         int64_t tokens = 0;
         int     stories = 0;
         CHECK_CTX(ctx);
         CHECK_INT(tn_tokenizer_count(t), vocab[k]);
-        same_tokenizers(t, again);
+        if (k == 0) same_tokenizers(t, tn_tokenizer_train(ctx, text, n, vocab[k], &d));
         for (const char *s = text, *e; s; s = e ? e + sizeof end - 1 : NULL, stories++) {
             e = strstr(s, end);
             if (k == 1) check_there_and_back(t, s, e ? (size_t)(e - s) : strlen(s), false);
             tokens += tn_encode(t, s, e ? (size_t)(e - s) : strlen(s), false, NULL, 0, NULL);
         }
-        CHECK_INT(stories, 2317);
+        CHECK_INT(stories, count);
         printf("tokens_per_story_%d: %.1f\n", vocab[k], (double)tokens / stories);
         CHECK((double)tokens / stories < last);
         last = (double)tokens / stories;
+        CHECK_NEAR(tokens, expected[k], 1e-3 * (double)expected[k]);
     }
-    CHECK(last > 180 && last < 230);
     free(text);
     tn_ctx_destroy(ctx);
+}
+
+/* Expected is what Hugging Face's trainer comes to on the same text, by tools/golden_stories.py; it breaks ties in another
+   way. After the last mark of our own slice comes a line end, which counts as a story. */
+TEST(stories)
+{
+    static const int     few[3] = {512, 1024, 2048}, more[3] = {1024, 2048, 4096};
+    static const int64_t few_tokens[3] = {96130, 80012, 69810}, more_tokens[3] = {608649, 539134, 501348};
+    char path[TEST_PATH];
+    REQUIRE(test_data("stories/stories.txt", path));
+    check_stories(path, few, few_tokens, 341);
+    if (test_optional_data("stories", "tinystories/train-first2MiB.txt", path)) check_stories(path, more, more_tokens, 2317);
 }
 
 /* ---- token shards ------------------------------------------------------------------ */
@@ -1077,31 +1101,43 @@ TEST(mojibake_of_every_letter)
     CHECK_INT(found, 96 + 64);
 }
 
-TEST(mojibake_of_stories)
+/* Whole stories have no damage. In a file of lower-cased lines, all that is not ASCII is damage; true where it was found in
+   more than `least` lines. */
+static bool check_damage(const char *whole, const char *damaged, int least)
 {
-    char    path[TEST_PATH], *text;
-    size_t  n;
-    int     bad = 0, signs = 0;
-    if (!test_data("tinystories/train-first2MiB.txt", path)) SKIP("data", path);
-    REQUIRE(text = slurp(path, &n));
+    char  *text;
+    size_t n;
+    int    bad = 0, signs = 0;
+    if (!CHECK(text = slurp(whole, &n))) return false;
     CHECK_INT(tn_mojibake(text, n), -1);
     free(text);
-    REQUIRE(test_data("tinystories/train-first4MB-lowercase-mojibake.txt", path));
-    REQUIRE(text = slurp(path, &n));
+    if (!CHECK(text = slurp(damaged, &n))) return false;
     for (char *s = text, *e; s; s = e ? e + 1 : NULL) {                    /* by lines */
         size_t bytes = (e = strchr(s, '\n')) != NULL ? (size_t)(e - s) : strlen(s), i;
         int64_t at = tn_mojibake(s, bytes);
         bool    any = false;
         for (i = 0; i < bytes; i++) any = any || (unsigned char)s[i] >= 128;
-        CHECK((at >= 0) == any);                                           /* all that is not ASCII there is damage */
+        CHECK((at >= 0) == any);
         bad += at >= 0;
         if (at >= 0) CHECK((unsigned char)s[at] == 0xC3);
         signs += any;
     }
     CHECK_INT(bad, signs);
-    CHECK(bad > 500);
     printf("damaged_lines: %d\n", bad);
     free(text);
+    return bad > least;
+}
+
+TEST(mojibake_of_stories)
+{
+    char whole[TEST_PATH], damaged[TEST_PATH];
+    REQUIRE(test_data("stories/stories.txt", whole));
+    REQUIRE(test_data("stories/damaged.txt", damaged));
+    CHECK(check_damage(whole, damaged, 150));
+    if (test_optional_data("stories", "tinystories/train-first2MiB.txt", whole)) {
+        REQUIRE(test_data("tinystories/train-first4MB-lowercase-mojibake.txt", damaged));
+        CHECK(check_damage(whole, damaged, 500));
+    }
 }
 
 /* ---- memory that ends -------------------------------------------------------------- */
@@ -1200,7 +1236,7 @@ TEST(nothing_is_allocated)
     CHECK_INT(heap.live, 0);
 }
 
-TEST_MAIN(published_encodings, golden_encodings, published_file_comes_back, small_files_come_back, files_that_fail, files_of_other_kinds,
+TEST_MAIN(encodings, golden_encodings, saved_files_come_back, small_files_come_back, files_that_fail, files_of_other_kinds,
           files_that_end_early, deep_files, files_in_any_order, room_and_bad_calls, bytes_are_their_ids, spans_cover_what_counts,
           an_unknown_word_has_its_bytes, spaces_of_decoding, decoding_of_several_texts, there_and_back,
           training_is_what_it_says, training_by_desc, stories, shards_come_back, shards_that_are_none,

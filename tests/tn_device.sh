@@ -4,12 +4,14 @@
 set -u
 . "${0%/*}/expect.sh"
 losses() { sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$1/log.jsonl"; }
-# near WHAT A B BOUND STEPS: so many losses, and relative to 1 no further apart
+# near WHAT A B BOUND STEPS: so many losses, all of them numbers, and no further apart
 near() {
     losses "$2" > x
     losses "$3" > y
-    if paste x y | awk -v most="$4" -v steps="$5" '{ d = $1 - $2; if (d < 0) d = -d; if (d > w) w = d; n++; if (NF != 2) bad = 1 }
-        END { printf "%s: %d losses, %g apart\n", "'"$1"'", n, w; exit !(n == steps && !bad && w <= most) }'; then pass
+    if paste x y | awk -v bound="$4" -v steps="$5" '
+        { d = $1 - $2; if (d < 0) d = -d; if (d > largest) largest = d; n++ }
+        !(d <= bound) || NF != 2 || /[^-+.e0-9 \t]/ { bad = 1 }
+        END { printf "%s: %d losses, %g apart\n", "'"$1"'", n, largest; exit !(n == steps && !bad) }'; then pass
     else fail "$1: the losses of $2 and $3"; fi
 }
 

@@ -35,6 +35,8 @@ void     tnch_set_lazy(int on);
 void     tnch_set_memory(size_t bytes);                /* 1 GiB at most                                     */
 void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                       */
 void     tnch_set_cublas(int on);
+void     tnch_set_first_block(uint64_t block);         /* kernels skip the blocks before this one (of a smaller
+                                                          grid all but the last): a test of huge indices; 0: none  */
 void     tnch_fail_malloc(long n);                     /* the n-th from now; 0: none                        */
 void     tnch_fail_launch(long n);                     /* the n-th from now; 0: none                        */
 

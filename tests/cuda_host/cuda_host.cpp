@@ -63,6 +63,7 @@ static struct {
     bool lazy, protect, no_cublas, trace;
     size_t memory;
     long fail_malloc, fail_launch;
+    uint64_t first_block;
 } set;
 
 static void at_exit(void);
@@ -788,6 +789,11 @@ static void need_shared(const char *what, const void *p)
         fault(cudaErrorIllegalAddress, "%s: %p is not in shared memory", what, p);
 }
 
+void tnch_misaligned(const void *p, size_t alignment)
+{
+    fault(cudaErrorMisalignedAddress, "access of %zu bytes or more at %p: not a multiple of %zu", alignment, p, alignment);
+}
+
 void tnc_cp_async16(void *shared, const void *global)
 {
     tnch_thread *t = tnch_now;
@@ -932,7 +938,8 @@ static void run_kernel(const char *name, const void *function, tnch_entry entry,
 {
     if (set.fail_launch && --set.fail_launch == 0) { sticky_error = cudaErrorIllegalAddress; return; }
     open_memory open;
-    uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z, offset = set.order == TNCH_RANDOM ? random_bits() % blocks : 0, before = switches;
+    uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z, first = std::min(set.first_block, blocks - 1), some = blocks - first;
+    uint64_t offset = set.order == TNCH_RANDOM ? random_bits() % some : 0, before = switches;
     launches++;
     if (++tnch_launch_number == 0) tnch_launch_number = 1;
     kernel_name = name;
@@ -945,8 +952,8 @@ static void run_kernel(const char *name, const void *function, tnch_entry entry,
     place_threads(block);
     shared_begin(shared_bytes);
     HOOK(launch);
-    for (uint64_t i = 0; i < blocks && !sticky_error; i++) {
-        uint64_t b = block_at(i, blocks, offset);
+    for (uint64_t i = 0; i < some && !sticky_error; i++) {
+        uint64_t b = first + block_at(i, some, offset);
         tnch_block.x = (unsigned)(b % grid.x);
         tnch_block.y = (unsigned)(b / grid.x % grid.y);
         tnch_block.z = (unsigned)(b / grid.x / grid.y);
@@ -1876,6 +1883,7 @@ void tnch_set_memory(size_t bytes) { LOCK(); start(); set.memory = std::min(byte
 void tnch_set_ptx(int version) { LOCK(); start(); set.ptx = version; }
 void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
 void tnch_fail_malloc(long n) { LOCK(); start(); set.fail_malloc = n; }
+void tnch_set_first_block(uint64_t block) { LOCK(); start(); drain_all(); set.first_block = block; }
 void tnch_fail_launch(long n) { LOCK(); start(); set.fail_launch = n; }
 int tnch_faults(void) { return fault_count; }
 const char *tnch_fault_text(void) { return first_fault; }

@@ -492,6 +492,14 @@ extern char *tnch_arena;                     /* device memory; shared memory is 
 extern size_t tnch_arena_bytes;
 enum { TNCH_SHARED_WINDOW = 1 << 20 };
 void tnch_report(const char *format, ...) __attribute__((format(printf, 1, 2)));   /* a fault; the kernel goes on */
+void tnch_misaligned(const void *p, size_t alignment);                             /* a fault that ends the kernel */
+
+/* p as the address of a T. A device faults where it is not aligned for one; this processor would not. */
+template <class T, class U> static inline T *tnch_aligned(U *p)
+{
+    if ((uintptr_t)p % alignof(T)) tnch_misaligned(p, alignof(T));
+    return reinterpret_cast<T *>(p);
+}
 void tnch_source_line(const void *pc, char *text, size_t space);                   /* file:line of the code before pc */
 bool tnch_is_local(const void *p);           /* on the running thread's stack, or a parameter */
 bool tnch_is_memory(const void *p, size_t bytes);                                  /* inside one allocation, or one shared variable */

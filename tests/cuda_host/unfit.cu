@@ -1,4 +1,4 @@
-/* unfit.cu: all that nvcc.sh forbids, to prove that it finds it: `make test` does so. Nobody runs this. */
+/* unfit.cu: all that nvcc.sh forbids, to prove that it finds it: `make test-all` does so. Nobody runs this. */
 
 /* >>port   */
 /* >>port     */

@@ -6,8 +6,7 @@ program=$1 format=$2 seconds=$3
 work=$program-corpus
 mkdir -p "$work"
 set -- "$work" "tests/corpus/$format"
-data=${TN_TEST_DATA:-../shared/data}/$format
-if [ -d "$data" ]; then set -- "$@" "$data"; fi
+if [ -d "tests/data/$format" ]; then set -- "$@" "tests/data/$format"; fi
 "$program" -max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=2048 -dict="tests/heavy/$format.dict" \
     -artifact_prefix="$program-" -print_final_stats=1 "$@" > "$program.out" 2>&1
 status=$?

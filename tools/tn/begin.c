@@ -41,12 +41,19 @@ static double measure_peak(const tn_desc *desc)
     int64_t    n;
     tn_ctx    *ctx;
     double     rate = NAN, seconds = 0;
-    if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return NAN;        /* why: the run's own context will tell */
+    char       why[256];
+    tn_status  status = tn_ctx_create(&ctx, desc, why);
+    const char *what = host ? "processor" : "device";
+    if (status != TN_OK) {                            /* for want of the device: the run's own context will say so */
+        if (status == TN_ERR_MEMORY) warn("the speed of the %s could not be measured: %s", what, why);
+        return NAN;
+    }
     for (n = host ? 512 : 64; n <= (host ? 512 : 8192) && seconds < 2e-3; n *= 2) {
         seconds = time_products(ctx, n, host ? 1 : 8);
         if (tn_ctx_status(ctx) != TN_OK) break;
         rate = 2.0 * (double)n * (double)n * (double)n / seconds;
     }
+    if (isnan(rate)) warn("the speed of the %s could not be measured: %s", what, tn_ctx_error(ctx));
     tn_ctx_destroy(ctx);
     return rate;
 }
@@ -242,7 +249,7 @@ static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_writ
 static void write_tokenizer(const run *r)
 {
     char *path = join(r->folder, "tokenizer.json"), *why = write_by(path, put_tokenizer, r->m.tokenizer, r->m.ctx);
-    if (why) fail("cannot write %s: %s", path, why);
+    if (why) fail("%s", why);
     free(path);
 }
 

@@ -1,6 +1,8 @@
 /* checkpoint.c - tn train: all that a later step depends on, in one file that is there whole or not at all */
 #include "train.h"
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The notes of a file of weights: its model, and what its texts begin with. */
@@ -51,7 +53,7 @@ static bool save(run *r)
     free(begin.data);
     if (why) {
         clear_progress(&r->journal);
-        warn("step %lld: the checkpoint %s could not be written: %s", (long long)r->step, path, why);
+        warn("step %lld: %s", (long long)r->step, why);
         free(why);
         free(path);
         return false;
@@ -68,7 +70,8 @@ void remove_old(const run *r)
     int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
     for (i = 0; i < count - r->s->keep; i++) {
         char *old = checkpoint_path(r->folder, steps[i]);
-        if (steps[i] < r->saved_step) unlink(old);
+        if (steps[i] < r->saved_step && unlink(old) != 0 && errno != ENOENT)
+            warn("cannot remove %s: %s", old, strerror(errno));
         free(old);
     }
     free(steps);
@@ -78,7 +81,7 @@ void save_or_stop(run *r)
 {
     char *before = r->saved ? copy_text(r->saved) : NULL;
     if (!save(r)) {
-        if (!before) fail("stopped: nothing is saved");
+        if (!before) fail("stopped; there is no checkpoint before it");
         fail("stopped; the checkpoint before it is whole: %s. When there is room, tn train --resume %s goes on", before,
              r->folder);
     }

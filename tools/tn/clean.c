@@ -106,7 +106,7 @@ int clean_main(int argc, char **argv)
     printf("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
            dropped_bytes, (long long)(stories - dropped));
     if (out) {
-        if (!atomic_commit(f)) fail("cannot write %s: %s", out, strerror(f->error));
+        if (!atomic_commit(f)) fail("%s", why_not_written(f, out, strerror(f->error)));
         printf("written: %s\n", out);
     }
     free(f);

@@ -114,7 +114,7 @@ void write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t coun
 {
     tokens all = {ctx, ids, count, vocab};
     char  *why = write_by(path, put_shard, &all, ctx);
-    if (why) fail("cannot write %s: %s", path, why);
+    if (why) fail("%s", why);
 }
 
 bool is_shard(const char *path)

@@ -50,9 +50,17 @@ void journal_open(journal *j, const char *folder)
     cut_log(j, 0);
 }
 
+static void log_failed(journal *j)
+{
+    const char *why = strerror(errno);
+    j->failed = true;
+    clear_progress(j);
+    warn("cannot write %s: %s", j->path, why);
+}
+
 void journal_sync(journal *j)
 {
-    if (fsync(fileno(j->file)) != 0 && errno != EINVAL) j->failed = true;
+    if (!j->failed && !sync_file(fileno(j->file))) log_failed(j);
 }
 
 /* The mean of about the last twenty. */
@@ -103,11 +111,7 @@ void journal_line(journal *j, const char *format, ...)
         fputc('{', j->file);
         vfprintf(j->file, format, list);
         fputs("}\n", j->file);
-        if (fflush(j->file) != 0) {
-            j->failed = true;
-            clear_progress(j);
-            warn("cannot write %s: %s", j->path, strerror(errno));
-        }
+        if (fflush(j->file) != 0) log_failed(j);
     }
     va_end(list);
     j->lines++;
@@ -235,7 +239,8 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     /* A picture that cannot be drawn or written is no reason to stop. */
     if (!image || why) {
         clear_progress(j);
-        warn("no %s: %s", j->picture, why ? why : tn_ctx_error(ctx));
+        if (why) warn("%s", why);
+        else warn("cannot draw %s: %s", j->picture, tn_ctx_error(ctx));
         tn_ctx_clear_error(ctx);
     }
     free(why);
@@ -244,9 +249,11 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     free(y);
 }
 
-void journal_close(journal *j)
+bool journal_close(journal *j)
 {
-    if (j->file) fclose(j->file);
+    bool good;
+    if (j->file && fclose(j->file) != 0 && !j->failed) log_failed(j);
+    good = !j->failed;
     free(j->path);
     free(j->picture);
     free(j->loss.x);
@@ -254,4 +261,5 @@ void journal_close(journal *j)
     free(j->held.x);
     free(j->held.y);
     memset(j, 0, sizeof *j);
+    return good;
 }

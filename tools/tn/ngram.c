@@ -48,10 +48,11 @@ static int32_t number_of(order *o, int32_t context, int32_t word, bool add)
 static bool order_init(order *o, int64_t n)
 {
     uint64_t slots = 16;
+    if ((uint64_t)n > SIZE_MAX / 16) return false;      /* at most 4 n slots of 4 bytes */
     while (slots < (uint64_t)n * 2) slots *= 2;
     o->mask = slots - 1;
     o->key = (uint64_t *)malloc(sizeof *o->key * (size_t)n);
-    o->slot = (int32_t *)calloc(slots, sizeof *o->slot);
+    o->slot = (int32_t *)calloc((size_t)slots, sizeof *o->slot);
     o->seen = (int32_t *)calloc((size_t)n, sizeof *o->seen);
     o->before = (int32_t *)calloc((size_t)n, sizeof *o->before);
     o->total = (double *)malloc(sizeof *o->total * (size_t)n);

@@ -52,22 +52,28 @@ char *read_file(const char *path, size_t *bytes);
 bool  is_folder(const char *path);
 bool  is_file(const char *path);
 void  make_folder(const char *path);                  /* that it exists already is fine */
+bool  sync_file(int fd);                              /* to the disk; false: errno says why */
 
 /* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. Nothing else has PATH.tmp: what a
    killed program left there is overwritten. */
 typedef struct atomic_file {
     char   path[PATH_ROOM], tmp[PATH_ROOM + 8];
     int    fd, error;                                 /* errno of the first failure, or 0 */
+    bool   in_place;                                  /* the new file has its name        */
     size_t used;
     char   bytes[1 << 16];
 } atomic_file;
 bool atomic_open(atomic_file *f, const char *path);
 bool atomic_store(void *file, const void *src, size_t bytes);    /* a tn_store_fn */
-bool atomic_commit(atomic_file *f);                   /* false: the old file stays, the new one is gone, errno says why */
+/* Returns false and sets errno on failure. The old file then stays and the new one is removed, unless only syncing the
+   folder failed: then the new file is in place. */
+bool atomic_commit(atomic_file *f);
+/* "cannot write PATH: WHY", or what to say if only syncing the folder failed: a new string. */
+char *why_not_written(const atomic_file *f, const char *path, const char *why);
 void atomic_abandon(atomic_file *f);
 /* All at once; fails with a message. */
 void write_whole(const char *path, const void *src, size_t bytes);
-/* What a writer of the library writes. NULL, or why there is no new file: a new string. */
+/* What a writer of the library writes. NULL, or a message that says what failed, with the path: a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
 char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
 

@@ -86,7 +86,7 @@ static int train(int argc, char **argv, bool compare)
     for (i = 0; i < (compare ? sizeof sizes / sizeof *sizes : 1); i++) {
         tn_tokenizer *t = tn_tokenizer_train(ctx, text, bytes, compare ? sizes[i] : vocab, &desc);
         check(ctx, "training the tokenizer");
-        if (!compare && (why = write_by(out, put_tokenizer, t, ctx)) != NULL) fail("cannot write %s: %s", out, why);
+        if (!compare && (why = write_by(out, put_tokenizer, t, ctx)) != NULL) fail("%s", why);
         print_tokens_per_story(t, text, bytes, (split_kind)split);
     }
     if (!compare) printf("written: %s\n", out);

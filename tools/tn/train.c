@@ -37,7 +37,7 @@ static void catch_signals(void)
     struct sigaction a;
     memset(&a, 0, sizeof a);
     a.sa_handler = stop_later;
-    a.sa_flags = (int)SA_RESETHAND;
+    a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write that is under way goes on */
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
     a.sa_handler = SIG_IGN;                           /* a full disk or limit is an error of write, which is spoken of */
@@ -113,7 +113,7 @@ static void finish(run *r)
     w.notes = notes;
     w.count = model_notes(r, notes, &begin);
     why = write_by(path, put_weights, &w, r->m.ctx);
-    if (why) fail("cannot write %s: %s; the last checkpoint is %s", path, why, r->saved);
+    if (why) fail("%s; the last checkpoint is %s", why, r->saved);
     free(begin.data);
     free(path);
 }
@@ -185,7 +185,9 @@ int train_main(int argc, char **argv)
                journal_seconds(&r.journal), r.folder);
     }
     i = r.step < r.steps && stopped_by ? 128 + (int)stopped_by : 0;
-    journal_close(&r.journal);
+    if (!journal_close(&r.journal))
+        fail("%s is saved, but part of %s may be missing", r.step < r.steps ? r.saved : join(r.folder, "model.safetensors"),
+             join(r.folder, "log.jsonl"));
     free_corpus(&r.data);
     close_feed(&r.feed);
     free(r.ids);

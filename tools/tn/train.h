@@ -56,7 +56,7 @@ typedef struct journal {
 void journal_open(journal *j, const char *folder);
 /* Goes on with a log: its lines up to that step stay, and what they say is read. Says so if they are not as many. */
 void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines);
-void journal_sync(journal *j);
+void journal_sync(journal *j);                       /* to the disk */
 /* One line, an object without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate);
@@ -68,7 +68,7 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
 void clear_progress(journal *j);
 /* Draws the picture anew. */
 void draw_curve(journal *j, tn_ctx *ctx, const char *title);
-void journal_close(journal *j);
+bool journal_close(journal *j);                       /* false: not all of the log was written, which has been said */
 
 /* ---- a step ----------------------------------------------------------------------------------------- */
 

@@ -151,6 +151,7 @@ bool atomic_open(atomic_file *f, const char *path)
     f->error = 0;
     f->used = 0;
     f->fd = -1;
+    f->in_place = false;
     f->tmp[0] = 0;
     if (real) path = real;
     if (strlen(path) >= PATH_ROOM) errno = ENAMETOOLONG;
@@ -190,22 +191,36 @@ bool atomic_store(void *file, const void *src, size_t bytes)
     return true;
 }
 
-/* A folder must be synced, too, or a power cut may forget the new name. Where folders cannot be, that is all there is to do.
-   */
-static void sync_folder_of(const char *path)
+/* Also true where a file system knows no sync. */
+bool sync_file(int fd)
+{
+    int failed;
+#ifdef __APPLE__
+    /* F_FULLFSYNC, which _XOPEN_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems know it. */
+    do failed = fcntl(fd, 51) == -1; while (failed && errno == EINTR);
+    if (!failed) return true;
+#endif
+    do failed = fsync(fd); while (failed && errno == EINTR);
+    return !failed || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOTSUP || errno == EROFS;
+}
+
+/* A folder must be synced, too, or a power cut may lose the new name. A folder that is writable but not readable cannot be
+   synced. */
+static bool sync_folder_of(const char *path)
 {
     char  folder[PATH_ROOM];
     char *slash;
     int   fd;
+    bool  synced;
     snprintf(folder, sizeof folder, "%s", path);
     slash = strrchr(folder, '/');
     if (!slash) snprintf(folder, sizeof folder, ".");
     else if (slash == folder) folder[1] = 0;
     else *slash = 0;
     fd = open(folder, O_RDONLY);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
+    if (fd < 0) return errno == EACCES || errno == EPERM || errno == EISDIR;
+    synced = sync_file(fd);
+    return close(fd) == 0 && synced;
 }
 
 void atomic_abandon(atomic_file *f)
@@ -222,17 +237,25 @@ void atomic_abandon(atomic_file *f)
 bool atomic_commit(atomic_file *f)
 {
     if (!f->error) flush_bytes(f, f->bytes, f->used);
-    if (!f->error && fsync(f->fd) != 0 && errno != EINVAL) f->error = errno;
+    if (!f->error && !sync_file(f->fd)) f->error = errno;
     if (f->fd >= 0 && close(f->fd) != 0 && !f->error) f->error = errno;
     f->fd = -1;                                       /* gone, even if close failed */
-    if (!f->error && f->tmp[0] && rename(f->tmp, f->path) != 0) f->error = errno;
+    if (!f->error && f->tmp[0]) {
+        f->in_place = rename(f->tmp, f->path) == 0;
+        if (!f->in_place || !sync_folder_of(f->path)) f->error = errno;
+    }
     if (f->error) {
-        if (f->tmp[0]) unlink(f->tmp);
+        if (f->tmp[0] && !f->in_place) unlink(f->tmp);
         errno = f->error;
         return false;
     }
-    if (f->tmp[0]) sync_folder_of(f->path);
     return true;
+}
+
+char *why_not_written(const atomic_file *f, const char *path, const char *why)
+{
+    if (f->in_place) return text_of("%s was written, but its folder could not be synced to the disk: %s", path, why);
+    return text_of("cannot write %s: %s", path, why);
 }
 
 char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx)
@@ -242,7 +265,7 @@ char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx
     bool         good = atomic_open(f, path) && writer(user, tn_to_calls(atomic_store, f)) == TN_OK;
     if (good) good = atomic_commit(f);
     else atomic_abandon(f);
-    if (!good) why = copy_text(f->error ? strerror(f->error) : tn_ctx_error(ctx));
+    if (!good) why = why_not_written(f, path, f->error ? strerror(f->error) : tn_ctx_error(ctx));
     free(f);
     return why;
 }
@@ -253,7 +276,7 @@ void write_whole(const char *path, const void *src, size_t bytes)
     bool         good = atomic_open(f, path) && atomic_store(f, src, bytes);
     if (good) good = atomic_commit(f);
     else atomic_abandon(f);
-    if (!good) fail("cannot write %s: %s", path, strerror(errno));
+    if (!good) fail("%s", why_not_written(f, path, strerror(errno)));
     free(f);
 }
 

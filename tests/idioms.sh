@@ -1,0 +1,124 @@
+#!/bin/sh
+# sh tests/idioms.sh FOLDER...: no test keeps its worst error in a way that loses a NaN. Each of these loses it:
+#     worst = fmax(worst, e);                             fmax ignores a NaN
+#     if (e > worst) worst = e;                           a comparison with a NaN is false
+#     if (!(e <= worst)) worst = e;                       this keeps a NaN, but only until the next number
+# Use test_raise of test.h instead. An awk program should check each error by itself, and that it is a number: some awks take
+# a NaN for equal to anything. Two things are allowed: a positive constant as the first argument of fmax, as in
+# a / fmax(1, size), and a maximum of numbers that are not errors, in a variable whose name is in `sizes`.
+# Prints FAIL FILE:LINE for each line that is not allowed.
+set -eu
+sizes='size|largest|most|high|best|moved|end|element|unit'
+
+# One statement per line, as FILE:LINE STATEMENT without blanks, comments and strings. A condition and the statement that
+# depends on it are one. In a shell script, which may contain awk, a line ends a statement unless it ends with a
+# parenthesis.
+statements() {
+    awk '
+    FNR == 1 { text = ""; comment = 0; shell = FILENAME ~ /\.(sh|awk)$/ }
+    {
+        line = $0
+        gsub(/"([^"\\]|\\.)*"/, "0", line)
+        gsub(/\047([^\047\\]|\\.)\047/, "0", line)
+        if (shell) {
+            sub(/(^|[ \t])#.*/, "", line)
+            if (line !~ /\)[ \t]*$/) line = line ";"
+        } else {
+            if (comment && !sub(/^.*\*\//, "", line)) next
+            gsub(/\/\*([^*]|\*+[^*\/])*\*+\//, "", line)
+            comment = sub(/\/\*.*/, "", line)
+            sub(/\/\/.*/, "", line)
+        }
+        gsub(/else|return/, "&;", line)
+        gsub(/->/, ".", line)
+        gsub(/[ \t\r]+/, "", line)
+        text = text line
+        while ((at = index(text, ";")) > 0) {
+            print FILENAME ":" FNR " ;" substr(text, 1, at)
+            text = substr(text, at + 1)
+        }
+    }' "$@"
+}
+
+# FILE:LINE of what loses a NaN. `to` is what is assigned to; where it is on the left of <, the line may well set a lower
+# limit, so there only names of errors count.
+losing() {
+    to='\(\*\{0,1\}[A-Za-z_][][A-Za-z0-9_.+*/%-]*\)'
+    statements "$@" | sed -n \
+        -e 's/if(\([A-Za-z_.]*\)<0)\1=-\1;//g' \
+        -e 's/fmax[fl]\{0,1\}([1-9][0-9.]*,//g' -e 's/fmax[fl]\{0,1\}([0-9.]*e-[0-9]*,//g' \
+        -e 's/ .*[^A-Za-z0-9_]fm[axin]\{2\}[fl]\{0,1\}(.*/ fmax/p' -e t \
+        -e "s/ .*if(.*>=\{0,1\}$to)*{\{0,1\}\1=[^=].*/ \1/p" -e t \
+        -e "s/ .*if(.*!(.*<=\{0,1\}$to)*{\{0,1\}\1=[^=].*/ \1/p" -e t \
+        -e "s/ .*[^-]>=\{0,1\}$to{\1=[^=].*/ \1/p" -e t \
+        -e "s/ .*!(.*<=\{0,1\}$to){\1=[^=].*/ \1/p" -e t \
+        -e "s/ .*!($to>=\{0,1\}.*){\{0,1\}\1=[^=].*/ \1/p" -e t \
+        -e "s/ .*[(!&|]$to<=\{0,1\}.*){\{0,1\}\1=[^=].*/ \1 limit/p" -e t \
+        -e "s/ .*[;{})(,]$to=.*>=\{0,1\}\1)*[|?].*/ \1/p" -e t \
+        -e "s/ .*[;{})(,]$to=(*\1<.*?.*/ \1 limit/p" |
+        awk -v sizes="^($sizes)\$" '
+            { name = $2; gsub(/^\*|\[.*\]/, "", name); sub(/.*\./, "", name) }
+            name ~ sizes || ($3 == "limit" && name !~ /worst|error|difference|here/) { next }
+            { print $1 }'
+}
+
+# The search itself is tried first, on lines that lose a NaN and on lines that do not.
+probe=$(mktemp)
+script=$probe.sh
+trap 'rm -f "$probe" "$script"' EXIT
+cat > "$probe" <<'END'
+    worst = fmax(worst, e);
+    *worst = fmax(*worst, fmax(a, b));
+    return fmaxf(e, f(x));
+    CHECK_NEAR(sqrt(fmax(0, x)), y, 1e-9);
+    least = fmin(least, e);
+    if (e > worst) worst = e;
+    if (ok && fabs(a[i] - b[i]) >= *worst) *worst = fabs(a[i] - b[i]);
+    else if (e > t->worst[k / 3]) { t->worst[k / 3] = e; worst_in = name; }
+    if (e > largest_error)
+        largest_error = e;
+    if (!(e <= worst)) worst = e;
+    for (i = 0; i < n; i++) if (!(d[i] < worst[unit][parts])) { worst[unit][parts] = d[i]; }
+    if (worst < e) worst = e;
+    if (!(worst >= f(e))) worst = f(e);
+    worst = e > worst ? e : worst;
+    for (i = 0; i < n; i++) here = e > here || a[i] != a[i] ? e : here;
+    worst = worst < e ? e : worst; /* and the ones that are allowed */
+    test_raise(&worst, e); if (e <= worst) return;
+    if (fabs(x) > largest) largest = fabs(x);  if (x[i] > m.high) { m.high = x[i]; }
+    /* worst = fmax(worst, e); */ printf("if (e > worst) worst = e; \" fmax(a, b)"); // worst = fmax(worst, e);
+    /* two lines:
+       if (e > worst) worst = e; */
+    e /= fmax(1, size) + fmax(1e-12, size); if (n > most) n = most; if (e == worst) worst = 1;
+    t = n > 0 ? n : 1; if (shape[1] < 2) shape[1] = 2; p->v = a > b ? a : b; m = e > e_worst ? e : 1;
+END
+found=$(losing "$probe" | sed 's/.*://' | tr '\n' ' ')
+if [ "$found" != "1 2 3 4 5 6 7 8 10 11 12 13 14 15 16 17 " ]; then
+    echo "FAIL idioms: of the lines 1 to 17, but not 9, of what was planted, these were found: $found"
+    exit 1
+fi
+
+cat > "$script" <<'END'
+awk '{ if (e > worst) worst = e }'
+    if (!(e <= worst[kind])) worst[kind] = e
+    if (e > worst)
+        worst = e
+    e > worst { worst = e }
+    !(e <= worst) { worst = e }       # and lines that are allowed
+    if (!(e <= 1e-4)) bad = 1
+    if (e > largest[kind]) largest[kind] = e
+    for (i in a) if (i > 1) b = 1
+    # if (e > worst) worst = e
+    if (e < 0) e = -e; rm build/*/*.log; if (e == worst) bad = 1
+END
+found=$(losing "$script" | sed 's/.*://' | tr '\n' ' ')
+if [ "$found" != "1 2 4 5 6 " ]; then
+    echo "FAIL idioms: of the lines 1 to 6, but not 3, of a shell script, these were found: $found"
+    exit 1
+fi
+
+# cuda_host.h defines CUDA's own max by fmax; this file plants what it looks for.
+bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' -o -name '*.cpp' -o -name '*.awk' \
+           -o -name '*.sh' ! -name idioms.sh | sort | while read -r file; do losing "$file"; done |
+      sed 's/^/FAIL loses a NaN: /')
+[ -z "$bad" ] || { echo "$bad"; exit 1; }

@@ -1,0 +1,54 @@
+#!/bin/sh
+# sh tests/standards.sh: the header and the tests through the front ends of compilers, which takes a second each. A C
+# older than C99 is refused in one clear sentence; later ones, C++ from C++17 on, and the macros that change what is
+# compiled give no warning. A compiler that is not here, or does not know a dialect, is one skipped part.
+set -u
+export LC_ALL=C
+: "${FLAGS:=-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I. -Itests}"
+passed=0 failed=0 skipped=0
+missing() {   # COMPILER: one skipped part, or a failed one where TN_REQUIRE lists it
+    if sh tests/missing.sh "$1"; then :; elif [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+}
+
+for cc in gcc clang; do
+    command -v $cc > /dev/null || { missing $cc; continue; }
+    said=$($cc -x c -std=c89 -fsyntax-only tensornet.h 2>&1) && said="no error"
+    case $(echo "$said" | grep -m 1 'error: ') in
+    *'tensornet.h needs C99'*) passed=$((passed + 1)) ;;
+    *) failed=$((failed + 1)); echo "FAIL $cc -std=c89: $(echo "$said" | head -n 1)" ;;
+    esac
+done
+while read -r compiler language dialect what; do
+    command -v $compiler > /dev/null || { missing $compiler; continue; }
+    what=${what:--DTENSORNET_IMPLEMENTATION tensornet.h}
+    ! echo 'int main(void) { return 0; }' | $compiler -x c -fopenmp -include omp.h - -o /dev/null 2> /dev/null ||
+        what="-fopenmp $what"
+    if ! echo 'int x;' | $compiler -x $language -std=$dialect -fsyntax-only - 2> /dev/null; then
+        skipped=$((skipped + 1))
+        echo "SKIP $compiler -std=$dialect: the compiler does not know this dialect"
+    elif said=$($compiler -x $language -std=$dialect $FLAGS -fsyntax-only $what 2>&1); then passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $compiler -std=$dialect $what: $(echo "$said" | head -n 4)"
+    fi
+done <<END
+gcc c c11
+gcc c gnu17
+gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h
+gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_STDIO tensornet.h
+gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_DEBUG tensornet.h
+clang c c99
+clang c c17
+clang c c99 $(ls tests/test_*.c | grep -v '/test_cuda' | tr '\n' ' ')
+g++ c++ c++17
+g++ c++ c++20
+g++ c++ c++23
+clang++ c++ c++17
+clang++ c++ c++20
+clang++ c++ c++2b
+g++ c++ c++17 tests/compile/cpp17.cpp
+clang++ c++ c++17 tests/compile/cpp17.cpp
+clang++ c++ c++20 tests/compile/cpp17.cpp
+END
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

@@ -1,0 +1,1273 @@
+/* test_lifetimes.c: what is created and destroyed leaks nothing, and memory is aligned as promised.
+
+   A context that is destroyed frees whatever it still owns, so a heap that is empty then does not show that every _destroy
+   frees everything. Here a cycle of creating, using and destroying is repeated in one context: from the second cycle on,
+   when the arena and the workspaces have grown to what they need, the context holds as many bytes after a cycle as
+   before. */
+
+#if defined(__unix__) || defined(__APPLE__)
+#if !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
+#define _DEFAULT_SOURCE                 /* dup */
+#endif
+#if !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE
+#endif
+#include <unistd.h>
+#define DESCRIPTORS 1
+#else
+#define DESCRIPTORS 0
+#endif
+#include "capture.h"
+#include "net.h"
+
+enum { BYTES = 1 << 16, CYCLES = 4 };
+
+typedef struct life {
+    tn_ctx    *ctx;
+    test_heap *heap;
+    bool       files, large;
+    bool       fails;                   /* failures are injected                           */
+    int        halves;                  /* failed calls that left a result                 */
+} life;
+
+/* ---- inputs --------------------------------------------------------------------------------------------------- */
+
+/* An arena tensor of random numbers; an extent of -1 ends the shape. */
+static tn_tensor *numbers(life *l, int64_t a, int64_t b, int64_t c)
+{
+    uint64_t   seed = 3;
+    double     v[512];
+    int64_t    shape[3], n = a * (b < 0 ? 1 : b) * (c < 0 ? 1 : c);
+    tn_tensor *t;
+    shape[0] = a; shape[1] = b; shape[2] = c;
+    for (int64_t i = 0; i < n && i < 512; i++) v[i] = test_random_real(&seed);
+    t = tn_tensor_new(l->ctx, TN_REAL, b < 0 ? 1 : c < 0 ? 2 : 3, shape);
+    CHECK(n <= 512);
+    CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
+    return t;
+}
+
+static tn_tensor *ids_of(life *l, int64_t rows, int64_t columns, int32_t below)
+{
+    int32_t    v[64];
+    tn_tensor *t = tn_tensor_2d(l->ctx, TN_I32, rows, columns);
+    for (int32_t i = 0; i < 64; i++) v[i] = i % below;
+    CHECK_STATUS(tn_write(t, TN_I32, v, rows * columns), TN_OK);
+    return t;
+}
+
+/* A call that fails leaves no result. `halves` counts these also where the checks of a part are ignored. */
+static bool whole(life *l, tn_status s, const void *a, const void *b, const void *c, const void *d)
+{
+    if (s != TN_OK && (a || b || c || d)) l->halves++;
+    return CHECK_STATUS(s, TN_OK) && CHECK(a && b && c && d);
+}
+
+/* A file that the library has written into memory. */
+typedef struct file { unsigned char bytes[BYTES]; size_t used; } file;
+
+static tn_sink   into(file *f) { return tn_to_memory(f->bytes, BYTES, &f->used); }
+static tn_source from(const file *f) { return tn_from_memory(f->bytes, f->used); }
+
+static const char *path_of(const char *name)
+{
+    static char path[TEST_PATH];
+    snprintf(path, sizeof path, "%s/lifetimes.%s", test_folder(), name);
+    return path;
+}
+
+/* ---- tensors, arenas, decompositions -------------------------------------------------------------------------- */
+
+static void tensors(life *l)
+{
+    int64_t    shape[2] = {5, 7};
+    tn_mark    mark;
+    tn_tensor *owned = tn_tensor_create(l->ctx, TN_REAL, 2, shape), *labels = tn_tensor_create(l->ctx, TN_I32, 1, shape);
+    tn_tensor *kept, *x;
+    CHECK(owned != NULL && labels != NULL);
+    kept = tn_tensor_keep(tn_transpose(owned, 0, 1));
+    CHECK(kept != NULL);
+    mark = tn_arena_mark(l->ctx);
+    CHECK(numbers(l, 9, 9, 5) != NULL);
+    CHECK_STATUS(tn_arena_release(l->ctx, mark), TN_OK);
+    x = numbers(l, 5, 7, -1);
+    tn_record(l->ctx);
+    CHECK_STATUS(tn_watch(x), TN_OK);
+    CHECK_STATUS(tn_backward(l->ctx, tn_mse(l->ctx, x, owned)), TN_OK);
+    CHECK(x && x->grad);
+    CHECK(tn_tensor_format(kept, NULL, 0) > 0);
+    tn_tensor_destroy(kept);
+    tn_tensor_destroy(owned);
+    tn_tensor_destroy(labels);
+}
+
+static tn_status doubled(void *user, int64_t count, const double *x, double *y)
+{
+    for (int64_t i = 0; i < count * 12; i++) y[i] = (double)(i % 12 + *(const int *)user) * x[i];
+    return TN_OK;
+}
+
+static void decompositions(life *l)
+{
+    int               one = 1;
+    tn_eigh_desc      ed;
+    tn_qr_desc        qd;
+    tn_svd_desc       sd;
+    tn_lanczos_desc   ld;
+    tn_eigh_result    e;
+    tn_qr_result      q;
+    tn_svd_result     v;
+    tn_lanczos_result z;
+    tn_status         s;
+    memset(&ed, 0, sizeof ed);
+    memset(&qd, 0, sizeof qd);
+    memset(&sd, 0, sizeof sd);
+    memset(&ld, 0, sizeof ld);
+    ed.measure = qd.measure = sd.measure = ld.measure = true;
+    ld.top = 2;
+    s = tn_eigh(l->ctx, &e, numbers(l, 9, 9, -1), &ed);
+    whole(l, s, e.values, e.values, e.vectors, e.vectors);
+    tn_eigh_destroy(&e);
+    s = tn_qr(l->ctx, &q, numbers(l, 9, 5, -1), &qd);
+    whole(l, s, q.q, q.q, q.r, q.r);
+    tn_qr_destroy(&q);
+    s = tn_svd(l->ctx, &v, numbers(l, 9, 5, -1), &sd);
+    whole(l, s, v.u, v.s, v.vt, v.vt);
+    tn_svd_destroy(&v);
+    s = tn_lanczos(l->ctx, &z, 12, doubled, &one, &ld);
+    whole(l, s, z.values, z.values, z.vectors, z.vectors);
+    tn_lanczos_destroy(&z);
+}
+
+/* ---- parameters, layers, models ------------------------------------------------------------------------------- */
+
+static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
+{
+    tn_attention_desc d;
+    memset(&d, 0, sizeof d);
+    d.dim = 8;
+    d.heads = 2;
+    d.kind = kind;
+    d.form = form;
+    d.bias = d.out_bias = true;
+    return d;
+}
+
+static void layers(life *l)
+{
+    static const int64_t shape[2] = {3, 4};
+    tn_params        *ps = tn_params_create(l->ctx), *copy;
+    tn_linear_desc    ld;
+    tn_linear         linear;
+    tn_embedding_desc ed;
+    tn_embedding      embed;
+    tn_norm_desc      nd;
+    tn_norm           norm;
+    tn_mlp_desc       md;
+    tn_mlp            mlp;
+    tn_product_desc   pd;
+    tn_product        product;
+    tn_quadratic_desc qd;
+    tn_quadratic      quadratic;
+    tn_modifier_desc  od;
+    tn_modifier       modifier;
+    tn_attention_desc ad = attention_of(TN_ATTENTION_DIFFERENTIAL, TN_ATTEND_AUTO);
+    tn_attention      attention;
+    tn_cp            *cp;
+    tn_init           init;
+    memset(&ld, 0, sizeof ld);
+    memset(&ed, 0, sizeof ed);
+    memset(&nd, 0, sizeof nd);
+    memset(&md, 0, sizeof md);
+    memset(&pd, 0, sizeof pd);
+    memset(&qd, 0, sizeof qd);
+    memset(&od, 0, sizeof od);
+    memset(&init, 0, sizeof init);
+    ld.in = ed.dim = nd.dim = md.in = pd.in = qd.in = od.in = 8;
+    ld.out = ed.count = 5;
+    qd.out = 3;
+    md.hidden = pd.hidden = od.hidden = 6;
+    od.rank = 2;
+    md.bias = md.out_bias = pd.bias = pd.out_bias = qd.bias = od.bias = od.out_bias = true;
+    nd.kind = TN_NORM_LAYER;
+    if (!CHECK(ps != NULL)) return;
+    CHECK(tn_params_add(ps, "more", 2, shape, init) != NULL);
+    CHECK(tn_params_add(ps, "more", 2, shape, init) == NULL);                   /* the name is taken */
+    if (!l->fails) CHECK_ERROR(l->ctx, TN_ERR_ARG, "more");
+    CHECK_STATUS(tn_embedding_init(ps, "embed", &embed, &ed), TN_OK);
+    CHECK_STATUS(tn_params_tie(ps, "head.w", "embed.w"), TN_OK);
+    CHECK_STATUS(tn_linear_init(ps, "head", &linear, &ld), TN_OK);
+    CHECK_STATUS(tn_norm_init(ps, "norm", &norm, &nd), TN_OK);
+    CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &md), TN_OK);
+    CHECK_STATUS(tn_product_init(ps, "product", &product, &pd), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(ps, "quadratic", &quadratic, &qd), TN_OK);
+    CHECK_STATUS(tn_modifier_init(ps, "modifier", &modifier, &od), TN_OK);
+    CHECK_STATUS(tn_attention_init(ps, "attention", &attention, &ad), TN_OK);
+    cp = tn_cp_from_product(l->ctx, &product);
+    CHECK_STATUS(tn_product_from_cp(ps, "product again", &product, cp), TN_OK);
+    CHECK_STATUS(tn_quadratic_from_cp(ps, "tensor", &quadratic, cp), TN_OK);
+    tn_cp_destroy(cp);
+    CHECK(tn_params_count(ps) > 20);
+    copy = tn_params_clone(l->ctx, ps);
+    CHECK(copy != NULL);
+    CHECK(tn_params_rebind(copy, ps, &mlp, sizeof mlp) == 4);
+    tn_params_destroy(ps);
+    tn_params_destroy(copy);
+}
+
+/* Between contexts: numbers are copied from one to the other, whose memory is from the same heap. */
+static void clones(life *l)
+{
+    tn_params *ps = tn_params_create(l->ctx);
+    tn_ctx    *other = NULL;
+    tn_desc    d;
+    net        m;
+    memset(&d, 0, sizeof d);
+    d.backend = tn_reference_backend();
+    d.dtype = TN_F64;
+    d.allocator = test_heap_allocator(l->heap);
+    CHECK(ps && net_make(ps, &m));
+    CHECK_STATUS(tn_ctx_create(&other, &d, NULL), TN_OK);
+    CHECK(tn_params_clone(other, ps) != NULL);
+    tn_ctx_destroy(other);
+    tn_params_destroy(ps);
+}
+
+static tn_transformer_desc small_model(void)
+{
+    tn_transformer_desc d;
+    memset(&d, 0, sizeof d);
+    d.vocab = 11;
+    d.layers = 2;
+    d.dim = 8;
+    d.heads = 2;
+    d.context = 6;
+    d.tied = true;
+    d.recompute = true;
+    return d;
+}
+
+static void models(life *l)
+{
+    tn_params            *ps = tn_params_create(l->ctx), *copy;
+    tn_transformer_desc   d = small_model(), read;
+    tn_transformer        m, other;
+    tn_transformer_cache *cache;
+    static file           config, weights;
+    tn_named              named[32];
+    int64_t               count;
+    static const tn_name_map map[] = {
+        {"embed.w", "embed.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"norm.gain", "norm.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.norm1.gain", "blocks.{l}.norm1.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.norm2.gain", "blocks.{l}.norm2.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.attn.qk", "blocks.{l}.attn.qk", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.attn.v", "blocks.{l}.attn.v", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.attn.o", "blocks.{l}.attn.o", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.mlp.w", "blocks.{l}.mlp.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS},
+        {"blocks.{l}.mlp.p", "blocks.{l}.mlp.p", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+    };
+    if (!CHECK(ps != NULL)) return;
+    CHECK_STATUS(tn_transformer_init(ps, NULL, &m, &d), TN_OK);
+    cache = tn_transformer_cache_create(l->ctx, &m, 2, 6);
+    CHECK(tn_transformer_cache_bytes(cache) > 0);
+    CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 3, 11), cache) != NULL);
+    tn_transformer_cache_reset(cache);
+    CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 6, 11), cache) != NULL);
+    tn_transformer_cache_destroy(cache);
+    tn_record(l->ctx);
+    CHECK_STATUS(tn_backward(l->ctx, tn_transformer_loss(l->ctx, &m, ids_of(l, 2, 6, 11), ids_of(l, 2, 6, 7))), TN_OK);
+    CHECK_STATUS(tn_transformer_config_write(l->ctx, &d, into(&config)), TN_OK);
+    CHECK_STATUS(tn_transformer_config_read(l->ctx, &read, from(&config)), TN_OK);
+    CHECK_INT(read.dim, 8);
+    CHECK_STATUS(tn_transformer_from_name(l->ctx, "TinyStories-2-512", &read), TN_OK);
+    CHECK_INT(read.dim, 512);
+    for (count = 0; count < tn_params_count(ps) && count < 32; count++) {
+        const tn_param *p = tn_params_at(ps, count);
+        named[count].name = p->name;
+        named[count].tensor = p->value->rank < 3 ? p->value : tn_reshape_2d(p->value, -1, p->value->shape[2]);
+    }
+    CHECK_STATUS(tn_safetensors_write(l->ctx, into(&weights), named, count, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_transformer_read_mapped(ps, &m, from(&weights), map, sizeof map / sizeof *map), TN_OK);
+    copy = tn_params_clone(l->ctx, ps);
+    other = m;
+    CHECK(tn_params_rebind(copy, ps, &other, sizeof other) > 0 && other.blocks != m.blocks);
+    tn_params_destroy(ps);
+    tn_params_destroy(copy);
+}
+
+static void caches(life *l)
+{
+    static const tn_attention_kind kind[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED};
+    static const tn_attend_form    form[] = {TN_ATTEND_AUTO, TN_ATTEND_LINEAR};
+    for (int k = 0; k < 2; k++) {                       /* keys and values; a state */
+        tn_params          *ps = tn_params_create(l->ctx);
+        tn_attention_desc   d = attention_of(kind[k], form[k]);
+        tn_attention        a;
+        tn_attention_cache *cache;
+        if (!CHECK(ps != NULL)) return;
+        CHECK_STATUS(tn_attention_init(ps, "a", &a, &d), TN_OK);
+        cache = tn_attention_cache_create(l->ctx, &a, 2, 6);
+        CHECK(tn_attention_cache_bytes(cache) > 0);
+        CHECK(tn_attention_decode(l->ctx, &a, numbers(l, 2, 3, 8), cache, NULL) != NULL);
+        tn_attention_cache_reset(cache);
+        CHECK(tn_attention_decode(l->ctx, &a, numbers(l, 2, 4, 8), cache, NULL) != NULL);
+        CHECK_INT(tn_attention_cache_past(cache), 4);
+        tn_attention_cache_destroy(cache);
+        tn_params_destroy(ps);
+    }
+}
+
+/* ---- operators ------------------------------------------------------------------------------------------------ */
+
+typedef struct bag { tn_cp *cp[24]; tn_tensor *t[16]; int cps, ts; } bag;
+
+static tn_cp *hold(bag *b, tn_cp *cp)
+{
+    CHECK(cp != NULL && b->cps < 24);
+    return b->cp[b->cps++] = cp;
+}
+
+static void hold_tensor(bag *b, tn_tensor *t)
+{
+    CHECK(t != NULL && b->ts < 16);
+    b->t[b->ts++] = t;
+}
+
+static void operators(life *l)
+{
+    tn_ctx           *ctx = l->ctx;
+    tn_params        *ps = tn_params_create(ctx);
+    tn_linear_desc    ld;
+    tn_linear         embed, unembed;
+    tn_mlp_desc       md;
+    tn_mlp            mlp;
+    tn_modifier_desc  od;
+    tn_modifier       modifier;
+    tn_quadratic_desc qd;
+    tn_quadratic      quadratic;
+    tn_tensor        *f[3], *p = numbers(l, 3, 2, -1), *u = numbers(l, 3, -1, -1), *linear, *constant;
+    tn_cp            *cp, *part;
+    bag               b;
+    double            v;
+    tn_status         s;
+    memset(&b, 0, sizeof b);
+    memset(&ld, 0, sizeof ld);
+    memset(&md, 0, sizeof md);
+    memset(&od, 0, sizeof od);
+    memset(&qd, 0, sizeof qd);
+    if (!CHECK(ps != NULL)) return;
+    ld.in = 9; ld.out = 4;
+    md.in = md.out = od.in = 4; qd.in = 4; qd.out = 3;
+    md.hidden = od.hidden = 3;
+    md.bias = md.out_bias = md.residual = od.bias = od.out_bias = qd.bias = true;
+    CHECK_STATUS(tn_linear_init(ps, "embed", &embed, &ld), TN_OK);
+    ld.in = 4; ld.out = 3;
+    CHECK_STATUS(tn_linear_init(ps, "unembed", &unembed, &ld), TN_OK);
+    CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &md), TN_OK);
+    CHECK_STATUS(tn_modifier_init(ps, "modifier", &modifier, &od), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(ps, "quadratic", &quadratic, &qd), TN_OK);
+    for (int k = 0; k < 3; k++) f[k] = numbers(l, 2, 10, -1);
+    cp = hold(&b, tn_cp_create(ctx, 2, p, f, true));
+    part = hold(&b, tn_cp_create(ctx, 3, p, f, false));
+    hold(&b, tn_cp_freeze(part, 1, numbers(l, 10, -1, -1)));
+    hold(&b, tn_cp_from_mlp(ctx, &mlp));
+    hold(&b, tn_cp_fold_in(b.cp[b.cps - 1], embed.w, embed.b));
+    hold(&b, tn_cp_residual(b.cp[b.cps - 2]));
+    hold(&b, tn_cp_from_modifier(ctx, &modifier));
+    hold(&b, tn_cp_from_quadratic(ctx, &quadratic));
+    hold(&b, tn_cp_from_tensor(ctx, numbers(l, 3, 5, 5), true));
+    hold(&b, tn_cp_from_stack(ctx, &embed, &mlp, &unembed));
+    hold(&b, tn_cp_fold_out(cp, numbers(l, 4, 3, -1), numbers(l, 4, -1, -1)));
+    hold(&b, tn_cp_symmetrise(cp));
+    hold(&b, tn_cp_truncate(cp, 2));
+    hold(&b, tn_cp_data_metric(cp, tn_matmul(ctx, f[0] ? tn_transpose(f[0], 0, 1) : NULL, f[0])));
+    s = tn_cp_split(cp, &part, &linear, &constant);
+    if (whole(l, s, part, linear, constant, part)) {
+        hold(&b, part);
+        hold_tensor(&b, linear);
+        hold_tensor(&b, constant);
+    }
+    hold_tensor(&b, tn_cp_dense(cp, true));
+    hold_tensor(&b, tn_cp_interaction(cp, u));
+    hold_tensor(&b, tn_cp_interaction_of(cp, 1));
+    hold_tensor(&b, tn_cp_gram(cp, cp));
+    hold_tensor(&b, tn_cp_cosines(cp, cp));
+    CHECK_STATUS(tn_cp_inner(cp, cp, &v), TN_OK);
+    CHECK_STATUS(tn_cp_norm(cp, &v), TN_OK);
+    CHECK_STATUS(tn_cp_cosine(cp, cp, &v), TN_OK);
+    CHECK(tn_cp_apply(ctx, cp, numbers(l, 2, 9, -1)) && tn_cp_apply_each(ctx, cp, f));
+    while (b.cps > 0) tn_cp_destroy(b.cp[--b.cps]);
+    while (b.ts > 0) tn_tensor_destroy(b.t[--b.ts]);
+    tn_params_destroy(ps);
+}
+
+/* Terms below and above half the inputs: the small problem and the full one. */
+static void eigenpairs(life *l)
+{
+    for (int64_t terms = 2; terms <= 7; terms += 5) {
+        tn_tensor *f[2], *both = numbers(l, 2 * terms, 9, -1);
+        tn_cp     *cp, *again;
+        tn_eigen   one, all;
+        tn_status  s;
+        f[0] = tn_slice(both, 0, 0, terms);
+        f[1] = tn_slice(both, 0, terms, 2 * terms);
+        cp = tn_cp_create(l->ctx, 2, numbers(l, 3, terms, -1), f, false);
+        s = tn_cp_eigen(cp, numbers(l, 3, -1, -1), 2, &one);
+        whole(l, s, one.values, one.values, one.vectors, one.vectors);
+        s = tn_cp_eigen_all(cp, 2, &all);
+        whole(l, s, all.values, all.values, all.vectors, all.vectors);
+        again = tn_cp_from_eigen(l->ctx, &all, 2, false);
+        CHECK(again != NULL);
+        tn_eigen_destroy(&one);
+        tn_eigen_destroy(&all);
+        tn_cp_destroy(cp);
+        tn_cp_destroy(again);
+    }
+}
+
+/* Some values, and all. */
+static void spectra(life *l)
+{
+    tn_tensor  *f[2];
+    tn_cp      *cp;
+    tn_spectrum some, all;
+    tn_status   s;
+    f[0] = f[1] = numbers(l, 4, 9, -1);
+    cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, false);
+    s = tn_cp_spectrum(cp, 2, &some);
+    whole(l, s, some.values, some.norm, some.rank_low, some.rank_high);
+    s = tn_cp_spectrum(cp, 0, &all);
+    whole(l, s, all.values, all.norm, all.rank_low, all.rank_high);
+    tn_spectrum_destroy(&some);
+    tn_spectrum_destroy(&all);
+    tn_cp_destroy(cp);
+}
+
+/* A few pairs of a large problem, found by Lanczos in workspaces of its own. Only the first direction weighs much. */
+static void few_of_many(life *l)
+{
+    static double v[512 * 1024];
+    uint64_t    seed = 4;
+    int64_t     shape[2] = {512, 1024}, i;
+    tn_tensor  *f[2], *p = tn_full(l->ctx, 2, shape, 1e-3), *one = tn_full(l->ctx, 1, shape, 1);
+    tn_cp      *cp;
+    tn_eigen    e;
+    tn_spectrum spectrum;
+    if (!l->large || test_leave_out(test_small(), "Lanczos on a large problem, in a small run")) return;
+    for (i = 0; i < 512 * 1024; i++) v[i] = (i < 1024 ? 1 : 1e-2) * test_random_real(&seed);
+    f[0] = f[1] = tn_tensor_new(l->ctx, TN_REAL, 2, shape);
+    CHECK_STATUS(tn_write(f[0], TN_F64, v, 512 * 1024), TN_OK);
+    cp = tn_cp_create(l->ctx, 2, tn_slice(tn_transpose(p, 0, 1), 0, 0, 1), f, false);
+    CHECK_STATUS(tn_cp_eigen(cp, tn_slice(one, 0, 0, 1), 1, &e), TN_OK);
+    CHECK_STATUS(tn_cp_spectrum(cp, 1, &spectrum), TN_OK);
+    tn_eigen_destroy(&e);
+    tn_spectrum_destroy(&spectrum);
+    tn_cp_destroy(cp);
+}
+
+/* ---- optimisers, graphs, checkpoints -------------------------------------------------------------------------- */
+
+/* A vector, a matrix that is wider than high, one that is higher, a batch: all of Muon's workspaces. `rule` from 0: AdamW,
+   SGD with and without momentum, Muon. */
+static void optimiser(life *l, int rule, bool optim_first)
+{
+    static const tn_optim_kind kind[] = {TN_ADAMW, TN_SGD, TN_SGD, TN_MUON};
+    static const int64_t       shape[4][4] = {{1, 11}, {2, 5, 9}, {2, 9, 5}, {3, 3, 4, 6}};
+    tn_params    *ps = tn_params_create(l->ctx);
+    tn_optim_desc d;
+    tn_optim     *optim;
+    tn_init       init;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    d.kind = kind[rule];
+    d.momentum = rule == 1 ? 0.9 : 0;
+    d.clip_norm = 1;
+    init.rule = TN_INIT_NORMAL;
+    CHECK(tn_params_add(ps, "p0", 1, &shape[0][1], init) != NULL);
+    optim = tn_optim_create(ps, &d);
+    CHECK(optim != NULL);
+    for (int step = 0; step < 4; step++) {
+        tn_tensor *loss = NULL;
+        char       name[16];
+        snprintf(name, sizeof name, "p%d", step + 1);               /* added later: more moments are needed */
+        if (step < 3) CHECK(tn_params_add(ps, name, (int)shape[step + 1][0], &shape[step + 1][1], init) != NULL);
+        if (step == 3) CHECK_INT(tn_params_adamw(ps, "p2"), 1);     /* under Muon: moments of another kind */
+        if (step == 3) CHECK_INT(tn_params_freeze(ps, "p1", true), 1);
+        tn_ctx_reset(l->ctx);
+        tn_record(l->ctx);
+        for (int64_t i = 0; i < tn_params_count(ps); i++) {
+            tn_tensor *p = tn_params_at(ps, i)->value, *square = tn_sum(l->ctx, tn_mul(l->ctx, p, p));
+            loss = loss ? tn_add(l->ctx, loss, square) : square;
+        }
+        CHECK_STATUS(tn_backward(l->ctx, loss), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    CHECK_STATUS(tn_ctx_sync(l->ctx), TN_OK);
+    CHECK_INT(tn_optim_steps(optim), 4);
+    if (optim_first) tn_optim_destroy(optim);
+    tn_params_destroy(ps);
+    if (!optim_first) tn_optim_destroy(optim);
+}
+
+static void adamw(life *l)        { optimiser(l, 0, true); }
+static void momentum(life *l)     { optimiser(l, 1, true); }
+static void plain_sgd(life *l)    { optimiser(l, 2, true); }
+static void muon(life *l)         { optimiser(l, 3, true); }
+static void muon_outlives(life *l) { optimiser(l, 3, false); }
+
+/* A backend that can capture: three steps, the third of them as a graph, which is replayed. */
+static void graphs(life *l)
+{
+    int64_t    n = 6;
+    tn_params *ps = tn_params_create(l->ctx);
+    tn_init    init;
+    tn_param  *p;
+    tn_optim  *optim;
+    tn_graph  *graph = NULL;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    p = tn_params_add(ps, "p", 1, &n, init);
+    optim = tn_optim_create(ps, NULL);
+    for (int step = 0; step < 3; step++) {
+        if (step == 2) CHECK_STATUS(tn_graph_begin(l->ctx), TN_OK);
+        tn_ctx_reset(l->ctx);
+        tn_record(l->ctx);
+        CHECK_STATUS(tn_backward(l->ctx, tn_sum(l->ctx, tn_mul(l->ctx, p->value, p->value))), TN_OK);
+        CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    CHECK_STATUS(tn_graph_end(l->ctx, &graph), TN_OK);
+    CHECK_STATUS(tn_graph_run(graph), TN_OK);
+    CHECK_STATUS(tn_ctx_sync(l->ctx), TN_OK);
+    CHECK_INT(tn_optim_steps(optim), 3);
+    CHECK_INT(capture_last->graphs, 1);
+    tn_graph_destroy(graph);
+    CHECK_INT(capture_last->graphs, 0);                         /* the backend's part has been released */
+    CHECK_STATUS(tn_graph_begin(l->ctx), TN_OK);                /* one that fails leaks nothing either */
+    CHECK(tn_tensor_create(l->ctx, TN_REAL, 1, &n) == NULL);
+    CHECK(tn_graph_end(l->ctx, &graph) != TN_OK && graph == NULL);
+    tn_ctx_clear_error(l->ctx);
+    tn_optim_destroy(optim);
+    tn_params_destroy(ps);
+}
+
+static void checkpoints(life *l)
+{
+    static file   f;
+    static const tn_note note[] = {{"made by", "a test"}};
+    tn_params    *ps = tn_params_create(l->ctx);
+    net           m;
+    tn_optim     *optim, *other;
+    double        loss;
+    if (!CHECK(ps && net_make(ps, &m))) { tn_params_destroy(ps); return; }
+    optim = net_optim(ps);
+    CHECK(net_train(l->ctx, &m, optim, &loss));
+    CHECK_STATUS(tn_checkpoint_write(optim, into(&f), note, 1), TN_OK);
+    CHECK_STATUS(tn_checkpoint_read(optim, from(&f)), TN_OK);
+    other = net_optim(ps);                                      /* one without moments gets them from the file */
+    CHECK_STATUS(tn_checkpoint_read(other, from(&f)), TN_OK);
+    CHECK_INT(tn_optim_steps(other), 1);
+    tn_optim_destroy(other);
+    tn_optim_destroy(optim);
+    tn_params_destroy(ps);
+}
+
+/* ---- files ---------------------------------------------------------------------------------------------------- */
+
+static void safetensors(life *l)
+{
+    static file f;
+    static const tn_note note[] = {{"a key", "a value"}, {"another", "one more"}};
+    tn_named    named[3];
+    uint8_t     raw[5 * 4 * 8];
+    named[0].name = "wide"; named[1].name = "ids"; named[2].name = "turned";
+    named[0].tensor = numbers(l, 5, 4, -1);
+    named[1].tensor = ids_of(l, 2, 3, 6);
+    named[2].tensor = named[0].tensor ? tn_transpose((tn_tensor *)named[0].tensor, 0, 1) : NULL;
+    CHECK_STATUS(tn_safetensors_write(l->ctx, into(&f), named, 3, note, 2), TN_OK);
+    for (int by_path = 0; by_path <= (l->files ? 1 : 0); by_path++) {
+        const char     *path = path_of("safetensors");
+        tn_safetensors *opened;
+        const tn_safetensors_entry *wide;
+        if (by_path) CHECK_STATUS(tn_safetensors_write(l->ctx, tn_to_path(path), named, 3, note, 2), TN_OK);
+        opened = tn_safetensors_open(l->ctx, by_path ? tn_from_path(path) : from(&f));
+        CHECK_INT(tn_safetensors_count(opened), 3);
+        CHECK_STR(tn_safetensors_metadata(opened, "a key"), "a value");
+        for (int k = 0; k < 3; k++) {
+            tn_tensor *t = tn_safetensors_read(opened, named[k].name);
+            CHECK(t != NULL);
+            tn_tensor_destroy(t);
+        }
+        wide = tn_safetensors_find(opened, "wide");
+        CHECK_STATUS(tn_safetensors_read_bytes(opened, "wide", raw, wide ? (size_t)wide->bytes : 0), TN_OK);
+        tn_safetensors_close(opened);
+        if (by_path) remove(path);
+    }
+}
+
+static void parameter_files(life *l)
+{
+    static file f;
+    tn_params  *ps = tn_params_create(l->ctx);
+    net         m;
+    if (!CHECK(ps && net_make(ps, &m))) { tn_params_destroy(ps); return; }
+    CHECK_STATUS(tn_params_write(ps, into(&f), NULL, 0), TN_OK);
+    CHECK_STATUS(tn_params_read(ps, from(&f), TN_MATCH_ALL), TN_OK);
+    if (l->files) {
+        const char *path = path_of("params");
+        CHECK_STATUS(tn_params_save(ps, path), TN_OK);
+        CHECK_STATUS(tn_params_load(ps, path), TN_OK);
+        remove(path);
+    }
+    tn_params_destroy(ps);
+}
+
+static void arrays(life *l)
+{
+    static const unsigned char idx[] = {0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 250, 251, 255};
+    static const char order[] = "'fortran_order': False", other[] = "'fortran_order': True ";
+    static file f;
+    tn_tensor  *made[6] = {NULL, NULL, NULL, NULL, NULL, NULL}, *matrix = numbers(l, 5, 4, -1);
+    int         n = 4;
+    CHECK_STATUS(tn_npy_write(tn_transpose(matrix, 0, 1), into(&f)), TN_OK);
+    made[0] = tn_npy_read(l->ctx, from(&f));
+    for (size_t i = 0; i + sizeof order <= f.used; i++)
+        if (memcmp(f.bytes + i, order, sizeof order - 1) == 0) memcpy(f.bytes + i, other, sizeof other - 1);
+    made[1] = tn_npy_read(l->ctx, from(&f));
+    made[2] = tn_idx_read(l->ctx, tn_from_memory(idx, sizeof idx), 0);
+    made[3] = tn_idx_read(l->ctx, tn_from_memory(idx, sizeof idx), 1 / 255.0);
+    if (l->files) {
+        const char *path = path_of("npy");
+        FILE       *out;
+        CHECK_STATUS(tn_npy_save(matrix, path), TN_OK);
+        made[n++] = tn_npy_load(l->ctx, path);
+        out = fopen(path, "wb");
+        CHECK(out && fwrite(idx, 1, sizeof idx, out) == sizeof idx && fclose(out) == 0);
+        made[n++] = tn_idx_load(l->ctx, path, 0);
+        remove(path);
+    }
+    while (n > 0) {
+        CHECK(made[--n] != NULL);
+        tn_tensor_destroy(made[n]);
+    }
+}
+
+static void tokenizers(life *l)
+{
+    static const char text[] = "the cat sat on the mat and the other cat sat on the hat that was on the mat";
+    static file   f;
+    tn_tokenizer *made[4] = {NULL, NULL, NULL, NULL};
+    int           n = 3;
+    made[0] = tn_tokenizer_bytes(l->ctx);
+    made[1] = tn_tokenizer_train(l->ctx, text, sizeof text - 1, 40, NULL);
+    CHECK_STATUS(tn_tokenizer_write(made[1], into(&f)), TN_OK);
+    made[2] = tn_tokenizer_read(l->ctx, from(&f));
+    if (l->files) {
+        const char *path = path_of("tokenizer.json");
+        CHECK_STATUS(tn_tokenizer_save(made[1], path), TN_OK);
+        made[n++] = tn_tokenizer_load(l->ctx, path);
+        remove(path);
+    }
+    while (n > 0) {
+        int32_t ids[128];
+        char    back[256];
+        int64_t count = tn_encode(made[--n], text, sizeof text - 1, true, ids, 128, NULL);
+        CHECK(count > 0 && count <= 128 && tn_decode(made[n], ids, count, back, sizeof back) > 0);
+        tn_tokenizer_destroy(made[n]);
+    }
+}
+
+static void shards(life *l)
+{
+    static const int32_t ids[5] = {1, 2, 3, 4, 5};
+    static file f;
+    tn_shard   *shard;
+    int32_t     back[5];
+    CHECK_STATUS(tn_shard_write(l->ctx, into(&f), ids, 5, 70000), TN_OK);
+    shard = tn_shard_open(l->ctx, from(&f), 70000);
+    CHECK_STATUS(tn_shard_read(shard, 0, 5, back), TN_OK);
+    CHECK(memcmp(ids, back, sizeof ids) == 0);
+    tn_shard_close(shard);
+    if (l->files) {
+        const char *path = path_of("shard");
+        CHECK_STATUS(tn_shard_write(l->ctx, tn_to_path(path), ids, 5, 100), TN_OK);
+        shard = tn_shard_open(l->ctx, tn_from_path(path), 100);
+        CHECK_INT(tn_shard_count(shard), 5);
+        tn_shard_close(shard);
+        remove(path);
+    }
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------------------- */
+
+static void pictures(life *l)
+{
+    static const double y[6] = {1e-3, 0.5, 20, 3, 7, -1};
+    static unsigned char bytes[1 << 20];
+    tn_image      *image[6];
+    tn_matrix_desc md;
+    tn_tiles_desc  td;
+    tn_plot_desc   pd;
+    tn_series      line;
+    memset(&md, 0, sizeof md);
+    memset(&td, 0, sizeof td);
+    memset(&pd, 0, sizeof pd);
+    memset(&line, 0, sizeof line);
+    md.title = "a title"; md.size = 60; md.numbers = true;
+    td.size = 24;
+    pd.width = 120; pd.height = 90;
+    line.name = "a line"; line.y = y; line.count = 6;
+    image[0] = tn_image_create(l->ctx, 9, 7);
+    image[1] = tn_image_matrix(l->ctx, y, 2, 3, &md);
+    image[2] = tn_image_matrix_of(l->ctx, numbers(l, 4, 6, -1), &md);
+    image[3] = tn_image_tiles(l->ctx, y, 2, 1, 3, &td);
+    image[4] = tn_image_tiles_of(l->ctx, numbers(l, 3, 4, 5), &td);
+    image[5] = tn_image_plot(l->ctx, &line, 1, &pd);
+    for (int k = 0; k < 6; k++) {
+        size_t used = 0;
+        CHECK_STATUS(tn_image_write_ppm(image[k], tn_to_memory(bytes, sizeof bytes, &used)), TN_OK);
+        CHECK(used > 0);
+    }
+    if (l->files) {
+        const char *path = path_of("ppm");
+        CHECK_STATUS(tn_image_save_ppm(image[5], path), TN_OK);
+        remove(path);
+    }
+    if (tn_image_write_png(image[5], tn_to_memory(bytes, sizeof bytes, NULL)) != TN_OK) tn_ctx_clear_error(l->ctx);
+    if (l->files) {
+        const char *path = path_of("png");                      /* an error where there is no writer */
+        if (tn_image_save_png(image[5], path) != TN_OK) tn_ctx_clear_error(l->ctx);
+        remove(path);
+    }
+    for (int k = 0; k < 6; k++) tn_image_destroy(image[k]);
+}
+
+/* ---- the cycles ----------------------------------------------------------------------------------------------- */
+
+typedef struct part { const char *name; void (*run)(life *); bool captures; } part;
+
+static const part parts[] = {
+    {"tensors", tensors, false}, {"decompositions", decompositions, false}, {"layers", layers, false},
+    {"clones", clones, false}, {"models", models, false}, {"caches", caches, false},
+    {"operators", operators, false}, {"eigenpairs", eigenpairs, false}, {"spectra", spectra, false},
+    {"few of many", few_of_many, false}, {"AdamW", adamw, false}, {"SGD with momentum", momentum, false},
+    {"SGD", plain_sgd, false}, {"Muon", muon, false}, {"Muon after its parameters", muon_outlives, false},
+    {"graphs", graphs, true}, {"checkpoints", checkpoints, false}, {"safetensors", safetensors, false},
+    {"parameter files", parameter_files, false}, {"npy and idx", arrays, false}, {"tokenizers", tokenizers, false},
+    {"token shards", shards, false}, {"pictures", pictures, false}
+};
+
+/* The descriptor that the next opened file gets: it is higher if a file was not closed. */
+static int next_descriptor(void)
+{
+#if DESCRIPTORS
+    int fd = dup(0);
+    if (fd >= 0) close(fd);
+    return fd;
+#else
+    return 0;
+#endif
+}
+
+static void cycles(const tn_backend *backend, tn_dtype dtype, bool usual)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc   d;
+    life      l;
+    memset(&d, 0, sizeof d);
+    d.backend = backend;
+    d.backend_required = true;
+    d.dtype = dtype;
+    d.threads = 1;
+    d.arena_bytes = 1 << 16;
+    d.allocator = test_heap_allocator(&heap);
+    memset(&l, 0, sizeof l);
+    l.heap = &heap;
+    l.files = l.large = usual;
+    REQUIRE(tn_ctx_create(&l.ctx, &d, NULL) == TN_OK);
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        size_t   live = 0, held = 0;
+        uint64_t blocks = 0;
+        int      before = test_now.failures, descriptor = next_descriptor();
+        if (parts[k].captures && test_leave_out(!tn_graph_supported(l.ctx), "graphs, on backends that cannot capture"))
+            continue;
+        for (int cycle = 0; cycle < CYCLES; cycle++) {
+            tn_ctx_seed(l.ctx, 5);
+            parts[k].run(&l);
+            CHECK_CTX(l.ctx);
+            tn_ctx_clear_error(l.ctx);
+            tn_ctx_reset(l.ctx);
+            if (cycle > 0) {
+                CHECK_INT(tn_ctx_memory(l.ctx).live, live);
+                CHECK_INT(heap.live, held);
+                CHECK_INT(heap.blocks, blocks);
+            }
+            live = tn_ctx_memory(l.ctx).live;
+            held = heap.live;
+            blocks = heap.blocks;
+        }
+        CHECK_INT(next_descriptor(), descriptor);
+        if (test_now.failures > before) printf("     %s on %s\n", parts[k].name, backend->name);
+    }
+    tn_ctx_destroy(l.ctx);
+    CHECK_INT(heap.live, 0);
+    CHECK_INT(heap.blocks, 0);
+}
+
+TEST(nothing_is_left_behind)              { cycles(tn_cpu_backend(), TN_F32, true); }
+TEST(nothing_is_left_behind_on_reference) { cycles(tn_reference_backend(), TN_F64, false); }
+TEST(nothing_is_left_behind_on_a_device)  { cycles(capture_backend(), TN_F32, false); }
+
+/* Each of these is composed of other rows, or runs on copies of its operands on the host. */
+TEST(nothing_is_left_behind_without_kernels)
+{
+    static const tn_kernel missing[] = {
+        TN_KERNEL_GLU, TN_KERNEL_GLU_BACKWARD, TN_KERNEL_ADD, TN_KERNEL_SUM, TN_KERNEL_EMBED, TN_KERNEL_EMBED_BACKWARD,
+        TN_KERNEL_RMSNORM, TN_KERNEL_RMSNORM_BACKWARD, TN_KERNEL_CROSS_ENTROPY, TN_KERNEL_ADAMW, TN_KERNEL_SGD,
+        TN_KERNEL_MUON_BEGIN, TN_KERNEL_MUON_END, TN_KERNEL_ATTENTION, TN_KERNEL_ATTENTION_BACKWARD, TN_KERNEL_TICK
+    };
+    tn_backend b = *capture_backend();
+    b.name = "capture with rows missing";
+    b.capture_begin = NULL;
+    b.capture_end = NULL;
+    b.replay = NULL;
+    b.graph_release = NULL;
+    for (size_t k = 0; k < sizeof missing / sizeof *missing; k++) b.fn[missing[k]] = NULL;
+    cycles(&b, TN_F32, false);
+}
+
+/* ---- injected failures --------------------------------------------------------------------------------- */
+
+static int64_t works, works_until_failure;      /* rows and copies so far; the one that fails, or 0 */
+
+static bool fails_now(void) { return ++works == works_until_failure; }
+
+static tn_status flaky_row(void *state, const tn_call *c) { return fails_now() ? TN_ERR_BACKEND : capture_run(state, c); }
+
+static tn_status flaky_copy(void *state, void *dst, const void *src, size_t bytes)
+{
+    return fails_now() ? TN_ERR_BACKEND : capture_copy(state, dst, src, bytes);
+}
+
+static size_t held(const life *l) { return tn_ctx_memory(l->ctx).live - tn_ctx_memory(l->ctx).arena; }
+
+/* Runs the part once. Its checks do not count, since a failure is injected. */
+static void run_quietly(life *l, const part *p)
+{
+    const int failures = test_now.failures;
+    tn_ctx_seed(l->ctx, 5);
+    test_now.failures = 1 << 20;                /* from the eleventh on they are not printed */
+    p->run(l);
+    test_now.failures = failures;
+}
+
+/* Each part with its k-th allocation failing, or its k-th row or copy: each of the first k, then more and more apart. */
+static void failures_in(const tn_backend *backend, bool memory)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc   d;
+    life      l;
+    int64_t   failed = 0;
+    memset(&d, 0, sizeof d);
+    memset(&l, 0, sizeof l);
+    d.backend = backend;
+    d.backend_required = true;
+    d.threads = 1;
+    d.allocator = test_heap_allocator(&heap);
+    works_until_failure = 0;
+    REQUIRE(tn_ctx_create(&l.ctx, &d, NULL) == TN_OK);
+    l.heap = &heap;
+    l.fails = true;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t before;
+        bool   reached = true;
+        int    descriptor;
+        if (parts[i].captures) continue;
+        for (int warm = 0; warm < 2; warm++) { run_quietly(&l, &parts[i]); tn_ctx_clear_error(l.ctx); tn_ctx_reset(l.ctx); }
+        before = held(&l);
+        descriptor = next_descriptor();
+        for (int64_t k = 1; reached; k += 1 + k / (test_small() ? 8 : 128)) {
+            const uint64_t calls = heap.count;
+            works = 0;
+            if (memory) heap.fail_at = calls + (uint64_t)k;
+            else works_until_failure = k;
+            run_quietly(&l, &parts[i]);
+            reached = memory ? heap.count >= heap.fail_at : works >= k;
+            heap.fail_at = 0;
+            works_until_failure = 0;
+            if (reached) failed++;
+            tn_ctx_clear_error(l.ctx);
+            tn_ctx_reset(l.ctx);
+            if (CHECK_INT(held(&l), before) && CHECK_INT(next_descriptor(), descriptor) && CHECK_INT(l.halves, 0)) continue;
+            printf("     %s, %s %" PRId64 " fails\n", parts[i].name, memory ? "allocation" : "row or copy", k);
+            before = held(&l);
+            l.halves = 0;
+        }
+    }
+    tn_ctx_destroy(l.ctx);
+    CHECK_INT(heap.live, 0);
+    printf("%" PRId64 " failures of %s leave nothing behind\n", failed, memory ? "memory" : "rows and copies");
+    CHECK(failed > 500);
+}
+
+TEST(nothing_is_left_behind_without_memory) { failures_in(tn_cpu_backend(), true); }
+
+TEST(nothing_is_left_behind_by_a_device_that_fails)
+{
+    tn_backend b = *capture_backend();
+    b.name = "flaky";
+    b.capture_begin = NULL;
+    b.capture_end = NULL;
+    b.replay = NULL;
+    b.graph_release = NULL;
+    b.upload = b.download = flaky_copy;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = flaky_row;
+    failures_in(&b, false);
+}
+
+/* ---- layers that cannot be made ------------------------------------------------------------------------------- */
+
+enum { LAYERS = 12 };
+
+typedef union any_layer {
+    tn_linear linear; tn_embedding embedding; tn_norm norm; tn_mlp mlp; tn_product product; tn_quadratic quadratic;
+    tn_modifier modifier; tn_attention attention; tn_transformer transformer;
+} any_layer;
+
+static tn_status init_layer(tn_params *ps, int which, any_layer *y, size_t *bytes, const tn_cp *cp)
+{
+    tn_linear_desc    ld;
+    tn_embedding_desc ed;
+    tn_norm_desc      nd;
+    tn_mlp_desc       md;
+    tn_product_desc   pd;
+    tn_quadratic_desc qd;
+    tn_modifier_desc  od;
+    tn_attention_desc ad = attention_of(TN_ATTENTION_DIFFERENTIAL, TN_ATTEND_AUTO);
+    tn_transformer_desc td = small_model();
+    memset(&ld, 0, sizeof ld);
+    memset(&ed, 0, sizeof ed);
+    memset(&nd, 0, sizeof nd);
+    memset(&md, 0, sizeof md);
+    memset(&pd, 0, sizeof pd);
+    memset(&qd, 0, sizeof qd);
+    memset(&od, 0, sizeof od);
+    ld.in = ld.out = ed.dim = ed.count = nd.dim = md.in = md.hidden = 4;
+    pd.in = pd.hidden = qd.in = qd.out = od.in = od.hidden = 4;
+    od.rank = 2;
+    nd.kind = TN_NORM_LAYER;
+    md.bias = md.out_bias = pd.bias = pd.out_bias = qd.bias = od.bias = od.out_bias = true;
+    switch (which) {
+    case 0:  *bytes = sizeof y->linear;      return tn_linear_init(ps, "x", &y->linear, &ld);
+    case 1:  *bytes = sizeof y->embedding;   return tn_embedding_init(ps, "x", &y->embedding, &ed);
+    case 2:  *bytes = sizeof y->norm;        return tn_norm_init(ps, "x", &y->norm, &nd);
+    case 3:  *bytes = sizeof y->mlp;         return tn_mlp_init(ps, "x", &y->mlp, &md);
+    case 4:  *bytes = sizeof y->product;     return tn_product_init(ps, "x", &y->product, &pd);
+    case 5:  *bytes = sizeof y->quadratic;   return tn_quadratic_init(ps, "x", &y->quadratic, &qd);
+    case 6:  *bytes = sizeof y->modifier;    return tn_modifier_init(ps, "x", &y->modifier, &od);
+    case 7:  *bytes = sizeof y->attention;   return tn_attention_init(ps, "x", &y->attention, &ad);
+    case 8:  *bytes = sizeof y->transformer; return tn_transformer_init(ps, "x", &y->transformer, &td);
+    case 9:  td.tied = false;
+             *bytes = sizeof y->transformer; return tn_transformer_init(ps, "x", &y->transformer, &td);
+    case 10: *bytes = sizeof y->product;     return tn_product_from_cp(ps, "x", &y->product, cp);
+    default: *bytes = sizeof y->quadratic;   return tn_quadratic_from_cp(ps, "x", &y->quadratic, cp);
+    }
+}
+
+static bool all_zero(const void *p, size_t n)
+{
+    while (n > 0 && ((const unsigned char *)p)[n - 1] == 0) n--;
+    return n == 0;
+}
+
+/* A layer one of whose names is taken, each name in turn: its set of parameters is unchanged, and holds no more memory. */
+TEST(half_a_layer_is_none)
+{
+    life       l;
+    tn_params *ps, *probe;
+    tn_tensor *f[2];
+    tn_cp     *cp;
+    tn_init    init;
+    int64_t    one = 1, names = 0;
+    memset(&l, 0, sizeof l);
+    memset(&init, 0, sizeof init);
+    REQUIRE(tn_ctx_create(&l.ctx, NULL, NULL) == TN_OK);
+    f[0] = f[1] = numbers(&l, 3, 5, -1);
+    cp = tn_cp_create(l.ctx, 2, numbers(&l, 4, 3, -1), f, true);
+    for (int which = 0; which < LAYERS; which++) {
+        any_layer y;
+        size_t    bytes;
+        probe = tn_params_create(l.ctx);
+        CHECK_STATUS(init_layer(probe, which, &y, &bytes, cp), TN_OK);
+        for (int64_t k = 0; k < tn_params_count(probe); k++, names++) {
+            size_t live = 0;
+            ps = tn_params_create(l.ctx);
+            CHECK(tn_params_add(ps, tn_params_at(probe, k)->name, 1, &one, init) != NULL);
+            for (int again = 0; again < 3; again++) {                  /* the first time the set may grow */
+                memset(&y, 1, sizeof y);
+                CHECK_STATUS(init_layer(ps, which, &y, &bytes, cp), TN_ERR_ARG);
+                CHECK_ERROR(l.ctx, TN_ERR_ARG, tn_params_at(probe, k)->name);
+                CHECK_INT(tn_params_count(ps), 1);
+                CHECK(all_zero(&y, bytes));
+                if (again > 0 && !CHECK_INT(tn_ctx_memory(l.ctx).live - tn_ctx_memory(l.ctx).arena, live))
+                    printf("     layer %d, %s\n", which, tn_params_at(probe, k)->name);
+                live = tn_ctx_memory(l.ctx).live - tn_ctx_memory(l.ctx).arena;
+            }
+            tn_params_destroy(ps);
+        }
+        tn_params_destroy(probe);
+    }
+    CHECK(names > 50);
+    ps = tn_params_create(l.ctx);                                   /* a copy that lacks some of the parameters */
+    probe = tn_params_create(l.ctx);
+    {
+        any_layer y, was;
+        size_t    bytes, live;
+        tn_transformer_desc d = small_model();
+        tn_transformer      shorter;
+        CHECK_STATUS(init_layer(ps, 8, &y, &bytes, cp), TN_OK);
+        d.layers = 1;
+        CHECK_STATUS(tn_transformer_init(probe, "x", &shorter, &d), TN_OK);
+        was = y;
+        live = tn_ctx_memory(l.ctx).live;
+        CHECK_INT(tn_params_rebind(probe, ps, &y, bytes), -1);
+        CHECK_ERROR(l.ctx, TN_ERR_ARG, "rebind");
+        CHECK_INT(tn_ctx_memory(l.ctx).live, live);
+        CHECK(memcmp(&y, &was, bytes) == 0);
+    }
+    CHECK_CTX(l.ctx);
+    tn_ctx_destroy(l.ctx);
+}
+
+/* ---- is every function called? ------------------------------------------------------------------------------- */
+
+static char *text_of(const char *path)
+{
+    FILE  *f = fopen(path, "rb");
+    size_t room = 1 << 21, n;
+    char  *text = (char *)malloc(room + 1);
+    if (!f || !text) { if (f) fclose(f); free(text); return NULL; }
+    n = fread(text, 1, room, f);
+    fclose(f);
+    text[n] = 0;
+    return text;
+}
+
+/* Comments may name functions that are not called. */
+static void remove_comments(char *text)
+{
+    for (char *end; (text = strstr(text, "/*")) != NULL; text = end) {
+        end = strstr(text + 2, "*/");
+        end = end ? end + 2 : text + strlen(text);
+        memset(text, ' ', (size_t)(end - text));
+    }
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* Does a function of this name create, fill, read, write or destroy something that owns memory? */
+static bool owns(const char *name)
+{
+    static const char *const end[] = {
+        "_create", "_destroy", "_open", "_close", "_init", "_load", "_save", "_read",
+        "_write", "_keep", "_clone", "_train", "_begin", "_end", "_release", "_reset",
+        "_decode", "_mapped", "_matrix", "_tiles", "_plot", "_of"
+    };
+    if (strstr(name, "_from_") || strstr(name, "_read_")) return true;
+    for (size_t k = 0; k < sizeof end / sizeof *end; k++) if (ends_with(name, end[k])) return true;
+    return false;
+}
+
+/* Every such function that tensornet.h declares is called in this file: one that is added without a cycle fails here. */
+TEST(every_owner_is_here)
+{
+    static const char *const exempt[] = {"tn_read", "tn_from_calls", "tn_transformer_cost_of"};
+    char *header = text_of("tensornet.h"), *self = text_of("tests/test_lifetimes.c"), *line, *end;
+    int   owners = 0;
+    if (!header || !self || !(end = strstr(header, "#endif /* TENSORNET_H */"))) {
+        free(header);
+        free(self);
+        SKIP("source", "tensornet.h and tests/test_lifetimes.c, below the current folder");
+    }
+    *end = 0;
+    remove_comments(self);
+    for (line = header; (line = strstr(line, "\nTN_API ")) != NULL; line++) {
+        char        name[80], call[84], *p = line + 8;
+        const char *begin;
+        size_t      n;
+        bool        exempted = false;
+        n = strcspn(p, "(;");
+        if (strncmp(p, "TN_EXPERIMENTAL ", 16) == 0) n = 16 + strcspn(p + 16, "(;");
+        for (begin = p + n; begin > p && begin[-1] != ' ' && begin[-1] != '*'; begin--) {}
+        snprintf(name, sizeof name, "%.*s", (int)(p + n - begin), begin);
+        for (size_t k = 0; k < sizeof exempt / sizeof *exempt; k++) if (strcmp(name, exempt[k]) == 0) exempted = true;
+        if (exempted || !owns(name)) continue;
+        owners++;
+        snprintf(call, sizeof call, "%s(", name);
+        if (!strstr(self, call)) test_fail(__FILE__, __LINE__, "no cycle calls this function", name, "in test_lifetimes.c");
+    }
+    printf("%d functions that make, fill, read or end something are called\n", owners);
+    CHECK(owners > 80);
+    free(header);
+    free(self);
+}
+
+/* ---- alignment ------------------------------------------------------------------------------------------------ */
+
+/* An allocator whose memory is aligned for any C type and never to 64 bytes: it begins 16, 32 or 48 bytes after a multiple
+   of 64. */
+static void *shifted_alloc(size_t bytes, void *user)
+{
+    int   *turn = (int *)user;
+    size_t at;
+    char  *raw = bytes > SIZE_MAX - 256 ? NULL : (char *)malloc(bytes + 256);
+    if (!raw) return NULL;
+    *turn = *turn % 3 + 1;
+    at = 128 - (size_t)((uintptr_t)raw % 64) + 16 * (size_t)*turn;
+    memcpy(raw + at - sizeof raw, &raw, sizeof raw);
+    return raw + at;
+}
+
+static void shifted_release(void *p, size_t bytes, void *user)
+{
+    char *raw;
+    (void)bytes;
+    (void)user;
+    if (!p) return;
+    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
+    free(raw);
+}
+
+static int64_t checked;                 /* addresses so far */
+
+static void check_address(const void *p, const char *what)
+{
+    checked++;
+    if (!CHECK(p != NULL) || !CHECK_INT((uintptr_t)p % 64, 0)) printf("     %s\n", what);
+}
+
+static void check_tensor(const tn_tensor *t, const char *what)
+{
+    if (CHECK(t != NULL)) check_address(t->data, what);
+}
+
+/* Everything that holds the numbers of a tensor, in odd sizes, so that what follows it is not aligned by chance. */
+static void check_tensors(life *l)
+{
+    tn_params  *ps = tn_params_create(l->ctx);
+    net         m;
+    tn_optim   *optim;
+    double      loss;
+    tn_cp      *cp;
+    tn_svd_result svd;
+    for (int64_t n = 1; n <= 70; n++) {
+        const tn_dtype dtype[] = {TN_F32, TN_F64, TN_BF16, TN_I32};
+        tn_tensor *t = NULL, *owned;
+        for (int k = 0; k < 4; k++) {
+            check_tensor(tn_tensor_new(l->ctx, dtype[k], 1, &n), "a tensor of the arena");
+            check_tensor(owned = tn_tensor_create(l->ctx, dtype[k], 1, &n), "an owned tensor");
+            tn_tensor_destroy(owned);
+        }
+        t = numbers(l, n, 3, -1);
+        check_tensor(t, "a tensor of the arena");
+        check_tensor(tn_scale(l->ctx, t, 0.5), "a result");
+        check_tensor(tn_copy(l->ctx, tn_transpose(t, 0, 1)), "a copy");
+        check_tensor(owned = tn_tensor_keep(tn_slice(t, 1, 0, 1)), "a kept view");
+        tn_tensor_destroy(owned);
+        tn_record(l->ctx);
+        CHECK_STATUS(tn_watch(t), TN_OK);
+        CHECK_STATUS(tn_backward(l->ctx, tn_mean(l->ctx, tn_activation(l->ctx, t, TN_ACT_SWISH))), TN_OK);
+        check_tensor(t ? t->grad : NULL, "a gradient");
+    }
+    CHECK(net_make(ps, &m));
+    optim = net_optim(ps);
+    CHECK(net_train(l->ctx, &m, optim, &loss));
+    for (int64_t i = 0; i < tn_params_count(ps); i++) {
+        check_tensor(tn_params_at(ps, i)->value, "a parameter");
+        check_tensor(tn_params_at(ps, i)->value->grad, "a parameter's gradient");
+    }
+    cp = tn_cp_from_mlp(l->ctx, &m.mlp);
+    if (CHECK(cp != NULL)) {
+        check_tensor(cp->p, "a factor");
+        for (int k = 0; k < cp->order; k++) check_tensor(cp->f[k], "a factor");
+    }
+    CHECK_STATUS(tn_svd(l->ctx, &svd, numbers(l, 9, 5, -1), NULL), TN_OK);
+    check_tensor(svd.u, "singular vectors");
+    check_tensor(svd.s, "singular values");
+    check_tensor(svd.vt, "singular vectors");
+    CHECK_CTX(l->ctx);
+}
+
+/* The memory of a backend, and so the numbers of every tensor that is not a view, begins at a multiple of 64 bytes. */
+TEST(numbers_are_aligned)
+{
+    const tn_backend *backend[3];
+    int     turn = 0;
+    tn_desc d;
+    life    l;
+    backend[0] = tn_cpu_backend();
+    backend[1] = tn_reference_backend();
+    backend[2] = capture_backend();
+    checked = 0;
+    for (int k = 0; k < 4; k++) {
+        void *state = NULL, *p[70];
+        char  why[256] = "";
+        memset(&d, 0, sizeof d);
+        d.backend = backend[k % 3];
+        d.backend_required = true;
+        d.threads = 1;
+        d.arena_bytes = 1 << 12;                                /* many blocks */
+        d.activations = k == 3 ? TN_BF16 : TN_REAL;
+        d.allocator.alloc = shifted_alloc;
+        d.allocator.release = shifted_release;
+        d.allocator.user = &turn;
+        if (!CHECK_STATUS(d.backend->open(&d, &state, why), TN_OK)) continue;
+        for (size_t n = 0; n < 70; n++) check_address(p[n] = d.backend->alloc(state, n + 1), "a backend's memory");
+        for (size_t n = 0; n < 70; n++) d.backend->release(state, p[n], n + 1);
+        d.backend->close(state);
+        memset(&l, 0, sizeof l);
+        if (!CHECK_STATUS(tn_ctx_create(&l.ctx, &d, why), TN_OK)) continue;
+        check_tensors(&l);
+        tn_ctx_destroy(l.ctx);
+    }
+    printf("%" PRId64 " addresses are multiples of 64\n", checked);
+    CHECK(checked > 4000);
+}
+
+/* In a file the numbers of each tensor begin at a multiple of their size, in any order and with any sizes. */
+TEST(tensors_in_files_are_aligned)
+{
+    static const tn_dtype dtype[] = {TN_BF16, TN_I32, TN_F64, TN_F32};
+    static const char *const name[] = {"a", "bb", "ccc", "dddd", "e", "ff", "ggg", "hhhh"};
+    static file f;
+    tn_ctx     *ctx;
+    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    for (int64_t count = 1; count <= 8; count++) {
+        tn_named        named[8];
+        tn_safetensors *opened;
+        for (int64_t k = 0; k < count; k++) {
+            int64_t n = k % 3 * 2 + 1;
+            named[k].name = name[k];
+            named[k].tensor = tn_cast(ctx, tn_full(ctx, 1, &n, 1), dtype[k % 4]);
+        }
+        CHECK_STATUS(tn_safetensors_write(ctx, into(&f), named, count, NULL, 0), TN_OK);
+        opened = tn_safetensors_open(ctx, from(&f));
+        for (int64_t k = 0; k < count; k++) {
+            const tn_safetensors_entry *e = tn_safetensors_find(opened, name[k]);
+            const uint64_t size = dtype[k % 4] == TN_F64 ? 8 : dtype[k % 4] == TN_BF16 ? 2 : 4;
+            if (CHECK(e != NULL)) CHECK_INT(e->offset % size, 0);
+        }
+        tn_safetensors_close(opened);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(nothing_is_left_behind, nothing_is_left_behind_on_reference, nothing_is_left_behind_on_a_device,
+          nothing_is_left_behind_without_kernels, nothing_is_left_behind_without_memory,
+          nothing_is_left_behind_by_a_device_that_fails, half_a_layer_is_none, every_owner_is_here, numbers_are_aligned,
+          tensors_in_files_are_aligned)
