@@ -1095,6 +1095,41 @@ TEST(operators)
     CHECK(inner[0] == inner[1]);
 }
 
+/* What is stretched is copied to F32 once, not for each place where it stands: how little memory does a product need? */
+static size_t least_memory(int64_t extent)
+{
+    size_t low = 1 << 16, high = 1 << 25;
+    while (high - low > 4096) {
+        const size_t  middle = low + (high - low) / 2;
+        const int64_t n[2] = {512, 512}, m[2] = {extent, extent};
+        tn_desc       desc;
+        tn_ctx       *ctx;
+        tn_tensor    *a, *b;
+        bool          fits;
+        memset(&desc, 0, sizeof desc);
+        desc.activations = TN_BF16;
+        desc.backend = tn_reference_backend();
+        desc.arena_bytes = 1;
+        desc.max_bytes = middle;
+        if (tn_ctx_create(&ctx, &desc, NULL) != TN_OK) { low = middle; continue; }
+        a = tn_tensor_create(ctx, TN_BF16, 2, n);
+        b = tn_tensor_create(ctx, TN_BF16, 2, m);
+        fits = a && b && tn_mul(ctx, a, b) != NULL;
+        tn_ctx_destroy(ctx);
+        if (fits) high = middle;
+        else low = middle;
+    }
+    return high;
+}
+
+TEST(stretched_operands_are_copied_once)
+{
+    const size_t numbers = 512 * 512, whole = least_memory(512), stretched = least_memory(1);
+    printf("a product of 512 x 512 needs %zu bytes, with one number %zu\n", whole, stretched);
+    CHECK(whole - stretched > numbers * 6 - 65536);     /* BF16 itself, and its copy */
+}
+
 TEST_MAIN(dtypes, values_and_gradients, parameters, threads, sealed, sealed_rows_missing, the_two_backends, statistics_stay_F32,
           rows_that_take_BF16, rows_that_take_nothing, descs, operands_refused, round_trips, tape, copies_go_again, max_bytes, training,
-          no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators)
+          no_allocation, half_the_memory, decoding, checkpoints, no_memory, operators,
+          stretched_operands_are_copied_once)

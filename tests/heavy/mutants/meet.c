@@ -1,6 +1,6 @@
-/* meet.c: meet SECONDS COMMAND...: runs a test until its first line that begins with "FAIL ", for at most SECONDS of processor
-   time, and prints one line: how it went, a tab, and the processor seconds that it took. "passed" is said only of exit status
-   0. The limit on the clock is wide; it is for a mutant that waits for ever. */
+/* meet.c: meet SECONDS COMMAND...: runs a test until its first line that begins with "FAIL ", for at most SECONDS of
+   processor time, and prints one line: how it went, a tab, and the processor seconds that it took. "passed" is said only of
+   exit status 0. The limit on the clock is wide; it is for a mutant that waits for ever. */
 #define _XOPEN_SOURCE 700
 #define _DEFAULT_SOURCE
 #include <poll.h>

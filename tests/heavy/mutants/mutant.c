@@ -1,6 +1,6 @@
-/* mutant.c: linked to every program that meets mutants. TN_MUTANT=17 makes mutant 17 active. TN_MUTANT=-1 makes none active,
-   and marks in the file TN_MUTANT_REACHED which ones are reached: its byte n becomes an x for mutant n. The file is mapped, so
-   that the marks of a program that crashes, or of several processes, are kept. */
+/* mutant.c: linked to every program that meets mutants. TN_MUTANT=17 makes mutant 17 active. TN_MUTANT=-1 makes none
+   active, and marks in the file TN_MUTANT_REACHED which ones are reached: its byte n becomes an x for mutant n. The file is
+   mapped, so that the marks of a program that crashes, or of several processes, are kept. */
 #include "mutant.h"
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-# awk -f mutate.awk -v out=COPY -v list=TABLE LIST SOURCE: writes a copy of SOURCE with all mutants of LIST in it, and a table
-# with one line per mutant: number, section, name, line, tests, needs, reason why equivalent, line of the source, change. The
-# fields are separated by tabs, and - stands for nothing. format.txt describes LIST. An entry that is wrong or that does not fit
-# is reported, and the exit status is then 1.
+# awk -f mutate.awk -v out=COPY -v list=TABLE LIST SOURCE: writes a copy of SOURCE with all mutants of LIST in it, and a
+# table with one line per mutant: number, section, name, line, tests, needs, reason why equivalent, line of the source,
+# change. The fields are separated by tabs, and - stands for nothing. format.txt describes LIST. An entry that is wrong or
+# that does not fit is reported, and the exit status is then 1.
 
 function bad(i, what) { printf "%s: %s\n", name[i], what; failed = 1 }
 
@@ -72,7 +72,7 @@ $1 == "-" { text[n] = $0; sub(/^-[ \t]*/, "", text[n]); next }
 $1 == "+" { new[n] = $0; sub(/^[+][ \t]*/, "", new[n]); next }
 $1 == "tests" { $1 = ""; first_of[n] = substr($0, 2) " " first_of[n]; next }
 $1 == "needs" { needs[n] = $2; next }
-$1 == "equivalent" { reason[n] = $0; sub(/^equivalent[ \t]*/, "", reason[n]); next }
+$1 == "equivalent" { $1 = ""; reason[n] = reason[n] (reason[n] == "" ? substr($0, 2) : $0); next }
 { printf "%s:%d: not understood: %s\n", FILENAME, FNR, $0; failed = 1 }
 
 function or_nothing(s) { return s == "" ? "-" : s }

@@ -1,7 +1,8 @@
 #!/bin/sh
-# sh tests/heavy/mutants/run.sh header|cuda [NAME... | survived]: compiles tensornet.h, or tensornet_cuda.cu on the engine for
-# the processor, with all mutants of header.txt or cuda.txt in it; runs the tests once without a mutant, when all must pass;
-# then the tests against each mutant, or those named, or those that survived the last run. format.txt says what a mutant is.
+# sh tests/heavy/mutants/run.sh header|cuda [NAME... | survived]: compiles tensornet.h, or tensornet_cuda.cu on the engine
+# for the processor, with all mutants of header.txt or cuda.txt in it; runs the tests once without a mutant, when all must
+# pass; then the tests against each mutant, or those named, or those that survived the last run. format.txt says what a
+# mutant is.
 #
 # The report is build/mutants/WHAT/report.txt and names every survivor; kills.txt beside it says which test killed which
 # mutant. The exit status is 0 only if every mutant is found in the source, every survivor is marked as equivalent, and the
@@ -11,17 +12,17 @@ what=${1:-} here=tests/heavy/mutants dir=build/mutants/${1:-}
 CC=${CC:-gcc} CXX=${CXX:-g++} JOBS=${JOBS:-2} STB=${STB:-/usr/include/stb}
 # `sizes` are values of TN_TEST_SMALL; all: none. What survives with less data meets more.
 case $what in
-header) source=tensornet.h       sizes=yes         least=97 ;;
+header) source=tensornet.h       sizes='yes all'   least=97 ;;
 cuda)   source=tensornet_cuda.cu sizes='least all' least=95 ;;
-*) sed -n '2,9s/^# //p' "$0"; exit 2 ;;
+*) sed -n '2,10s/^# //p' "$0"; exit 2 ;;
 esac
 shift
 export OMP_WAIT_POLICY=passive
 tab=$(printf '\t')
 newer() { target=$1; shift; [ ! -e "$target" ] || [ -n "$(find "$@" -newer "$target")" ]; }
 
-# ---- one test, one mutant: called by xargs from below, as `run.sh WHAT --base SIZE PROGRAM` and `run.sh WHAT --one SIZE NUMBER`.
-#      build/mutants/WHAT/SIZE/PROGRAM.base has the processor seconds without a mutant, PROGRAM.reached the mutants it reaches.
+# ---- one test, one mutant: called by xargs, as `run.sh WHAT --base SIZE PROGRAM` and `run.sh WHAT --one SIZE NUMBER`.
+#      WHAT/SIZE/PROGRAM.base has the processor seconds without a mutant, PROGRAM.reached the mutants that are reached.
 
 # Runs PROGRAM or PROGRAM:FILTER for at most $1 processor seconds; prints how it went, a tab, and the seconds.
 run_test() {
@@ -51,8 +52,8 @@ base() {
     esac
 }
 
-# The programs of the entry and its section come first, then whatever else reaches the mutant, the shortest first. The limit is
-# four times what the test takes without a mutant, and 5 s: more means that the mutant has made it endless.
+# The programs of the entry and its section come first, then whatever else reaches the mutant, the shortest first. The limit
+# is four times what the test takes without a mutant, and 5 s: more means that the mutant has made it endless.
 one() {
     number=$1
     name=$(awk -F'\t' -v n="$number" '$1 == n { print $3 }' "$dir/list")
@@ -152,7 +153,8 @@ else
         programs="$programs $p"
         ! newer "$dir/$p" "$t" tests/*.h $engine/control.h "$dir/tensornet.o" "$dir/tensornet_cuda.o" "$dir/engine.o" ||
             later "$dir/$p" sh -c "$c -I$engine -DTN_CUDA_HOST -c $t -o $dir/$p.o &&
-                $CXX -fopenmp $dir/$p.o $dir/tensornet_cuda.o $dir/engine.o $dir/tensornet.o $dir/mutant.o -o $dir/$p -ldl -lm"
+                $CXX -fopenmp $dir/$p.o $dir/tensornet_cuda.o $dir/engine.o $dir/tensornet.o $dir/mutant.o -o $dir/$p \
+                    -ldl -lm"
     done
 fi
 wait
@@ -177,7 +179,8 @@ awk -F'\t' -v asked="$(echo $asked)" -v lacks="$dir/lacks" '
     }
     (asked == "all" || $3 in want) && !($6 in lacking) { print $1 }
     { delete want[$3] }
-    END { for (w in want) if (w != "all") print "mutants: there is no mutant " w > "/dev/stderr" }' "$dir/list" > "$dir/pending"
+    END { for (w in want) if (w != "all") print "mutants: there is no mutant " w > "/dev/stderr" }
+    ' "$dir/list" > "$dir/pending"
 
 begin=$(date +%s)
 for size in $sizes; do
@@ -203,7 +206,8 @@ done
 for size in $sizes; do cat "$dir/results"/*."$size" 2>/dev/null; done |
     awk -F'\t' '{ spent[$1] += $5; last[$1] = $0 } END { for (n in last) print last[n] "\t" spent[n] }' | sort > "$dir/last"
 awk -F'\t' '$2 == "killed" { printf "%-34s %8.2f s  %s  %s\n", $1, $6, $3, $4 }' "$dir/last" > "$dir/kills.txt"
-awk -F'\t' -v last="$dir/last" -v lacks="$dir/lacks" -v source=$source -v least=$least -v stale="$(($(wc -l < "$dir/stale")))" \
+awk -F'\t' -v last="$dir/last" -v lacks="$dir/lacks" -v source=$source -v least=$least \
+    -v stale="$(($(wc -l < "$dir/stale")))" \
     -v wall=$(($(date +%s) - begin)) -v bases="$(cat "$dir"/*/*.base | awk -F'\t' '{ t += $2 } END { print t / 60 }')" '
     function row(name, n, k, s, e) {
         printf "%-16s %8d %8d %9d %11d %8s\n", name, n, k, s, e, k + s ? sprintf("%.1f %%", 100 * k / (k + s)) : "-"
@@ -230,7 +234,8 @@ awk -F'\t' -v last="$dir/last" -v lacks="$dir/lacks" -v source=$source -v least=
         else { survived[$2]++; who = who what (v == "unreached" ? "    no test reaches it\n" : "") }
     }
     END {
-        printf "Mutants of %s\n\n%-16s %8s %8s %9s %11s %8s\n", source, "section", "mutants", "killed", "survived", "equivalent", "rate"
+        printf "Mutants of %s\n\n%-16s %8s %8s %9s %11s %8s\n", source, "section", "mutants", "killed", "survived", \
+               "equivalent", "rate"
         for (i = 1; i <= sections; i++) {
             s = order[i]
             row(s, all[s], killed[s], survived[s], equivalent[s])
@@ -240,7 +245,8 @@ awk -F'\t' -v last="$dir/last" -v lacks="$dir/lacks" -v source=$source -v least=
         if (left_out) printf "%d left out: this processor lacks what they need\n", left_out
         if (not_run) printf "%d not run\n", not_run
         if (stale) printf "%d entries do not fit the source\n", stale
-        printf "processor minutes: %.1f for the mutants, %.1f for the tests without one; %.1f minutes by the clock\n", minutes, bases, wall / 60
+        printf "processor minutes: %.1f for the mutants, %.1f for the tests without one; %.1f minutes by the clock\n", \
+               minutes, bases, wall / 60
         if (who) printf "\nSurvived:\n%s", who
         if (wrong) printf "\nMarked as equivalent, but killed:\n%s", wrong
         if (why) printf "\nEquivalent:\n%s", why
