@@ -1088,11 +1088,16 @@ TEST(tables_and_largest)
 
 /* ---- what rows refuse ----------------------------------------------------------------------------------------------- */
 
-/* A call whose operands are all there, but not of the types and extents that the row takes. Nothing may run. */
+/* A call of operands of zeros, all of one type and shape, for its answer alone. Each has 256 KiB, which suffices where the
+   row is to run. */
 static tn_call call_of(tn_kernel kernel, int ins, int outs, tn_dtype dtype, int64_t n0, int64_t n1)
 {
+    enum { EACH = 1 << 18 };
     tn_call c;
+    char   *zeros = (char *)calloc((size_t)(ins + outs), EACH);
     int     k;
+    CHECK_STATUS(here.gpu->upload(here.state, here.shelf, zeros, (size_t)(ins + outs) * EACH), TN_OK);
+    free(zeros);
     memset(&c, 0, sizeof c);
     c.kernel = kernel;
     c.n_in = ins;
@@ -1101,7 +1106,7 @@ static tn_call call_of(tn_kernel kernel, int ins, int outs, tn_dtype dtype, int6
         tn_view *v = k < ins ? &c.in[k] : &c.out[k - ins];
         *v = view_of(NULL, n0, n1, -1);
         v->dtype = dtype;
-        v->data = here.shelf;
+        v->data = here.shelf + k * EACH;
     }
     return c;
 }
@@ -1175,8 +1180,6 @@ TEST(no_room_for_scratch)
         tn_call c;
         if (!open_place()) return;
         c = call_of(list[k].kernel, list[k].ins, list[k].outs, TN_F32, 8, k == 3 ? -1 : 16);
-        memset(now, 0, sizeof now);
-        CHECK_STATUS(here.gpu->upload(here.state, here.shelf, now, sizeof now), TN_OK);
         tnch_set_memory(tnch_memory_in_use());
         answers(&c, TN_ERR_MEMORY);
         tnch_set_memory((size_t)1 << 30);

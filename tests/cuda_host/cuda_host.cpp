@@ -318,6 +318,7 @@ enum { RED_ZONE = 256 };
 static std::map<char *, size_t> allocations;   /* where, how many bytes */
 static std::map<char *, size_t> pinned;
 static size_t memory_used;
+static size_t memory_filled = TNCH_SHARED_WINDOW + RED_ZONE;   /* below this, what is free is full of 0xFF already */
 
 /* Open while kernels and copies run: with TNCH_PROTECT the host cannot touch device memory otherwise. */
 struct open_memory {
@@ -349,9 +350,11 @@ static void *memory_new(size_t bytes)
     if (bytes > set.memory - memory_used || at + rounded(bytes) + RED_ZONE > tnch_arena_bytes) return NULL;
     char *p = tnch_arena + at;
     ASAN_UNPOISON_MEMORY_REGION(p, rounded(bytes) + RED_ZONE);
-    {
+    if (at + rounded(bytes) + RED_ZONE > memory_filled) {
         open_memory open;
-        memset(p, 0xFF, rounded(bytes) + RED_ZONE);
+        const size_t end = at + rounded(bytes) + RED_ZONE;
+        memset(tnch_arena + memory_filled, 0xFF, end - memory_filled);
+        memory_filled = end;
     }
     ASAN_POISON_MEMORY_REGION(p + bytes, rounded(bytes) + RED_ZONE - bytes);
     HOOK(memory_new, p, bytes);
@@ -360,12 +363,16 @@ static void *memory_new(size_t bytes)
     return p;
 }
 
-static void check_red_zone(const char *p, size_t bytes)
+static void check_red_zone(char *p, size_t bytes)
 {
     size_t end = rounded(bytes) + RED_ZONE;
     ASAN_UNPOISON_MEMORY_REGION(p + bytes, end - bytes);
     for (size_t i = bytes; i < end; i++)
-        if (p[i] != (char)0xFF) { tnch_report("something wrote %zu bytes behind an allocation of %zu bytes", i - bytes, bytes); break; }
+        if (p[i] != (char)0xFF) {
+            tnch_report("something wrote %zu bytes behind an allocation of %zu bytes", i - bytes, bytes);
+            memset(p + bytes, 0xFF, end - bytes);
+            break;
+        }
     ASAN_POISON_MEMORY_REGION(p + bytes, end - bytes);
 }
 
