@@ -7,9 +7,9 @@ program=$1 passed=0 failed=0 skipped=0
 output=$(mktemp) || exit 1
 trap 'rm -f "$output"' EXIT
 
-# The reference has one number per line: those of logits_first3_images, and of each class's top8_by_abs, in the order in which
-# the program prints them. Where the program was given the test set, the reference has the number of correct answers among
-# its 10,000 images too, for the network and for k eigenpairs of each class; rounding may change two answers.
+# The reference has one number per line: those of logits_first3_images, and of each class's top8_by_abs, in the order in
+# which the program prints them. Where the program was given the test set, the reference has the number of correct answers
+# among its 10,000 images too, for the network and for k eigenpairs of each class; rounding may change two answers.
 compare() {   # NAME REFERENCE ACCURACIES
     { cat "$output"; echo reference; cat "$2"; } | awk -v name="$1" -v accuracies="$3" '
     $1 == "reference" && NF == 1          { reference = 1; next }
