@@ -135,12 +135,15 @@ build/gpu/tensornet.o: tensornet.h
 build/gpu/test_%: tests/test_%.c $(wildcard tests/*.h) build/gpu/tensornet.o $(CUDA_OBJECT)
 	$(CC) -std=c99 -O2 -g $(OPENMP) $(WARN) -Werror -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 
-# Every case, the large shapes, our own products instead of cuBLAS's; then a program that loses its GPU, and one that sees none.
-test-gpu: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_linear build/gpu/test_cuda_states
+# Every case, the large shapes, our own products instead of cuBLAS's; then a program that loses its GPU, and one that sees
+# none.
+GPU_TESTS = build/gpu/test_cuda $(patsubst %,build/gpu/test_cuda_%,attention linear states rows)
+test-gpu: $(GPU_TESTS)
 	TN_CUDA_LARGE=1 $<
 	build/gpu/test_cuda_attention
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_linear
 	build/gpu/test_cuda_states
+	TN_CUDA_LARGE=1 build/gpu/test_cuda_rows
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
 	TN_CUDA_BREAK=1 $< kernel_fault
@@ -148,14 +151,14 @@ test-gpu: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_
 
 # One round of each case, all that is below it in memcheck. Without our sentinels, which would hide what is not initialised.
 sanitize-gpu: $(patsubst %,sanitize-%,memcheck racecheck initcheck synccheck)
-sanitize-%: build/gpu/test_cuda build/gpu/test_cuda_attention build/gpu/test_cuda_linear build/gpu/test_cuda_states
+sanitize-%: $(GPU_TESTS)
 	@[ -x "$(SANITIZE)" ] || { echo "SKIP sanitize-$*: needs compute-sanitizer"; exit 0; }; set -e; \
 	for t in cases_f32 cases_bf16 $(if $(filter memcheck initcheck,$*),gemm_of copies faults trains_alike_bf16); do \
 	    echo "$* $$t"; case $$t in cases*) round=$(if $(filter racecheck,$*),1,5);; *) round=;; esac; \
 	    TN_CUDA_RAW=1 $${round:+env TN_CUDA_ROUND=$$round} \
 	        "$(SANITIZE)" --tool $* --error-exitcode 9 $(if $(filter memcheck,$*),--leak-check full) $< $$t; \
 	done; \
-	for t in attention linear states; do \
+	for t in attention linear states rows; do \
 	    echo "$* $$t"; TN_TEST_SMALL=yes "$(SANITIZE)" --tool $* --error-exitcode 9 build/gpu/test_cuda_$$t; \
 	done
 
