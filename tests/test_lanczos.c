@@ -141,14 +141,15 @@ static double *symmetric(uint64_t *seed, int64_t n)
     return a;
 }
 
+/* NULL where tn_eigh fails. */
 static double *dense_values(tn_ctx *ctx, const double *a, int64_t n)
 {
     tn_tensor     *t = tn_tensor_2d(ctx, TN_REAL, n, n);
     tn_eigh_result e;
-    double        *values;
+    double        *values = NULL;
     tn_write(t, TN_F64, a, n * n);
-    CHECK_STATUS(tn_eigh(ctx, &e, t, NULL), TN_OK);
-    values = read_all(e.values);
+    if (CHECK_STATUS(tn_eigh(ctx, &e, t, NULL), TN_OK)) values = read_all(e.values);
+    tn_ctx_clear_error(ctx);
     tn_eigh_destroy(&e);
     tn_ctx_reset(ctx);
     return values;
@@ -158,7 +159,7 @@ static void against_dense(tn_ctx *ctx, uint64_t *seed, int64_t n, int64_t top, i
 {
     double *a = symmetric(seed, n), *all = dense_values(ctx, a, n);
     dense   d = {n, a, 0};
-    for (int end = TN_LANCZOS_MAGNITUDE; end <= TN_LANCZOS_SMALLEST; end++) {
+    for (int end = TN_LANCZOS_MAGNITUDE; all && end <= TN_LANCZOS_SMALLEST; end++) {
         tn_lanczos_desc   desc;
         tn_lanczos_result r;
         memset(&desc, 0, sizeof desc);
@@ -257,6 +258,7 @@ TEST(any_scale)
     int64_t  n = 120;
     double  *a = symmetric(&seed, n), *all = dense_values(ctx, a, n), *b = doubles(n * n), worst = 0;
     double   scales[] = {1e200, 1e-200, 1e300, 1e-300};
+    REQUIRE(all != NULL);
     sort_end = TN_LANCZOS_MAGNITUDE;
     qsort(all, (size_t)n, sizeof *all, by_key);
     for (int k = 0; k < 4; k++) {

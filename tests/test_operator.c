@@ -997,14 +997,14 @@ TEST(some_pairs_and_one_direction)
         int64_t  n = branch ? 7 : 24, h = 5, out = 3, all = branch ? 7 : 10, k = 4;
         tn_cp   *cp = any_square_cp(&w, 2, out, h, n, false);
         tn_eigen e, some, one;
-        CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
-        CHECK_STATUS(tn_cp_eigen_all(cp, k, &some), TN_OK);
-        CHECK(e.count == all && some.count == k);
+        REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK));
+        REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, k, &some), TN_OK));
+        REQUIRE(e.count == all && some.count == k);
         for (int64_t o = 0; o < out; o++) {
             CHECK(memcmp(host(some.values) + o * k, host(e.values) + o * all, sizeof(double) * (size_t)k) == 0);
             CHECK(memcmp(host(some.vectors) + o * k * n, host(e.vectors) + o * all * n, sizeof(double) * (size_t)(k * n)) == 0);
-            CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w, out, o), 0, &one), TN_OK);
-            CHECK(one.outputs == 1 && one.count == all);
+            REQUIRE(CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w, out, o), 0, &one), TN_OK));
+            REQUIRE(one.outputs == 1 && one.count == all);
             CHECK(memcmp(host(one.values), host(e.values) + o * all, sizeof(double) * (size_t)all) == 0);
             CHECK(memcmp(host(one.vectors), host(e.vectors) + o * all * n, sizeof(double) * (size_t)(all * n)) == 0);
             tn_eigen_destroy(&one);
@@ -1053,8 +1053,7 @@ TEST(eigen_has_the_same_bits_for_any_threads)
             tn_cp   *cp = any_square_cp(&w[t], 2, 10, 8, branch ? 12 : 50, false), *cut = tn_cp_truncate(cp, 3);
             tn_eigen e;
             double  *v;
-            CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
-            CHECK(cut != NULL);
+            REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK) && cut != NULL);
             v = host(e.vectors);
             if (t == 0) first[branch] = v;
             else CHECK(memcmp(v, first[branch], sizeof *v * (size_t)tn_tensor_count(e.vectors)) == 0);
