@@ -35,7 +35,9 @@ cmp -s "$folder/a" "$folder/b" || fail "a finished study prints other numbers"
 [ "$(grep -c '_loss: [0-9.]*$' "$folder/a")" = 12 ] || fail "12 losses are to be there"
 [ "$(grep -c '_verdict: ' "$folder/a")" = 10 ] || fail "10 verdicts are to be there"
 [ "$(grep -c '^length_.*_quarter: [0-9.]*$' "$folder/a")" = 11 ] || fail "11 readings of long texts are to be there"
-! grep -q ': -*inf' "$folder/a" || fail "a training diverged"
+# Speeds are left out: so short a training can take no measurable time.
+diverged=$(grep -v '_per_second: ' "$folder/a" | grep ': -*inf' || :)
+[ -z "$diverged" ] || fail "a training diverged: $diverged"
 
 # One that was stopped: what is missing is trained again, and gives the same numbers.
 rm "$folder"/out/runs/swiglu_*_2.txt "$folder"/out/runs/attention_bilinear_0.01_0.txt
