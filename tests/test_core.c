@@ -2365,11 +2365,36 @@ TEST(names_in_messages)
     }
 }
 
+/* Nor does a device keep an error of its close to itself; it has no temporary file. */
+TEST(a_device_that_cannot_be_closed)
+{
+#if SEALED
+    tn_ctx    *ctx = ctx_of(TN_F32);
+    tn_params *ps = tn_params_create(ctx);
+    tn_init    init;
+    char       part[256];
+    int64_t    n = 3;
+    memset(&init, 0, sizeof init);
+    CHECK(tn_params_add(ps, "w", 1, &n, init) != NULL);
+    CHECK_STATUS(tn_params_save(ps, "/dev/null"), TN_OK);
+    snprintf(part, sizeof part, "could not be closed: %s", strerror(EIO));
+    closing.error = EIO;
+    CHECK_STATUS(tn_params_save(ps, "/dev/null"), TN_ERR_FILE);
+    closing.error = 0;
+    CHECK_ERROR(ctx, TN_ERR_FILE, part);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+#else
+    SKIP("mmap", "a system with /dev/null");
+#endif
+}
+
 TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_long, numbers_edges, numbers_format,
           numbers_in_a_comma_locale, text, sizes, extents_beyond_a_size, philox, random_words_of_far_blocks,
           random_moments, random_streams, random_clock, random_prefix, allocator, allocation_failures, max_bytes,
           arena_near_its_limit, no_allocation, memory_counts, marks, marks_and_gradients, contexts,
-          backend_failures, files_that_cannot_be_closed, simd_of_the_environment, fallback_is_logged, bad_operands,
+          backend_failures, files_that_cannot_be_closed, a_device_that_cannot_be_closed, simd_of_the_environment,
+          fallback_is_logged, bad_operands,
           reset_tensors, shape_errors, view_errors, first_error_wins,
           conversions, strided_read_and_write, keep_and_views, strides_of_extent_one, copies, gemm, format,
           faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
