@@ -312,9 +312,9 @@ TEST(a_layer_without_a_name)
     memset(&d, 0, sizeof d);
     d.in = 4;
     d.hidden = 6;
-    d.kind = (tn_mlp_kind)99;
+    d.kind = (tn_mlp_kind)12;
     CHECK_STATUS(tn_mlp_init(ps, NULL, &mlp, &d), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp : 99 is no kind");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp : 12 is no kind");
     d.kind = TN_MLP_BILINEAR;
     CHECK_STATUS(tn_mlp_init(ps, NULL, &mlp, &d), TN_OK);
     CHECK_CTX(ctx);
