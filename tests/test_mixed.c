@@ -869,11 +869,12 @@ static double run_steps(run *r, int64_t from, int64_t to)      /* the mean loss 
     return sum;
 }
 
-/* BF16 learns what F32 learns, from the same numbers. Differential heads amplify: two seeds in F32 differ by as much. */
+/* BF16 learns what F32 learns, from the same numbers. Differential heads amplify: two seeds in F32 differ by as much as 1.3 %, and
+   3.3 % were seen on the x87. */
 TEST(training)
 {
     static const tn_attention_kind kinds[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL};
-    static const double margin[] = {0.01, 0.01, 0.01, 0.03};
+    static const double margin[] = {0.01, 0.01, 0.01, 0.05};
     const int64_t steps = test_small() ? 40 : 200;
     size_t k;
     for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
