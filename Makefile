@@ -116,7 +116,7 @@ test test-all check: $(PNG_OBJECT)
 	+@$(call suite,$@) run || true
 	+@$(call suite,$@) sum
 
-# Every mutant against the tests that reach it: two reports in build/mutants. About MUTANT_MINUTES minutes of processor time.
+# Every mutant against the tests that reach it: two reports in build/mutants. About 25 minutes of processor time.
 mutants:
 	@sh tests/heavy/mutants/run.sh header; header=$$?; sh tests/heavy/mutants/run.sh cuda && exit $$header
 
