@@ -568,7 +568,10 @@ TEST(rope)
             tn_rope_desc desc;
             tn_ctx      *wide = context(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
             results      right, r[3];
-            if (choice > 0 && test_leave_out(shape[s][3] == 1, "rope with a norm, of heads of one number: a kink")) { tn_ctx_destroy(wide); continue; }
+            if (choice > 0 && test_leave_out(shape[s][3] == 1, "rope with a norm, of heads of one number: a kink")) {
+                tn_ctx_destroy(wide);
+                continue;
+            }
             memset(&desc, 0, sizeof desc);
             desc.norm = choice > 0;
             desc.no_rotation = choice == 2;

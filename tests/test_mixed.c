@@ -869,8 +869,8 @@ static double run_steps(run *r, int64_t from, int64_t to)      /* the mean loss 
     return sum;
 }
 
-/* BF16 learns what F32 learns, from the same numbers. Differential heads amplify: two seeds in F32 differ by as much as 1.3 %, and
-   3.3 % were seen on the x87. */
+/* BF16 learns what F32 learns, from the same numbers. Differential heads amplify: two seeds in F32 differ by as much as 1.3 %,
+   and 3.3 % were seen on the x87. */
 TEST(training)
 {
     static const tn_attention_kind kinds[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL};

@@ -975,7 +975,8 @@ TEST(configs_of_others)
     CHECK_STATUS(read_text(ctx, gpt2_config, &d), TN_OK);
     CHECK_CTX(ctx);
     CHECK(d.layers == 2 && d.heads == 2 && d.dim == 6 && d.context == 5 && d.vocab == 7 && d.hidden == 24 && d.tied);
-    CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED && d.norm_eps == (double)1e-5);
+    CHECK(d.mlp == TN_MLP_GELU_TANH && d.norm == TN_NORM_LAYER && d.positions == TN_POSITIONS_LEARNED &&
+          d.norm_eps == (double)1e-5);
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"n_inner\":null}", &d), TN_ERR_FORMAT);
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "the key \"n_inner\" for the second time");
     CHECK_STATUS(read_text(ctx, GPT2 ",\"model_type\":\"gpt2\",\"tie_word_embeddings\":false}", &d), TN_OK);
@@ -987,7 +988,8 @@ TEST(configs_of_others)
     misread(ctx, "{\"model_type\":\"gpt2\"}", TN_ERR_FORMAT, "vocab_size is missing");
     CHECK_STATUS(read_text(ctx, llama_config, &d), TN_OK);
     CHECK_CTX(ctx);
-    CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == (double)1e-6 && d.rope_base == 10000);
+    CHECK(d.layers == 2 && d.heads == 4 && d.dim == 16 && d.hidden == 6 && d.norm_eps == (double)1e-6 &&
+          d.rope_base == 10000);
     CHECK(d.mlp == TN_MLP_SWIGLU && d.norm == TN_NORM_RMS && !d.tied && !d.attn_bias && d.d_qk == 4 && d.d_v == 4);
     CHECK_STATUS(read_text(ctx, "{\"model_type\":\"llama\",\"head_dim\":8,\"attention_bias\":true," LLAMA "null}", &d), TN_OK);
     CHECK(d.d_qk == 8 && d.d_v == 8 && d.attn_bias && d.attn_out_bias && !d.mlp_bias);
@@ -1419,7 +1421,8 @@ TEST(decoding_memory)
         world                 w;
         uint64_t              before;
         int                   i;
-        if (test_leave_out(d.not_causal || d.context < 6, "transformers without decoding of six tokens, for its memory")) continue;
+        if (test_leave_out(d.not_causal || d.context < 6, "transformers without decoding of six tokens, for its memory"))
+            continue;
         REQUIRE(model_on(&w, TN_F32, &d, &m, 3));
         c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
         for (i = 0, before = 0; i < 6; i++) {
@@ -1643,7 +1646,7 @@ TEST(a_map_that_begins_with_a_mistake)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-          check_is_init, clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others, golden_models,
-          weights_refuse, head_rows, sampling, sampling_at_the_ends,
+          check_is_init, clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others,
+          golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)

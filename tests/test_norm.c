@@ -119,7 +119,8 @@ TEST(invariances)
         test_raise(&worst, fabs(vy - var / (var + eps)));
         if (n > 2) test_raise(&worst, fabs(ones) / fmax(1, size));
         if (eps > 0) continue;
-        if (test_leave_out(n == 2, "layernorm of two numbers, +-1 whatever they are: dx is 0, from cancelled ones")) continue;
+        if (test_leave_out(n == 2, "layernorm of two numbers, +-1 whatever they are: dx is 0, from cancelled ones"))
+            continue;
         test_raise(&worst, fabs(along) / fmax(1, size));
         test_raise(&worst, test_max_error(again, y, n));
     }
@@ -162,7 +163,8 @@ static double against_rmsnorm(tn_dtype dtype, int rounds)
             tn_read(gain[which]->grad, TN_F64, to + 2 * rows * n, n);
             tn_read(bias[which]->grad, TN_F64, to + 2 * rows * n + n, n);
         }
-        for (k = 0; k < 2; k++) test_raise(&worst, test_max_error(got[0] + k * rows * n, got[1] + k * rows * n, k == 0 ? rows * n : rows * n + 2 * n));
+        for (k = 0; k < 2; k++)
+            test_raise(&worst, test_max_error(got[0] + k * rows * n, got[1] + k * rows * n, rows * n + (k == 0 ? 0 : 2 * n)));
         CHECK_CTX(ctx);
         for (which = 0; which < 2; which++) free(got[which]);
         free(v);

@@ -512,7 +512,8 @@ static void check_after_failure(work *w, const script *s, const tn_backend *back
         test_fail(__FILE__, __LINE__, "the message", tn_ctx_error(w->ctx), "what: no memory for n bytes");
     tn_ctx_clear_error(w->ctx);
     CHECK_INT(held(w), live);
-    if (test_leave_out(w->changed || may_be_half_done(s, backend), "work that is not repeated after a failure: its inputs may have changed")) return;
+    if (test_leave_out(w->changed || may_be_half_done(s, backend),
+                       "work that is not repeated after a failure: its inputs may have changed")) return;
     CHECK(hash_inputs(w) == o->inputs);
     CHECK(perform(w, s));
     CHECK(w->hash == o->hash);

@@ -140,7 +140,8 @@ static bool compare_value(setting *s, const result *r, int index)
     if (!CHECK(r->rank == 0 || memcmp(r->shape, s->want_shape, sizeof(int64_t) * (size_t)r->rank) == 0)) return false;
     e = test_max_error(r->y, s->want, r->count);
     if (test_raise(&worst_value, e)) worst_value_in = s->of->name;
-    if (s->of->run == run_mlp || s->of->run == run_linear) test_raise(&worst_identity, test_frobenius(r->y, s->want, r->count));
+    if (s->of->run == run_mlp || s->of->run == run_linear)
+        test_raise(&worst_identity, test_frobenius(r->y, s->want, r->count));
     return CHECK(e <= 1e-12);
 }
 

@@ -945,7 +945,8 @@ static void run_kernel(const char *name, const void *function, tnch_entry entry,
 {
     if (set.fail_launch && --set.fail_launch == 0) { sticky_error = cudaErrorIllegalAddress; return; }
     open_memory open;
-    uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z, first = std::min(set.first_block, blocks - 1), some = blocks - first;
+    uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z, first = std::min(set.first_block, blocks - 1);
+    uint64_t some = blocks - first;
     uint64_t offset = set.order == TNCH_RANDOM ? random_bits() % some : 0, before = switches;
     launches++;
     if (++tnch_launch_number == 0) tnch_launch_number = 1;
