@@ -16958,8 +16958,8 @@ static void tni_temporary_finish(tni_writer *w, bool sync)
 }
 
 /* The lock is kept until the file has its name. Where locks are not shared, another save may have taken the file for a
-   leftover; then the name is not ours any more, and is neither renamed nor removed. On Windows nobody can remove an open
-   file. */
+   leftover. The name then belongs to a different file, which is neither renamed nor removed. On Windows an open file
+   cannot be removed. */
 static void tni_temporary_close(tni_writer *w, FILE *f, bool sync)
 {
 #ifdef TNI_POSIX

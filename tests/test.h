@@ -332,8 +332,8 @@ static inline double test_max_error(const double *a, const double *b, int64_t n)
     return difference < HUGE_VAL ? difference / size : (double)NAN;
 }
 
-/* ---- memory: counts, checks that release gets the size that alloc got and that nobody wrote after it, and fails the
-        fail_at-th call (0: none)
+/* ---- memory: counts, checks that release gets the size that alloc got and that nothing was written after the block,
+        and fails the fail_at-th call (0: none)
         test_heap heap = {0, 0, 0, 0, false};  desc.allocator = test_heap_allocator(&heap); */
 
 typedef struct test_heap {

@@ -626,7 +626,7 @@ TEST(no_memory)
     CHECK(failed[0] > 5 && failed[1] > 10);
 }
 
-/* Every kind of number that is not finite is told. */
+/* Every kind of number that is not finite is reported. */
 TEST(infinities_of_both_signs_are_named)
 {
     static const double odd[3] = {HUGE_VAL, -HUGE_VAL, (double)NAN};

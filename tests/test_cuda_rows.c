@@ -1216,7 +1216,7 @@ TEST(scratch_after_a_graph)
     CHECK_INT(used[1], used[0]);
 }
 
-/* With TN_SYNC=1 a call has run when it returns, also where streams wait until somebody asks for their results. */
+/* With TN_SYNC=1 a call has finished when it returns, even if streams run only when their results are needed. */
 TEST(calls_that_wait)
 {
     int waits;

@@ -1881,23 +1881,26 @@ TEST(spectra_bound_the_effective_rank)
     }
 }
 
+/* `few`, of `out` outputs and h terms on n inputs, with more - h terms of zero besides */
+static tn_cp *padded_to(world *w, tn_cp *few, int64_t out, int64_t h, int64_t more, int64_t n)
+{
+    double *p = room(out * more), *f0 = room(more * n), *f1 = room(more * n);
+    for (int64_t o = 0; o < out; o++) memcpy(p + o * more, host(few->p) + o * h, sizeof *p * (size_t)h);
+    memcpy(f0, host(few->f[0]), sizeof *f0 * (size_t)(h * n));
+    memcpy(f1, host(few->f[1]), sizeof *f1 * (size_t)(h * n));
+    return cp_of(w, out, more, n, p, f0, f1);
+}
+
 /* Both ways to the norms, whichever the shape would choose: terms of zeros change h, outputs of zeros change o. */
 TEST(norms_by_terms_and_by_matrices)
 {
     world       w;
     int64_t     n = 9, h = 5, more = 200;
-    double     *p, *f0, *f1;
     tn_cp      *few, *many;
     tn_spectrum a, b;
     if (!open_world(&w, TN_F64, 81)) return;
     few = any_square_cp(&w, 2, 3, h, n, false);
-    p = room(3 * more);
-    f0 = room(more * n);
-    f1 = room(more * n);
-    for (int64_t o = 0; o < 3; o++) memcpy(p + o * more, host(few->p) + o * h, sizeof *p * (size_t)h);
-    memcpy(f0, host(few->f[0]), sizeof *f0 * (size_t)(h * n));
-    memcpy(f1, host(few->f[1]), sizeof *f1 * (size_t)(h * n));
-    many = cp_of(&w, 3, more, n, p, f0, f1);
+    many = padded_to(&w, few, 3, h, more, n);
     CHECK_STATUS(tn_cp_spectrum(few, 4, &a), TN_OK);
     CHECK_STATUS(tn_cp_spectrum(many, 4, &b), TN_OK);
     WORST("norms by terms and by matrices", test_frobenius(host(b.norm), host(a.norm), 3), 2e-15);
@@ -1914,18 +1917,12 @@ TEST(an_interval_closes_when_the_last_value_is_zero)
     for (size_t d = 0; d < 2; d++) {
         world       w;
         int64_t     n = 12, h = 2, more = 6, all = 12;
-        double     *p, *f0, *f1, *exact, width = 0, above = 0;
+        double     *exact, width = 0, above = 0;
         tn_cp      *few, *padded;
         tn_spectrum s;
         if (!open_world(&w, both[d], 83)) return;
         few = any_square_cp(&w, 2, 3, h, n, false);
-        p = room(3 * more);
-        f0 = room(more * n);
-        f1 = room(more * n);
-        for (int64_t o = 0; o < 3; o++) memcpy(p + o * more, host(few->p) + o * h, sizeof *p * (size_t)h);
-        memcpy(f0, host(few->f[0]), sizeof *f0 * (size_t)(h * n));
-        memcpy(f1, host(few->f[1]), sizeof *f1 * (size_t)(h * n));
-        padded = cp_of(&w, 3, more, n, p, f0, f1);
+        padded = padded_to(&w, few, 3, h, more, n);
         REQUIRE(CHECK_STATUS(tn_cp_spectrum(few, 0, &s), TN_OK) && s.count == 4);
         exact = host(s.rank_low);
         tn_spectrum_destroy(&s);
@@ -2191,7 +2188,7 @@ TEST(operators_of_nothing)
     REQUIRE(CHECK_STATUS(tn_modifier_init(elsewhere.params, "v", &foreign, &d), TN_OK));
     cp = tn_cp_from_mlp(w.ctx, &mlp);
     REQUIRE(CHECK(cp != NULL));
-    CHECK(tn_product_from_cp(NULL, "p", &product, cp) != TN_OK);            /* no parameters, no context: nobody to tell */
+    CHECK(tn_product_from_cp(NULL, "p", &product, cp) != TN_OK);            /* no parameters, so no context to keep a message */
     CHECK(tn_quadratic_from_cp(NULL, "q", &quadratic, cp) != TN_OK);
     CHECK_CTX(w.ctx);
     CHECK(tn_cp_from_modifier(w.ctx, NULL) == NULL);

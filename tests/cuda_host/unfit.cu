@@ -1,4 +1,4 @@
-/* unfit.cu: all that nvcc.sh forbids, to prove that it finds it: `make test-all` does so. Nobody runs this. */
+/* unfit.cu: every mistake that nvcc.sh forbids. `make test-all` proves with it that they are found; it never runs. */
 
 /* >>port   */
 /* >>port     */

@@ -245,7 +245,7 @@ TEST(kills_in_each_call)
     end();
 }
 
-/* A leftover that cannot be removed is in nobody's way, and goes when it can be. */
+/* A leftover that cannot be removed does no harm, and is removed once that is possible. */
 TEST(leftovers_that_stay)
 {
     if (!begin()) return;
@@ -258,7 +258,7 @@ TEST(leftovers_that_stay)
     hook_plan("");
     CHECK(holds_new(0));
     CHECK_INT(files(), 2);
-    for (int i = 0; i < 3; i++) {       /* without locks nobody knows that they are dead */
+    for (int i = 0; i < 3; i++) {       /* without locks it is unknown whether their writers live */
         hook_plan("flock:/1:ENOLCK");
         CHECK_STATUS(save(0, false), TN_OK);
         CHECK(hook_happened() > 0);
