@@ -7324,8 +7324,10 @@ static void tni_lent_join(tni_lent *l, int n)
     while (again)
         for (again = false, i = 0; i < n; i++)
             for (k = 0; k < i; k++) {
-                char *low = l[k].low < l[i].low ? l[k].low : l[i].low;
-                char *end = l[k].low + l[k].bytes, *other = l[i].low + l[i].bytes;
+                char *low = l[k].low < l[i].low ? l[k].low : l[i].low, *end, *other;
+                if (l[k].bytes == 0 || l[i].bytes == 0) continue;        /* absent, or without elements */
+                end = l[k].low + l[k].bytes;
+                other = l[i].low + l[i].bytes;
                 if (l[i].low >= end || l[k].low >= other || (l[i].low == l[k].low && end == other)) continue;
                 l[i].low = l[k].low = low;
                 l[i].bytes = l[k].bytes = (size_t)((end > other ? end : other) - low);
@@ -15485,8 +15487,9 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
 static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
 {
     int64_t most;
-    if (!cp || !e) return TN_ERR_ARG;
+    if (!e) return TN_ERR_ARG;
     memset(e, 0, sizeof *e);
+    if (!cp) return TN_ERR_ARG;
     if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
     if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
     most = tni_min(cp->in[0], 2 * cp->terms);

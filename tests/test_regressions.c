@@ -374,6 +374,23 @@ TEST(senseless_descs)
     tn_ctx_destroy(ctx);
 }
 
+/* A result that a failed call has not written would be freed as whatever the memory held. */
+static void failed_results_are_empty(void)
+{
+    tn_eigen    e;
+    tn_spectrum spectrum;
+    memset(&e, 0x5a, sizeof e);
+    CHECK_STATUS(tn_cp_eigen(NULL, NULL, 1, &e), TN_ERR_ARG);
+    CHECK(e.values == NULL && e.vectors == NULL);
+    memset(&e, 0x5a, sizeof e);
+    CHECK_STATUS(tn_cp_eigen_all(NULL, 1, &e), TN_ERR_ARG);
+    CHECK(e.values == NULL && e.vectors == NULL);
+    memset(&spectrum, 0x5a, sizeof spectrum);
+    CHECK_STATUS(tn_cp_spectrum(NULL, 1, &spectrum), TN_ERR_ARG);
+    CHECK(spectrum.values == NULL && spectrum.norm == NULL && spectrum.rank_low == NULL && spectrum.rank_high == NULL);
+}
+
 TEST_MAIN(sum_of_a_slice, clips_a_huge_gradient, bad_label_updates_nothing, late_parameter_starts_gently, stale_intermediate_is_no_leaf,
           taped_input_is_not_overwritten, constant_is_not_an_input, bf16_is_rounded_once, arena_grows_with_measure,
-          lanczos_begins_anew_after_a_short_block, wide_norms_have_the_same_bits, long_sums_of_few_rows, parameter_as_loss, senseless_descs)
+          lanczos_begins_anew_after_a_short_block, wide_norms_have_the_same_bits, long_sums_of_few_rows, parameter_as_loss, senseless_descs,
+          failed_results_are_empty)
