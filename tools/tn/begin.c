@@ -7,57 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The fastest of several turns of `runs` products n x n x n, in seconds a product. The numbers are drawn: a GPU that
-   multiplies equal ones needs less power, and is faster than it ever is with a model's. */
-static double time_products(tn_ctx *ctx, int64_t n, int runs)
-{
-    double best = INFINITY, start = now();
-    int    turns, k;
-    for (turns = 0; turns < 3 || now() - start < 0.05; turns++) {
-        const int64_t shape[2] = {n, n};
-        tn_tensor    *a, *b;
-        double        from;
-        tn_ctx_reset(ctx);
-        a = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
-        b = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
-        tn_ctx_sync(ctx);
-        from = now();
-        for (k = 0; k < runs; k++) {
-            tn_mark mark = tn_arena_mark(ctx);
-            tn_matmul(ctx, a, b);
-            tn_arena_release(ctx, mark);
-        }
-        tn_ctx_sync(ctx);
-        if ((now() - from) / runs < best) best = (now() - from) / runs;
-    }
-    return best;
-}
-
-/* The best rate of a large product, with the run's threads and numbers. How large a device wants it, one sees by trying.
-   One that fails is not fast: NaN if there is no other. */
-static double measure_peak(const tn_desc *desc)
-{
-    const bool host = desc->backend->host;
-    int64_t    n;
-    tn_ctx    *ctx;
-    double     rate = NAN, seconds = 0;
-    char       why[256];
-    tn_status  status = tn_ctx_create(&ctx, desc, why);
-    const char *what = host ? "processor" : "device";
-    if (status != TN_OK) {                            /* for want of the device: the run's own context will say so */
-        if (status == TN_ERR_MEMORY) warn("the speed of the %s could not be measured: %s", what, why);
-        return NAN;
-    }
-    for (n = host ? 512 : 64; n <= (host ? 512 : 8192) && seconds < 2e-3; n *= 2) {
-        seconds = time_products(ctx, n, host ? 1 : 8);
-        if (tn_ctx_status(ctx) != TN_OK) break;
-        rate = 2.0 * (double)n * (double)n * (double)n / seconds;
-    }
-    if (isnan(rate)) warn("the speed of the %s could not be measured: %s", what, tn_ctx_error(ctx));
-    tn_ctx_destroy(ctx);
-    return rate;
-}
-
 /* The embedding's learning rate over AdamW's. A row has gradients in few steps, so it takes longer ones: 15 times as long,
    for a table of numbers of size 1. (nats a byte after 1M tokens, 489 steps: 0.968 with 1 and twice the tokens, 0.929 with
    10, 0.909 with 15 and 2.5 times AdamW's.) A tied table is the unembedding, too, and takes AdamW's. */
@@ -244,15 +193,6 @@ static char *config_json(const model *m)
     return text;
 }
 
-static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
-
-static void write_tokenizer(const run *r)
-{
-    char *path = join(r->folder, "tokenizer.json"), *why = write_by(path, put_tokenizer, r->m.tokenizer, r->m.ctx);
-    if (why) fail("%s", why);
-    free(path);
-}
-
 /* Without marks [BOS] stands in front of the text once, and no model learns what follows it. Words of the text, drawn by
    the seed, are how samples begin then. */
 static void draw_beginnings(run *r)
@@ -296,20 +236,6 @@ static void build(run *r, const tn_desc *desc, const char *tokenizer)
     end_if_stopped();
     r->ids = (int32_t *)room((size_t)(r->s->batch * r->m.desc.context), sizeof *r->ids);
     r->targets = (int32_t *)room((size_t)(r->s->batch * r->m.desc.context), sizeof *r->targets);
-}
-
-/* The notes of a checkpoint of this format. *look: a context of its own, which closes it. */
-tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
-{
-    char            why[256];
-    tn_safetensors *st;
-    if (tn_ctx_create(look, NULL, why) != TN_OK) fail("%s", why);
-    st = tn_safetensors_open(*look, tn_from_path(path));
-    if (!st) fail("%s", tn_ctx_error(*look));
-    if (strcmp(note_of(st, path, "tn.format"), RUN_FORMAT))
-        fail("%s is of format %s, this is tn %s, which reads format %s", path, note_of(st, path, "tn.format"), tn_version(),
-             RUN_FORMAT);
-    return st;
 }
 
 /* --out is a new folder, an empty one, or one where a run was killed before it had its settings. */
@@ -388,7 +314,11 @@ void start_run(run *r, bool again)
     end_if_stopped();
     make_folder(r->folder);
     write_whole(config, r->config.data, r->config.bytes);     /* first: what makes the folder a run, which --resume begins */
-    if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) write_tokenizer(r);
+    if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
+        char *file = join(r->folder, "tokenizer.json");
+        save_tokenizer(file, r->m.tokenizer, r->m.ctx);
+        free(file);
+    }
     write_whole(path, r->config_json, strlen(r->config_json));
     free(config);
     free(path);

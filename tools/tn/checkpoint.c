@@ -95,3 +95,17 @@ const char *note_of(const tn_safetensors *st, const char *path, const char *key)
     if (!value) fail("%s is no checkpoint of tn train: it has no \"%s\"", path, key);
     return value;
 }
+
+/* The notes of a checkpoint of this format. *look: a context of its own, which closes it. */
+tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
+{
+    char            why[256];
+    tn_safetensors *st;
+    if (tn_ctx_create(look, NULL, why) != TN_OK) fail("%s", why);
+    st = tn_safetensors_open(*look, tn_from_path(path));
+    if (!st) fail("%s", tn_ctx_error(*look));
+    if (strcmp(note_of(st, path, "tn.format"), RUN_FORMAT))
+        fail("%s is of format %s, this is tn %s, which reads format %s", path, note_of(st, path, "tn.format"), tn_version(),
+             RUN_FORMAT);
+    return st;
+}

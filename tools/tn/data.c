@@ -14,6 +14,14 @@ tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path)
     return t;
 }
 
+static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
+
+void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx)
+{
+    char *why = write_by(path, put_tokenizer, t, ctx);
+    if (why) fail("%s", why);
+}
+
 typedef struct token_list { int32_t *ids; int64_t count, room; } token_list;
 
 static void list_room(token_list *l, int64_t more)

@@ -165,21 +165,6 @@ const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes)
 
 /* ---- text ------------------------------------------------------------------------------ */
 
-/* splitmix64, Steele, Lea & Flood 2014 */
-uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
-}
-
-double next_uniform(uint64_t *state)
-{
-    *state += UINT64_C(0x9E3779B97F4A7C15);
-    return (double)(mix(*state) >> 11) / 9007199254740992.0;
-}
-
 char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes)
 {
     int64_t n = tn_decode(t, ids, count, NULL, 0);

@@ -4,47 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the order of the data ------------------------------------------------------------------
-   Each epoch cuts the tokens into windows of one context from a start of its own, and takes them in an order of its own. */
-
-/* A permutation of 0..n-1 without a table: four Feistel rounds over the next power of four, again until the result lies
-   inside. Black & Rogaway 2002 */
-static int64_t permuted(int64_t i, int64_t n, uint64_t key)
-{
-    int      half = 1, r;
-    uint64_t mask, x = (uint64_t)i;
-    while ((int64_t)1 << (2 * half) < n) half++;
-    mask = (UINT64_C(1) << half) - 1;
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (r = 0; r < 4; r++) {
-            uint64_t next = left ^ (mix(key ^ mix(right * 4 + (uint64_t)r)) & mask);
-            left = right;
-            right = next;
-        }
-        x = left << half | right;
-    } while (x >= (uint64_t)n);
-    return (int64_t)x;
-}
-
-static int64_t window_start(const corpus *c, int64_t context, uint64_t seed, int64_t number)
-{
-    int64_t  windows = (c->train_count - 1) / context, epoch, slack;
-    uint64_t key;
-    if (windows > 1) windows--;                       /* room for the start to move */
-    epoch = number / windows;
-    key = mix(mix(seed) ^ (uint64_t)epoch);
-    slack = c->train_count - windows * context;       /* the last window needs one token more, its target */
-    return (int64_t)(mix(key) % (uint64_t)slack) + permuted(number % windows, windows, key) * context;
-}
-
 /* Of the step that comes after those that were launched. */
 static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 {
     const int64_t B = r->s->batch, T = r->m.desc.context;
     int64_t       b;
     for (b = 0; b < B; b++) {
-        const int32_t *from = r->data.train + window_start(&r->data, T, (uint64_t)r->s->seed,
+        const int32_t *from = r->data.train + window_start(r->data.train_count, T, (uint64_t)r->s->seed,
                                                            (r->step * r->s->accumulate + part) * B + b);
         memcpy(ids + b * T, from, sizeof *ids * (size_t)T);
         memcpy(targets + b * T, from + 1, sizeof *ids * (size_t)T);

@@ -1,33 +1,7 @@
-/* text.c - UTF-8, stories, texts of several files */
+/* text.c - stories, texts of several files */
 #include "tn.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- UTF-8 --------------------------------------------------------------------- */
-
-int utf8_length(const char *text, size_t bytes)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0, i;
-    if ((size_t)n > bytes) return 0;
-    for (i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;   /* overlong; half a pair */
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;   /* overlong; past the end */
-    return n;
-}
-
-int64_t utf8_faults(const char *text, size_t bytes, size_t *first)
-{
-    int64_t faults = 0;
-    size_t  i = 0;
-    *first = 0;
-    while (i < bytes) {
-        int n = utf8_length(text + i, bytes - i);
-        if (n == 0 && faults++ == 0) *first = i;
-        i += n ? (size_t)n : 1;
-    }
-    return faults;
-}
 
 /* ---- stories ---------------------------------------------------------------------- */
 

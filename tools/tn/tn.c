@@ -1,8 +1,4 @@
-/* tn.c - the command `tn`: finds the subcommand
-
-   One file per subcommand. They share options.c (command line, config files, help), util.c (messages, files, JSON), text.c
-   and data.c (stories, tokens), ngram.c, and for models run.c (settings, checkpoints, sampling). library.c is tensornet.h.
-   */
+/* tn.c - the command `tn`: finds the subcommand. tn.h has a map of the files. */
 #include "tn.h"
 #include <string.h>
 

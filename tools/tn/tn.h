@@ -1,12 +1,27 @@
-/* tn.h - what the subcommands of `tn` share: messages, options, files that appear whole or not at all, JSON lines, data,
-   n-grams
+/* tn.h - what the files of the command `tn` share
 
-   tn.c finds the subcommand; each has a file of its own. Memory that lives as long as the program is left to the end of the
-   program. */
+   A file calls only files of the rows above it. Each function is declared under the name of the file that defines it.
+
+       util.c  ngram.c  order.h                     messages, memory, strings, UTF-8; the n-gram baseline; the order of the data
+       files.c  json.c  signals.c  speed.c          files that appear whole or not at all; JSON lines; SIGINT; peak speed
+       options.c  text.c                            command line, config files and help from one table; stories, texts
+       data.c                                       tokens: of texts and of shards
+       run.c                                        a run's folder, models from it, generating text
+       journal.c  settings.c                        log, picture and progress line; the options of `tn train`
+       checkpoint.c                                 saving and reading checkpoints
+       step.c                                       one training step; what happens when it fails
+       heldout.c                                    the held-out loss, samples
+       begin.c                                      a run begins, or resumes
+       tokenizer.c synthetic.c clean.c train.c generate.c info.c      one subcommand each
+       tn.c                                         main: finds the subcommand
+       library.c                                    the implementation of tensornet.h
+
+   What only the files of `tn train` share is in train.h. Memory that is needed until the end of the program is not freed. */
 #ifndef TN_TOOL_H
 #define TN_TOOL_H
 
 #include "tensornet.h"
+#include "order.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -45,7 +60,14 @@ typedef struct buffer { char *data; size_t bytes, room; } buffer;
 void buffer_add(buffer *b, const void *src, size_t bytes);
 void buffer_print(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* ---- files --------------------------------------------------------------------------- util.c */
+/* ---- UTF-8 ---------------------------------------------------------------------------- util.c */
+
+/* How many bytes the character at text takes; 0: it is no UTF-8 */
+int utf8_length(const char *text, size_t bytes);
+/* Bytes that are no UTF-8, and where the first is. */
+int64_t utf8_faults(const char *text, size_t bytes, size_t *first);
+
+/* ---- files --------------------------------------------------------------------------- files.c */
 
 /* All bytes of a file ("-": the standard input) with a zero after them. */
 char *read_file(const char *path, size_t *bytes);
@@ -77,7 +99,7 @@ void write_whole(const char *path, const void *src, size_t bytes);
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
 char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
 
-/* ---- JSON -------------------------------------------------------------------------------- util.c */
+/* ---- JSON -------------------------------------------------------------------------------- json.c */
 
 void json_text(buffer *b, const char *text, size_t bytes);       /* with its quotes; what is not UTF-8 becomes U+FFFD */
 /* The value of `key` in the object that a line holds, raw, as from..to; NULL: there is none. *bad: what is no JSON object.
@@ -153,10 +175,6 @@ typedef enum split_kind { SPLIT_AUTO = 0, SPLIT_MARKS, SPLIT_BLANK, SPLIT_LINES 
 bool next_story(const char *text, size_t bytes, split_kind split, size_t *at, size_t *start, size_t *length);
 /* SPLIT_AUTO becomes marks where there are any, else blank lines. */
 split_kind how_to_split(split_kind asked, const char *text, size_t bytes);
-/* How many bytes the character at text takes; 0: it is no UTF-8 */
-int utf8_length(const char *text, size_t bytes);
-/* Bytes that are no UTF-8, and where the first is. */
-int64_t utf8_faults(const char *text, size_t bytes, size_t *first);
 /* Several files as one text; empty ones and ones with bad bytes are spoken of. */
 char *read_texts(const file_list *files, size_t *bytes);
 /* The word for what was split, and for several of it: "story", "stories". */
@@ -177,6 +195,7 @@ typedef struct corpus {
 
 /* The tokenizer that a file holds; NULL: bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
+void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx);
 /* Tokens of one text, story by story with [BOS] before each; returns the count. *unknown_bytes grows by what [UNK] hides. */
 int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
                     double *unknown_bytes);
@@ -259,9 +278,6 @@ int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, int32_t 
 int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
 /* What tokens stand for, a new string. */
 char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes);
-/* A well mixed number of any other; uniforms in [0,1) of a state. */
-uint64_t mix(uint64_t x);
-double   next_uniform(uint64_t *state);
 
 /* ---- subcommands ------------------------------------------------------------------------------- */
 

@@ -47,8 +47,6 @@ static void print_tokens_per_story(const tn_tokenizer *t, const char *text, size
 
 /* ---- train, compare ----------------------------------------------------------------------- */
 
-static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
-
 static int train(int argc, char **argv, bool compare)
 {
     static file_list   files;
@@ -67,7 +65,7 @@ static int train(int argc, char **argv, bool compare)
     static const int64_t sizes[] = {4096, 2048, 1024};
     tn_tokenizer_desc desc;
     tn_ctx *ctx;
-    char   *text, *why;
+    char   *text;
     size_t  bytes, i;
     if (compare) {
         u.command = "tokenizer compare";
@@ -86,7 +84,7 @@ static int train(int argc, char **argv, bool compare)
     for (i = 0; i < (compare ? sizeof sizes / sizeof *sizes : 1); i++) {
         tn_tokenizer *t = tn_tokenizer_train(ctx, text, bytes, compare ? sizes[i] : vocab, &desc);
         check(ctx, "training the tokenizer");
-        if (!compare && (why = write_by(out, put_tokenizer, t, ctx)) != NULL) fail("%s", why);
+        if (!compare) save_tokenizer(out, t, ctx);
         print_tokens_per_story(t, text, bytes, (split_kind)split);
     }
     if (!compare) printf("written: %s\n", out);

@@ -4,47 +4,9 @@
    depends on: so a run that was killed and resumed has the bits of one that was not. Whatever happens in a step happens in
    one order: train, log, look at the held-out part, write a sample, save. */
 #include "train.h"
-#include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* ---- signals: the step is finished, then all is saved. A second one ends at once. ---- */
-
-static volatile sig_atomic_t stopped_by;
-
-static void stop_later(int number)
-{
-    static const char words[] = "\ntn: stopping; a second time stops at once\n";
-    int before = errno;
-    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* no one reads it: stopping all the same */
-    errno = before;
-    stopped_by = number;
-}
-
-/* Between the parts of a start, which may take minutes. */
-void end_if_stopped(void)
-{
-    if (!stopped_by) return;
-    warn("stopped before the first step: nothing was written");
-    exit(128 + (int)stopped_by);
-}
-
-static void catch_signals(void)
-{
-    struct sigaction a;
-    memset(&a, 0, sizeof a);
-    a.sa_handler = stop_later;
-    a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write that is under way goes on */
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-    a.sa_handler = SIG_IGN;                           /* a full disk or limit is an error of write, which is spoken of */
-    a.sa_flags = 0;
-    sigaction(SIGXFSZ, &a, NULL);
-    sigaction(SIGPIPE, &a, NULL);
-}
 
 /* ---- the loop ----------------------------------------------------------------------------------------------- */
 
@@ -67,7 +29,7 @@ static void train_there(run *r, int64_t until)
     launch_step(r, &r->feed);
     r->step++;
     if (tn_ctx_status(r->m.ctx) != TN_OK || r->feed.waiting == KEPT || now() - r->feed.since > 1 || r->step == until ||
-        stopped_by || due(s->val_every, r->step) || due(s->sample_every, r->step) || due(s->save_every, r->step))
+        stop_signal() || due(s->val_every, r->step) || due(s->sample_every, r->step) || due(s->save_every, r->step))
         settle_steps(r);
 }
 
@@ -75,7 +37,7 @@ static void train(run *r, const char *title)
 {
     const settings *s = r->s;
     int64_t         until = s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps;
-    while (r->step < until && !stopped_by) {
+    while (r->step < until && !stop_signal()) {
         bool last;
         if (r->device) train_there(r, until);
         else train_here(r);
@@ -184,7 +146,7 @@ int train_main(int argc, char **argv)
         printf("done: %s/model.safetensors after %.1f s; tn generate %s writes with it\n", r.folder,
                journal_seconds(&r.journal), r.folder);
     }
-    i = r.step < r.steps && stopped_by ? 128 + (int)stopped_by : 0;
+    i = r.step < r.steps && stop_signal() ? 128 + stop_signal() : 0;
     if (!journal_close(&r.journal))
         fail("%s is saved, but part of %s may be missing", r.step < r.steps ? r.saved : join(r.folder, "model.safetensors"),
              join(r.folder, "log.jsonl"));

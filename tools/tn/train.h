@@ -1,5 +1,5 @@
-/* train.h - the parts of `tn train`: settings.c (what was asked for), journal.c (what is told), begin.c (how a run begins),
-   step.c (what a step trains on), heldout.c (what has been learned), checkpoint.c (what stays), train.c (the loop) */
+/* train.h - what the files of `tn train` share: settings.c, signals.c, speed.c, journal.c, checkpoint.c, step.c, heldout.c, begin.c
+   and train.c, which has the training loop. tn.h says which of them calls which. */
 #ifndef TN_TRAIN_H
 #define TN_TRAIN_H
 
@@ -110,8 +110,15 @@ typedef struct run {
     int32_t    *ids, *targets;      /* [batch,context]                            */
 } run;
 
-/* train.c: ends the program where a signal asks for it and nothing is worth saving yet. */
+/* signals.c */
+void catch_signals(void);
+/* The signal that asked the training to stop, or 0. */
+int  stop_signal(void);
+/* Ends the program if a signal asked for it. Called between the parts of a start, when there is nothing to save yet. */
 void end_if_stopped(void);
+
+/* speed.c: floating-point operations per second of a large matrix product with these settings; NaN if it fails */
+double measure_peak(const tn_desc *desc);
 
 /* step.c: a step, the loss of its batch, and what to do when it explodes */
 void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
@@ -145,9 +152,10 @@ tn_status put_weights(void *user, tn_sink sink);
 void remove_old(const run *r);
 void save_or_stop(run *r);
 const char *note_of(const tn_safetensors *st, const char *path, const char *key);
+/* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
+tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 
 /* begin.c */
-tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 void start_run(run *r, bool again);
 void resume_run(run *r);
 

@@ -1,0 +1,43 @@
+/* signals.c - tn train: SIGINT and SIGTERM. The step is finished, then everything is saved; a second signal ends the program at
+   once. */
+#include "train.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stopped_by;
+
+static void stop_later(int number)
+{
+    static const char words[] = "\ntn: stopping; a second time stops at once\n";
+    int before = errno;
+    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* no one reads it: stopping all the same */
+    errno = before;
+    stopped_by = number;
+}
+
+/* Between the parts of a start, which may take minutes. */
+void end_if_stopped(void)
+{
+    if (!stopped_by) return;
+    warn("stopped before the first step: nothing was written");
+    exit(128 + (int)stopped_by);
+}
+
+void catch_signals(void)
+{
+    struct sigaction a;
+    memset(&a, 0, sizeof a);
+    a.sa_handler = stop_later;
+    a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write that is under way goes on */
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+    a.sa_handler = SIG_IGN;                           /* a full disk or limit is an error of write, which is spoken of */
+    a.sa_flags = 0;
+    sigaction(SIGXFSZ, &a, NULL);
+    sigaction(SIGPIPE, &a, NULL);
+}
+
+int stop_signal(void) { return (int)stopped_by; }
