@@ -17,7 +17,7 @@ static double embedding_scale(const run *r, const model *m, double adam_lr)
     if (!(adam_lr > 0)) return 1;
     if (r->s->embed_lr > 0) return r->s->embed_lr / adam_lr;
     if (m->desc.tied) return 1;
-    w = (double *)room((size_t)n, sizeof *w);
+    w = (double *)allocate((size_t)n, sizeof *w);
     if (tn_read(m->net.embed.w, TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
     free(w);
     return 15 * sqrt(sum / (double)n);
@@ -29,14 +29,14 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     m->ctx = ctx;
     m->params = tn_params_create(ctx);
     tn_transformer_init(m->params, "", &m->net, &m->desc);
-    optimiser_of(r->s, &desc);
+    set_optim_desc(r->s, &desc);
     tn_params_group(m->params, "embed.w", embedding_scale(r, m, desc.kind == TN_ADAMW ? desc.lr : desc.adam_lr), 1);
     *optim = tn_optim_create(m->params, &desc);
-    check(ctx, "the model");
+    check_ctx(ctx, "the model");
 }
 
 /* Steps that fit into so many minutes: a copy of the model trains a few to see. */
-static int64_t steps_in(run *r, double minutes, const tn_desc *desc)
+static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
 {
     model     m;
     tn_optim *optim;
@@ -53,9 +53,9 @@ static int64_t steps_in(run *r, double minutes, const tn_desc *desc)
     while (done < warm + 2 || now() - start < 2) {
         if (done == warm) start = now();
         launch_step(r, &f);
-        drop_steps(&f);
+        forget_steps(&f);
         tn_ctx_sync(ctx);
-        check(ctx, "a look at the speed");
+        check_ctx(ctx, "a look at the speed");
         end_if_stopped();
         done++;
     }
@@ -82,7 +82,7 @@ static void read_data(run *r, const char *tokenizer)
                      (long long)tn_tokenizer_count(r->m.tokenizer));
             vocab = tn_tokenizer_count(r->m.tokenizer);
         }
-        if (!vocab) misuse("token shards want their --tokenizer, or the size of its vocabulary: --vocab N");
+        if (!vocab) usage_error("token shards want their --tokenizer, or the size of its vocabulary: --vocab N");
         r->m.desc.vocab = vocab;
         load_shards(&r->data, ctx, vocab, &s->data, s->held_out);
     } else {
@@ -93,9 +93,9 @@ static void read_data(run *r, const char *tokenizer)
         desc.separator = STORY_MARK;
         end_if_stopped();
         if (!tokenizer && s->vocab) {
-            say(&r->journal, "training a tokenizer of %lld tokens\n", (long long)s->vocab);
-            r->m.tokenizer = tn_tokenizer_train(ctx, text, split_text(text, bytes, s->held_out), s->vocab, &desc);
-            check(ctx, "training the tokenizer");
+            journal_print(&r->journal, "training a tokenizer of %lld tokens\n", (long long)s->vocab);
+            r->m.tokenizer = tn_tokenizer_train(ctx, text, held_out_start(text, bytes, s->held_out), s->vocab, &desc);
+            check_ctx(ctx, "training the tokenizer");
             end_if_stopped();
         } else r->m.tokenizer = open_tokenizer(ctx, tokenizer);
         if (s->vocab && tn_tokenizer_count(r->m.tokenizer) != s->vocab)
@@ -126,21 +126,21 @@ static void print_facts(run *r)
     char          name[128];
     journal      *j = &r->journal;
     tn_transformer_name(&r->m.desc, name, sizeof name);
-    say(j, "model: %s, %lld parameters, %.3g Mflop a token forward, %.3g with backward\n", name,
+    journal_print(j, "model: %s, %lld parameters, %.3g Mflop a token forward, %.3g with backward\n", name,
         (long long)tn_params_elements(r->m.params), r->flops / 3e6, r->flops / 1e6);
-    say(j, "data: %lld tokens to train on, %lld held out, vocabulary %lld", (long long)c->train_count,
+    journal_print(j, "data: %lld tokens to train on, %lld held out, vocabulary %lld", (long long)c->train_count,
         (long long)c->held_count, (long long)r->m.desc.vocab);
     if (c->train_bytes > 0)
-        say(j, "; %.0f and %.0f bytes, %.2f bytes a token, %.0f held-out bytes behind [UNK]", c->train_bytes,
+        journal_print(j, "; %.0f and %.0f bytes, %.2f bytes a token, %.0f held-out bytes behind [UNK]", c->train_bytes,
             c->held_bytes, c->train_bytes / (double)c->train_count, c->held_unknown);
-    else say(j, "; nats a byte are not known, for a shard does not tell its text's bytes");
-    if (r->s->sample_every && !*r->s->prompt && r->m.begin_count)
-        say(j, "\nsamples: each begins with a word of the text; without " STORY_MARK " [BOS] stands in front of it once");
-    if (r->device) say(j, "\nmachine: %s, GPU %lld, %.0f Gflop/s in a matrix product\n",
+    else journal_print(j, "; nats a byte are not known, for a shard does not tell its text's bytes");
+    if (r->s->sample_every && !*r->s->prompt && r->m.start_count)
+        journal_print(j, "\nsamples: each begins with a word of the text; without " STORY_MARK " [BOS] stands in front of it once");
+    if (r->device) journal_print(j, "\nmachine: %s, GPU %lld, %.0f Gflop/s in a matrix product\n",
                        machine_name(r->m.ctx, name, sizeof name), (long long)r->s->device, r->peak / 1e9);
-    else say(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
+    else journal_print(j, "\nmachine: %s (%s), %d thread%s, %.0f Gflop/s in a matrix product\n", tn_ctx_backend_name(r->m.ctx),
              tn_ctx_simd_name(r->m.ctx), tn_ctx_threads(r->m.ctx), tn_ctx_threads(r->m.ctx) == 1 ? "" : "s", r->peak / 1e9);
-    say(j, "steps: %lld of %lld x %lld x %lld tokens, %.3g in all\n", (long long)r->steps, (long long)r->s->accumulate,
+    journal_print(j, "steps: %lld of %lld x %lld x %lld tokens, %.3g in all\n", (long long)r->steps, (long long)r->s->accumulate,
         (long long)r->s->batch,
         (long long)r->m.desc.context, (double)r->steps * (double)(r->s->accumulate * r->s->batch * r->m.desc.context));
 }
@@ -160,9 +160,9 @@ static void print_baseline(run *r)
     }
     r->journal.trigram = nats[3];
     r->journal.fivegram = nats[5];
-    say(&r->journal, "n-grams (interpolated Kneser-Ney%s): trigram %.4f nats a token%s; 5-gram %.4f nats a token%s\n",
+    journal_print(&r->journal, "n-grams (interpolated Kneser-Ney%s): trigram %.4f nats a token%s; 5-gram %.4f nats a token%s\n",
         n < c->train_count ? ", first 4M tokens" : "",
-        nats[3], bytes_text(c, nats[3], three, sizeof three), nats[5], bytes_text(c, nats[5], five, sizeof five));
+        nats[3], per_byte_text(c, nats[3], three, sizeof three), nats[5], per_byte_text(c, nats[5], five, sizeof five));
 }
 
 static void log_start(run *r)
@@ -187,15 +187,15 @@ static char *config_json(const model *m)
     size_t used = 0;
     char  *text;
     tn_transformer_config_write(m->ctx, &m->desc, tn_to_memory(NULL, 0, &used));
-    text = (char *)room(used + 1, 1);
+    text = (char *)allocate(used + 1, 1);
     tn_transformer_config_write(m->ctx, &m->desc, tn_to_memory(text, used, &used));
-    check(m->ctx, "config.json");
+    check_ctx(m->ctx, "config.json");
     return text;
 }
 
 /* Without marks [BOS] stands in front of the text once, and no model learns what follows it. Words of the text, drawn by
    the seed, are how samples begin then. */
-static void draw_beginnings(run *r)
+static void draw_start_tokens(run *r)
 {
     const corpus       *c = &r->data;
     const tn_tokenizer *t = r->m.tokenizer;
@@ -204,13 +204,13 @@ static void draw_beginnings(run *r)
     uint64_t            state = (uint64_t)r->s->seed;
     if (!t) return;
     for (i = 0; i < c->train_count; i++) begun += c->train[i] == tn_tokenizer_bos(t);
-    for (i = 0; begun < 2 && i < 100 * BEGINNINGS && r->m.begin_count < BEGINNINGS; i++) {
+    for (i = 0; begun < 2 && i < 100 * START_TOKENS && r->m.start_count < START_TOKENS; i++) {
         int64_t at = 1 + (int64_t)(next_uniform(&state) * (double)(c->train_count - 1));
         int32_t id = c->train[at], before = c->train[at - 1];
         bool    word = bytes ? (before == ' ' || before == '\n') && id > ' ' && id < 0xF5
                              : strncmp(tn_tokenizer_token(t, id), "##", 2) != 0;
         if (word && id != tn_tokenizer_bos(t) && id != tn_tokenizer_eos(t) && id != tn_tokenizer_unk(t))
-            r->m.begin[r->m.begin_count++] = id;
+            r->m.start[r->m.start_count++] = id;
     }
 }
 
@@ -224,18 +224,18 @@ static void make_absolute(const char **path)
 }
 
 /* What both kinds of start share, once the settings stand: data, model, optimiser. */
-static void build(run *r, const tn_desc *desc, const char *tokenizer)
+static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
 {
     char why[256];
     if (tn_ctx_create(&r->m.ctx, desc, why) != TN_OK) fail("--backend %s: %s", desc->backend->name, why);
     r->device = !desc->backend->host;
     read_data(r, tokenizer);
-    model_of(r->m.ctx, r->m.desc.vocab, &r->m.desc);
+    set_model_desc(r->m.ctx, r->m.desc.vocab, &r->m.desc);
     check_data(r);
-    draw_beginnings(r);
+    draw_start_tokens(r);
     end_if_stopped();
-    r->ids = (int32_t *)room((size_t)(r->s->batch * r->m.desc.context), sizeof *r->ids);
-    r->targets = (int32_t *)room((size_t)(r->s->batch * r->m.desc.context), sizeof *r->targets);
+    r->ids = (int32_t *)allocate((size_t)(r->s->batch * r->m.desc.context), sizeof *r->ids);
+    r->targets = (int32_t *)allocate((size_t)(r->s->batch * r->m.desc.context), sizeof *r->targets);
 }
 
 /* --out is a new folder, an empty one, or one where a run was killed before it had its settings. */
@@ -251,12 +251,12 @@ static void check_folder(const char *folder)
 }
 
 /* The tokenizer of a new run: what is asked for, or the one beside the checkpoint that it goes on from. */
-static char *tokenizer_of(const settings *s)
+static char *find_tokenizer(const settings *s)
 {
     char *folder, *path;
     if (!s->from) return s->tokenizer ? copy_text(s->tokenizer) : NULL;
     folder = folder_of(s->from);
-    path = join(folder, "tokenizer.json");
+    path = join_path(folder, "tokenizer.json");
     free(folder);
     if (is_file(path)) return path;
     free(path);
@@ -264,21 +264,21 @@ static char *tokenizer_of(const settings *s)
 }
 
 /* Weights, moments and step of another run's checkpoint. */
-static void go_on_from(run *r, const char *path)
+static void continue_from(run *r, const char *path)
 {
     tn_checkpoint_read(r->optim, tn_from_path(path));
-    check(r->m.ctx, path);
+    check_ctx(r->m.ctx, path);
     if (r->step >= r->steps)
         fail("%s is of step %lld already, of %lld: more --steps", path, (long long)r->step, (long long)r->steps);
-    say(&r->journal, "goes on from %s\n", path);
+    journal_print(&r->journal, "goes on from %s\n", path);
 }
 
 /* again: config.txt is there, but nothing was saved before the run was killed. */
 void start_run(run *r, bool again)
 {
-    settings *s = &asked;
+    settings *s = &train_settings;
     tn_desc   desc;
-    char     *config = join(r->folder, "config.txt"), *path = join(r->folder, "config.json"), *tokenizer;
+    char     *config = join_path(r->folder, "config.txt"), *path = join_path(r->folder, "config.json"), *tokenizer;
     int64_t   i, per_step;
     if (!again && is_file(config))
         fail("%s holds a run already: tn train --resume %s goes on with it", r->folder, r->folder);
@@ -286,20 +286,20 @@ void start_run(run *r, bool again)
     for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
     if (s->tokenizer) make_absolute(&s->tokenizer);
     if (s->from) make_absolute(&s->from);
-    tokenizer = tokenizer_of(s);
-    context_of(s, &desc);
+    tokenizer = find_tokenizer(s);
+    set_ctx_desc(s, &desc);
     r->peak = measure_peak(&desc);
-    build(r, &desc, tokenizer);
+    build_run(r, &desc, tokenizer);
     free(tokenizer);
     per_step = s->batch * s->accumulate * r->m.desc.context;
     if (s->from) {
         tn_ctx *look;
-        r->step = strtoll(note_of(open_checkpoint(s->from, &look), s->from, "tn.step"), NULL, 10);
+        r->step = strtoll(checkpoint_note(open_checkpoint(s->from, &look), s->from, "tn.step"), NULL, 10);
         tn_ctx_destroy(look);
     }
     if (s->minutes > 0) {
-        s->steps = r->step + steps_in(r, s->minutes, &desc);
-        say(&r->journal, "%g minutes are about %lld steps here; that number stands from now on\n", s->minutes,
+        s->steps = r->step + steps_in_minutes(r, s->minutes, &desc);
+        journal_print(&r->journal, "%g minutes are about %lld steps here; that number stands from now on\n", s->minutes,
             (long long)(s->steps - r->step));
         s->minutes = 0;
     } else if (!s->steps) s->steps = (s->tokens + per_step - 1) / per_step;
@@ -307,19 +307,19 @@ void start_run(run *r, bool again)
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
     open_feed(r, &r->m, r->optim, &r->feed);
-    if (s->from) go_on_from(r, s->from);
+    if (s->from) continue_from(r, s->from);
     r->config_json = config_json(&r->m);
     write_config(&train_usage, &r->config);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     end_if_stopped();
     make_folder(r->folder);
-    write_whole(config, r->config.data, r->config.bytes);     /* first: what makes the folder a run, which --resume begins */
+    write_file(config, r->config.data, r->config.bytes);     /* first: what makes the folder a run, which --resume begins */
     if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
-        char *file = join(r->folder, "tokenizer.json");
+        char *file = join_path(r->folder, "tokenizer.json");
         save_tokenizer(file, r->m.tokenizer, r->m.ctx);
         free(file);
     }
-    write_whole(path, r->config_json, strlen(r->config_json));
+    write_file(path, r->config_json, strlen(r->config_json));
     free(config);
     free(path);
     print_facts(r);
@@ -351,8 +351,8 @@ static bool same_settings(const char *a, const char *b)
 void resume_run(run *r)
 {
     static const char *const allowed[] = {"resume", "data", "threads", "device", "recompute", "stop-at"};
-    settings       *s = &asked;
-    char           *config = join(r->folder, "config.txt"), *tokenizer = join(r->folder, "tokenizer.json"), *text;
+    settings       *s = &train_settings;
+    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
     char            machine[128], hash[32];
     int64_t         count, *steps, lines, i;
     size_t          bytes, k;
@@ -365,7 +365,7 @@ void resume_run(run *r)
         bool          fine = !o->given;
         for (k = 0; k < sizeof allowed / sizeof *allowed; k++) fine = fine || !strcmp(o->name, allowed[k]);
         if (!fine)
-            misuse("--%s cannot be changed by --resume: a resumed run is the same run. tn train --config %s --out NEW "
+            usage_error("--%s cannot be changed by --resume: a resumed run is the same run. tn train --config %s --out NEW "
                    "begins another, --from CHECKPOINT --out NEW goes on as another", o->name, config);
     }
     if (!is_file(config)) fail("%s holds no run: there is no %s", r->folder, config);
@@ -385,40 +385,40 @@ void resume_run(run *r)
     r->saved = checkpoint_path(r->folder, r->saved_step);
     free(steps);
     st = open_checkpoint(r->saved, &look);
-    if (!same_settings(note_of(st, r->saved, "tn.config"), r->config.data))
+    if (!same_settings(checkpoint_note(st, r->saved, "tn.config"), r->config.data))
         fail("%s was changed since %s was written", config, r->saved);
     for (i = 0; i < s->data.count; i++)
         if (access(s->data.path[i], F_OK) != 0)
             fail("%s: %s. If it was moved: tn train --resume %s --data FILE", s->data.path[i], strerror(errno), r->folder);
-    context_of(s, &desc);
+    set_ctx_desc(s, &desc);
     r->peak = measure_peak(&desc);
-    build(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
+    build_run(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
     r->steps = s->steps;
     make_model(r, r->m.ctx, &r->m, &r->optim);
     open_feed(r, &r->m, r->optim, &r->feed);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     r->config_json = config_json(&r->m);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
-    if (strcmp(hash, note_of(st, r->saved, "tn.data")))
+    if (strcmp(hash, checkpoint_note(st, r->saved, "tn.data")))
         fail("the tokens of %s are not those that %s was trained on", s->data.path[0], r->saved);
     machine_name(r->m.ctx, machine, sizeof machine);
-    if (strcmp(machine, note_of(st, r->saved, "tn.machine")))
+    if (strcmp(machine, checkpoint_note(st, r->saved, "tn.machine")))
         warn("%s was made with %s, this is %s: the numbers will differ in their last bits", r->saved,
-             note_of(st, r->saved, "tn.machine"), machine);
-    r->step = strtoll(note_of(st, r->saved, "tn.step"), NULL, 10);
-    lines = strtoll(note_of(st, r->saved, "tn.log_lines"), NULL, 10);
+             checkpoint_note(st, r->saved, "tn.machine"), machine);
+    r->step = strtoll(checkpoint_note(st, r->saved, "tn.step"), NULL, 10);
+    lines = strtoll(checkpoint_note(st, r->saved, "tn.log_lines"), NULL, 10);
     tn_checkpoint_read(r->optim, tn_from_path(r->saved));
-    check(r->m.ctx, "checkpoint");
+    check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
     journal_resume(&r->journal, r->folder, r->step, lines);
-    remove_halves(r->folder);                         /* after the lock: nobody is writing one */
+    remove_partial_files(r->folder);                         /* after the lock: nobody is writing one */
     if (moved) {
         for (i = 0; i < s->data.count; i++) make_absolute(&s->data.path[i]);
         r->config.bytes = 0;
         write_config(&train_usage, &r->config);
-        write_whole(config, r->config.data, r->config.bytes);
+        write_file(config, r->config.data, r->config.bytes);
     }
-    say(&r->journal, "resumed from %s\n", r->saved);
+    journal_print(&r->journal, "resumed from %s\n", r->saved);
     print_facts(r);
     free(config);
     free(tokenizer);

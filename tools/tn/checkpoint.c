@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 /* The notes of a file of weights: its model, and what its texts begin with. */
-int64_t model_notes(const run *r, tn_note *notes, buffer *begin)
+int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
 {
     int i;
-    buffer_add(begin, "", 0);
-    for (i = 0; i < r->m.begin_count; i++) buffer_print(begin, i ? " %d" : "%d", (int)r->m.begin[i]);
+    buffer_add(starts, "", 0);
+    for (i = 0; i < r->m.start_count; i++) buffer_print(starts, i ? " %d" : "%d", (int)r->m.start[i]);
     notes[0].key = "tn.model", notes[0].value = r->config_json;
-    notes[1].key = "tn.begin", notes[1].value = begin->data;
-    return r->m.begin_count ? 2 : 1;
+    notes[1].key = "tn.begin", notes[1].value = starts->data;
+    return r->m.start_count ? 2 : 1;
 }
 
 static tn_status put_checkpoint(void *user, tn_sink sink)
@@ -33,7 +33,7 @@ static bool save(run *r)
     char    step[32], lines[32], hash[32], machine[128];
     tn_note notes[8];
     weights w;
-    buffer  begin = {0};
+    buffer  starts = {0};
     char   *path = checkpoint_path(r->folder, r->step), *why;
     snprintf(step, sizeof step, "%lld", (long long)r->step);
     snprintf(lines, sizeof lines, "%lld", (long long)r->journal.lines);
@@ -48,9 +48,9 @@ static bool save(run *r)
     journal_sync(&r->journal);
     w.r = r;
     w.notes = notes;
-    w.count = 6 + model_notes(r, notes + 6, &begin);
-    why = write_by(path, put_checkpoint, &w, r->m.ctx);
-    free(begin.data);
+    w.count = 6 + model_notes(r, notes + 6, &starts);
+    why = write_file_with(path, put_checkpoint, &w, r->m.ctx);
+    free(starts.data);
     if (why) {
         clear_progress(&r->journal);
         warn("step %lld: %s", (long long)r->step, why);
@@ -65,7 +65,7 @@ static bool save(run *r)
 }
 
 /* Once the newest checkpoint is known to be good, those before it may go. */
-void remove_old(const run *r)
+void remove_old_checkpoints(const run *r)
 {
     int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
     for (i = 0; i < count - r->s->keep; i++) {
@@ -89,7 +89,7 @@ void save_or_stop(run *r)
 }
 
 /* What a checkpoint says under a key; fails where it says nothing. */
-const char *note_of(const tn_safetensors *st, const char *path, const char *key)
+const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key)
 {
     const char *value = tn_safetensors_metadata(st, key);
     if (!value) fail("%s is no checkpoint of tn train: it has no \"%s\"", path, key);
@@ -104,8 +104,8 @@ tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
     if (tn_ctx_create(look, NULL, why) != TN_OK) fail("%s", why);
     st = tn_safetensors_open(*look, tn_from_path(path));
     if (!st) fail("%s", tn_ctx_error(*look));
-    if (strcmp(note_of(st, path, "tn.format"), RUN_FORMAT))
-        fail("%s is of format %s, this is tn %s, which reads format %s", path, note_of(st, path, "tn.format"), tn_version(),
+    if (strcmp(checkpoint_note(st, path, "tn.format"), RUN_FORMAT))
+        fail("%s is of format %s, this is tn %s, which reads format %s", path, checkpoint_note(st, path, "tn.format"), tn_version(),
              RUN_FORMAT);
     return st;
 }

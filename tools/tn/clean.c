@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* Some bytes that are no ASCII, and how often they were there. */
-typedef struct kind { char text[24]; int64_t count; } kind;
-typedef struct kinds { kind *list; int64_t count, all; } kinds;
+typedef struct damage { char text[24]; int64_t count; } damage;
+typedef struct kinds { damage *list; int64_t count, all; } kinds;
 
 static void note(kinds *k, const char *text, size_t length)
 {
@@ -19,7 +19,7 @@ static void note(kinds *k, const char *text, size_t length)
             return;
         }
     if (k->count == 1000) return;                     /* enough to print */
-    k->list = (kind *)need(realloc(k->list, sizeof *k->list * (size_t)(k->count + 1)));
+    k->list = (damage *)need_memory(realloc(k->list, sizeof *k->list * (size_t)(k->count + 1)));
     memset(&k->list[k->count], 0, sizeof *k->list);
     memcpy(k->list[k->count].text, text, length);
     k->list[k->count++].count = 1;
@@ -27,12 +27,12 @@ static void note(kinds *k, const char *text, size_t length)
 
 static int more_often(const void *a, const void *b)
 {
-    int64_t x = ((const kind *)a)->count, y = ((const kind *)b)->count;
-    return x != y ? (x < y) - (x > y) : strcmp(((const kind *)a)->text, ((const kind *)b)->text);
+    int64_t x = ((const damage *)a)->count, y = ((const damage *)b)->count;
+    return x != y ? (x < y) - (x > y) : strcmp(((const damage *)a)->text, ((const damage *)b)->text);
 }
 
 /* How many places of a story are damaged: runs of bytes that are no ASCII, with a sign of it. */
-static int64_t look(const char *text, size_t bytes, kinds *k)
+static int64_t count_damage(const char *text, size_t bytes, kinds *k)
 {
     int64_t found = 0, at;
     while ((at = tn_mojibake(text, bytes)) >= 0) {
@@ -57,7 +57,7 @@ static void print_kinds(kinds *k)
         printf("  %6lld x", (long long)k->list[i].count);
         for (; *s; s++) printf(" %02X", (unsigned)(unsigned char)*s);
         s = k->list[i].text;
-        printf(utf8_faults(s, strlen(s), &first) || (unsigned char)s[0] == 0xC2 ? "\n" : "  %s\n", s);
+        printf(utf8_errors(s, strlen(s), &first) || (unsigned char)s[0] == 0xC2 ? "\n" : "  %s\n", s);
     }
     if (k->count > 12) printf("  and %lld other kinds\n", (long long)k->count - 12);
 }
@@ -83,15 +83,15 @@ int clean_main(int argc, char **argv)
     double      dropped_bytes = 0;
     kinds       k = {0};
     split_kind  how;
-    atomic_file *f = (atomic_file *)room(1, sizeof *f);
+    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
     read_options_and_files(&u, argc, argv, &files);
-    if (!files.count) misuse("tn clean wants a text: tn clean FILE --out FILE");
+    if (!files.count) usage_error("tn clean wants a text: tn clean FILE --out FILE");
     text = read_texts(&files, &bytes);
-    how = how_to_split((split_kind)split, text, bytes);
+    how = resolve_split((split_kind)split, text, bytes);
     if (out && !atomic_open(f, out)) fail("cannot write %s: %s", out, strerror(f->error));
     while (next_story(text, bytes, how, &at, &start, &length)) {
         stories++;
-        if (look(text + start, length, &k)) {
+        if (count_damage(text + start, length, &k)) {
             dropped++;
             dropped_bytes += (double)length;
         } else if (out) {
@@ -106,7 +106,7 @@ int clean_main(int argc, char **argv)
     printf("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
            dropped_bytes, (long long)(stories - dropped));
     if (out) {
-        if (!atomic_commit(f)) fail("%s", why_not_written(f, out, strerror(f->error)));
+        if (!atomic_commit(f)) fail("%s", write_failure(f, out, strerror(f->error)));
         printf("written: %s\n", out);
     }
     free(f);

@@ -150,30 +150,30 @@ bool atomic_commit(atomic_file *f)
     return true;
 }
 
-char *why_not_written(const atomic_file *f, const char *path, const char *why)
+char *write_failure(const atomic_file *f, const char *path, const char *why)
 {
-    if (f->in_place) return text_of("%s was written, but its folder could not be synced to the disk: %s", path, why);
-    return text_of("cannot write %s: %s", path, why);
+    if (f->in_place) return format_text("%s was written, but its folder could not be synced to the disk: %s", path, why);
+    return format_text("cannot write %s: %s", path, why);
 }
 
-char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx)
+char *write_file_with(const char *path, writer_fn writer, void *user, const tn_ctx *ctx)
 {
-    atomic_file *f = (atomic_file *)room(1, sizeof *f);
+    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
     char        *why = NULL;
     bool         good = atomic_open(f, path) && writer(user, tn_to_calls(atomic_store, f)) == TN_OK;
     if (good) good = atomic_commit(f);
     else atomic_abandon(f);
-    if (!good) why = why_not_written(f, path, f->error ? strerror(f->error) : tn_ctx_error(ctx));
+    if (!good) why = write_failure(f, path, f->error ? strerror(f->error) : tn_ctx_error(ctx));
     free(f);
     return why;
 }
 
-void write_whole(const char *path, const void *src, size_t bytes)
+void write_file(const char *path, const void *src, size_t bytes)
 {
-    atomic_file *f = (atomic_file *)room(1, sizeof *f);
+    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
     bool         good = atomic_open(f, path) && atomic_store(f, src, bytes);
     if (good) good = atomic_commit(f);
     else atomic_abandon(f);
-    if (!good) fail("%s", why_not_written(f, path, strerror(errno)));
+    if (!good) fail("%s", write_failure(f, path, strerror(errno)));
     free(f);
 }

@@ -44,25 +44,25 @@ int generate_main(int argc, char **argv)
     desc.threads = (int)threads;
     desc.log = show_log;
     use_backend(&desc, backend, device);
-    if (!arguments) misuse("tn generate wants a run or a checkpoint: tn generate RUN");
+    if (!arguments) usage_error("tn generate wants a run or a checkpoint: tn generate RUN");
     open_model(&m, argv[0], tokenizer, &desc, NULL);
     if (!length) length = m.desc.context;
     if (length > m.desc.context)
         warn("%lld tokens are more than the %lld of the model's context: it was not trained for that",
              (long long)length, (long long)m.desc.context);
-    if (m.begin_count && !*prompt)
+    if (m.start_count && !*prompt)
         warn("this model's text had no " STORY_MARK ": each text begins with a word of it, drawn by the seed");
-    ids = (int32_t *)room((size_t)length, sizeof *ids);
+    ids = (int32_t *)allocate((size_t)length, sizeof *ids);
     for (k = 0; k < count; k++) {
-        sampling s = {temperature, top_p, top_k, length, mix((uint64_t)seed) + (uint64_t)k, no_stop,
+        sampling s = {temperature, top_p, top_k, length, splitmix64((uint64_t)seed) + (uint64_t)k, no_stop,
                       show_ids ? NULL : print_now, NULL};
         int64_t  have, i;
-        n = first_tokens(&m, prompt, s.seed, &first);
+        n = prompt_tokens(&m, prompt, s.seed, &first);
         if (n < 1) fail("this tokenizer has no [BOS]: give a --prompt");
         if (n >= length) fail("the prompt has %lld tokens already, of --length %lld", (long long)n, (long long)length);
         memcpy(ids, first, sizeof *ids * (size_t)n);
         free(first);
-        have = write_tokens(&m, ids, n, &s);
+        have = generate_tokens(&m, ids, n, &s);
         for (i = 0; show_ids && i < have; i++) printf(i ? " %d" : "%d", (int)ids[i]);
         printf("\n%s", count > 1 && !show_ids && k + 1 < count ? "\n" : "");
     }

@@ -20,7 +20,7 @@ static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
     tn_transformer_cost cost = tn_transformer_cost_of(d, d->context);
     char                name[128];
     tn_transformer_name(d, name, sizeof name);
-    check(ctx, "the model");
+    check_ctx(ctx, "the model");
     printf("model: %s\nparameters: %lld\nof_them_in_tables: %lld\nmflop_a_token: %.4g\nmflop_a_token_training: %.4g\n",
            name, (long long)cost.params, (long long)cost.table,
            cost.forward / 1e6, cost.training / 1e6);
@@ -36,7 +36,7 @@ static void print_json(tn_ctx *ctx, const char *path)
     const char         *to, *bad;
     if (json_find(text, text + bytes, "model_type", &to, &bad)) {
         tn_transformer_config_read(ctx, &desc, tn_from_memory(text, bytes));
-        check(ctx, path);
+        check_ctx(ctx, path);
         print_model(ctx, &desc);
     } else print_tokenizer(ctx, path);
     free(text);
@@ -50,13 +50,13 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     tn_transformer_desc desc;
     int64_t             i, k;
     size_t              n;
-    check(ctx, "weights");
+    check_ctx(ctx, "weights");
     printf("file: %s\n", path);
     for (n = 0; n < sizeof notes / sizeof *notes; n++)
         if ((value = tn_safetensors_metadata(st, notes[n])) != NULL) printf("%s: %s\n", notes[n] + 3, value);
     if ((text = tn_safetensors_metadata(st, "tn.model")) != NULL) {
         tn_transformer_config_read(ctx, &desc, tn_from_memory(text, strlen(text)));
-        check(ctx, path);
+        check_ctx(ctx, path);
         print_model(ctx, &desc);
         printf("%s\n", text);
     }
@@ -78,17 +78,17 @@ static void print_config(tn_ctx *ctx, const char *path)
     size_t              bytes;
     char               *text = read_file(path, &bytes);
     read_config(&train_usage, text, bytes, path);
-    model_of(ctx, asked.vocab ? asked.vocab : tn_tokenizer_count(open_tokenizer(ctx, asked.tokenizer)), &desc);
+    set_model_desc(ctx, train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, train_settings.tokenizer)), &desc);
     print_model(ctx, &desc);
-    printf("tokens_a_step: %lld\n", (long long)(asked.batch * asked.accumulate * desc.context));
+    printf("tokens_a_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
     free(text);
 }
 
 static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 {
     int64_t *steps, count = list_checkpoints(folder, &steps), i;
-    char    *model_file = join(folder, "model.safetensors"), *tokenizer = join(folder, "tokenizer.json");
-    char    *config = join(folder, "config.txt");
+    char    *model_file = join_path(folder, "model.safetensors"), *tokenizer = join_path(folder, "tokenizer.json");
+    char    *config = join_path(folder, "config.txt");
     if (!count && !is_file(model_file))
         fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
     for (i = 0; i < count; i++) printf("checkpoint: step %lld\n", (long long)steps[i]);
@@ -118,14 +118,14 @@ int info_main(int argc, char **argv)
     tn_ctx     *ctx;
     char        why[256];
     size_t      n;
-    if (!path) misuse("tn info wants a run or a file");
+    if (!path) usage_error("tn info wants a run or a file");
     if (tn_ctx_create(&ctx, NULL, why) != TN_OK) fail("%s", why);
     n = strlen(path);
     if (is_folder(path)) print_run(ctx, path, !no_tensors);
     else if (!is_file(path)) fail("%s: there is no such run or file", path);
     else if (is_shard(path)) {
         tn_shard *shard = tn_shard_open(ctx, tn_from_path(path), INT32_MAX);
-        check(ctx, "token shard");
+        check_ctx(ctx, "token shard");
         printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
     } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_json(ctx, path);
     else if (n > 4 && !strcmp(path + n - 4, ".txt")) print_config(ctx, path);

@@ -11,18 +11,18 @@ static void curve_add(curve *c, double x, double y)
 {
     if (c->count == c->room) {
         c->room = c->room * 2 + 256;
-        c->x = (double *)need(realloc(c->x, sizeof *c->x * (size_t)c->room));
-        c->y = (double *)need(realloc(c->y, sizeof *c->y * (size_t)c->room));
+        c->x = (double *)need_memory(realloc(c->x, sizeof *c->x * (size_t)c->room));
+        c->y = (double *)need_memory(realloc(c->y, sizeof *c->y * (size_t)c->room));
     }
     c->x[c->count] = x;
     c->y[c->count++] = y;
 }
 
-static void journal_begin(journal *j, const char *folder)
+static void journal_init(journal *j, const char *folder)
 {
     memset(j, 0, sizeof *j);
-    j->path = join(folder, "log.jsonl");
-    j->picture = join(folder, PICTURE);
+    j->path = join_path(folder, "log.jsonl");
+    j->picture = join_path(folder, PICTURE);
     j->bar = isatty(STDOUT_FILENO) != 0;
     j->trigram = j->fivegram = j->smooth = NAN;
     j->started = now();
@@ -37,7 +37,7 @@ static void open_log(journal *j)
         fail("another process trains this run: it holds %s", j->path);
 }
 
-static void cut_log(journal *j, size_t bytes)
+static void truncate_log(journal *j, size_t bytes)
 {
     if (ftruncate(fileno(j->file), (off_t)bytes) != 0 || fseek(j->file, 0, SEEK_END) != 0)
         fail("cannot write %s: %s", j->path, strerror(errno));
@@ -45,9 +45,9 @@ static void cut_log(journal *j, size_t bytes)
 
 void journal_open(journal *j, const char *folder)
 {
-    journal_begin(j, folder);
+    journal_init(j, folder);
     open_log(j);
-    cut_log(j, 0);
+    truncate_log(j, 0);
 }
 
 static void log_failed(journal *j)
@@ -66,7 +66,7 @@ void journal_sync(journal *j)
 /* The mean of about the last twenty. */
 static double smoothed(double mean, double loss) { return isnan(mean) ? loss : mean + 0.05 * (loss - mean); }
 
-static void read_line(journal *j, const char *line, const char *end)
+static void read_log_line(journal *j, const char *line, const char *end)
 {
     double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"),
         held = json_number(line, end, "held");
@@ -77,7 +77,7 @@ static void read_line(journal *j, const char *line, const char *end)
         curve_add(&j->loss, step, j->smooth);
     }
     if (!isnan(held)) curve_add(&j->held, step, held);
-    if (!isnan(seconds)) j->before = seconds;
+    if (!isnan(seconds)) j->seconds_before = seconds;
     if (!isnan(three)) j->trigram = three;
     if (!isnan(five)) j->fivegram = five;
 }
@@ -86,13 +86,13 @@ void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
 {
     char  *text;
     size_t all, at = 0;
-    journal_begin(j, folder);
+    journal_init(j, folder);
     open_log(j);
     text = read_file(j->path, &all);
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
-        read_line(j, text + at, stop);
+        read_log_line(j, text + at, stop);
         at = (size_t)(stop - text) + 1;
         j->lines++;
     }
@@ -100,7 +100,7 @@ void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
     if (j->lines != lines)
         warn("%s was changed: up to step %lld it has %lld lines, and had %lld; it goes on behind them", j->path,
              (long long)step, (long long)j->lines, (long long)lines);
-    cut_log(j, at);
+    truncate_log(j, at);
 }
 
 void journal_line(journal *j, const char *format, ...)
@@ -117,7 +117,7 @@ void journal_line(journal *j, const char *format, ...)
     j->lines++;
 }
 
-double journal_seconds(const journal *j) { return j->before + now() - j->started; }
+double journal_seconds(const journal *j) { return j->seconds_before + now() - j->started; }
 
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate)
 {
@@ -140,7 +140,7 @@ void clear_progress(journal *j)
     j->shown = false;
 }
 
-void say(journal *j, const char *format, ...)
+void journal_print(journal *j, const char *format, ...)
 {
     va_list list;
     clear_progress(j);
@@ -155,9 +155,9 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     double left, every = j->bar ? 0.1 : 5;
     int    i, cells;
     char   line[200];
-    if (!always && now() - j->told < every) return;
+    if (!always && now() - j->last_shown < every) return;
     left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
-    j->told = now();
+    j->last_shown = now();
     snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
              (long long)steps, j->smooth,
              rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
@@ -192,8 +192,8 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
     double       ends[2], three[2], five[2], *x, *y, low = INFINITY, high = -INFINITY;
     if (j->loss.count < 2) return;
-    x = (double *)room((size_t)j->loss.count, sizeof *x);
-    y = (double *)room((size_t)j->loss.count, sizeof *y);
+    x = (double *)allocate((size_t)j->loss.count, sizeof *x);
+    y = (double *)allocate((size_t)j->loss.count, sizeof *y);
     for (i = k = 0; i < j->loss.count; i += every, k++) {
         x[k] = j->loss.x[i];
         y[k] = j->loss.y[i];
@@ -235,7 +235,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
         desc.y_high = high;
     }
     image = tn_image_plot(ctx, series, n, &desc);
-    if (image) why = write_by(j->picture, put_picture, image, ctx);
+    if (image) why = write_file_with(j->picture, put_picture, image, ctx);
     /* A picture that cannot be drawn or written is no reason to stop. */
     if (!image || why) {
         clear_progress(j);

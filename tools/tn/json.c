@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void json_text(buffer *b, const char *text, size_t bytes)
+void json_quote(buffer *b, const char *text, size_t bytes)
 {
     size_t i = 0;
     buffer_add(b, "\"", 1);
@@ -85,7 +85,7 @@ const char *json_find(const char *line, const char *end, const char *key, const 
             skip_space(&s);
             from = s.at;
             name.bytes = 0;
-            if (!skip_string(&s) || !json_string(from, s.at, &name) || !take(&s, ':'))
+            if (!skip_string(&s) || !json_unquote(from, s.at, &name) || !take(&s, ':'))
                 { *bad = "a key in quotes and a colon are missing"; break; }
             skip_space(&s);
             from = s.at;
@@ -141,7 +141,7 @@ static void add_character(buffer *b, int c)
     }
 }
 
-bool json_string(const char *from, const char *to, buffer *out)
+bool json_unquote(const char *from, const char *to, buffer *out)
 {
     static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     buffer_add(out, "", 0);

@@ -32,7 +32,7 @@ static uint64_t spread(uint64_t x)
 }
 
 /* The number of an n-gram, -1 where there is none; `add` makes one. */
-static int32_t number_of(order *o, int32_t context, int32_t word, bool add)
+static int32_t ngram_number(order *o, int32_t context, int32_t word, bool add)
 {
     uint64_t key = (uint64_t)context << 24 | (uint64_t)word, i = spread(key) & o->mask;
     while (o->slot[i]) {
@@ -106,7 +106,7 @@ static double score(order *orders, int n, const int32_t *held, int64_t count, in
         bool   known = true;
         for (k = 1; k <= n; k++) {
             order  *o = &orders[k];
-            int32_t h = at[k - 1], g = h < 0 ? -1 : number_of(o, h, held[i], false);
+            int32_t h = at[k - 1], g = h < 0 ? -1 : ngram_number(o, h, held[i], false);
             next[k] = g;
             known = known && h >= 0 && o->total[h] > 0;
             if (known) {
@@ -135,7 +135,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
     for (i = 0; i < train_count && fits; i++) {
         for (k = 1; k <= NGRAM_MAX; k++) {
             int64_t old = orders[k].count;
-            next[k] = at[k - 1] < 0 ? -1 : number_of(&orders[k], at[k - 1], train[i], true);
+            next[k] = at[k - 1] < 0 ? -1 : ngram_number(&orders[k], at[k - 1], train[i], true);
             if (next[k] < 0) continue;
             orders[k].seen[next[k]]++;
             /* a new n-gram is one more word before what follows its first one; what opens the text has nothing before it,

@@ -12,7 +12,7 @@ const char *choice_word(const char *hint, int place, char *word, size_t bytes)
     return word;
 }
 
-static int choice_place(const char *hint, const char *word)
+static int choice_index(const char *hint, const char *word)
 {
     char one[64];
     int  i;
@@ -29,21 +29,21 @@ option *find_option(const usage *u, const char *name)
 
 void add_file(file_list *files, const char *path)
 {
-    files->path = (const char **)need(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
+    files->path = (const char **)need_memory(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
     files->path[files->count++] = copy_text(path);
 }
 
 /* A number with k, M or G behind it. */
-static double number_of(const option *o, const char *where, const char *text)
+static double parse_number(const option *o, const char *where, const char *text)
 {
     char  *end;
     double v = strtod(text, &end);
     if (end != text && *end == 'k') v *= 1e3, end++;
     else if (end != text && *end == 'M') v *= 1e6, end++;
     else if (end != text && *end == 'G') v *= 1e9, end++;
-    if (end == text || *end || !isfinite(v)) misuse("%s%s wants a number, not \"%s\"", where, o->name, text);
-    if (v < o->low || v > o->high) misuse("%s%s must lie in %g to %g, and is %s", where, o->name, o->low, o->high, text);
-    if (o->kind == OPTION_COUNT && v != floor(v)) misuse("%s%s wants a whole number, not %s", where, o->name, text);
+    if (end == text || *end || !isfinite(v)) usage_error("%s%s wants a number, not \"%s\"", where, o->name, text);
+    if (v < o->low || v > o->high) usage_error("%s%s must lie in %g to %g, and is %s", where, o->name, o->low, o->high, text);
+    if (o->kind == OPTION_COUNT && v != floor(v)) usage_error("%s%s wants a whole number, not %s", where, o->name, text);
     return v;
 }
 
@@ -53,16 +53,16 @@ static void set_option(option *o, const char *where, const char *text)
     switch (o->kind) {
     case OPTION_FLAG:
         if (text && strcmp(text, "true") && strcmp(text, "false"))
-            misuse("%s%s is true or false, not \"%s\"", where, o->name, text);
+            usage_error("%s%s is true or false, not \"%s\"", where, o->name, text);
         *(bool *)o->value = !text || !strcmp(text, "true");
         break;
-    case OPTION_COUNT:  *(int64_t *)o->value = (int64_t)number_of(o, where, text); break;
-    case OPTION_NUMBER: *(double *)o->value = number_of(o, where, text); break;
+    case OPTION_COUNT:  *(int64_t *)o->value = (int64_t)parse_number(o, where, text); break;
+    case OPTION_NUMBER: *(double *)o->value = parse_number(o, where, text); break;
     case OPTION_TEXT:   *(const char **)o->value = copy_text(text); break;
     case OPTION_FILES:  add_file((file_list *)o->value, text); break;
     case OPTION_CHOICE: {
-        int place = choice_place(o->hint, text);
-        if (place < 0) misuse("%s%s is one of %s, not \"%s\"", where, o->name, o->hint, text);
+        int place = choice_index(o->hint, text);
+        if (place < 0) usage_error("%s%s is one of %s, not \"%s\"", where, o->name, o->hint, text);
         *(int *)o->value = place;
         break;
     }
@@ -112,7 +112,7 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
         const char *text = NULL;
         option     *o;
         if (only_arguments || argv[i][0] != '-' || !argv[i][1]) {
-            if (arguments == most_arguments) misuse("tn %s: \"%s\" is one argument too many (tn %s --help)", u->command,
+            if (arguments == most_arguments) usage_error("tn %s: \"%s\" is one argument too many (tn %s --help)", u->command,
                                                     argv[i], u->command);
             argv[arguments++] = argv[i];
             continue;
@@ -125,13 +125,13 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
             print_help(u);
             exit(0);
         }
-        if (argv[i][1] != '-') misuse("tn %s knows no %s (tn %s --help)", u->command, argv[i], u->command);
+        if (argv[i][1] != '-') usage_error("tn %s knows no %s (tn %s --help)", u->command, argv[i], u->command);
         snprintf(name, sizeof name, "%.*s", (int)strcspn(argv[i] + 2, "="), argv[i] + 2);
         if (strchr(argv[i], '=')) text = strchr(argv[i], '=') + 1;
         o = find_option(u, name);
-        if (!o) misuse("tn %s knows no --%s (tn %s --help)", u->command, name, u->command);
+        if (!o) usage_error("tn %s knows no --%s (tn %s --help)", u->command, name, u->command);
         if (!text && o->kind != OPTION_FLAG) {
-            if (i + 1 >= argc) misuse("--%s wants %s after it", o->name, o->hint);
+            if (i + 1 >= argc) usage_error("--%s wants %s after it", o->name, o->hint);
             text = argv[++i];
         }
         set_option(o, "--", text);
@@ -166,8 +166,8 @@ static char *unquoted(char *value, const char *where)
 {
     buffer b = {0};
     if (*value != '"') return value;
-    if (!json_string(value, value + strlen(value), &b))
-        misuse("%s%s begins with a quote and is no quoted text", where, value);
+    if (!json_unquote(value, value + strlen(value), &b))
+        usage_error("%s%s begins with a quote and is no quoted text", where, value);
     free(value);
     return b.data;
 }
@@ -176,7 +176,7 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
 {
     const char *end = text + bytes;
     int         line = 0, i;
-    bool       *from_flags = (bool *)room((size_t)u->count, sizeof *from_flags);
+    bool       *from_flags = (bool *)allocate((size_t)u->count, sizeof *from_flags);
     for (i = 0; i < u->count; i++) from_flags[i] = u->options[i].given;
     while (text < end) {
         const char *stop = (const char *)memchr(text, '\n', (size_t)(end - text)), *equal, *last;
@@ -192,14 +192,14 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
             continue;
         }
         equal = (const char *)memchr(text, '=', (size_t)(last - text));
-        if (!equal) misuse("%s:%d: \"%.*s\" is no line of the form key = value", name, line, (int)(last - text), text);
-        key = text_of("%.*s", (int)(equal - text), text);
+        if (!equal) usage_error("%s:%d: \"%.*s\" is no line of the form key = value", name, line, (int)(last - text), text);
+        key = format_text("%.*s", (int)(equal - text), text);
         key[strcspn(key, " \t")] = 0;
         for (equal++; equal < last && strchr(" \t", *equal); ) equal++;
-        value = text_of("%.*s", (int)(last - equal), equal);
-        where = text_of("%s:%d: ", name, line);
+        value = format_text("%.*s", (int)(last - equal), equal);
+        where = format_text("%s:%d: ", name, line);
         o = find_option(u, key);
-        if (!o || !o->saved) misuse("%s:%d: unknown key %s", name, line, key);
+        if (!o || !o->saved) usage_error("%s:%d: unknown key %s", name, line, key);
         if (o->kind == OPTION_TEXT || o->kind == OPTION_FILES) value = unquoted(value, where);
         if (!from_flags[o - u->options]) {
             set_option(o, where, value);

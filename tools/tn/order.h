@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* A hash of 64 bits to 64 bits, which is also a step of the generator splitmix64. Steele, Lea & Flood 2014 */
-static inline uint64_t mix(uint64_t x)
+static inline uint64_t splitmix64(uint64_t x)
 {
     x += UINT64_C(0x9E3779B97F4A7C15);
     x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -21,12 +21,12 @@ static inline uint64_t mix(uint64_t x)
 static inline double next_uniform(uint64_t *state)
 {
     *state += UINT64_C(0x9E3779B97F4A7C15);
-    return (double)(mix(*state) >> 11) / 9007199254740992.0;
+    return (double)(splitmix64(*state) >> 11) / 9007199254740992.0;
 }
 
 /* A permutation of 0..n-1 without a table: four Feistel rounds on the next power of four, repeated until the result is below
    n (cycle walking). Black & Rogaway 2002 */
-static inline int64_t permuted(int64_t i, int64_t n, uint64_t key)
+static inline int64_t permuted_index(int64_t i, int64_t n, uint64_t key)
 {
     int      half = 1, r;
     uint64_t mask, x = (uint64_t)i;
@@ -35,7 +35,7 @@ static inline int64_t permuted(int64_t i, int64_t n, uint64_t key)
     do {
         uint64_t left = x >> half, right = x & mask;
         for (r = 0; r < 4; r++) {
-            uint64_t next = left ^ (mix(key ^ mix(right * 4 + (uint64_t)r)) & mask);
+            uint64_t next = left ^ (splitmix64(key ^ splitmix64(right * 4 + (uint64_t)r)) & mask);
             left = right;
             right = next;
         }
@@ -51,9 +51,9 @@ static inline int64_t window_start(int64_t tokens, int64_t context, uint64_t see
     uint64_t key;
     if (windows > 1) windows--;                       /* leaves room for the offset */
     epoch = number / windows;
-    key = mix(mix(seed) ^ (uint64_t)epoch);
+    key = splitmix64(splitmix64(seed) ^ (uint64_t)epoch);
     slack = tokens - windows * context;               /* the last window needs one more token, its last target */
-    return (int64_t)(mix(key) % (uint64_t)slack) + permuted(number % windows, windows, key) * context;
+    return (int64_t)(splitmix64(key) % (uint64_t)slack) + permuted_index(number % windows, windows, key) * context;
 }
 
 #endif

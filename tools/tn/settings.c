@@ -5,7 +5,7 @@
 #include "train.h"
 #include <string.h>
 
-settings asked = {
+settings train_settings = {
     .prompt = "", .held_out = 0.05,
     .layers = 1, .width = 128, .context = 256,
     .batch = 8, .accumulate = 1, .tokens = 8000000, .warmup = 20, .seed = 1,
@@ -14,14 +14,14 @@ settings asked = {
 };
 
 #define SMALL 1e9
-#define WORDS(name, field, words, help, saved)     WORDS_ROW(name, &asked.field, words, help, saved)
-#define COUNT(name, field, help, low, high, saved) COUNT_ROW(name, &asked.field, help, low, high, saved)
-#define NUMBER(name, field, help, low, high)       NUMBER_ROW(name, &asked.field, help, low, high, ALWAYS)
-#define FLAG(name, field, help, saved)             FLAG_ROW(name, &asked.field, help, saved)
-#define TEXT(name, field, hint, help, saved)       TEXT_ROW(name, &asked.field, hint, help, saved)
+#define WORDS(name, field, words, help, saved)     WORDS_ROW(name, &train_settings.field, words, help, saved)
+#define COUNT(name, field, help, low, high, saved) COUNT_ROW(name, &train_settings.field, help, low, high, saved)
+#define NUMBER(name, field, help, low, high)       NUMBER_ROW(name, &train_settings.field, help, low, high, ALWAYS)
+#define FLAG(name, field, help, saved)             FLAG_ROW(name, &train_settings.field, help, saved)
+#define TEXT(name, field, hint, help, saved)       TEXT_ROW(name, &train_settings.field, hint, help, saved)
 
 static option options[] = {
-    FILES_ROW("data", &asked.data, "text (stories may end with " STORY_MARK "), or token shards; several are joined",
+    FILES_ROW("data", &train_settings.data, "text (stories may end with " STORY_MARK "), or token shards; several are joined",
               ALWAYS),
     TEXT("out", out, "RUN", "a new folder for all that the run writes", NEVER),
     TEXT("resume", resume, "RUN", "goes on with a run that was stopped or killed; alone, or with --threads, --device, "
@@ -57,15 +57,15 @@ static option options[] = {
     FLAG("x0-residual", x0_residual, "each block also reads the embedding, by a learned factor", IF_GIVEN),
     FLAG("value-residual", value_residual, "values are mixed with those of the first block", IF_GIVEN),
     FLAG("no-zero-init", no_zero_init, "projections and unembedding do not start from zero", IF_GIVEN),
-    NUMBER_ROW("score-scale", &asked.score_scale, "of queries with keys; 0: softmax 1/sqrt(d), squared and bilinear 1/d", 0,
+    NUMBER_ROW("score-scale", &train_settings.score_scale, "of queries with keys; 0: softmax 1/sqrt(d), squared and bilinear 1/d", 0,
                1e6, IF_GIVEN),
-    NUMBER_ROW("softcap", &asked.softcap, "logits X tanh(z/X); 0: z", 0, 1e6, IF_GIVEN),
+    NUMBER_ROW("softcap", &train_settings.softcap, "logits X tanh(z/X); 0: z", 0, 1e6, IF_GIVEN),
     /* training */
     COUNT("batch", batch, "texts in a step's part; 8", 1, SMALL, ALWAYS),
     COUNT("accumulate", accumulate, "parts of a step; 1", 1, SMALL, ALWAYS),
     COUNT("steps", steps, "0: as --tokens says; one of the three counts", 0, 1e12, ALWAYS),
     COUNT("tokens", tokens, "to train on in all; 8M", 1, 1e15, NEVER),
-    NUMBER_ROW("minutes", &asked.minutes, "as many steps as fit into X minutes, by a look at the speed", 0, 1e6, NEVER),
+    NUMBER_ROW("minutes", &train_settings.minutes, "as many steps as fit into X minutes, by a look at the speed", 0, 1e6, NEVER),
     WORDS("optimizer", optimiser, "muon|adamw", "muon: matrices by Muon, all else by AdamW", ALWAYS),
     NUMBER("lr", lr, "learning rate, of Muon or of AdamW alone; 0: 0.02, 0.002", 0, 1e12),
     NUMBER("adam-lr", adam_lr, "of what AdamW updates beside Muon; 0.01", 0, 1e12),
@@ -108,53 +108,53 @@ const usage train_usage = {
 };
 
 /* Of a named model only what was given is changed. */
-static bool changes(const char *name) { return !asked.model || find_option(&train_usage, name)->given; }
+static bool is_set(const char *name) { return !train_settings.model || find_option(&train_usage, name)->given; }
 
-void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
+void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
 {
     int i;
     memset(desc, 0, sizeof *desc);
-    if (asked.model) {
-        tn_transformer_from_name(ctx, asked.model, desc);
-        if (tn_ctx_status(ctx) != TN_OK) misuse("--model: %s", tn_ctx_error(ctx));
+    if (train_settings.model) {
+        tn_transformer_from_name(ctx, train_settings.model, desc);
+        if (tn_ctx_status(ctx) != TN_OK) usage_error("--model: %s", tn_ctx_error(ctx));
     } else {                                          /* QK-norm and zero projections: as modded-nanoGPT has them */
         desc->no_gain = desc->embed_norm = true;
         desc->init = TN_INIT_NORMAL;
         for (i = 0; i < train_usage.count; i++) if (options[i].saved == IF_GIVEN) options[i].given = true;
     }
     desc->vocab = vocab;
-    if (changes("layers")) desc->layers = asked.layers;
-    if (changes("width")) desc->dim = asked.width;
-    if (changes("heads")) desc->heads = asked.heads ? asked.heads : desc->dim >= 64 ? desc->dim / 64 : 1;
-    if (changes("context")) desc->context = asked.context;
-    if (changes("mlp")) desc->mlp = (tn_mlp_kind)asked.mlp;
-    if (changes("hidden")) desc->hidden = asked.hidden;
-    if (changes("order")) desc->order = asked.order;
-    if (changes("attention")) desc->attention = (tn_attention_kind)asked.attention;
-    if (changes("row-scale")) desc->row = (tn_row_scale)asked.row_scale;
-    if (changes("d-qk")) desc->d_qk = asked.d_qk;
-    if (changes("window")) desc->window = asked.window;
-    if (changes("positions")) desc->positions = (tn_positions)asked.positions;
-    if (changes("norm")) desc->norm = (tn_norm_kind)asked.norm;
-    if (changes("norm-place")) desc->place = (tn_norm_place)asked.place;
-    if (changes("gain")) desc->no_gain = !asked.gain;
-    if (changes("no-qk-norm")) desc->qk_norm = !asked.no_qk_norm;
-    if (changes("head-norm")) desc->head_norm = asked.head_norm;
-    if (changes("bias")) desc->attn_bias = desc->attn_out_bias = desc->mlp_bias = desc->mlp_out_bias = asked.bias;
-    if (changes("tied")) desc->tied = asked.tied;
-    if (changes("x0-residual")) desc->x0_residual = asked.x0_residual;
-    if (changes("value-residual")) desc->value_residual = asked.value_residual;
-    if (changes("no-zero-init")) desc->zero_out = desc->zero_head = !asked.no_zero_init;
-    if (changes("score-scale")) desc->score_scale = asked.score_scale;
-    if (changes("softcap")) desc->softcap = asked.softcap;
+    if (is_set("layers")) desc->layers = train_settings.layers;
+    if (is_set("width")) desc->dim = train_settings.width;
+    if (is_set("heads")) desc->heads = train_settings.heads ? train_settings.heads : desc->dim >= 64 ? desc->dim / 64 : 1;
+    if (is_set("context")) desc->context = train_settings.context;
+    if (is_set("mlp")) desc->mlp = (tn_mlp_kind)train_settings.mlp;
+    if (is_set("hidden")) desc->hidden = train_settings.hidden;
+    if (is_set("order")) desc->order = train_settings.order;
+    if (is_set("attention")) desc->attention = (tn_attention_kind)train_settings.attention;
+    if (is_set("row-scale")) desc->row = (tn_row_scale)train_settings.row_scale;
+    if (is_set("d-qk")) desc->d_qk = train_settings.d_qk;
+    if (is_set("window")) desc->window = train_settings.window;
+    if (is_set("positions")) desc->positions = (tn_positions)train_settings.positions;
+    if (is_set("norm")) desc->norm = (tn_norm_kind)train_settings.norm;
+    if (is_set("norm-place")) desc->place = (tn_norm_place)train_settings.place;
+    if (is_set("gain")) desc->no_gain = !train_settings.gain;
+    if (is_set("no-qk-norm")) desc->qk_norm = !train_settings.no_qk_norm;
+    if (is_set("head-norm")) desc->head_norm = train_settings.head_norm;
+    if (is_set("bias")) desc->attn_bias = desc->attn_out_bias = desc->mlp_bias = desc->mlp_out_bias = train_settings.bias;
+    if (is_set("tied")) desc->tied = train_settings.tied;
+    if (is_set("x0-residual")) desc->x0_residual = train_settings.x0_residual;
+    if (is_set("value-residual")) desc->value_residual = train_settings.value_residual;
+    if (is_set("no-zero-init")) desc->zero_out = desc->zero_head = !train_settings.no_zero_init;
+    if (is_set("score-scale")) desc->score_scale = train_settings.score_scale;
+    if (is_set("softcap")) desc->softcap = train_settings.softcap;
     if (desc->tied) desc->zero_head = false;
-    desc->recompute = asked.recompute;
-    if (asked.row_scale && desc->attention != TN_ATTENTION_SQUARED && desc->attention != TN_ATTENTION_BILINEAR)
-        misuse("--row-scale is of --attention squared and bilinear; a softmax has none");
-    if (tn_transformer_check(ctx, desc, desc) != TN_OK) misuse("the model: %s", tn_ctx_error(ctx));
+    desc->recompute = train_settings.recompute;
+    if (train_settings.row_scale && desc->attention != TN_ATTENTION_SQUARED && desc->attention != TN_ATTENTION_BILINEAR)
+        usage_error("--row-scale is of --attention squared and bilinear; a softmax has none");
+    if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));
 }
 
-void optimiser_of(const settings *s, tn_optim_desc *desc)
+void set_optim_desc(const settings *s, tn_optim_desc *desc)
 {
     static const tn_schedule_kind kinds[] = {TN_SCHEDULE_TRAPEZOID, TN_SCHEDULE_COSINE, TN_SCHEDULE_LINEAR,
         TN_SCHEDULE_CONSTANT};
@@ -173,11 +173,11 @@ void optimiser_of(const settings *s, tn_optim_desc *desc)
     if (desc->schedule.decay > steps - desc->schedule.warmup) desc->schedule.decay = steps - desc->schedule.warmup;
 }
 
-void context_of(const settings *s, tn_desc *desc)
+void set_ctx_desc(const settings *s, tn_desc *desc)
 {
     static const tn_gemm_precision precision[] = {TN_GEMM_F32, TN_GEMM_TF32, TN_GEMM_BF16};
     memset(desc, 0, sizeof *desc);
-    if (s->dtype && (s->precision || s->activations)) misuse("--dtype f64 has no --precision or --activations beside it");
+    if (s->dtype && (s->precision || s->activations)) usage_error("--dtype f64 has no --precision or --activations beside it");
     desc->dtype = s->dtype ? TN_F64 : TN_F32;
     desc->gemm_precision = precision[s->precision];
     desc->activations = s->activations ? TN_BF16 : TN_REAL;

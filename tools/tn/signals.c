@@ -9,7 +9,7 @@
 
 static volatile sig_atomic_t stopped_by;
 
-static void stop_later(int number)
+static void on_signal(int number)
 {
     static const char words[] = "\ntn: stopping; a second time stops at once\n";
     int before = errno;
@@ -30,7 +30,7 @@ void catch_signals(void)
 {
     struct sigaction a;
     memset(&a, 0, sizeof a);
-    a.sa_handler = stop_later;
+    a.sa_handler = on_signal;
     a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write that is under way goes on */
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);

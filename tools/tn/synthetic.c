@@ -10,7 +10,7 @@ static int32_t next_token(int32_t before, int64_t vocab, uint64_t *state)
 {
     int64_t id;
     int     octaves = 0;
-    if (next_uniform(state) < 0.5) return (int32_t)(mix((uint64_t)before) % (uint64_t)vocab);
+    if (next_uniform(state) < 0.5) return (int32_t)(splitmix64((uint64_t)before) % (uint64_t)vocab);
     while (vocab >> octaves) octaves++;
     do {
         const int64_t first = (int64_t)1 << (int)(next_uniform(state) * octaves);
@@ -39,12 +39,12 @@ int synthetic_main(int argc, char **argv)
     uint64_t state;
     char     why[256];
     read_options(&u, argc, argv, 0);
-    if (!out) misuse("tn synthetic wants --out FILE");
+    if (!out) usage_error("tn synthetic wants --out FILE");
     memset(&desc, 0, sizeof desc);
     desc.log = show_log;
     if (tn_ctx_create(&ctx, &desc, why) != TN_OK) fail("%s", why);
-    ids = (int32_t *)room((size_t)count, sizeof *ids);
-    state = mix((uint64_t)seed);
+    ids = (int32_t *)allocate((size_t)count, sizeof *ids);
+    state = splitmix64((uint64_t)seed);
     for (i = 0; i < count; i++) ids[i] = next_token(i ? ids[i - 1] : 0, vocab, &state);
     write_shard(out, ctx, ids, count, vocab);
     printf("tokens: %lld\nwritten: %s\n", (long long)count, out);

@@ -16,9 +16,9 @@ static const char *find(const char *text, size_t bytes, const char *what)
     return NULL;
 }
 
-split_kind how_to_split(split_kind asked, const char *text, size_t bytes)
+split_kind resolve_split(split_kind split, const char *text, size_t bytes)
 {
-    if (asked != SPLIT_AUTO) return asked;
+    if (split != SPLIT_AUTO) return split;
     return find(text, bytes, STORY_MARK) ? SPLIT_MARKS : SPLIT_BLANK;
 }
 
@@ -76,7 +76,7 @@ char *read_texts(const file_list *files, size_t *bytes)
     for (i = 0; i < files->count; i++) {
         size_t  n, first;
         char   *text = read_file(files->path[i], &n);
-        int64_t faults = utf8_faults(text, n, &first);
+        int64_t faults = utf8_errors(text, n, &first);
         if (n == 0) fail("%s is empty", files->path[i]);
         if (faults)
             warn("%s: %lld bytes are no UTF-8, the first at byte %zu; a tokenizer of words reads each as U+FFFD, one of "
@@ -89,7 +89,7 @@ char *read_texts(const file_list *files, size_t *bytes)
     return all.data;
 }
 
-size_t split_text(const char *text, size_t bytes, double share)
+size_t held_out_start(const char *text, size_t bytes, double share)
 {
     const size_t mark = strlen(STORY_MARK);
     size_t       at = bytes - (size_t)((double)bytes * share), k;

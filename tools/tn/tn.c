@@ -28,7 +28,7 @@ static int run_command(int argc, char **argv)
     size_t i;
     if (argc < 2) {
         help(stderr);
-        return EXIT_USE;
+        return EXIT_USAGE;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         help(stdout);
@@ -40,8 +40,8 @@ static int run_command(int argc, char **argv)
     }
     for (i = 0; i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 2, argv + 2);
-    misuse("there is no command \"%s\" (tn --help)", argv[1]);
-    return EXIT_USE;
+    usage_error("there is no command \"%s\" (tn --help)", argv[1]);
+    return EXIT_USAGE;
 }
 
 int main(int argc, char **argv)

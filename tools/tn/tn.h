@@ -31,27 +31,27 @@
 #define PRINTF_LIKE(text, first)
 #endif
 
-enum { EXIT_WORLD = 1,              /* a file, the memory, the data: the world failed */
-       EXIT_USE = 2,                /* wrong use: the command line                    */
+enum { EXIT_ERROR = 1,              /* a file, the memory, the data: the world failed */
+       EXIT_USAGE = 2,                /* wrong use: the command line                    */
        PATH_ROOM = 4096 };
 
 /* ---- messages, to the standard error: "tn: ..." ------------------------------------- util.c */
 
-/* Both end the program: with EXIT_WORLD, with EXIT_USE. */
+/* Both end the program: with EXIT_ERROR, with EXIT_USAGE. */
 void fail(const char *format, ...) PRINTF_LIKE(1, 2);
-void misuse(const char *format, ...) PRINTF_LIKE(1, 2);
+void usage_error(const char *format, ...) PRINTF_LIKE(1, 2);
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);
 /* fail, if the context holds an error; `what` was being done */
-void check(const tn_ctx *ctx, const char *what);
+void check_ctx(const tn_ctx *ctx, const char *what);
 /* for tn_desc.log: warnings are shown */
 void show_log(void *user, tn_log_level level, const char *message);
 
 /* Memory or the end of the program. */
-void *need(void *p);
-void *room(size_t count, size_t bytes);
+void *need_memory(void *p);
+void *allocate(size_t count, size_t bytes);
 char *copy_text(const char *text);
 /* A new string, as printf has it. */
-char *text_of(const char *format, ...) PRINTF_LIKE(1, 2);
+char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Seconds of a clock that only goes forward. */
 double now(void);
 
@@ -65,7 +65,7 @@ void buffer_print(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);
 /* How many bytes the character at text takes; 0: it is no UTF-8 */
 int utf8_length(const char *text, size_t bytes);
 /* Bytes that are no UTF-8, and where the first is. */
-int64_t utf8_faults(const char *text, size_t bytes, size_t *first);
+int64_t utf8_errors(const char *text, size_t bytes, size_t *first);
 
 /* ---- files --------------------------------------------------------------------------- files.c */
 
@@ -91,22 +91,22 @@ bool atomic_store(void *file, const void *src, size_t bytes);    /* a tn_store_f
    folder failed: then the new file is in place. */
 bool atomic_commit(atomic_file *f);
 /* "cannot write PATH: WHY", or what to say if only syncing the folder failed: a new string. */
-char *why_not_written(const atomic_file *f, const char *path, const char *why);
+char *write_failure(const atomic_file *f, const char *path, const char *why);
 void atomic_abandon(atomic_file *f);
 /* All at once; fails with a message. */
-void write_whole(const char *path, const void *src, size_t bytes);
+void write_file(const char *path, const void *src, size_t bytes);
 /* What a writer of the library writes. NULL, or a message that says what failed, with the path: a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
-char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
+char *write_file_with(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
 
 /* ---- JSON -------------------------------------------------------------------------------- json.c */
 
-void json_text(buffer *b, const char *text, size_t bytes);       /* with its quotes; what is not UTF-8 becomes U+FFFD */
+void json_quote(buffer *b, const char *text, size_t bytes);       /* with its quotes; what is not UTF-8 becomes U+FFFD */
 /* The value of `key` in the object that a line holds, raw, as from..to; NULL: there is none. *bad: what is no JSON object.
    */
 const char *json_find(const char *line, const char *end, const char *key, const char **to, const char **bad);
 /* The string whose quote `from` points to; false where it is none. */
-bool   json_string(const char *from, const char *to, buffer *out);
+bool   json_unquote(const char *from, const char *to, buffer *out);
 double json_number(const char *line, const char *end, const char *key);     /* NaN: none */
 
 /* ---- options -------------------------------------------------------------------------------- options.c */
@@ -174,13 +174,13 @@ typedef enum split_kind { SPLIT_AUTO = 0, SPLIT_MARKS, SPLIT_BLANK, SPLIT_LINES 
 /* The next story of text[*at, bytes): its place and length; false at the end. Empty ones are passed over. */
 bool next_story(const char *text, size_t bytes, split_kind split, size_t *at, size_t *start, size_t *length);
 /* SPLIT_AUTO becomes marks where there are any, else blank lines. */
-split_kind how_to_split(split_kind asked, const char *text, size_t bytes);
+split_kind resolve_split(split_kind split, const char *text, size_t bytes);
 /* Several files as one text; empty ones and ones with bad bytes are spoken of. */
 char *read_texts(const file_list *files, size_t *bytes);
 /* The word for what was split, and for several of it: "story", "stories". */
 const char *split_name(split_kind split, bool several);
 /* Where the last `share` of a text begins: at a character, and not inside of a mark. */
-size_t split_text(const char *text, size_t bytes, double share);
+size_t held_out_start(const char *text, size_t bytes, double share);
 
 /* ---- tokens --------------------------------------------------------------------------------- data.c */
 
@@ -227,7 +227,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 #define PICTURE "loss.ppm"
 #endif
 
-enum { BEGINNINGS = 64 };
+enum { START_TOKENS = 64 };
 
 typedef struct model {
     tn_ctx             *ctx;
@@ -235,16 +235,16 @@ typedef struct model {
     tn_transformer_desc desc;
     tn_transformer      net;
     tn_tokenizer       *tokenizer;
-    int32_t             begin[BEGINNINGS];  /* tokens to begin with, where the text had no marks: [BOS] stood in front of
+    int32_t             start[START_TOKENS];  /* tokens to begin with, where the text had no marks: [BOS] stood in front of
                                                it once, and what follows it was not learnt                            */
-    int                 begin_count;
+    int                 start_count;
 } model;
 
-char *join(const char *folder, const char *file);
+char *join_path(const char *folder, const char *file);
 char *folder_of(const char *path);                    /* "./" where the path names none */
 /* The steps of the checkpoints in a folder, ascending; returns how many. */
 int64_t list_checkpoints(const char *folder, int64_t **steps);
-void    remove_halves(const char *folder);
+void    remove_partial_files(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
 /* A model to use, not to train: `path` is a run's folder, a checkpoint, or weights with config.json beside them. tokenizer:
    NULL takes the one beside it. *weights is set to the file that was read. */
@@ -271,11 +271,11 @@ typedef struct sampling {
     void   (*show)(void *user, const char *text, size_t bytes);    /* new text, as it comes; or NULL */
     void    *user;
 } sampling;
-/* How a text begins: [BOS] and the prompt; with m->begin_count the prompt alone, or one of m->begin by the seed. A new list;
+/* How a text begins: [BOS] and the prompt; with m->start_count the prompt alone, or one of m->begin by the seed. A new list;
    none where there is neither a prompt nor a [BOS]. */
-int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
+int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
 /* Continues ids[0..count), which has room for s->length; returns how many there are then. */
-int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
+int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
 /* What tokens stand for, a new string. */
 char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes);
 

@@ -17,7 +17,7 @@ static tn_ctx *new_context(void)
 /* ---- tokens a story ----------------------------------------------------------------- */
 
 /* What the document on story models gives for its three vocabularies; 0: it has none of this size. */
-static int document_tokens(int64_t vocab) { return vocab == 4096 ? 188 : vocab == 2048 ? 203 : vocab == 1024 ? 229 : 0; }
+static int published_tokens(int64_t vocab) { return vocab == 4096 ? 188 : vocab == 2048 ? 203 : vocab == 1024 ? 229 : 0; }
 
 /* The mean over stories, without [BOS]. */
 static double tokens_per_story(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int64_t *stories)
@@ -34,10 +34,10 @@ static double tokens_per_story(const tn_tokenizer *t, const char *text, size_t b
 
 static void print_tokens_per_story(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split)
 {
-    const split_kind how = how_to_split(split, text, bytes);
+    const split_kind how = resolve_split(split, text, bytes);
     int64_t vocab = tn_tokenizer_count(t), stories;
     double  mean = tokens_per_story(t, text, bytes, how, &stories);
-    int     theirs = how == SPLIT_MARKS ? document_tokens(vocab) : 0;      /* its stories are between marks */
+    int     theirs = how == SPLIT_MARKS ? published_tokens(vocab) : 0;      /* its stories are between marks */
     printf("vocabulary %lld: %.1f tokens a %s (%lld %s)", (long long)vocab, mean, split_name(how, false),
            (long long)stories, split_name(how, true));
     if (theirs) printf(", in the document %d", theirs);
@@ -77,13 +77,13 @@ static int train(int argc, char **argv, bool compare)
     read_options_and_files(&u, argc, argv, &files);
     memset(&desc, 0, sizeof desc);
     desc.separator = STORY_MARK;
-    if (!files.count) misuse("tn %s wants a text", u.command);
-    if (!compare && !out) misuse("tn tokenizer train wants --out FILE");
+    if (!files.count) usage_error("tn %s wants a text", u.command);
+    if (!compare && !out) usage_error("tn tokenizer train wants --out FILE");
     text = read_texts(&files, &bytes);
     ctx = new_context();
     for (i = 0; i < (compare ? sizeof sizes / sizeof *sizes : 1); i++) {
         tn_tokenizer *t = tn_tokenizer_train(ctx, text, bytes, compare ? sizes[i] : vocab, &desc);
-        check(ctx, "training the tokenizer");
+        check_ctx(ctx, "training the tokenizer");
         if (!compare) save_tokenizer(out, t, ctx);
         print_tokens_per_story(t, text, bytes, (split_kind)split);
     }
@@ -98,7 +98,7 @@ static int train(int argc, char **argv, bool compare)
 static int32_t *encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int64_t *count)
 {
     int64_t  room_for = (int64_t)bytes + 1;
-    int32_t *ids = (int32_t *)room((size_t)room_for, sizeof *ids);
+    int32_t *ids = (int32_t *)allocate((size_t)room_for, sizeof *ids);
     *count = tn_encode(t, text, bytes, bos, ids, room_for, NULL);
     if (*count < 0 || *count > room_for) fail("the tokenizer failed on a text of %zu bytes", bytes);
     return ids;
@@ -119,7 +119,7 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
         from = json_find(text, stop, "text", &to, &bad);
         if (bad) fail("%s:%lld: no JSON object: %s", name, (long long)line, bad);
         string.bytes = 0;
-        if (!from || !json_string(from, to, &string))
+        if (!from || !json_unquote(from, to, &string))
             fail("%s:%lld: \"text\" is %s", name, (long long)line, from ? "no string" : "missing");
         ids = encode(t, string.data, string.bytes, bos, &n);
         printf("{\"ids\": [");
@@ -152,11 +152,11 @@ static int encode_main(int argc, char **argv)
     char         *text;
     int64_t       n, i, faults;
     int32_t      *ids;
-    if (lines && shard) misuse("--jsonl and --shard exclude each other");
+    if (lines && shard) usage_error("--jsonl and --shard exclude each other");
     text = read_file(path, &bytes);
     if (lines) encode_lines(t, path, text, bytes, !no_bos);
     else {
-        faults = utf8_faults(text, bytes, &first);
+        faults = utf8_errors(text, bytes, &first);
         if (faults)
             warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is %s", path, (long long)faults, first,
                  tn_tokenizer_is_bytes(t) ? "kept as it is" : "read as U+FFFD");
@@ -181,7 +181,7 @@ static int encode_main(int argc, char **argv)
 static char *decode(const tn_tokenizer *t, const char *name, const char *text, size_t bytes, size_t *length)
 {
     const char *at = text;
-    int32_t    *ids = (int32_t *)room(bytes / 2 + 1, sizeof *ids);
+    int32_t    *ids = (int32_t *)allocate(bytes / 2 + 1, sizeof *ids);
     int64_t     count = 0;
     char       *words;
     while (*(at += strspn(at, " \t\r\n,[]"))) {
@@ -212,13 +212,13 @@ static void decode_lines(const tn_tokenizer *t, const char *name, const char *te
         if (!stop) stop = end;
         line++;
         if (strspn(text, " \t\r") >= (size_t)(stop - text)) continue;
-        where = text_of("%s:%lld", name, (long long)line);
+        where = format_text("%s:%lld", name, (long long)line);
         from = json_find(text, stop, "ids", &to, &bad);
         if (bad) fail("%s: no JSON object: %s", where, bad);
         if (!from) fail("%s: \"ids\" is missing", where);
-        ids = text_of("%.*s", (int)(to - from), from);
+        ids = format_text("%.*s", (int)(to - from), from);
         words = decode(t, where, ids, strlen(ids), &length);
-        json_text(&quoted, words, length);
+        json_quote(&quoted, words, length);
         printf("{\"text\": %s}\n", quoted.data);
         free(quoted.data);
         free(words);
@@ -270,6 +270,6 @@ int tokenizer_main(int argc, char **argv)
                "  compare  tokens a story at three vocabularies\n");
         return 0;
     }
-    misuse("tn tokenizer is followed by train, encode, decode or compare, not \"%s\"", what);
-    return EXIT_USE;
+    usage_error("tn tokenizer is followed by train, encode, decode or compare, not \"%s\"", what);
+    return EXIT_USAGE;
 }

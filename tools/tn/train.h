@@ -27,13 +27,13 @@ typedef struct settings {
     bool        no_baseline;
 } settings;
 
-extern settings    asked;
+extern settings    train_settings;
 extern const usage train_usage;
 
 /* The model that is asked for, with that vocabulary. Fails with a message where the settings contradict each other. */
-void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
-void optimiser_of(const settings *s, tn_optim_desc *desc);
-void context_of(const settings *s, tn_desc *desc);
+void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
+void set_optim_desc(const settings *s, tn_optim_desc *desc);
+void set_ctx_desc(const settings *s, tn_desc *desc);
 
 /* ---- journal: log.jsonl, the picture, the progress line --------------------------------------------- */
 
@@ -48,8 +48,8 @@ typedef struct journal {
     bool    shown;                  /* a bar stands on the last line of it                     */
     curve   loss, held;             /* by step: nats a token                                   */
     double  trigram, fivegram;      /* nats a token, or NaN                                    */
-    double  before;                 /* seconds of training before this start                   */
-    double  started, told;
+    double  seconds_before;         /* seconds of training before this start                   */
+    double  started, last_shown;
     double  smooth;                 /* of the loss                                             */
 } journal;
 
@@ -63,7 +63,7 @@ void journal_step(journal *j, int64_t step, double loss, double lr, double norm,
 void journal_held(journal *j, int64_t step, double nats);
 double journal_seconds(const journal *j);
 /* Words on the standard output, above the bar. */
-void say(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
+void journal_print(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always);
 void clear_progress(journal *j);
 /* Draws the picture anew. */
@@ -72,19 +72,19 @@ bool journal_close(journal *j);                       /* false: not all of the l
 
 /* ---- a step ----------------------------------------------------------------------------------------- */
 
-enum { KEPT = 16 };                 /* so many steps a device may be ahead of what is told */
+enum { MAX_PENDING = 16 };                 /* so many steps a device may be ahead of what is told */
 
 /* What a step reads and leaves lies in tensors of its own, at the same addresses each time: so it can become a graph. */
 typedef struct feed {
     model       *m;
     tn_optim    *optim;
     tn_tensor  **x, **y;            /* [parts] of ids and targets [batch,context]                     */
-    tn_tensor   *now;               /* [1,parts+2]: the parts' losses, the gradient's norm, 1 if skipped */
-    tn_tensor   *kept;              /* [KEPT,parts+2]: the same of steps that were not looked at yet  */
+    tn_tensor   *current;              /* [1,parts+2]: the parts' losses, the gradient's norm, 1 if skipped */
+    tn_tensor   *pending;             /* [KEPT,parts+2]: the same of steps that were not looked at yet  */
     tn_graph    *graph;
-    int64_t      parts, taken;      /* steps since the context was made: the first ones are no graph  */
+    int64_t      parts, steps_run;      /* steps since the context was made: the first ones are no graph  */
     int64_t      waiting;           /* steps in kept                                                  */
-    double       lr[KEPT], since;   /* of each; when the first of them began                          */
+    double       lr[MAX_PENDING], since;   /* of each; when the first of them began                          */
     double      *numbers;           /* [KEPT,parts+2] for the host                                    */
 } feed;
 
@@ -125,33 +125,33 @@ void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
 void   close_feed(feed *f);        /* its lists; tensors go with the context */
 /* The loss of the next batch. learn: gradients are left for the optimiser. */
 double batch_loss(run *r, feed *f, bool learn);
-/* One step whose loss nobody waits for: settle_steps reads it. */
+/* One step whose loss nobody waits for: finish_steps reads it. */
 void   launch_step(run *r, feed *f);
 /* Forgets those that were launched: nobody will look. */
-void   drop_steps(feed *f);
+void   forget_steps(feed *f);
 /* Waits for the steps that were launched; checks and tells each. */
-void   settle_steps(run *r);
-void   tell_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps);
+void   finish_steps(run *r);
+void   log_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps);
 void stop_and_advise(run *r);
 typedef struct fault { tn_status status; char text[512]; } fault;
 /* The context's error, which is cleared. */
-fault take_fault(tn_ctx *ctx);
+fault take_error(tn_ctx *ctx);
 /* found: TN_OK, or what the context said */
-void stop_exploded(run *r, double loss, const fault *found);
-double most_loss(const run *r);
+void stop_diverged(run *r, double loss, const fault *found);
+double loss_limit(const run *r);
 
 /* heldout.c */
-const char *bytes_text(const corpus *c, double nats, char *text, size_t room_for);
-void look_at_held_out(run *r, bool all);
+const char *per_byte_text(const corpus *c, double nats, char *text, size_t room_for);
+void evaluate_held_out(run *r, bool all);
 void write_sample(run *r);
 
 /* checkpoint.c */
 typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
-int64_t model_notes(const run *r, tn_note *notes, buffer *begin);
+int64_t model_notes(const run *r, tn_note *notes, buffer *starts);
 tn_status put_weights(void *user, tn_sink sink);
-void remove_old(const run *r);
+void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
-const char *note_of(const tn_safetensors *st, const char *path, const char *key);
+const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
 /* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 

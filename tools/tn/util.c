@@ -16,11 +16,11 @@ static void speak(const char *format, va_list list)
 
 #define SPEAK(format) do { va_list list_; va_start(list_, format); speak(format, list_); va_end(list_); } while (0)
 
-void fail(const char *format, ...)   { SPEAK(format); exit(EXIT_WORLD); }
-void misuse(const char *format, ...) { SPEAK(format); exit(EXIT_USE); }
+void fail(const char *format, ...)   { SPEAK(format); exit(EXIT_ERROR); }
+void usage_error(const char *format, ...) { SPEAK(format); exit(EXIT_USAGE); }
 void warn(const char *format, ...)   { SPEAK(format); }
 
-void check(const tn_ctx *ctx, const char *what)
+void check_ctx(const tn_ctx *ctx, const char *what)
 {
     if (tn_ctx_status(ctx) != TN_OK) fail("%s: %s", what, tn_ctx_error(ctx));
 }
@@ -40,24 +40,24 @@ double now(void)
 
 /* ---- memory ------------------------------------------------------------------- */
 
-void *need(void *p)
+void *need_memory(void *p)
 {
     if (!p) fail("out of memory");
     return p;
 }
 
-void *room(size_t count, size_t bytes)
+void *allocate(size_t count, size_t bytes)
 {
-    return need(calloc(count ? count : 1, bytes ? bytes : 1));
+    return need_memory(calloc(count ? count : 1, bytes ? bytes : 1));
 }
 
 char *copy_text(const char *text)
 {
     size_t n = strlen(text) + 1;
-    return (char *)memcpy(room(n, 1), text, n);
+    return (char *)memcpy(allocate(n, 1), text, n);
 }
 
-char *text_of(const char *format, ...)
+char *format_text(const char *format, ...)
 {
     va_list list;
     int     n;
@@ -65,7 +65,7 @@ char *text_of(const char *format, ...)
     va_start(list, format);
     n = vsnprintf(NULL, 0, format, list);
     va_end(list);
-    s = (char *)room((size_t)n + 1, 1);
+    s = (char *)allocate((size_t)n + 1, 1);
     va_start(list, format);
     vsnprintf(s, (size_t)n + 1, format, list);
     va_end(list);
@@ -77,7 +77,7 @@ void buffer_add(buffer *b, const void *src, size_t bytes)
 {
     if (b->room - b->bytes <= bytes) {
         b->room = b->room * 2 + bytes + 64;
-        b->data = (char *)need(realloc(b->data, b->room));
+        b->data = (char *)need_memory(realloc(b->data, b->room));
     }
     if (bytes) memcpy(b->data + b->bytes, src, bytes);
     b->bytes += bytes;
@@ -93,7 +93,7 @@ void buffer_print(buffer *b, const char *format, ...)
     n = vsnprintf(text, sizeof text, format, list);
     va_end(list);
     if ((size_t)n >= sizeof text) {
-        s = (char *)room((size_t)n + 1, 1);
+        s = (char *)allocate((size_t)n + 1, 1);
         va_start(list, format);
         vsnprintf(s, (size_t)n + 1, format, list);
         va_end(list);
@@ -115,7 +115,7 @@ int utf8_length(const char *text, size_t bytes)
     return n;
 }
 
-int64_t utf8_faults(const char *text, size_t bytes, size_t *first)
+int64_t utf8_errors(const char *text, size_t bytes, size_t *first)
 {
     int64_t faults = 0;
     size_t  i = 0;
