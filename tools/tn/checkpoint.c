@@ -1,11 +1,11 @@
-/* checkpoint.c - tn train: all that a later step depends on, in one file that is there whole or not at all */
+/* checkpoint.c - tn train: everything that a later step depends on, in one file that appears whole or not at all */
 #include "train.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The notes of a file of weights: its model, and what its texts begin with. */
+/* The notes of a file of weights: its model, and the tokens that its texts begin with. */
 int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
 {
     int i;
@@ -64,7 +64,7 @@ static bool save(run *r)
     return true;
 }
 
-/* Once the newest checkpoint is known to be good, those before it may go. */
+/* Removes old checkpoints. Called once a step after the newest one has succeeded, which shows that the newest is good. */
 void remove_old_checkpoints(const run *r)
 {
     int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
@@ -81,22 +81,20 @@ void save_or_stop(run *r)
 {
     char *before = r->saved ? copy_text(r->saved) : NULL;
     if (!save(r)) {
-        if (!before) fail("stopped; there is no checkpoint before it");
-        fail("stopped; the checkpoint before it is whole: %s. When there is room, tn train --resume %s goes on", before,
-             r->folder);
+        if (!before) fail("stopped; there is no older checkpoint");
+        fail("stopped; the last checkpoint is %s. When there is space on the disk: tn train --resume %s", before, r->folder);
     }
     free(before);
 }
 
-/* What a checkpoint says under a key; fails where it says nothing. */
+/* A note of a checkpoint; fails if it has none under that key. */
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key)
 {
     const char *value = tn_safetensors_metadata(st, key);
-    if (!value) fail("%s is no checkpoint of tn train: it has no \"%s\"", path, key);
+    if (!value) fail("%s is not a checkpoint of tn train: it has no \"%s\"", path, key);
     return value;
 }
 
-/* The notes of a checkpoint of this format. *look: a context of its own, which closes it. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
 {
     char            why[256];
@@ -105,7 +103,7 @@ tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
     st = tn_safetensors_open(*look, tn_from_path(path));
     if (!st) fail("%s", tn_ctx_error(*look));
     if (strcmp(checkpoint_note(st, path, "tn.format"), RUN_FORMAT))
-        fail("%s is of format %s, this is tn %s, which reads format %s", path, checkpoint_note(st, path, "tn.format"), tn_version(),
-             RUN_FORMAT);
+        fail("%s has format %s, expected format %s (this is tn %s)", path, checkpoint_note(st, path, "tn.format"),
+             RUN_FORMAT, tn_version());
     return st;
 }

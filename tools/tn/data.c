@@ -1,4 +1,4 @@
-/* data.c - texts and shards as tokens: a part to train on, and one held out */
+/* data.c - tokens of texts and of shards: a part to train on, and a held-out part */
 #include "tn.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -22,17 +22,17 @@ void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx)
     if (why) fail("%s", why);
 }
 
-typedef struct token_list { int32_t *ids; int64_t count, room; } token_list;
+typedef struct token_list { int32_t *ids; int64_t count, capacity; } token_list;
 
 static void list_reserve(token_list *l, int64_t more)
 {
-    if (l->room - l->count >= more) return;
-    l->room = l->room * 2 + more;
-    l->ids = (int32_t *)need_memory(realloc(l->ids, sizeof *l->ids * (size_t)l->room));
+    if (l->capacity - l->count >= more) return;
+    l->capacity = l->capacity * 2 + more;
+    l->ids = (int32_t *)need_memory(realloc(l->ids, sizeof *l->ids * (size_t)l->capacity));
 }
 
-/* A piece at a time, so that a long text needs no second one of its size for the spans. Words end at a line's end at the
-   latest, so a text that is cut there has the same tokens. */
+/* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A word never continues after a
+   line end, so cutting there does not change the tokens. */
 static size_t piece_length(const char *text, size_t bytes)
 {
     size_t n = 1 << 20;
@@ -42,7 +42,7 @@ static size_t piece_length(const char *text, size_t bytes)
 }
 
 static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes, token_list *l, tn_span **spans,
-                           size_t *span_room)
+                           size_t *span_capacity)
 {
     const int32_t unknown = (int32_t)tn_tokenizer_unk(t);
     double        hidden = 0;
@@ -50,8 +50,8 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
     do {
         size_t  n = piece_length(text, bytes);
         int64_t count, i;
-        if (n + 1 > *span_room) {
-            *span_room = n + 1;
+        if (n + 1 > *span_capacity) {
+            *span_capacity = n + 1;
             *spans = (tn_span *)need_memory(realloc(*spans, sizeof **spans * (n + 1)));
         }
         list_reserve(l, (int64_t)n + 1);
@@ -72,15 +72,15 @@ int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32
 {
     token_list l = {0};
     tn_span   *spans = NULL;
-    size_t     span_room = 0, at = 0, start = 0, length = 0;
+    size_t     span_capacity = 0, at = 0, start = 0, length = 0;
     *unknown_bytes = *text_bytes = 0;
     if (resolve_split(SPLIT_AUTO, text, bytes) == SPLIT_MARKS) {
         while (next_story(text, bytes, SPLIT_MARKS, &at, &start, &length)) {
-            *unknown_bytes += encode_story(t, text + start, length, &l, &spans, &span_room);
+            *unknown_bytes += encode_story(t, text + start, length, &l, &spans, &span_capacity);
             *text_bytes += (double)length;
         }
     } else if (bytes) {
-        *unknown_bytes = encode_story(t, text, bytes, &l, &spans, &span_room);
+        *unknown_bytes = encode_story(t, text, bytes, &l, &spans, &span_capacity);
         *text_bytes = (double)bytes;
     }
     free(spans);
@@ -132,7 +132,7 @@ bool is_shard(const char *path)
     FILE         *f;
     bool          read;
     if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
-    if (!is_file(path)) fail("%s is no regular file, and data is read more than once: again by --resume, say", path);
+    if (!is_file(path)) fail("%s is not a regular file, which data must be: --resume, for example, reads it again", path);
     f = fopen(path, "rb");
     if (!f) fail("%s: %s", path, strerror(errno));
     read = fread(b, sizeof b, 1, f) == 1;
@@ -142,7 +142,7 @@ bool is_shard(const char *path)
     return magic == 20240520 || magic == 20240801;
 }
 
-/* How many bytes of text the tokens stand for is not known: words decode to another text than they were made from. */
+/* The bytes of text that the tokens encode are unknown: tokens of words decode to another text than they were made from. */
 void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share)
 {
     token_list l = {0};

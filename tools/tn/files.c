@@ -40,7 +40,7 @@ void make_folder(const char *path)
         fail("cannot make the folder %s: %s", path, strerror(errno));
 }
 
-/* A link is followed to its file. What is there and is no file, a device or a pipe, is written as it is. */
+/* A link is followed to its file. A device or a pipe is opened and written directly. */
 bool atomic_open(atomic_file *f, const char *path)
 {
     struct stat there;
@@ -89,12 +89,13 @@ bool atomic_store(void *file, const void *src, size_t bytes)
     return true;
 }
 
-/* Also true where a file system knows no sync. */
+/* Also true if the file system does not support it. */
 bool sync_file(int fd)
 {
     int failed;
 #ifdef __APPLE__
-    /* F_FULLFSYNC, which _XOPEN_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems know it. */
+    /* F_FULLFSYNC, which _XOPEN_SOURCE hides: fsync leaves the data in the drive's cache. Not all file systems support it.
+       */
     do failed = fcntl(fd, 51) == -1; while (failed && errno == EINTR);
     if (!failed) return true;
 #endif
@@ -102,8 +103,8 @@ bool sync_file(int fd)
     return !failed || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOTSUP || errno == EROFS;
 }
 
-/* A folder must be synced, too, or a power cut may lose the new name. A folder that is writable but not readable cannot be
-   synced. */
+/* The folder must be synced as well, or a power loss may remove the new name. A folder that is writable but not readable
+   cannot be synced. */
 static bool sync_folder_of(const char *path)
 {
     char  folder[PATH_ROOM];
@@ -137,7 +138,7 @@ bool atomic_commit(atomic_file *f)
     if (!f->error) flush_bytes(f, f->bytes, f->used);
     if (!f->error && !sync_file(f->fd)) f->error = errno;
     if (f->fd >= 0 && close(f->fd) != 0 && !f->error) f->error = errno;
-    f->fd = -1;                                       /* gone, even if close failed */
+    f->fd = -1;                                       /* closed, even if close failed */
     if (!f->error && f->tmp[0]) {
         f->in_place = rename(f->tmp, f->path) == 0;
         if (!f->in_place || !sync_folder_of(f->path)) f->error = errno;

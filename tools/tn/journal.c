@@ -1,4 +1,4 @@
-/* journal.c - what `tn train` tells: log.jsonl, loss.png, the progress line */
+/* journal.c - what `tn train` reports: log.jsonl, loss.png, the progress line */
 #include "train.h"
 #include <errno.h>
 #include <math.h>
@@ -9,10 +9,10 @@
 
 static void curve_add(curve *c, double x, double y)
 {
-    if (c->count == c->room) {
-        c->room = c->room * 2 + 256;
-        c->x = (double *)need_memory(realloc(c->x, sizeof *c->x * (size_t)c->room));
-        c->y = (double *)need_memory(realloc(c->y, sizeof *c->y * (size_t)c->room));
+    if (c->count == c->capacity) {
+        c->capacity = c->capacity * 2 + 256;
+        c->x = (double *)need_memory(realloc(c->x, sizeof *c->x * (size_t)c->capacity));
+        c->y = (double *)need_memory(realloc(c->y, sizeof *c->y * (size_t)c->capacity));
     }
     c->x[c->count] = x;
     c->y[c->count++] = y;
@@ -28,13 +28,13 @@ static void journal_init(journal *j, const char *folder)
     j->started = now();
 }
 
-/* Two processes would write the same run. The lock goes with the process. */
+/* The lock keeps two processes from writing the same run. It ends with the process. */
 static void open_log(journal *j)
 {
     j->file = fopen(j->path, "ab");
     if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
     if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
-        fail("another process trains this run: it holds %s", j->path);
+        fail("%s is locked: another process trains this run", j->path);
 }
 
 static void truncate_log(journal *j, size_t bytes)
@@ -63,7 +63,7 @@ void journal_sync(journal *j)
     if (!j->failed && !sync_file(fileno(j->file))) log_failed(j);
 }
 
-/* The mean of about the last twenty. */
+/* An exponential mean over about 20 steps. */
 static double smoothed(double mean, double loss) { return isnan(mean) ? loss : mean + 0.05 * (loss - mean); }
 
 static void read_log_line(journal *j, const char *line, const char *end)
@@ -98,8 +98,8 @@ void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
     }
     free(text);
     if (j->lines != lines)
-        warn("%s was changed: up to step %lld it has %lld lines, and had %lld; it goes on behind them", j->path,
-             (long long)step, (long long)j->lines, (long long)lines);
+        warn("%s was changed: it has %lld lines up to step %lld, expected %lld; new lines are added after them", j->path,
+             (long long)j->lines, (long long)step, (long long)lines);
     truncate_log(j, at);
 }
 
@@ -161,7 +161,7 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
              (long long)steps, j->smooth,
              rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
-    if (j->bar) {                                     /* what the words leave of 79 columns: a line that wraps would stay */
+    if (j->bar) {                                     /* the rest of 79 columns: a line that wraps could not be erased */
         cells = 76 - (int)strlen(line);
         if (cells > 24) cells = 24;
         printf("\r[");
@@ -197,7 +197,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     for (i = k = 0; i < j->loss.count; i += every, k++) {
         x[k] = j->loss.x[i];
         y[k] = j->loss.y[i];
-        if (i >= j->loss.count / 50 && y[k] > high) high = y[k];      /* the fall of the first steps is cut off */
+        if (i >= j->loss.count / 50 && y[k] > high) high = y[k];      /* cuts off the steep fall of the first steps */
         if (y[k] < low) low = y[k];
     }
     memset(series, 0, sizeof series);
@@ -228,7 +228,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     }
     desc.title = title;
     desc.x_title = "step";
-    desc.y_title = "nats a token";
+    desc.y_title = "nats per token";
     desc.scale = 2;
     if (high > low) {
         desc.y_low = low - 0.05 * (high - low);
@@ -236,7 +236,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     }
     image = tn_image_plot(ctx, series, n, &desc);
     if (image) why = write_file_with(j->picture, put_picture, image, ctx);
-    /* A picture that cannot be drawn or written is no reason to stop. */
+    /* Training continues without the picture. */
     if (!image || why) {
         clear_progress(j);
         if (why) warn("%s", why);

@@ -36,7 +36,7 @@ static bool take(scan *s, char c)
     return true;
 }
 
-/* Past one string whose quote is next. */
+/* Skips a string. */
 static bool skip_string(scan *s)
 {
     if (!take(s, '"')) return false;
@@ -47,7 +47,7 @@ static bool skip_string(scan *s)
     return take(s, '"');
 }
 
-/* Past one value: nesting is counted, not checked; what lies inside is nobody's business here. */
+/* Skips a value. Nesting is counted, not checked. */
 static bool skip_value(scan *s)
 {
     int64_t depth = 0;
@@ -78,7 +78,7 @@ const char *json_find(const char *line, const char *end, const char *key, const 
     buffer      name = {0};
     *bad = NULL;
     *to = NULL;
-    if (!take(&s, '{')) *bad = "it does not begin with {";
+    if (!take(&s, '{')) *bad = "expected {";
     if (!*bad && !take(&s, '}')) {
         do {
             const char *from;
@@ -86,19 +86,19 @@ const char *json_find(const char *line, const char *end, const char *key, const 
             from = s.at;
             name.bytes = 0;
             if (!skip_string(&s) || !json_unquote(from, s.at, &name) || !take(&s, ':'))
-                { *bad = "a key in quotes and a colon are missing"; break; }
+                { *bad = "expected a key in quotes and a colon"; break; }
             skip_space(&s);
             from = s.at;
-            if (!skip_value(&s)) { *bad = "a value is cut off"; break; }
-            if (!strcmp(name.data, key)) {            /* of two the last counts, as elsewhere */
+            if (!skip_value(&s)) { *bad = "incomplete value"; break; }
+            if (!strcmp(name.data, key)) {            /* of duplicate keys the last one counts */
                 found = from;
                 *to = s.at;
             }
         } while (take(&s, ','));
-        if (!*bad && !take(&s, '}')) *bad = "a comma or } is missing";
+        if (!*bad && !take(&s, '}')) *bad = "expected a comma or }";
     }
     skip_space(&s);
-    if (!*bad && s.at < s.end) *bad = "something follows the }";
+    if (!*bad && s.at < s.end) *bad = "unexpected text after }";
     free(name.data);
     return *bad ? NULL : found;
 }
@@ -165,7 +165,7 @@ bool json_unquote(const char *from, const char *to, buffer *out)
             (low = hex4(from + 3)) >= 0xDC00 && low < 0xE000) {
             c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
             from += 6;
-        } else if (c >= 0xD800 && c < 0xE000) c = 0xFFFD;              /* half a pair */
+        } else if (c >= 0xD800 && c < 0xE000) c = 0xFFFD;              /* unpaired surrogate */
         add_character(out, c);
     }
     return true;

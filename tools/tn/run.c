@@ -1,4 +1,4 @@
-/* run.c - a run's folder, models from it, text from models */
+/* run.c - a run's folder, models from it, generating text */
 #include "tn.h"
 #include <dirent.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ int64_t list_checkpoints(const char *folder, int64_t **steps)
     return count;
 }
 
-/* What a killed run left half written. */
+/* Removes the partial checkpoints of a run that was killed. */
 void remove_partial_files(const char *folder)
 {
     DIR           *d = opendir(folder);
@@ -63,23 +63,24 @@ void remove_partial_files(const char *folder)
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab)
 {
     if (tn_tokenizer_count(t) != vocab)
-        fail("%s has %lld tokens, but the model has %lld", name, (long long)tn_tokenizer_count(t), (long long)vocab);
+        fail("%s has %lld tokens, expected %lld, the vocabulary of the model: give its --tokenizer", name,
+             (long long)tn_tokenizer_count(t), (long long)vocab);
 }
 
-/* The weights that a path means: the file itself; of a folder the finished model, else the newest checkpoint. */
+/* The weights that a path means: the file itself; of a folder the finished model, otherwise the newest checkpoint. */
 static char *find_weights(const char *path)
 {
     int64_t *steps = NULL, count;
     char    *file;
     if (!is_folder(path)) {
-        if (!is_file(path)) fail("%s: there is no such run or file", path);
+        if (!is_file(path)) fail("%s: no such run or file", path);
         return copy_text(path);
     }
     file = join_path(path, "model.safetensors");
     if (is_file(file)) return file;
     free(file);
     count = list_checkpoints(path, &steps);
-    if (!count) fail("%s holds neither model.safetensors nor a checkpoint (step-NNNNNNNN.safetensors)", path);
+    if (!count) fail("%s holds no model, expected model.safetensors or step-NNNNNNNN.safetensors", path);
     file = checkpoint_path(path, steps[count - 1]);
     free(steps);
     return file;
@@ -91,7 +92,7 @@ char *folder_of(const char *path)
     return slash ? format_text("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
 }
 
-/* Ids with blanks between them. */
+/* Ids, separated by spaces. */
 static void read_start_tokens(model *m, const char *text)
 {
     char *end;
@@ -105,7 +106,8 @@ static void read_start_tokens(model *m, const char *text)
 
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights)
 {
-    char            why[256], *file = find_weights(path), *folder = folder_of(file), *beside = join_path(folder, "config.json");
+    char            why[256], *file = find_weights(path), *folder = folder_of(file);
+    char           *beside = join_path(folder, "config.json");
     const char     *text;
     tn_safetensors *st;
     memset(m, 0, sizeof *m);
@@ -115,7 +117,7 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     text = tn_safetensors_metadata(st, "tn.model");
     if (text) tn_transformer_config_read(m->ctx, &m->desc, tn_from_memory(text, strlen(text)));
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, &m->desc, tn_from_path(beside));
-    else fail("%s does not tell its model, and there is no %s", file, beside);
+    else fail("%s does not describe its model, expected %s beside it", file, beside);
     check_ctx(m->ctx, text ? file : beside);
     read_start_tokens(m, tn_safetensors_metadata(st, "tn.begin"));
     tn_safetensors_close(st);
@@ -141,7 +143,7 @@ void close_model(model *m)
     memset(m, 0, sizeof *m);
 }
 
-/* ---- where it computes ------------------------------------------------------------------- */
+/* ---- backends ---------------------------------------------------------------------------- */
 
 void use_backend(tn_desc *desc, int place, int64_t device)
 {
@@ -152,7 +154,8 @@ void use_backend(tn_desc *desc, int place, int64_t device)
 #ifdef TN_TOOL_CUDA
     desc->backend = tn_cuda_backend();
 #else
-    usage_error("--backend cuda: this tn was built without CUDA; make tn-cuda builds one with it");
+    usage_error("--backend is cuda, expected cpu or reference: this tn was built without CUDA (make tn-cuda builds one "
+                "with it)");
 #endif
 }
 
@@ -176,7 +179,7 @@ char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, si
     return text;
 }
 
-/* Shows what is new since `shown` bytes, without half a character at the end. */
+/* Passes on the text after the first `shown` bytes, without an incomplete character at the end. */
 static void show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t *shown)
 {
     size_t n, last;
@@ -194,9 +197,9 @@ static void show_new(const model *m, const int32_t *ids, int64_t count, const sa
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
 {
     const bool learnt = m->start_count == 0, bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0;
-    int64_t    room_for = (int64_t)strlen(prompt) + 2, n;
-    *ids = (int32_t *)allocate((size_t)room_for, sizeof **ids);
-    n = tn_encode(m->tokenizer, prompt, strlen(prompt), bos, *ids, room_for, NULL);
+    int64_t    capacity = (int64_t)strlen(prompt) + 2, n;
+    *ids = (int32_t *)allocate((size_t)capacity, sizeof **ids);
+    n = tn_encode(m->tokenizer, prompt, strlen(prompt), bos, *ids, capacity, NULL);
     check_ctx(m->ctx, "the prompt");
     if (n == 0 && !learnt) (*ids)[n++] = m->start[splitmix64(seed) % (uint64_t)m->start_count];
     return n;
@@ -224,7 +227,7 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
         check_ctx(m->ctx, "generating");
         fed = count;
         id = (int32_t)tn_sample(logits, vocab, s->temperature, s->top_k, s->top_p, next_uniform(&state));
-        if (id < 0) fail("generating: the model's numbers are not finite");
+        if (id < 0) fail("generating: the logits of the model are not finite");
         if (!s->no_stop && (id == eos || id == bos) && count > prompt) break;
         ids[count++] = id;
         if (s->show) show_new(m, ids, count, s, &shown);

@@ -1,5 +1,5 @@
-/* signals.c - tn train: SIGINT and SIGTERM. The step is finished, then everything is saved; a second signal ends the program at
-   once. */
+/* signals.c - tn train: SIGINT and SIGTERM. The current step is finished and everything is saved; a second signal ends the
+   program at once. */
 #include "train.h"
 #include <errno.h>
 #include <signal.h>
@@ -11,18 +11,17 @@ static volatile sig_atomic_t stopped_by;
 
 static void on_signal(int number)
 {
-    static const char words[] = "\ntn: stopping; a second time stops at once\n";
+    static const char words[] = "\ntn train: stopping after this step; interrupt again to stop at once\n";
     int before = errno;
-    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* no one reads it: stopping all the same */
+    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* stops even if nobody can read it */
     errno = before;
     stopped_by = number;
 }
 
-/* Between the parts of a start, which may take minutes. */
 void end_if_stopped(void)
 {
     if (!stopped_by) return;
-    warn("stopped before the first step: nothing was written");
+    warn("stopped before the first step, nothing was written");
     exit(128 + (int)stopped_by);
 }
 
@@ -31,10 +30,10 @@ void catch_signals(void)
     struct sigaction a;
     memset(&a, 0, sizeof a);
     a.sa_handler = on_signal;
-    a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write that is under way goes on */
+    a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write in progress continues */
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    a.sa_handler = SIG_IGN;                           /* a full disk or limit is an error of write, which is spoken of */
+    a.sa_handler = SIG_IGN;                           /* write reports a full disk or a file limit instead */
     a.sa_flags = 0;
     sigaction(SIGXFSZ, &a, NULL);
     sigaction(SIGPIPE, &a, NULL);

@@ -1,9 +1,9 @@
-/* speed.c - tn train: how fast this machine multiplies matrices, which "of peak" in the progress line refers to */
+/* speed.c - tn train: the speed of matrix products on this machine, to which "of peak" in the progress line refers */
 #include "train.h"
 #include <math.h>
 
-/* The fastest of several turns of `runs` products n x n x n, in seconds a product. The numbers are drawn: a GPU that
-   multiplies equal ones needs less power, and is faster than it ever is with a model's. */
+/* Seconds per product of two n x n matrices: the fastest of several measurements of `runs` products. The matrices are
+   random: a GPU needs less power for constant ones, and is then faster than it can be with those of a model. */
 static double time_products(tn_ctx *ctx, int64_t n, int runs)
 {
     double best = INFINITY, start = now();
@@ -28,8 +28,8 @@ static double time_products(tn_ctx *ctx, int64_t n, int runs)
     return best;
 }
 
-/* The best rate of a large product, with the run's threads and numbers. How large a device wants it, one sees by trying.
-   One that fails is not fast: NaN if there is no other. */
+/* The highest rate of a large product, with the run's threads and types. How large a device needs the matrices is found by
+   trying. A size that fails is not counted; NaN if none works. */
 double measure_peak(const tn_desc *desc)
 {
     const bool host = desc->backend->host;
@@ -39,7 +39,7 @@ double measure_peak(const tn_desc *desc)
     char       why[256];
     tn_status  status = tn_ctx_create(&ctx, desc, why);
     const char *what = host ? "processor" : "device";
-    if (status != TN_OK) {                            /* for want of the device: the run's own context will say so */
+    if (status != TN_OK) {                            /* a missing device: creating the run's own context reports it */
         if (status == TN_ERR_MEMORY) warn("the speed of the %s could not be measured: %s", what, why);
         return NAN;
     }

@@ -1,10 +1,10 @@
-/* step.c - tn train: what a step trains on, its loss and gradients, and what is said when they explode */
+/* step.c - tn train: one training step, and what happens when it fails */
 #include "train.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the step that comes after those that were launched. */
+/* The batch of the next step, after those that were launched. */
 static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 {
     const int64_t B = r->s->batch, T = r->m.desc.context;
@@ -18,11 +18,11 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 }
 
 /* ---- one step ---------------------------------------------------------------------------------
-   On the host the loss is looked at before the update. A device is given the next step while it computes this one: losses
-   and norms stay there, and are read for several steps at once. Whatever goes wrong meanwhile does no harm: from a gradient
-   that is not finite on every update is skipped until the host has read why. What the device refuses ends the run. */
+   On the host the loss is checked before the update. A device gets the next step while it computes this one: losses and
+   norms stay there, and are read for several steps at once. An error in between does no harm: after a gradient that is not
+   finite, every update is skipped until the host has read the reason. An error of the device itself ends the run. */
 
-/* Behind the losses of a step's parts. */
+/* After the losses of the parts of a step. */
 enum { NORM, SKIPPED, EXTRA_NUMBERS };
 
 void open_feed(run *r, model *m, tn_optim *optim, feed *f)
@@ -43,7 +43,7 @@ void open_feed(run *r, model *m, tn_optim *optim, feed *f)
     }
     f->current = tn_tensor_create(m->ctx, TN_REAL, 2, now_shape);
     f->pending = tn_tensor_create(m->ctx, TN_REAL, 2, kept_shape);
-    check_ctx(m->ctx, "memory for a step's texts");
+    check_ctx(m->ctx, "memory for the texts of a step");
 }
 
 void close_feed(feed *f)
@@ -64,13 +64,13 @@ static void upload_batch(run *r, feed *f)
     }
 }
 
-/* The only element of t, or of a view of it, goes to place k of the step's numbers. */
+/* Stores the only element of t as number k of the step. */
 static void store_number(feed *f, int64_t k, tn_tensor *t)
 {
     if (t) tn_assign(tn_slice(f->current, 1, k, k + 1), tn_reshape_2d(t, 1, 1));
 }
 
-/* Losses, and with learn gradients, of all parts. */
+/* Computes the losses of all parts, and with `learn` their gradients. */
 static void compute_parts(feed *f, bool learn)
 {
     tn_ctx *ctx = f->m->ctx;
@@ -97,7 +97,8 @@ double batch_loss(run *r, feed *f, bool learn)
 {
     upload_batch(r, f);
     compute_parts(f, learn);
-    return tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) == TN_OK ? mean_loss(f->numbers, f->parts) : (double)NAN;
+    if (tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) != TN_OK) return NAN;
+    return mean_loss(f->numbers, f->parts);
 }
 
 static void compute_step(feed *f)
@@ -108,7 +109,7 @@ static void compute_step(feed *f)
     store_number(f, f->parts + SKIPPED, tn_optim_skipped_view(f->optim));
 }
 
-/* Two steps find all memory and leave gradients as each later one does; then it can be captured. */
+/* After two steps all memory is allocated and gradients are as in every later step; then a step can be captured. */
 static void capture_step(feed *f)
 {
     tn_ctx *ctx = f->m->ctx;
@@ -117,7 +118,7 @@ static void capture_step(feed *f)
         compute_step(f);
         if (tn_graph_end(ctx, &f->graph) == TN_OK) return;
     }
-    warn("a step is no graph here: %s; its kernels are started one by one", tn_ctx_error(ctx));
+    warn("a step cannot be captured as a graph: %s; its kernels are launched one by one", tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
 }
 
@@ -155,15 +156,16 @@ fault take_error(tn_ctx *ctx)
     return f;
 }
 
-/* What a kernel finds in its numbers leaves all others as they are. */
+/* An error that a kernel finds in its data: other tensors are still valid. */
 static bool is_data_fault(const fault *f) { return f->status == TN_ERR_NONFINITE || f->status == TN_ERR_DATA; }
 
-/* No memory, a device that fails: a lower rate would not help. Steps that wait were not looked at, and are not told. */
+/* Out of memory, or an error of the device: a lower learning rate would not help. Pending steps were not checked and are not
+   logged. */
 static void stop_on_fault(run *r, const fault *f)
 {
     const int64_t waiting = r->feed.waiting, last = waiting ? r->step : r->step + 1;
     clear_progress(&r->journal);
-    if (waiting > 1) warn("in one of the steps %lld to %lld: %s", (long long)(last - waiting + 1), (long long)last, f->text);
+    if (waiting > 1) warn("in one of steps %lld to %lld: %s", (long long)(last - waiting + 1), (long long)last, f->text);
     else warn("step %lld: %s", (long long)last, f->text);
     fail("stopped; the last checkpoint is %s", r->saved);
 }
@@ -177,10 +179,11 @@ void finish_steps(run *r)
     int64_t       i;
     if (!steps) return;
     found = take_error(r->m.ctx);
-    if (found.status != TN_OK) stop_on_fault(r, &found);           /* by a call: what is kept may be of any step */
-    if (tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK) {      /* a fault of one of the steps: of which? */
+    if (found.status != TN_OK) stop_on_fault(r, &found);           /* of a call: pending numbers may be of any step */
+    if (tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK) {      /* of the data of a step: which one? */
         found = take_error(r->m.ctx);
-        if (!is_data_fault(&found) || tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK) stop_on_fault(r, &found);
+        if (!is_data_fault(&found) || tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK)
+            stop_on_fault(r, &found);
     }
     seconds = now() - f->since;
     forget_steps(f);
@@ -193,7 +196,7 @@ void finish_steps(run *r)
     }
 }
 
-/* The parameter whose gradient is not finite, else the one with the largest gradient for its size. */
+/* The parameter whose gradient is not finite, otherwise the one whose gradient has the largest RMS. */
 static const char *largest_gradient(tn_params *params, double *size)
 {
     const char *name = "?";
@@ -208,7 +211,7 @@ static const char *largest_gradient(tn_params *params, double *size)
         if (tn_read(p->value->grad, TN_F64, g, n) == TN_OK) for (k = 0; k < n; k++) sum += g[k] * g[k] / (double)n;
         free(g);
         sum = sqrt(sum);
-        if (sum <= *size) continue;                   /* NaN is not, either */
+        if (sum <= *size) continue;                   /* false for a NaN, which is found */
         name = p->name;
         *size = sum;
         if (!isfinite(sum)) break;
@@ -216,14 +219,14 @@ static const char *largest_gradient(tn_params *params, double *size)
     return name;
 }
 
-/* A checkpoint is good if the step after it had a loss that was: the newest may be the one that exploded. */
+/* A checkpoint is good if the step after it had a finite loss within the limit: the newest one may have diverged. */
 void stop_and_advise(run *r)
 {
     tn_optim_desc desc;
     int64_t      *steps, count = list_checkpoints(r->folder, &steps);
     char         *path;
     while (count > 0 && steps[count - 1] >= r->step) count--;
-    if (!count) fail("stopped; no checkpoint is known to be good: begin again with a lower --lr or --clip");
+    if (!count) fail("stopped; no checkpoint is known to be good. Start again with a lower --lr or --clip");
     path = checkpoint_path(r->folder, steps[count - 1]);
     set_optim_desc(r->s, &desc);
     fail("stopped; the last good checkpoint is %s\nA lower --lr or --clip may help: tn train --from %s --lr %g --out NEW",
@@ -238,9 +241,10 @@ void stop_diverged(run *r, double loss, const fault *found)
     name = largest_gradient(r->m.params, &size);
     clear_progress(&r->journal);
     if (found->status != TN_OK && isfinite(loss)) warn("step %lld: %s", (long long)r->step + 1, found->text);
-    else if (r->device) warn("step %lld: the loss is %.4g", (long long)r->step + 1, loss);     /* its gradient is gone */
+    else if (r->device)                               /* where its gradient was overwritten */
+        warn("step %lld: the loss is %.4g", (long long)r->step + 1, loss);
     else if (isfinite(size))
-        warn("step %lld: the loss is %.4g; the largest gradient for its size is that of %s (RMS %.3g)",
+        warn("step %lld: the loss is %.4g; the gradient with the largest RMS is that of %s (%.3g)",
              (long long)r->step + 1, loss, name, size);
     else warn("step %lld: the loss is %.4g; the gradient of %s is not finite", (long long)r->step + 1, loss, name);
     stop_and_advise(r);

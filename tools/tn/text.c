@@ -31,7 +31,7 @@ const char *split_name(split_kind split, bool several)
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-/* The end of what begins at `at`, and where the next one begins. */
+/* The end of the story that begins at `at`, and where the next one begins. */
 static size_t story_end(const char *text, size_t bytes, split_kind split, size_t at, size_t *next)
 {
     const char *p;
@@ -77,10 +77,10 @@ char *read_texts(const file_list *files, size_t *bytes)
         size_t  n, first;
         char   *text = read_file(files->path[i], &n);
         int64_t faults = utf8_errors(text, n, &first);
-        if (n == 0) fail("%s is empty", files->path[i]);
+        if (n == 0) fail("%s is empty, expected text", files->path[i]);
         if (faults)
-            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; a tokenizer of words reads each as U+FFFD, one of "
-                 "bytes keeps it (tn clean drops such stories)", files->path[i], (long long)faults, first);
+            warn("%s: %lld bytes are not valid UTF-8, the first is byte %zu; a tokenizer of words reads each as U+FFFD, one "
+                 "of bytes keeps it (tn clean removes such stories)", files->path[i], (long long)faults, first);
         if (all.bytes && all.data[all.bytes - 1] != '\n') buffer_add(&all, "\n", 1);
         buffer_add(&all, text, n);
         free(text);

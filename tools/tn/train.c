@@ -1,8 +1,8 @@
-/* train.c - tn train: from text to a model, in a folder of its own
+/* train.c - tn train: trains a model on text, in a folder of its own
 
-   The order of the data is a function of the seed and the step alone, and a checkpoint holds all else that a later step
-   depends on: so a run that was killed and resumed has the bits of one that was not. Whatever happens in a step happens in
-   one order: train, log, look at the held-out part, write a sample, save. */
+   The order of the data is a function of the seed and the step alone, and a checkpoint holds everything else that a later
+   step depends on. So a run that was killed and resumed is bit-identical to one that was not. The order within a step is
+   always: train, log, evaluate on held-out data, generate a sample, save. */
 #include "train.h"
 #include <math.h>
 #include <stdlib.h>
@@ -22,14 +22,15 @@ static void train_step_on_host(run *r)
     log_step(r, loss, lr, tn_optim_grad_norm(r->optim), now() - start, 1);
 }
 
-/* At least once a second, and before anything that depends on the steps so far, a device is waited for. */
+/* Waits for the device at least once per second, and before anything that depends on the steps so far. */
 static void train_step_on_device(run *r, int64_t until)
 {
     const settings *s = r->s;
     launch_step(r, &r->feed);
     r->step++;
-    if (tn_ctx_status(r->m.ctx) != TN_OK || r->feed.waiting == MAX_PENDING || now() - r->feed.since > 1 || r->step == until ||
-        stop_signal() || is_due(s->val_every, r->step) || is_due(s->sample_every, r->step) || is_due(s->save_every, r->step))
+    if (tn_ctx_status(r->m.ctx) != TN_OK || r->feed.waiting == MAX_PENDING || now() - r->feed.since > 1 ||
+        r->step == until || stop_signal() || is_due(s->val_every, r->step) || is_due(s->sample_every, r->step) ||
+        is_due(s->save_every, r->step))
         finish_steps(r);
 }
 
@@ -54,13 +55,13 @@ static void train(run *r, const char *title)
             if (s->sample_every) write_sample(r);
             draw_curve(&r->journal, r->m.ctx, title);
         }
-        if (r->journal.failed) fail("stopped, for the log; the last checkpoint is %s", r->saved);
+        if (r->journal.failed) fail("stopped because the log cannot be written; the last checkpoint is %s", r->saved);
         if (last || is_due(s->save_every, r->step)) save_or_stop(r);
     }
-    finish_steps(r);                                  /* stopped just now */
+    finish_steps(r);                                  /* those that were not waited for when the loop ended */
 }
 
-/* The last step has no next one, whose loss would tell that it was a good one. */
+/* Evaluates the loss once more: after the last step there is no other whose loss would show that it succeeded. */
 static void finish(run *r)
 {
     char   *path = join_path(r->folder, "model.safetensors"), *why;
@@ -80,7 +81,7 @@ static void finish(run *r)
     free(path);
 }
 
-/* Settings that a file or a checkpoint holds. What the command line says about the length goes before them. */
+/* Reads the settings of a file or a checkpoint. A length of the training on the command line replaces theirs. */
 static void apply_settings(const char *text, size_t bytes, const char *name)
 {
     option *steps = find_option(&train_usage, "steps");
@@ -88,14 +89,14 @@ static void apply_settings(const char *text, size_t bytes, const char *name)
     read_config(&train_usage, text, bytes, name);
 }
 
-/* The settings of the run that a checkpoint is of. */
+/* The settings of the run that wrote a checkpoint. */
 static void apply_settings_of(const char *path)
 {
     tn_ctx         *look;
     tn_safetensors *st;
     const char     *text;
     if (find_option(&train_usage, "tokenizer")->given || find_option(&train_usage, "vocab")->given)
-        usage_error("--from keeps the tokenizer of its run: no --tokenizer or --vocab beside it");
+        usage_error("--tokenizer or --vocab is given with --from, expected neither: a run keeps its tokenizer");
     st = open_checkpoint(path, &look);
     text = checkpoint_note(st, path, "tn.config");
     apply_settings(text, strlen(text), path);
@@ -112,25 +113,26 @@ int train_main(int argc, char **argv)
     read_options_and_files(&train_usage, argc, argv, &train_settings.data);
     lengths = find_option(&train_usage, "steps")->given + find_option(&train_usage, "tokens")->given +
               find_option(&train_usage, "minutes")->given;
-    if (lengths > 1) usage_error("one of --steps, --tokens and --minutes says how long it trains, not %d", lengths);
-    r.journal.trigram = r.journal.fivegram = NAN;     /* until they are known */
+    if (lengths > 1) usage_error("%d of --steps, --tokens and --minutes are given, expected one", lengths);
+    r.journal.trigram = r.journal.fivegram = NAN;     /* not known yet */
     catch_signals();
     r.folder = train_settings.resume;
     if (train_settings.resume) {
         if (train_settings.out || train_settings.config || train_settings.from)
-            usage_error("--resume takes everything from the run: no --%s beside it",
-                   train_settings.out ? "out" : train_settings.config ? "config" : "from");
+            usage_error("--%s is given with --resume, expected --resume RUN alone: the settings are those of the run",
+                        train_settings.out ? "out" : train_settings.config ? "config" : "from");
         resume_run(&r);
     } else {
-        if (train_settings.config && train_settings.from) usage_error("--from brings its own settings: no --config beside it");
+        if (train_settings.config && train_settings.from)
+            usage_error("--config is given with --from, expected one of them: a checkpoint holds its settings");
         if (train_settings.config) {
             size_t bytes;
             char  *text = read_file(train_settings.config, &bytes);
             apply_settings(text, bytes, train_settings.config);
             free(text);
         } else if (train_settings.from) apply_settings_of(train_settings.from);
-        if (!train_settings.data.count) usage_error("tn train wants data: tn train FILE --out RUN");
-        if (!train_settings.out) usage_error("tn train wants a folder for the run: --out RUN");
+        if (!train_settings.data.count) usage_error("no data is given, expected tn train FILE --out RUN");
+        if (!train_settings.out) usage_error("no --out is given, expected tn train FILE --out RUN");
         r.folder = train_settings.out;
         start_run(&r, false);
     }
@@ -139,16 +141,16 @@ int train_main(int argc, char **argv)
     clear_progress(&r.journal);
     if (r.step < r.steps) {
         save_or_stop(&r);
-        printf("stopped after step %lld of %lld, saved in %s\ntn train --resume %s goes on\n", (long long)r.step,
+        printf("Stopped after step %lld of %lld, saved %s. Continue: tn train --resume %s\n", (long long)r.step,
                (long long)r.steps, r.saved, r.folder);
     } else {
         finish(&r);
-        printf("done: %s/model.safetensors after %.1f s; tn generate %s writes with it\n", r.folder,
+        printf("Done: saved %s/model.safetensors after %.1f s. Next: tn generate %s\n", r.folder,
                journal_seconds(&r.journal), r.folder);
     }
     i = r.step < r.steps && stop_signal() ? 128 + stop_signal() : 0;
     if (!journal_close(&r.journal))
-        fail("%s is saved, but part of %s may be missing", r.step < r.steps ? r.saved : join_path(r.folder, "model.safetensors"),
+        fail("%s is saved, but %s may be incomplete", r.step < r.steps ? r.saved : join_path(r.folder, "model.safetensors"),
              join_path(r.folder, "log.jsonl"));
     free_corpus(&r.data);
     close_feed(&r.feed);

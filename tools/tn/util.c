@@ -1,4 +1,4 @@
-/* util.c - messages, memory, strings, UTF-8, the clock, random numbers */
+/* util.c - messages, memory, strings, UTF-8, the clock */
 #include "tn.h"
 #include <stdlib.h>
 #include <string.h>
@@ -6,19 +6,58 @@
 
 /* ---- messages --------------------------------------------------------------- */
 
-static void speak(const char *format, va_list list)
+static const char *command_name;
+
+void set_command_name(const char *name) { command_name = name; }
+
+static void print_message(const char *format, va_list list)
 {
     fflush(stdout);
-    fputs("tn: ", stderr);
+    fprintf(stderr, command_name ? "tn %s: " : "tn: ", command_name);
     vfprintf(stderr, format, list);
     fputc('\n', stderr);
 }
 
-#define SPEAK(format) do { va_list list_; va_start(list_, format); speak(format, list_); va_end(list_); } while (0)
+#define PRINT(format) do { va_list list_; va_start(list_, format); print_message(format, list_); va_end(list_); } while (0)
 
-void fail(const char *format, ...)   { SPEAK(format); exit(EXIT_ERROR); }
-void usage_error(const char *format, ...) { SPEAK(format); exit(EXIT_USAGE); }
-void warn(const char *format, ...)   { SPEAK(format); }
+void fail(const char *format, ...)        { PRINT(format); exit(EXIT_ERROR); }
+void usage_error(const char *format, ...) { PRINT(format); exit(EXIT_USAGE); }
+void warn(const char *format, ...)        { PRINT(format); }
+
+/* ---- suggestions -------------------------------------------------------------- */
+
+/* The number of letters to insert, remove, replace or swap with a neighbour that make b of a (optimal string alignment). */
+static int edit_distance(const char *a, const char *b)
+{
+    enum { MOST = 32 };
+    int       d[MOST + 1][MOST + 1], i, k;
+    const int n = (int)strlen(a), m = (int)strlen(b);
+    if (n > MOST || m > MOST) return n + m;
+    for (i = 0; i <= n; i++) d[i][0] = i;
+    for (k = 0; k <= m; k++) d[0][k] = k;
+    for (i = 1; i <= n; i++)
+        for (k = 1; k <= m; k++) {
+            int least = d[i - 1][k - 1] + (a[i - 1] != b[k - 1]);
+            if (d[i - 1][k] + 1 < least) least = d[i - 1][k] + 1;
+            if (d[i][k - 1] + 1 < least) least = d[i][k - 1] + 1;
+            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] && d[i - 2][k - 2] + 1 < least)
+                least = d[i - 2][k - 2] + 1;
+            d[i][k] = least;
+        }
+    return d[n][m];
+}
+
+/* One letter in five may be wrong, and one more. An abbreviation counts as one wrong letter. */
+void consider_word(suggestion *best, const char *written, const char *word)
+{
+    const size_t n = strlen(written);
+    const int    distance = n > 2 && !strncmp(written, word, n) ? 1 : edit_distance(written, word);
+    if (distance > 1 + (int)n / 5 || (best->word && distance >= best->distance)) return;
+    best->word = word;
+    best->distance = distance;
+}
+
+/* ---- the library's messages ---------------------------------------------------- */
 
 void check_ctx(const tn_ctx *ctx, const char *what)
 {
@@ -28,7 +67,7 @@ void check_ctx(const tn_ctx *ctx, const char *what)
 void show_log(void *user, tn_log_level level, const char *message)
 {
     (void)user;
-    if (level == TN_LOG_WARN) warn("%s", message);      /* errors come back to the caller, who tells them */
+    if (level == TN_LOG_WARN) warn("%s", message);      /* errors are returned to the caller, who reports them */
 }
 
 double now(void)
@@ -72,12 +111,12 @@ char *format_text(const char *format, ...)
     return s;
 }
 
-/* There is always a zero after the bytes, which is not counted. */
+/* A zero always follows the bytes; it is not counted. */
 void buffer_add(buffer *b, const void *src, size_t bytes)
 {
-    if (b->room - b->bytes <= bytes) {
-        b->room = b->room * 2 + bytes + 64;
-        b->data = (char *)need_memory(realloc(b->data, b->room));
+    if (b->capacity - b->bytes <= bytes) {
+        b->capacity = b->capacity * 2 + bytes + 64;
+        b->data = (char *)need_memory(realloc(b->data, b->capacity));
     }
     if (bytes) memcpy(b->data + b->bytes, src, bytes);
     b->bytes += bytes;
@@ -110,8 +149,8 @@ int utf8_length(const char *text, size_t bytes)
     int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0, i;
     if ((size_t)n > bytes) return 0;
     for (i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;   /* overlong; half a pair */
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;   /* overlong; past the end */
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;   /* overlong; surrogate */
+    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;   /* overlong; too large */
     return n;
 }
 
