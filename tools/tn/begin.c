@@ -274,7 +274,7 @@ static char *find_tokenizer(const settings *s)
 static void continue_from(run *r, const char *path)
 {
     tn_checkpoint_read(r->optim, tn_from_path(path));
-    check_ctx(r->m.ctx, path);
+    check_ctx(r->m.ctx, "checkpoint");
     if (r->step >= r->steps)
         fail("--steps is %lld, and %s is of step %lld already, expected a larger --steps", (long long)r->steps, path,
              (long long)r->step);

@@ -10,7 +10,7 @@
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path)
 {
     tn_tokenizer *t = path ? tn_tokenizer_load(ctx, path) : tn_tokenizer_bytes(ctx);
-    check_ctx(ctx, path ? path : "the tokenizer of bytes");
+    check_ctx(ctx, "tokenizer");           /* the library names the file */
     return t;
 }
 

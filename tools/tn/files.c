@@ -37,7 +37,7 @@ bool is_file(const char *path)
 void make_folder(const char *path)
 {
     if (mkdir(path, 0777) != 0 && !(errno == EEXIST && is_folder(path)))
-        fail("cannot make the folder %s: %s", path, strerror(errno));
+        fail("cannot create the folder %s: %s", path, strerror(errno));
 }
 
 /* A link is followed to its file. A device or a pipe is opened and written directly. */

@@ -118,7 +118,7 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     if (text) tn_transformer_config_read(m->ctx, &m->desc, tn_from_memory(text, strlen(text)));
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, &m->desc, tn_from_path(beside));
     else fail("%s does not describe its model, expected %s beside it", file, beside);
-    check_ctx(m->ctx, text ? file : beside);
+    check_ctx(m->ctx, text ? file : "model");
     read_start_tokens(m, tn_safetensors_metadata(st, "tn.begin"));
     tn_safetensors_close(st);
     free(beside);

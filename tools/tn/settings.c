@@ -91,8 +91,8 @@ static option options[] = {
     COUNT("device", device, "number of the GPU; 0, the first, is the default", 0, 1024, NEVER),
     WORDS("precision", precision, "f32|tf32|bf16", "factors of matrix products, whose sums stay f32; used where the "
           "backend is faster with it", ALWAYS),
-    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, weights stay f32",
-          ALWAYS),
+    WORDS("activations", activations, "f32|bf16", "type of the activations; bf16 needs half the memory, but is slower on "
+          "the processor; weights stay f32", ALWAYS),
     FLAG("recompute", recompute, "keep only the input of each block and compute the block again in the backward pass: less "
          "memory, bit-identical results", ALWAYS),
     COUNT("threads", threads, "number of threads; 0 (the default): one per core. Results do not depend on it", 0, 1024,

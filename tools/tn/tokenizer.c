@@ -138,7 +138,8 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
         if (bad) fail("%s:%lld: invalid JSON object: %s", name, (long long)line, bad);
         string.bytes = 0;
         if (!from || !json_unquote(from, to, &string))
-            fail("%s:%lld: \"text\" is %s, expected a string", name, (long long)line, from ? "not a string" : "missing");
+            fail("%s:%lld: \"text\" is %.*s, expected a string", name, (long long)line, from ? (int)(to - from) : 7,
+                 from ? from : "missing");
         ids = encode(t, string.data, string.bytes, bos, &n);
         printf("{\"ids\": [");
         for (i = 0; i < n; i++) printf(i ? ", %d" : "%d", (int)ids[i]);
@@ -209,7 +210,7 @@ static char *decode(const tn_tokenizer *t, const char *name, const char *text, s
     while (*(at += strspn(at, " \t\r\n,[]"))) {
         char *end;
         long  id = strtol(at, &end, 10);
-        if (end == at) fail("%s: unexpected \"%.20s\", expected an id", name, at);
+        if (end == at) fail("%s: unexpected \"%.*s\", expected an id", name, (int)strcspn(at, " \t\r\n,[]"), at);
         if (id < 0 || id >= tn_tokenizer_count(t)) 
             fail("%s: id %ld is outside the vocabulary, expected 0 <= id < %lld", name, id,
                  (long long)tn_tokenizer_count(t));
