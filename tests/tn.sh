@@ -315,7 +315,7 @@ is "what is in the folder of a run" "$(ls run | sed 's/ppm/png/' | tr '\n' ' ')"
     "config.json config.txt log.jsonl loss.png model.safetensors step-00000008.safetensors step-00000012.safetensors tokenizer.json "
 is "what is beside it" "$(ls | tr '\n' ' ')" "run "
 cd ..
-for words in "parameters" "flop per token" "tokens to train on" "bytes per token" "trigram" "5-gram" "nats per byte" "of peak" \
+for words in "parameters" "mean loss" "flop per token" "tokens to train on" "bytes per token" "trigram" "5-gram" "nats per byte" "of peak" \
     "(all of it)" "Gflop/s"; do
     holds "tn train says \"$words\"" grep -qF -- "$words" said
 done

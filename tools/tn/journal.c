@@ -158,7 +158,7 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     if (!always && now() - j->last_shown < every) return;
     left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
     j->last_shown = now();
-    snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
+    snprintf(line, sizeof line, "step %lld/%lld  mean loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
              (long long)steps, j->smooth,
              rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
     if (j->bar) {                                     /* the rest of 79 columns: a line that wraps could not be erased */
@@ -202,7 +202,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     }
     memset(series, 0, sizeof series);
     memset(&desc, 0, sizeof desc);
-    series[n].name = "training";
+    series[n].name = "training, mean of 20 steps";
     series[n].x = x;
     series[n].y = y;
     series[n++].count = k;
