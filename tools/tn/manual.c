@@ -67,7 +67,7 @@ static void print_item(const char *font, const char *term, const char *text)
 
 static void print_option(const option *o)
 {
-    char normal[64];
+    char *text = option_help(o);
     printf(".TP\n\\fB\\-\\-");
     print_word(o->name);
     printf("\\fR");
@@ -76,18 +76,20 @@ static void print_option(const option *o)
         print_word(o->hint);
     } else if (o->kind != OPTION_FLAG) printf(" \\fI%s\\fR", o->hint);
     printf("\n");
-    print_text(*default_text(o, normal, sizeof normal) ? format_text("%s (default %s)", o->help, normal) : o->help);
+    print_text(text);
+    free(text);
 }
 
 static void print_command(const usage *u)
 {
-    int i;
+    char *line = format_text(*u->arguments ? "Usage: tn %s %s" : "Usage: tn %s", u->command, u->arguments);
+    int   i;
     printf(".SS tn %s\n", u->command);
-    if (*u->arguments) print_text(format_text("Usage: tn %s %s", u->command, u->arguments));
-    else print_text(format_text("Usage: tn %s", u->command));
+    print_text(line);
     printf(".PP\n");
     print_text(u->about);
     for (i = 0; i < u->count; i++) print_option(&u->options[i]);
+    free(line);
     if (!u->more) return;
     printf(".PP\n");
     print_text(u->more);

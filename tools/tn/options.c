@@ -103,7 +103,8 @@ static void print_folded(const char *words, int at, int indent)
     printf("\n");
 }
 
-const char *default_text(const option *o, char *text, size_t bytes)
+/* "" if the option has no default, or if it is zero, which its help explains */
+static const char *default_text(const option *o, char *text, size_t bytes)
 {
     double v = o->kind == OPTION_COUNT ? (double)*(int64_t *)o->value : o->kind == OPTION_NUMBER ? *(double *)o->value : 0;
     *text = 0;
@@ -111,6 +112,13 @@ const char *default_text(const option *o, char *text, size_t bytes)
     else if (v != 0) number_text(v, text, bytes);
     if (!strcmp(text, "default")) *text = 0;            /* a word that the help explains, too */
     return text;
+}
+
+char *option_help(const option *o)
+{
+    char normal[64];
+    if (!*default_text(o, normal, sizeof normal)) return copy_text(o->help);
+    return format_text("%s (default %s)", o->help, normal);
 }
 
 void print_help(const usage *u)
@@ -123,11 +131,10 @@ void print_help(const usage *u)
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
         const int     left = printf("  --%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
-        char          normal[64];
-        const char   *text = o->help;
-        if (*default_text(o, normal, sizeof normal)) text = format_text("%s (default %s)", o->help, normal);
+        char         *text = option_help(o);
         printf("%s%*s", left > 25 ? "\n" : "", left > 25 ? 26 : 26 - left, "");
         print_folded(text, 26, 26);
+        free(text);
     }
     if (!u->more) return;
     printf("\n");

@@ -176,8 +176,8 @@ int  read_options(const usage *u, int argc, char **argv);
 /* The same, where every argument is one more file of --data. */
 void read_options_and_files(const usage *u, int argc, char **argv, file_list *data);
 void print_help(const usage *u);
-/* "" if the option has no default, or if it is zero, which the option's help explains. */
-const char *default_text(const option *o, char *text, size_t bytes);
+/* The help of an option with its default, a new string. */
+char *option_help(const option *o);
 /* Reads `key = value` lines and # comments; a value may be in quotes, with JSON's escapes. Options that were given on the
    command line keep their values. */
 void read_config(const usage *u, const char *text, size_t bytes, const char *name);
