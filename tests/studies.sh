@@ -55,7 +55,7 @@ ours=$(sed -n 's/^mlp_bilinear_loss: //p' "$folder/one")
     --tokens 10240 --warmup 8 --lr "$rate" --adam-lr "$(awk "BEGIN { print $rate / 2 }")" --no-baseline \
     > "$folder/tn" 2>&1 ||
     { cat "$folder/tn"; fail "tn train"; }
-theirs=$(sed -n 's/.*held out \([0-9.]*\) nats a token.*(all of it).*/\1/p' "$folder/tn")
+theirs=$(sed -n 's/.*held out \([0-9.]*\) nats per token.*(all of it).*/\1/p' "$folder/tn")
 echo "$ours $theirs" | awk '{
     d = $1 - $2; d = d < 0 ? -d : d; printf "worst study loss against tn train: %.4g (bound 2e-4) of %s\n", d, $1
     exit !(NF == 2 && $1 > 0 && d <= 2e-4) }' || fail "the losses are $ours and $theirs"

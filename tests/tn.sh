@@ -5,6 +5,7 @@ data=$PWD/tests/data/stories
 more=${TN_TEST_DATA:-no-such-folder}
 case $more in /*) ;; *) more=$PWD/$more ;; esac
 configs=$PWD/examples/configs
+tests=$PWD/tests
 . "${0%/*}/expect.sh"
 is() { if [ "$2" = "$3" ]; then pass; else fail "$1: \"$2\", not \"$3\""; fi; }
 holds() { what=$1; shift; if "$@"; then pass; else fail "$what"; fi; }
@@ -15,36 +16,158 @@ expect 0 "usage: tn COMMAND" --help
 expect 0 "usage: tn COMMAND" help
 expect 0 "tn 0" --version
 expect 2 "usage: tn COMMAND"
-expect 2 'no command "trian"' trian
+expect 2 "tn: unknown command trian; did you mean train? (tn --help)" trian
+expect 2 "unknown command xyzzy (tn --help)" xyzzy
+expect 2 "unknown command tokeniser; did you mean tokenizer?" tokeniser
+expect 2 "tn tokenizer: unknown command encoed; did you mean encode? (tn tokenizer --help)" tokenizer encoed
+expect 2 "tn tokenizer: no command is given, expected train, encode, decode or compare" tokenizer
+expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
+expect 0 "usage: tn tokenizer decode" help tokenizer decode
+expect 0 "usage: tn train" help train
+expect 2 "unknown command trian; did you mean train?" help trian
 for command in train generate info clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
     "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
 for command in train generate info clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
-    expect 2 "knows no --layrs" $command --layrs 3
-    expect 2 "knows no -x" $command -x
+    expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
+    expect 2 "tn $command: unknown option -x" $command -x
 done
+expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --help)" train --lyers 3
+expect 2 "did you mean --weight-decay?" train --wieght-decay=1
+expect 2 "did you mean --temperature?" generate --temp 1
+expect 2 "did you mean --no-tensors?" info --no-tensor
+# The help shows defaults, whatever else is on the command line, and is no value of another option.
+expect 0 "number of blocks (default 1)" train --layers 7 --help
+expect 0 "number of tokens (default 10M)" synthetic --help
+expect 0 "kind of attention (default softmax)" train --attention squared --help
+expect 2 "no data is given" train --prompt --help
+expect 2 "no data is given" train -- 
 for command in generate info synthetic "tokenizer encode" "tokenizer decode"; do
-    expect 2 "one argument too many" $command a b c
+    expect 2 "tn $command: unexpected argument" $command a b c
 done
-expect 2 "not \"eat\"" tokenizer eat
-expect 2 "--steps wants N after it" train text --out r --steps
-expect 2 "--steps wants a number, not \"many\"" train text --out r --steps many
-expect 2 "--steps wants a whole number" train text --out r --steps 1.5
-expect 2 "--held-out must lie in" train text --out r --held-out 2
-expect 2 "--mlp is one of bilinear|relu" train text --out r --mlp cubic
-expect 2 "--tied is true or false" train text --out r --tied=maybe
-expect 2 "wants data" train --out r
-expect 2 "--out RUN" train text
-expect 2 "wants a run" generate
-expect 2 "wants a run" info
-expect 2 "wants a text" clean
-expect 2 "wants a text" tokenizer train
-expect 2 "--out FILE" tokenizer train text
+expect 2 "tn tokenizer: unknown command eat (tn tokenizer --help)" tokenizer eat
+expect 2 "--steps has no value, expected --steps N" train text --out r --steps
+expect 2 "--steps is \"many\", expected a number" train text --out r --steps many
+expect 2 "--steps is 1.5, expected an integer" train text --out r --steps 1.5
+expect 2 "--held-out is 2, expected 0.0001 <= held-out <= 0.9" train text --out r --held-out 2
+expect 2 "--mlp is \"cubic\", expected one of bilinear|relu" train text --out r --mlp cubic
+expect 2 "--tied is \"maybe\", expected true or false" train text --out r --tied=maybe
+expect 2 "tn train: no data is given, expected tn train FILE --out RUN" train --out r
+expect 2 "no --out is given, expected tn train FILE --out RUN" train text
+expect 2 "no model is given" generate
+expect 2 "no run or file is given" info
+expect 2 "no text is given" clean
+expect 2 "no text is given" tokenizer train
+expect 2 "no --out is given, expected tn tokenizer train TEXT --out FILE" tokenizer train text
 if [ -w /dev/full ]; then
     "$tn" --version > /dev/full 2> said
-    is "a full disk behind the standard output" "$?" 1
+    is "a full disk as the standard output" "$?" 1
+fi
+
+# ---- the manual page, completions ----------------------------------------------------------------
+
+# needs TOOL COMMAND...: the command, which prints nothing; without the tool it is skipped.
+needs() {
+    tool=$1
+    shift
+    if command -v "$tool" > /dev/null 2>&1; then
+        "$@" > lint 2>&1
+        is "$*" "$? $(cat lint)" "0 "
+        return
+    fi
+    sh "$tests/missing.sh" "$tool" "for tn's manual page or completions"
+    if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
+}
+# options COMMAND: those that its help lists
+options() { "$tn" $1 --help | sed -n 's/^  --\([a-z0-9-]*\).*/--\1/p'; }
+"$tn" --help | sed -n 's/^  \([a-z][a-z ]\{17\}\) .*/\1/p' | sed 's/ *$//' > names
+is "commands" "$(wc -l < names)" 11
+
+expect 0 ".TH TN 1" man
+mv said tn.1
+"$tn" man > again.1
+same "two manual pages" tn.1 again.1
+while read -r command; do options "$command"; done < names | sed 's/-/\\-/g' | sort > listed
+sed -n 's/^\\fB\(\\-\\-[a-z0-9\\-]*\)\\fR.*/\1/p' tn.1 | sort > documented
+same "the options of the manual page" listed documented
+holds "a manual page has options" test "$(wc -l < documented)" -gt 80
+needs groff groff -ww -man -Tascii -z tn.1
+needs mandoc mandoc -Tlint tn.1
+if man --version 2> /dev/null | grep -q '^man [0-9]'; then
+    LC_ALL=C man --warnings -l -P cat tn.1 2> lint > tn.text
+    is "man --warnings" "$? $(cat lint)" "0 "
+    holds "man's text" grep -q "number of blocks (default 1)" tn.text
+fi
+
+expect 2 "the shell is \"tcsh\", expected bash, zsh or fish" completions tcsh
+expect 2 "the shell is \"\", expected bash, zsh or fish" completions
+for shell in bash zsh fish; do
+    expect 0 "generated by \`tn completions $shell\`" completions $shell
+    mv said tn.$shell
+    needs $shell $shell -n tn.$shell
+done
+if command -v bash > /dev/null 2>&1; then
+    mkdir words && mkdir words/dir && : > words/file && : > "words/file 2" && cp tn.bash words/.tn.bash
+    # completed EXPECTED WORD...: what bash offers for the last word
+    completed() {
+        wanted=$1
+        shift
+        got=$(cd words && bash -c 'set -u; . ./.tn.bash; COMP_WORDS=(tn "$@") COMP_CWORD=$# COMPREPLY=(); _tn tn "${!#}" x
+            for word in ${COMPREPLY[@]+"${COMPREPLY[@]}"}; do printf "%s;" "$word"; done' bash "$@" 2>&1)
+        is "bash completes tn $*" "$got" "$wanted"
+    }
+    completed "train;" tra
+    completed "train;generate;info;tokenizer;clean;synthetic;completions;man;help;--help;--version;" ""
+    completed "encode;" tokenizer e
+    completed "train;encode;decode;compare;" tokenizer ""
+    completed "--layers;" train --la
+    completed "--layers;" train file --out dir --la
+    completed "relu;relu2;reglu;" train --mlp re
+    completed "relu;relu2;reglu;" train --mlp = re
+    completed "muon;adamw;" train --optimizer =
+    completed "marks;" tokenizer train --split m
+    completed "cpu;cuda;" generate dir --backend c
+    completed "" train --layers ""
+    completed "" train --prompt ""
+    completed "file;file 2;" train --data f
+    completed "file;file 2;" train f
+    completed "file;file 2;" tokenizer encode --shard f
+    completed "dir;" train --resume ""
+    completed "dir;" generate d
+    completed "" synthetic f
+    completed "--seed;" synthetic --s
+    completed "bash;zsh;fish;" completions ""
+    completed "decode;" help tokenizer d
+    completed "generate;" help g
+    completed "" unknown f
+    while read -r command; do
+        completed "$(options "$command" | tr '\n' ';')--help;" $command --
+    done < names
+fi
+if command -v zsh > /dev/null 2>&1; then
+    # What is handed to zsh's own functions.
+    offered() {
+        zsh -fc 'compdef() { : }; _describe() { print -l -- ${(P)2} }; _arguments() { print -l -- "$@" }; source ./tn.zsh
+            words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
+    }
+    is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
+        "train;generate;info;tokenizer;clean;synthetic;completions;man;help;"
+    is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
+    while read -r command; do
+        is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \
+            "$(options "$command" | tr '\n' ';')"
+    done < names
+fi
+if command -v fish > /dev/null 2>&1; then
+    fish_offers() { HOME=$dir fish -c 'source tn.fish; complete -C "$argv"' "$1" 2>&1 | sed 's/	.*//' | tr '\n' ';'; }
+    is "fish completes tn tra" "$(fish_offers "tn tra")" "train;"
+    is "fish completes tn tokenizer e" "$(fish_offers "tn tokenizer e")" "encode;"
+    is "fish completes tn train --mlp re" "$(fish_offers "tn train --mlp re")" "reglu;relu;relu2;"
+    is "fish completes tn train --lay" "$(fish_offers "tn train --lay")" "--layers;"
+    is "fish completes tn synthetic --mlp" "$(fish_offers "tn synthetic --ml")" ""
+    is "fish completes tn help g" "$(fish_offers "tn help g")" "generate;"
 fi
 
 # ---- text ------------------------------------------------------------------------------------------
@@ -63,7 +186,7 @@ awk 'BEGIN {
 # ---- tokenizer -----------------------------------------------------------------------------------------
 
 expect 0 "written: t.json" tokenizer train text --vocab 60 --out t.json
-expect 0 "tokens a story (60 stories)" tokenizer train text --vocab 60 --out t2.json
+expect 0 "tokens per story (60 stories)" tokenizer train text --vocab 60 --out t2.json
 same "the same text gives the same tokenizer" t.json t2.json
 printf 'The little CAT, saw tom.' > plain
 expect 0 "" tokenizer encode plain --tokenizer t.json
@@ -99,11 +222,11 @@ expect 1 "no.json" tokenizer encode plain --tokenizer no.json
 printf '{"model": {"type": "BPE"}}' > bpe.json
 expect 1 "bpe.json" tokenizer encode plain --tokenizer bpe.json
 echo "1 258" > ids
-expect 1 "id 258 is outside the vocabulary of 258" tokenizer decode ids
+expect 1 "id 258 is outside the vocabulary, expected 0 <= id < 258" tokenizer decode ids
 echo "1 two" > ids
 expect 1 "\"two" tokenizer decode ids
 expect 1 "missing.txt" tokenizer encode missing.txt
-expect 2 "exclude" tokenizer encode plain --jsonl --shard x
+expect 2 "--jsonl and --shard are given, expected one of them" tokenizer encode plain --jsonl --shard x
 : > empty
 expect 1 "empty is empty" tokenizer train empty --out x.json
 holds "no tokenizer of nothing" test ! -e x.json
@@ -118,7 +241,8 @@ encodings() {
     same "ids of $1" ours theirs
 }
 encodings "a tokenizer of stories" "$data/tokenizer.json" "$data/encodings.jsonl" 554
-expect 0 "in the document 229" tokenizer compare "$data/stories.txt"
+expect 0 "vocabulary 1024: " tokenizer compare "$data/stories.txt"
+is "three vocabularies" "$(grep -c "^vocabulary .* tokens per story" said)" 3
 if [ -f "$more/tokenizers/encodings-2048.jsonl" ]; then
     encodings "the published tokenizer" "$more/tokenizers/tdooms-TinyStories-2048.json" \
         "$more/tokenizers/encodings-2048.jsonl" 630
@@ -156,16 +280,12 @@ same "through a link" whole linked
 holds "the link is one still" test -L link
 holds "a failed cleaning writes nothing" test ! -e clean2
 
-# What is no story is not told against stories.
+# Texts without marks are counted in paragraphs, or lines.
 tr -d '<|>' < text | sed 's/endoftext//' > unmarked
-expect 0 "tokens a paragraph (60 paragraphs)" tokenizer train unmarked --vocab 60 --out u.json
-expect 0 "tokens a line (240 lines)" tokenizer train unmarked --vocab 60 --out u.json --split lines
-head -c 100000 "$data/stories.txt" | grep -v endoftext > some
-expect 0 "tokens a paragraph" tokenizer train some --vocab 1024 --out x.json
-if grep -q "in the document" said; then fail "paragraphs beside the stories of the document"; else pass; fi
-rm x.json
+expect 0 "tokens per paragraph (60 paragraphs)" tokenizer train unmarked --vocab 60 --out u.json
+expect 0 "tokens per line (240 lines)" tokenizer train unmarked --vocab 60 --out u.json --split lines
 printf 'a \377 b' > invalid
-expect 0 "each is kept as it is" tokenizer encode invalid --no-bos
+expect 0 "each is kept" tokenizer encode invalid --no-bos
 is "it is" "$(tail -n 1 said)" "97 32 255 32 98"
 expect 0 "each is read as U+FFFD" tokenizer encode invalid --tokenizer t.json
 printf '{"text": "one day"}\n\n{"text": "a\\n\\"cat\\""}\n' > lines
@@ -173,7 +293,7 @@ printf '{"text": "one day"}\n\n{"text": "a\\n\\"cat\\""}\n' > lines
 grep . lines > there
 same "lines there and back" there back
 echo '{"id": [1]}' > bad.jsonl
-expect 1 'bad.jsonl:1: "ids" is missing' tokenizer decode bad.jsonl
+expect 1 'bad.jsonl:1: "ids" is missing, expected a list of ids' tokenizer decode bad.jsonl
 
 # The held-out part begins with a whole mark, wherever the cut falls.
 awk 'BEGIN { for (i = 0; i < 40; i++) printf "ab"; printf "<|endoftext|>"; for (i = 0; i < 40; i++) printf "cd" }' > two
@@ -189,13 +309,13 @@ small="--width 16 --heads 2 --context 16 --batch 2 --steps 12 --save-every 4 --v
 small="$small --sample-every 6 --sample-length 10 --warmup 2"
 mkdir inside
 cd inside || exit 1
-expect 0 "done: run/model.safetensors" train ../text --out run $small
+expect 0 "Done: saved run/model.safetensors" train ../text --out run $small
 mv said ..
 is "what is in the folder of a run" "$(ls run | sed 's/ppm/png/' | tr '\n' ' ')" \
     "config.json config.txt log.jsonl loss.png model.safetensors step-00000008.safetensors step-00000012.safetensors tokenizer.json "
 is "what is beside it" "$(ls | tr '\n' ' ')" "run "
 cd ..
-for words in "parameters" "flop a token" "tokens to train on" "bytes a token" "trigram" "5-gram" "nats a byte" "of peak" \
+for words in "parameters" "mean loss" "flop per token" "tokens to train on" "bytes per token" "trigram" "5-gram" "nats per byte" "of peak" \
     "(all of it)" "Gflop/s"; do
     holds "tn train says \"$words\"" grep -qF -- "$words" said
 done
@@ -204,55 +324,55 @@ is "steps in the log" "$(grep -c '"loss"' a/log.jsonl)" 12
 is "samples in the log" "$(grep -c '"sample"' a/log.jsonl)" 2
 is "looks at the held-out part" "$(grep -c '"held":' a/log.jsonl)" 3
 holds "n-grams leave something for what is new" grep -q '"trigram":[0-9.]*,"fivegram":[0-9.]*}' a/log.jsonl
-holds "a loss a byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
+holds "a loss per byte" grep -q '"held_byte":[0-9.]*,"all":true' a/log.jsonl
 untimed() { sed 's/,"rate".*//' "$1"; }
 log_same() { untimed "$2/log.jsonl" > log1; untimed "$3/log.jsonl" > log2; same "$1" log1 log2; }
 
 # tools/golden_ngram.py counts the same n-grams in another way.
-expect 0 "done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
+expect 0 "Done" train text --out ngrams --width 16 --heads 2 --context 16 --batch 2 --steps 1 --sample-every 0
 is "n-grams" "$(sed -n 's/.*"trigram"/"trigram"/p' ngrams/log.jsonl)" '"trigram":0.904359419,"fivegram":0.85997357}'
 
 # The same settings, from a file; a flag goes first; other threads. The data is there by another way.
 sed 's/^save-every.*/save-every = 3 # not this/; s/ # not this//' a/config.txt > settings.txt
-expect 0 "done" train --config settings.txt --out b --threads 2 --save-every 4
+expect 0 "Done" train --config settings.txt --out b --threads 2 --save-every 4
 same "other threads, the same bits" a/step-00000012.safetensors b/step-00000012.safetensors
-expect 0 "done" train text --out b2 $small --seed 2
+expect 0 "Done" train text --out b2 $small --seed 2
 if cmp -s a/model.safetensors b2/model.safetensors; then fail "another seed gives the same model"; else pass; fi
 printf 'steps = 4\n\n# why\nlayrs = 2\n' > bad.txt
-expect 2 "bad.txt:4: unknown key layrs" train text --out c --config bad.txt
+expect 2 "bad.txt:4: unknown key layrs; did you mean layers?" train text --out c --config bad.txt
 printf 'steps 4\n' > bad.txt
-expect 2 "bad.txt:1: " train text --out c --config bad.txt
+expect 2 "bad.txt:1: invalid line \"steps 4\", expected key = value" train text --out c --config bad.txt
 printf 'steps = x\n' > bad.txt
-expect 2 "bad.txt:1: steps wants a number" train text --out c --config bad.txt
-expect 1 "a holds a run already" train text --out a $small
+expect 2 "bad.txt:1: steps is \"x\", expected a number" train text --out c --config bad.txt
+expect 1 "--out: a already holds a run" train text --out a $small
 mkdir mine && echo dear > mine/tokenizer.json
-expect 1 "mine is not empty (tokenizer.json)" train text --out mine $small
+expect 1 "--out: mine contains tokenizer.json, expected a new or empty folder" train text --out mine $small
 is "what lies there stays" "$(cat mine/tokenizer.json) $(ls mine)" "dear tokenizer.json"
 rm mine/tokenizer.json && echo half > mine/config.txt.tmp
-expect 0 "stopped after step 1" train text --out mine $small --stop-at 1
-expect 2 "one of --steps, --tokens and --minutes" train text --out x --steps 3 --tokens 100
-expect 2 "one of --steps, --tokens and --minutes" train text --out x --tokens 100 --minutes 1
-expect 2 "a softmax has none" train text --out x --row-scale sum
-expect 0 "stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
+expect 0 "Stopped after step 1" train text --out mine $small --stop-at 1
+expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --steps 3 --tokens 100
+expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
+expect 2 "--row-scale is given with --attention softmax" train text --out x --row-scale sum
+expect 0 "Stopped after step 1 of 2" train --config a/config.txt --out longer --tokens 64 --stop-at 1
 
 # A text in the settings comes back whole.
 rm -rf m
-expect 0 "stopped" train text --out m $small --stop-at 1 --prompt ' "one\
+expect 0 "Stopped" train text --out m $small --stop-at 1 --prompt ' "one\
 	day\n" '
 cp m/config.txt quoted
-expect 0 "done" train --resume m
+expect 0 "Done" train --resume m
 "$tn" train --config quoted --out m2 --stop-at 1 > said 2>&1
 same "settings from settings" quoted m2/config.txt
 is "the prompt" "$(grep ^prompt m2/config.txt)" 'prompt = " \"one\\\u000a\u0009day\\n\" "'
 printf 'prompt = "a\n' > bad.txt
-expect 2 "bad.txt:1: \"a begins with a quote" train text --out x --config bad.txt
+expect 2 "bad.txt:1: invalid string \"a, expected a closing quote" train text --out x --config bad.txt
 rm -rf m m2
 
 # ---- stopped, killed, resumed -------------------------------------------------------------------------------------
 
-expect 0 "stopped after step 5 of 12" train text --out c $small --stop-at 5
+expect 0 "Stopped after step 5 of 12" train text --out c $small --stop-at 5
 expect 2 "--lr cannot be changed" train --resume c --lr 0.1
-expect 2 "no --out" train --resume c --out d
+expect 2 "--out is given with --resume, expected --resume RUN alone" train --resume c --out d
 expect 2 "--tokens cannot be changed" train --resume c --tokens 100
 expect 2 "--minutes cannot be changed" train --resume c --minutes 1
 cp -r c half
@@ -263,35 +383,35 @@ same "resumed" a/step-00000012.safetensors c/step-00000012.safetensors
 same "resumed weights" a/model.safetensors c/model.safetensors
 log_same "resumed log" a c
 holds "no half file is left" test ! -e c/step-00000006.safetensors.tmp
-expect 0 "done" train --resume c
+expect 0 "Done" train --resume c
 cp -r half started && rm started/step-*
-expect 0 "done" train --resume started
+expect 0 "Done" train --resume started
 same "started again" a/step-00000012.safetensors started/step-00000012.safetensors
 cp -r half unlucky && rm unlucky/step-*
 mv text text.kept
 expect 1 "" train --resume unlucky
 mv text.kept text
-expect 0 "done" train --resume unlucky
+expect 0 "Done" train --resume unlucky
 same "a failed resume leaves the run" a/step-00000012.safetensors unlucky/step-00000012.safetensors
 expect 0 "5-gram" train --resume half --stop-at 10
 holds "n-grams beside the loss, after a resume too" grep -q "step 10: held out .*; trigram [0-9.]*, 5-gram [0-9.]*$" said
-rm -rf half && expect 0 "stopped after step 5" train text --out half $small --stop-at 5
+rm -rf half && expect 0 "Stopped after step 5" train text --out half $small --stop-at 5
 
 # The data moves.
 mkdir moved && cp text moved/words && mv text text.kept
 cp -r half m
-expect 1 "If it was moved: tn train --resume m --data FILE" train --resume m
-expect 1 "are not those" train --resume m --data plain.ids
-expect 0 "stopped after step 9" train --resume m --data moved/words --stop-at 9
-expect 0 "done" train --resume m
+expect 1 "if it was moved: tn train --resume m --data FILE" train --resume m
+expect 1 "--data: the tokens of " train --resume m --data plain.ids
+expect 0 "Stopped after step 9" train --resume m --data moved/words --stop-at 9
+expect 0 "Done" train --resume m
 same "with moved data" a/model.safetensors m/model.safetensors
 mv text.kept text
 rm -rf m
 
 # A log that someone edits is spoken of once, and put right: lines that are gone stay gone, none is lost or written twice.
 cp -r half m && sed 2d half/log.jsonl > m/log.jsonl
-expect 0 "m/log.jsonl was changed: up to step 5 it has 6 lines, and had 7" train --resume m --stop-at 7
-expect 0 "done" train --resume m
+expect 0 "m/log.jsonl was changed: it has 6 lines up to step 5, expected 7" train --resume m --stop-at 7
+expect 0 "Done" train --resume m
 if grep -q "was changed" said; then fail "an edited log is not put right"; else pass; fi
 untimed a/log.jsonl | sed 2d > log1 && untimed m/log.jsonl > log2 && same "the log after it" log1 log2
 rm -rf m
@@ -322,14 +442,14 @@ for signal in INT TERM; do
     wait_for "step 3" grep -qs '"step":3,' stopped/log.jsonl
     if [ "$signal" = INT ]; then
         mv said said.child
-        expect 1 "another process trains this run" train --resume stopped
+        expect 1 "is locked: another process trains this run" train --resume stopped
         mv said.child said
     fi
     kill -$signal "$child"
     status_of
     is "exit status after SIG$signal" "$status" "$([ $signal = INT ] && echo 130 || echo 143)"
-    holds "it says how to resume" grep -q "tn train --resume stopped goes on" said
-    step=$(sed -n 's/stopped after step \([0-9]*\) of.*/\1/p' said)
+    holds "it says how to resume" grep -q "Continue: tn train --resume stopped" said
+    step=$(sed -n 's/Stopped after step \([0-9]*\) of.*/\1/p' said)
     holds "saved where it stopped" test -f "stopped/step-$(printf %08d "${step:-0}").safetensors"
 done
 
@@ -340,12 +460,12 @@ start train text --config settings.pipe --out early --width 16 --no-baseline
 ( wait_for "its end" test -f ended > /dev/null; : <> settings.pipe ) &
 exec 3> settings.pipe
 kill -INT "$child"
-wait_for "its answer" grep -q "^tn: stopping" said
+wait_for "its answer" grep -q "^tn train: stopping" said
 ( trap '' PIPE; echo 'context = 16' >&3 )            # should it have ended
 exec 3>&-
 status_of
 is "exit status in the middle of a start" "$status" 130
-holds "a signal is answered" grep -q "^tn: stopping" said
+holds "a signal is answered" grep -q "^tn train: stopping" said
 holds "and ends a start between its parts" grep -q "nothing was written" said
 holds "nothing was written" test ! -e early
 
@@ -360,17 +480,17 @@ cut() { dd if="$1" of="$1.cut" bs=1 count="$2" 2>/dev/null && mv "$1.cut" "$1"; 
 cp -r half hurt && cut hurt/step-00000005.safetensors 3000 && damaged "half written" "step-00000005.safetensors"
 cp -r half hurt && : > hurt/step-00000005.safetensors && damaged "empty" "step-00000005.safetensors"
 cp -r half hurt && sed 's/"tn.format":"1"/"tn.format":"9"/' half/step-00000005.safetensors > \
-    hurt/step-00000005.safetensors && damaged "another format" "format 9"
+    hurt/step-00000005.safetensors && damaged "another format" "has format 9, expected format 1"
 cp -r half hurt && sed 's/"tn.step":/"tn.stop":/' half/step-00000005.safetensors > hurt/step-00000005.safetensors && \
     damaged "no step" 'no "tn.step"'
-cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "no checkpoint of tn train"
+cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "is not a checkpoint of tn train"
 cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" \
     "config.txt was changed"
-expect 0 "done" train text --out wide $small --width 32
+expect 0 "Done" train text --out wide $small --width 32
 cp -r wide hurt && cp a/step-00000012.safetensors hurt/ && damaged "another model's" "changed"
 expect 0 "written" tokenizer train text --vocab 50 --out t50.json
 cp -r half hurt && cp t50.json hurt/tokenizer.json && damaged "another tokenizer" \
-    "--vocab is 60, and hurt/tokenizer.json has 50 tokens"
+    "--vocab is 60, expected 50, the number of tokens of hurt/tokenizer.json"
 cp text text.kept
 awk 'NR == 3 { $0 = "tom tom tom" } { print }' text.kept > text
 cp -r half hurt && damaged "other data" "the tokens of"
@@ -383,35 +503,35 @@ expect 1 "missing.txt" train missing.txt --out x $small
 mkfifo pipe
 cat text > pipe &
 writer=$!
-expect 1 "no regular file" train pipe --out x $small
+expect 1 "is not a regular file" train pipe --out x $small
 kill $writer 2> /dev/null
 wait $writer 2> /dev/null
 printf 'one day the cat saw tom' > short
-expect 1 "fewer than one context of 64" train short --out x --context 64
-expect 1 "bytes are no UTF-8" train stories --out x --context 1024
+expect 1 "expected at least --context + 1 = 65" train short --out x --context 64
+expect 1 "bytes are not valid UTF-8" train stories --out x --context 1024
 expect 1 "bpe.json" train text --out x --tokenizer bpe.json
-expect 1 "t.json has 60 tokens" train text --out x --tokenizer t.json --vocab 61
+expect 1 "--vocab is 61, expected 60, the number of tokens of $dir/t.json" train text --out x --tokenizer t.json --vocab 61
 expect 2 "the model: " train text --out x --width 15 --heads 2
 expect 2 "--model: " train text --out x --model gpt3
 holds "nothing was begun" test ! -e x
 printf 'one day \377 the cat\n' > invalid && cat text >> invalid
-expect 0 "1 bytes are no UTF-8, the first at byte 8" train invalid --out utf8 $small
+expect 0 "1 bytes are not valid UTF-8, the first is byte 8" train invalid --out utf8 $small
 rm -rf utf8
 
 expect 0 "written: s.bin" tokenizer encode text --tokenizer t.json --shard s.bin
-expect 0 "done" train s.bin --out shard $small --tokenizer t.json
+expect 0 "Done" train s.bin --out shard $small --tokenizer t.json
 # A shard does not tell how many bytes of text it stands for, nor what its [UNK] hide: no figure rather than a wrong one.
 tr 'a-z' 'b-{' < text | cat text - > unknown
 expect 0 "written: u.bin" tokenizer encode unknown --tokenizer t.json --shard u.bin
-expect 0 "held-out bytes behind [UNK]" train unknown --out m $small --tokenizer t.json
-holds "a loss a byte of a text" grep -q '"held_byte"' m/log.jsonl
+expect 0 "held-out bytes replaced by [UNK]" train unknown --out m $small --tokenizer t.json
+holds "a loss per byte of a text" grep -q '"held_byte"' m/log.jsonl
 rm -rf m
-expect 0 "a shard does not tell" train u.bin --out m $small --tokenizer t.json
-if grep -q 'held_byte\|train_bytes' m/log.jsonl; then fail "a loss a byte of a shard"; else pass; fi
-if grep -q "[0-9] nats a byte" said; then fail "a loss a byte of a shard is said"; else pass; fi
+expect 0 "nats per byte are unknown: a shard" train u.bin --out m $small --tokenizer t.json
+if grep -q 'held_byte\|train_bytes' m/log.jsonl; then fail "a loss per byte of a shard"; else pass; fi
+if grep -q "[0-9] nats per byte" said; then fail "a loss per byte of a shard is said"; else pass; fi
 rm -rf m
-expect 2 "token shards want" train s.bin --out x --context 16
-expect 1 "one kind at a time" train --data s.bin --data text --out x --context 16
+expect 2 "no vocabulary is given for the token shards" train s.bin --out x --context 16
+expect 1 "expected files of one kind" train --data s.bin --data text --out x --context 16
 expect 1 "vocabulary" train s.bin --out x --context 16 --vocab 20
 cp s.bin cut.bin && cut cut.bin 1500
 expect 1 "cut.bin" train cut.bin --out x --context 16 --vocab 60
@@ -420,7 +540,7 @@ holds "nothing was begun" test ! -e x
 # ---- a loss that explodes, a full disk -----------------------------------------------------------------------------------
 
 expect 1 "step " train text --out boom $small --steps 200 --lr 1000 --adam-lr 1000 --clip 0 --max-loss 20
-holds "what exploded is named" grep -Eq '^tn: step [0-9]+: .*(blocks|embed|head)' said
+holds "what exploded is named" grep -Eq '^tn train: step [0-9]+: .*(blocks|embed|head)' said
 holds "the last good checkpoint is named" grep -q "the last good checkpoint is boom/step-" said
 kept=$(sed -n 's/.*last good checkpoint is \(boom[^ ]*safetensors\).*/\1/p' said)
 expect 0 "parameters" info "$kept"
@@ -431,28 +551,28 @@ expect 1 "the last good checkpoint is bang/step-" train text --out bang $explode
 kept=$(sed -n 's/.*last good checkpoint is \(bang[^ ]*safetensors\).*/\1/p' said)
 is "the newest is not it" "$(ls bang/step-* | sed '$d' | tail -n 1)" "$kept"
 advice=$(sed -n 's/.*: tn \(train --from .*\) --out NEW.*/\1/p' said)
-expect 0 "stopped" $advice --lr 0.001 --adam-lr 0.001 --out calm --stop-at 20
-begun=$(sed -n 's/^goes on from .*step-0*\([0-9][0-9]*\)\.safetensors$/\1/p' said)
+expect 0 "Stopped" $advice --lr 0.001 --adam-lr 0.001 --out calm --stop-at 20
+begun=$(sed -n 's/^continuing from .*step-0*\([0-9][0-9]*\)\.safetensors$/\1/p' said)
 is "it goes on after that step" "$(sed -n 's/^{"step":\([0-9]*\),"loss.*/\1/p' calm/log.jsonl | head -n 1)" "$((begun + 1))"
 holds "with the new rate" grep -q '"step":20,"loss":[0-9.]*,"lr":0.001,' calm/log.jsonl
-expect 0 "stopped after step 30" train --resume calm --stop-at 30
-expect 1 "of 12: more --steps" train --from a/step-00000012.safetensors --out x
-expect 0 "done" train --from a/step-00000008.safetensors --out on
+expect 0 "Stopped after step 30" train --resume calm --stop-at 30
+expect 1 "step-00000012.safetensors is of step 12 already, expected a larger --steps" train --from a/step-00000012.safetensors --out x
+expect 0 "Done" train --from a/step-00000008.safetensors --out on
 same "with the same settings, the same weights" a/model.safetensors on/model.safetensors
-expect 2 "keeps the tokenizer" train --from a/step-00000008.safetensors --out x --vocab 61
-expect 1 "no checkpoint of tn train" train --from a/model.safetensors --out x
+expect 2 "a run keeps its tokenizer" train --from a/step-00000008.safetensors --out x --vocab 61
+expect 1 "is not a checkpoint of tn train" train --from a/model.safetensors --out x
 expect 1 "the loss is" train text --out nan $explode --order 64 --max-loss 1e12
 holds "no number" grep -Eq "the loss is -?nan" said
 holds "its log is JSON" test "$(grep -c 'nan\|inf' nan/log.jsonl)" = 0
 # The last step has none after it: its loss is looked at all the same.
 expect 1 "the last good checkpoint is last/step-00000000" train text --out last $explode --save-every 1 --keep 1 --steps 1
 holds "no model of it" test ! -e last/model.safetensors
-expect 0 "stopped" train text --out disk $small --save-every 0 --stop-at 4
+expect 0 "Stopped" train text --out disk $small --save-every 0 --stop-at 4
 cp disk/step-00000004.safetensors before
 ( ulimit -f 24; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" train --resume disk > said 2>&1 )
 is "exit status with a full disk" "$?" 1
 holds "a full disk is spoken of" grep -q "cannot write disk/step-.*: File too large" said
-holds "what to do is said" grep -q "tn train --resume disk goes on" said
+holds "what to do is said" grep -q "When there is space on the disk: tn train --resume disk" said
 same "the old checkpoint stays" before disk/step-00000004.safetensors
 holds "the half one goes" test ! -e disk/step-00000012.safetensors.tmp
 # Nor may the log grow: it has 512 bytes already. And a picture that cannot be written is no reason to stop.
@@ -460,11 +580,11 @@ cp -r disk full-log
 ( ulimit -f 1; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" train --resume full-log 2> said > /dev/null )
 is "exit status with a full log" "$?" 1
 holds "the log is spoken of" grep -q "cannot write full-log/log.jsonl: File too large" said
-holds "and the checkpoint" grep -q "stopped, for the log; the last checkpoint is full-log/step-00000004" said
-expect 0 "done" train --resume full-log
+holds "and the checkpoint" grep -q "stopped because the log cannot be written; the last checkpoint is full-log/step-00000004" said
+expect 0 "Done" train --resume full-log
 same "and goes on" a/model.safetensors full-log/model.safetensors
 cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.ppm.tmp
-expect 0 "tn: cannot write no-picture/loss." train --resume no-picture
+expect 0 "tn train: cannot write no-picture/loss." train --resume no-picture
 same "without a picture" a/model.safetensors no-picture/model.safetensors
 # A disk that is full, where there may be one.
 if unshare -rm sh -c 'mount -t tmpfs -o size=100k tn . ' 2> /dev/null; then
@@ -478,7 +598,7 @@ if unshare -rm sh -c 'mount -t tmpfs -o size=100k tn . ' 2> /dev/null; then
     holds "its exit status" grep -qx "status 1" said
     holds "the checkpoint on it" grep -qx "unchanged" said
 fi
-expect 0 "done" train --resume disk
+expect 0 "Done" train --resume disk
 same "and it can be resumed from" a/model.safetensors disk/model.safetensors
 
 # ---- other models, other numbers -------------------------------------------------------------------------------------
@@ -487,7 +607,7 @@ tiny="--width 16 --heads 2 --context 16 --batch 2 --steps 3 --no-baseline --samp
 # Flags, and the keys of the model's config.json or of config.txt that they set.
 while IFS='|' read -r flags keys; do
     rm -rf m
-    expect 0 "done" train text --out m $tiny $flags
+    expect 0 "Done" train text --out m $tiny $flags
     expect 0 "" generate m --length 8 --prompt a
     for key in $keys; do
         case $key in
@@ -518,7 +638,7 @@ done <<'END'
 --context 1|n_ctx:1
 END
 rm -rf m
-expect 0 "done" train text --out m --width 16 --context 16 --batch 2 --tokens 100
+expect 0 "Done" train text --out m --width 16 --context 16 --batch 2 --tokens 100
 holds "--tokens sets the steps" grep -qx "steps = 4" m/config.txt
 rm -rf m
 expect 0 "(all of it)" train text --out m $tiny
@@ -531,9 +651,9 @@ expect 0 "minutes are about" train text --out minutes --width 16 --context 16 --
 # Without marks nothing was learnt of how a text begins: with a word of it, then.
 rm -rf m
 expect 0 "samples: each begins with a word of the text" train unmarked --out m $small
-expect 0 "begins with a word of it" generate m --ids --length 3 --count 9
+expect 0 "each text begins with a word of it" generate m --ids --length 3 --count 9
 if grep -q "^1 \|^2 " said; then fail "[BOS] before what no one marked"; else pass; fi
-holds "not always with the same" test "$(sed '/^tn:/d; s/ .*//' said | sort -u | wc -l)" -gt 1
+holds "not always with the same" test "$(sed '/^tn generate:/d; s/ .*//' said | sort -u | wc -l)" -gt 1
 expect 0 "one day" generate m/step-00000012.safetensors --prompt "one day" --length 5
 if grep -q "begins with a word" said; then fail "a prompt is no word of the text"; else pass; fi
 
@@ -551,19 +671,19 @@ expect 0 "" generate a --ids --length 9 --no-stop
 is "length" "$(wc -w < said)" 9
 expect 0 "" generate a --count 3 --ids
 is "count" "$(wc -l < said)" 3
-expect 0 "more than the 16 of the model's context" generate a --length 20
+expect 0 "--length is 20, more than the model's context of 16 tokens" generate a --length 20
 expect 1 "the prompt has" generate a --prompt "one day the cat saw a ball" --length 4
-expect 1 "t50.json has 50 tokens, but the model has 60" generate a --tokenizer t50.json
+expect 1 "t50.json has 50 tokens, expected 60, the vocabulary of the model" generate a --tokenizer t50.json
 expect 1 "no such run" generate nothing
 mkdir nothing-in-it
-expect 1 "holds neither" generate nothing-in-it
+expect 1 "holds no model, expected model.safetensors" generate nothing-in-it
 expect 0 "blocks.0.attn.qk" info a
 expect 0 "step: 8" info a/step-00000008.safetensors
 expect 0 "parameters: " info a
 expect 0 "tokens: 60" info t.json
 expect 0 "token shard" info s.bin
 expect 0 "parameters: 123568128" info "$configs/gpt2-small-bilinear.txt"
-holds "half a million tokens a step" grep -qx "tokens_a_step: 524288" said
+holds "half a million tokens a step" grep -qx "tokens_per_step: 524288" said
 expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
 printf 'layers = 2\n' > few.txt
 expect 0 "vocabulary: 258" info few.txt
@@ -573,24 +693,24 @@ expect 0 "parameters: " info a/config.json
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 
 if "$tn" train --help | grep -q "built without"; then fail "help"; fi
-expect 2 "--backend cuda: this tn was built without CUDA" train text --out x --backend cuda
-expect 2 "--backend cuda: this tn was built without CUDA" generate a --backend cuda
-expect 2 "--backend is one of cpu|reference|cuda" train text --out x --backend gpu
-expect 2 "--precision is one of f32|tf32|bf16" train text --out x --precision fp8
-expect 2 "--activations is one of f32|bf16" train text --out x --activations f16
-expect 2 "--dtype f64 has no --precision" train text --out x --dtype f64 --activations bf16
-expect 2 "wants --out FILE" synthetic
-expect 2 "--vocab must lie in" synthetic --vocab 1 --out x
+expect 2 "this tn was built without CUDA" train text --out x --backend cuda
+expect 2 "this tn was built without CUDA" generate a --backend cuda
+expect 2 "--backend is \"gpu\", expected one of cpu|reference|cuda" train text --out x --backend gpu
+expect 2 "--precision is \"fp8\", expected one of f32|tf32|bf16" train text --out x --precision fp8
+expect 2 "--activations is \"f16\", expected one of f32|bf16" train text --out x --activations f16
+expect 2 "--dtype is f64, expected f32 with --precision or --activations" train text --out x --dtype f64 --activations bf16
+expect 2 "no --out is given, expected tn synthetic --out FILE" synthetic
+expect 2 "--vocab is 1, expected 2 <= vocab <= 65536" synthetic --vocab 1 --out x
 expect 0 "tokens: 3000" synthetic --vocab 70 --tokens 3000 --out y.bin
 expect 0 "tokens: 3000" synthetic --vocab 70 --tokens 3000 --out y2.bin
 same "the same seed, the same tokens" y.bin y2.bin
-expect 0 "done" train y.bin --out y --vocab 70 --layers 3 --width 16 --context 16 --batch 2 --steps 8 --no-baseline --save-every 3
-expect 0 "stopped after step 4" train y.bin --out y2 --vocab 70 --layers 3 --width 16 --context 16 --batch 2 --steps 8 --no-baseline \
+expect 0 "Done" train y.bin --out y --vocab 70 --layers 3 --width 16 --context 16 --batch 2 --steps 8 --no-baseline --save-every 3
+expect 0 "Stopped after step 4" train y.bin --out y2 --vocab 70 --layers 3 --width 16 --context 16 --batch 2 --steps 8 --no-baseline \
     --save-every 3 --recompute --stop-at 4
-expect 0 "done" train --resume y2
+expect 0 "Done" train --resume y2
 same "recomputed, the same bits" y/model.safetensors y2/model.safetensors
 holds "it is in the settings" grep -qx "recompute = true" y2/config.txt
-expect 0 "done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
+expect 0 "Done" train y.bin --out halved --vocab 70 --width 16 --context 16 --batch 2 --steps 4 --no-baseline --activations bf16 \
     --precision bf16
 expect 1 "no run" info nothing-in-it
 expect 1 "no such run" info nothing

@@ -20,58 +20,58 @@ tiny="--vocab 50 --width 16 --heads 2 --context 16 --batch 2 --no-baseline --ste
 quiet="--val-every 0 --save-every 0 --sample-every 0"
 often="--val-every 7 --val-tokens 64 --save-every 5 --sample-every 0"
 
-expect 0 "done" train s.bin --out cpu $tiny $quiet
-expect 0 "done" train s.bin --out gpu $tiny $quiet --backend cuda
+expect 0 "Done" train s.bin --out cpu $tiny $quiet
+expect 0 "Done" train s.bin --out gpu $tiny $quiet --backend cuda
 cp said first
 near "the CPU's losses" cpu gpu 1e-5 24
-grep -q "is no graph here" first && fail "no graph: $(grep "is no graph" first)" || pass
-grep -q "GPU 0, [0-9.]* Gflop/s in a matrix product" first && pass || fail "the peak is not told"
+grep -q "cannot be captured as a graph" first && fail "no graph: $(grep "is no graph" first)" || pass
+grep -q "GPU 0, [0-9.]* Gflop/s in matrix products" first && pass || fail "the peak is not reported"
 
 # However often it stops to look or save, whatever becomes a graph: the same bits.
-expect 0 "done" train s.bin --out looked $tiny $often --backend cuda
+expect 0 "Done" train s.bin --out looked $tiny $often --backend cuda
 same "with looks in between" gpu/model.safetensors looked/model.safetensors
 losses gpu > x; losses looked > y
 same "its losses" x y
 # Stopped and resumed at places where steps are and are not yet a graph.
-expect 0 "stopped after step 11" train s.bin --out again $tiny $quiet --backend cuda --stop-at 11
-expect 0 "stopped after step 12" train --resume again --stop-at 12
-expect 0 "done" train --resume again
+expect 0 "Stopped after step 11" train s.bin --out again $tiny $quiet --backend cuda --stop-at 11
+expect 0 "Stopped after step 12" train --resume again --stop-at 12
+expect 0 "Done" train --resume again
 same "resumed" gpu/model.safetensors again/model.safetensors
 losses again > y
 same "its losses" x y
 # Recomputed: the same bits. Resumed with and without it, too.
-expect 0 "done" train s.bin --out less $tiny $quiet --backend cuda --recompute
+expect 0 "Done" train s.bin --out less $tiny $quiet --backend cuda --recompute
 same "recomputed" gpu/model.safetensors less/model.safetensors
-expect 0 "stopped after step 7" train s.bin --out now $tiny $quiet --backend cuda --stop-at 7
-expect 0 "stopped after step 15" train --resume now --recompute --stop-at 15
-expect 0 "done" train --resume now
+expect 0 "Stopped after step 7" train s.bin --out now $tiny $quiet --backend cuda --stop-at 7
+expect 0 "Stopped after step 15" train --resume now --recompute --stop-at 15
+expect 0 "Done" train --resume now
 same "recomputed now and then" gpu/model.safetensors now/model.safetensors
 # Parts of a step, AdamW, a schedule, clipping that bites.
 more="--accumulate 3 --optimizer adamw --schedule cosine --clip 0.1 --weight-decay 0.1"
-expect 0 "done" train s.bin --out cpu2 $tiny $quiet $more
-expect 0 "done" train s.bin --out gpu2 $tiny $quiet $more --backend cuda
+expect 0 "Done" train s.bin --out cpu2 $tiny $quiet $more
+expect 0 "Done" train s.bin --out gpu2 $tiny $quiet $more --backend cuda
 near "in parts, by AdamW" cpu2 gpu2 1e-5 24
-expect 0 "done" train s.bin --out cpu64 $tiny $quiet --dtype f64 --layers 2 --attention bilinear
-expect 0 "done" train s.bin --out gpu64 $tiny $quiet --dtype f64 --layers 2 --attention bilinear --backend cuda
+expect 0 "Done" train s.bin --out cpu64 $tiny $quiet --dtype f64 --layers 2 --attention bilinear
+expect 0 "Done" train s.bin --out gpu64 $tiny $quiet --dtype f64 --layers 2 --attention bilinear --backend cuda
 near "in double" cpu64 gpu64 1e-9 24
-expect 0 "done" train s.bin --out half $tiny $quiet --activations bf16 --precision bf16 --backend cuda
+expect 0 "Done" train s.bin --out half $tiny $quiet --activations bf16 --precision bf16 --backend cuda
 near "in BF16" cpu half 0.05 24
-expect 0 "done" train s.bin --out minutes --vocab 50 --width 16 --context 16 --batch 2 --no-baseline --minutes 0.001 --backend cuda
+expect 0 "Done" train s.bin --out minutes --vocab 50 --width 16 --context 16 --batch 2 --no-baseline --minutes 0.001 --backend cuda
 
-# What explodes is told with its step, though the host looks late; what is named good is older.
+# A step that diverges is reported with its step, though the host reads it late; the checkpoint named good is older.
 explode="--vocab 50 --width 16 --heads 2 --context 16 --batch 2 --no-baseline --sample-every 0 --val-every 0 --steps 60"
 expect 1 "the last good checkpoint is boom/step-" train s.bin --out boom $explode --lr 1e12 --adam-lr 1e12 --clip 0 --save-every 1 \
     --keep 2 --backend cuda
-step=$(sed -n 's/^tn: step \([0-9]*\): .*/\1/p' said)
+step=$(sed -n 's/^tn train: step \([0-9]*\): .*/\1/p' said)
 good=$(sed -n 's/.*good checkpoint is boom\/step-0*\([0-9][0-9]*\)\.safe.*/\1/p' said)
 [ -n "$step" ] && [ "$good" -lt "$step" ] && pass || fail "the good checkpoint $good of an explosion at $step"
-expect 1 "tn: step " train s.bin --out boom2 $explode --lr 1e12 --adam-lr 1e12 --clip 0 --save-every 0 --backend cuda
-[ "$(sed -n 's/^tn: step \([0-9]*\): .*/\1/p' said)" = "$step" ] && pass || fail "read late, another step: $(cat said)"
+expect 1 "tn train: step " train s.bin --out boom2 $explode --lr 1e12 --adam-lr 1e12 --clip 0 --save-every 0 --backend cuda
+[ "$(sed -n 's/^tn train: step \([0-9]*\): .*/\1/p' said)" = "$step" ] && pass || fail "read late, another step: $(cat said)"
 [ "$(losses boom2 | wc -l)" = "$((step - 1))" ] && pass || fail "the log of what exploded"
 
 # Text: the likeliest tokens are the same on both.
 awk 'BEGIN { for (i = 0; i < 300; i++) print (i % 3 ? "the cat saw a ball" : "one day it ran home") }' > text
-expect 0 "done" train text --out words --width 16 --context 16 --batch 2 --vocab 40 --steps 8 --no-baseline --sample-length 10 \
+expect 0 "Done" train text --out words --width 16 --context 16 --batch 2 --vocab 40 --steps 8 --no-baseline --sample-length 10 \
     --sample-every 3 --backend cuda
 expect 0 "" generate words --temperature 0 --length 12 --prompt "the cat"
 expect 0 "" generate words --temperature 0 --length 12 --prompt "the cat" --backend cuda
@@ -100,11 +100,11 @@ with() {
     expect "$@"
     unset "${setting%%=*}"
 }
-with TN_CAPTURE_BEGIN=no 0 "a step is no graph here: graph: backend cuda: no capture today" train s.bin --out one $tiny $quiet --backend cuda
+with TN_CAPTURE_BEGIN=no 0 "a step cannot be captured as a graph: graph: backend cuda: no capture today" train s.bin --out one $tiny $quiet --backend cuda
 same "without a graph" gpu/model.safetensors one/model.safetensors
 with TN_CAPTURE_PRODUCT=1 0 "nan Gflop/s" train s.bin --out peak $tiny $quiet --backend cuda
 same "without a peak" gpu/model.safetensors peak/model.safetensors
-# The run ends, at once and with the reason; no step is told that was not taken, no checkpoint goes that was good.
+# The run ends, at once and with the reason; no step is logged that did not happen, no good checkpoint is removed.
 refused() {
     steps=$1 run=$2
     grep -q "lower --lr" said && fail "$run: advice that does not help: $(cat said)" || pass
@@ -123,19 +123,19 @@ grep -q "the last checkpoint is fails/step-00000011" said && [ -f fails/step-000
 with TN_CAPTURE_REPLAYS=9 1 "step 12: graph: backend cuda" train s.bin --out replay $tiny $each
 refused 11 replay
 with TN_CAPTURE_FAIL=10,1 1 "12: copy: backend cuda" train s.bin --out late $tiny $quiet --backend cuda
-refused "$(losses late | wc -l)" late                 # those that were looked at before, if the machine is a slow one
-# From where it stopped the run goes on.
-expect 0 "done" train --resume fails
+refused "$(losses late | wc -l)" late                 # those that were read before, on a slow machine
+# The run continues from where it stopped.
+expect 0 "Done" train --resume fails
 same "resumed after a failure" gpu/model.safetensors fails/model.safetensors
-# The step with a bad id is told, though the host looks later; its loss may well be finite.
+# The step with a bad id is reported, though the host reads it later; its loss may well be finite.
 with TN_CAPTURE_ID=5 1 "step 7: id or label 1048576 in row 0 is outside its table" train s.bin --out id $tiny $quiet --backend cuda
 [ "$(losses id | wc -l)" = 6 ] && pass || fail "id: $(losses id | wc -l) steps in the log"
-# Behind the last step stands the look at what it left.
+# After the last step its result is checked.
 with "TN_CAPTURE_FAIL=22,$after" 1 "step 25: copy: backend cuda" train s.bin --out last $tiny $quiet --backend cuda
 refused 24 last
 # Another device is another machine.
-expect 0 "stopped after step 5" train s.bin --out moved $tiny $quiet --backend cuda --stop-at 5
-with "TN_CAPTURE_DEVICE=tape" 0 "was made with cuda lists of calls, this is cuda tape" train --resume moved
+expect 0 "Stopped after step 5" train s.bin --out moved $tiny $quiet --backend cuda --stop-at 5
+with "TN_CAPTURE_DEVICE=tape" 0 "was made with cuda lists of calls, and this is cuda tape" train --resume moved
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

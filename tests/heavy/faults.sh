@@ -58,19 +58,19 @@ one() {
     [ -f told ] || return 1                 # there are fewer such calls
     runs=$((runs + 1)) total=$((total + 1)) was=$bad
     if [ "$2" = harmless ]; then
-        if [ $status = 0 ] && ! grep -q '^tn: ' said; then unharmed=$((unharmed + 1))
-        else wrong "$1" "exit status $status, not harmless: $(grep '^tn: ' said | tail -n 1)"
+        if [ $status = 0 ] && ! grep -q '^tn train: ' said; then unharmed=$((unharmed + 1))
+        else wrong "$1" "exit status $status, not harmless: $(grep '^tn train: ' said | tail -n 1)"
         fi
-    elif [ $status = 1 ] && grep -q '^tn: ' said; then stopped=$((stopped + 1))
+    elif [ $status = 1 ] && grep -q '^tn train: ' said; then stopped=$((stopped + 1))
     elif [ $status = 1 ]; then wrong "$1" "stopped without a message"
     elif [ $status != 0 ]; then wrong "$1" "exit status $status"
-    elif grep -q '^tn: ' said; then warned=$((warned + 1))
+    elif grep -q '^tn train: ' said; then warned=$((warned + 1))
     else wrong "$1" "no message ($(cat told))"
     fi
     case $2,$(cat told) in
     ,'fsync '*' run')
-        grep -q '^tn: .* was written, but its folder could not be synced to the disk: ' said ||
-            wrong "$1" "not what happened: $(grep '^tn: ' said)" ;;
+        grep -q '^tn train: .* was written, but its folder could not be synced to the disk: ' said ||
+            wrong "$1" "not what happened: $(grep '^tn train: ' said)" ;;
     esac
     for file in run/*.safetensors; do
         [ ! -f "$file" ] || cmp -s "$file" "good/${file##*/}" || wrong "$1" "$file is damaged"

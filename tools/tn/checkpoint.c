@@ -1,19 +1,19 @@
-/* checkpoint.c - tn train: all that a later step depends on, in one file that is there whole or not at all */
+/* checkpoint.c - tn train: everything that a later step depends on, in one file that appears whole or not at all */
 #include "train.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The notes of a file of weights: its model, and what its texts begin with. */
-int64_t model_notes(const run *r, tn_note *notes, buffer *begin)
+/* The notes of a file of weights: its model, and the tokens that its texts begin with. */
+int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
 {
     int i;
-    buffer_add(begin, "", 0);
-    for (i = 0; i < r->m.begin_count; i++) buffer_print(begin, i ? " %d" : "%d", (int)r->m.begin[i]);
+    buffer_add(starts, "", 0);
+    for (i = 0; i < r->m.start_count; i++) buffer_print(starts, i ? " %d" : "%d", (int)r->m.start[i]);
     notes[0].key = "tn.model", notes[0].value = r->config_json;
-    notes[1].key = "tn.begin", notes[1].value = begin->data;
-    return r->m.begin_count ? 2 : 1;
+    notes[1].key = "tn.begin", notes[1].value = starts->data;
+    return r->m.start_count ? 2 : 1;
 }
 
 static tn_status put_checkpoint(void *user, tn_sink sink)
@@ -33,7 +33,7 @@ static bool save(run *r)
     char    step[32], lines[32], hash[32], machine[128];
     tn_note notes[8];
     weights w;
-    buffer  begin = {0};
+    buffer  starts = {0};
     char   *path = checkpoint_path(r->folder, r->step), *why;
     snprintf(step, sizeof step, "%lld", (long long)r->step);
     snprintf(lines, sizeof lines, "%lld", (long long)r->journal.lines);
@@ -48,9 +48,9 @@ static bool save(run *r)
     journal_sync(&r->journal);
     w.r = r;
     w.notes = notes;
-    w.count = 6 + model_notes(r, notes + 6, &begin);
-    why = write_by(path, put_checkpoint, &w, r->m.ctx);
-    free(begin.data);
+    w.count = 6 + model_notes(r, notes + 6, &starts);
+    why = write_file_with(path, put_checkpoint, &w, r->m.ctx);
+    free(starts.data);
     if (why) {
         clear_progress(&r->journal);
         warn("step %lld: %s", (long long)r->step, why);
@@ -64,8 +64,8 @@ static bool save(run *r)
     return true;
 }
 
-/* Once the newest checkpoint is known to be good, those before it may go. */
-void remove_old(const run *r)
+/* Removes old checkpoints. Called once a step after the newest one has succeeded, which shows that the newest is good. */
+void remove_old_checkpoints(const run *r)
 {
     int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
     for (i = 0; i < count - r->s->keep; i++) {
@@ -81,17 +81,29 @@ void save_or_stop(run *r)
 {
     char *before = r->saved ? copy_text(r->saved) : NULL;
     if (!save(r)) {
-        if (!before) fail("stopped; there is no checkpoint before it");
-        fail("stopped; the checkpoint before it is whole: %s. When there is room, tn train --resume %s goes on", before,
-             r->folder);
+        if (!before) fail("stopped; there is no older checkpoint");
+        fail("stopped; the last checkpoint is %s. When there is space on the disk: tn train --resume %s", before, r->folder);
     }
     free(before);
 }
 
-/* What a checkpoint says under a key; fails where it says nothing. */
-const char *note_of(const tn_safetensors *st, const char *path, const char *key)
+/* A note of a checkpoint; fails if it has none under that key. */
+const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key)
 {
     const char *value = tn_safetensors_metadata(st, key);
-    if (!value) fail("%s is no checkpoint of tn train: it has no \"%s\"", path, key);
+    if (!value) fail("%s is not a checkpoint of tn train: it has no \"%s\"", path, key);
     return value;
+}
+
+tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
+{
+    char            why[256];
+    tn_safetensors *st;
+    if (tn_ctx_create(look, NULL, why) != TN_OK) fail("%s", why);
+    st = tn_safetensors_open(*look, tn_from_path(path));
+    if (!st) fail("%s", tn_ctx_error(*look));
+    if (strcmp(checkpoint_note(st, path, "tn.format"), RUN_FORMAT))
+        fail("%s has format %s, expected format %s (this is tn %s)", path, checkpoint_note(st, path, "tn.format"),
+             RUN_FORMAT, tn_version());
+    return st;
 }

@@ -1,14 +1,15 @@
-/* clean.c - tn clean: finds stories with mojibake (tn_mojibake says what that is), and leaves them out */
+/* clean.c - tn clean: finds stories with mojibake (see tn_mojibake), and writes the others */
 #include "tn.h"
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Some bytes that are no ASCII, and how often they were there. */
-typedef struct kind { char text[24]; int64_t count; } kind;
-typedef struct kinds { kind *list; int64_t count, all; } kinds;
+/* A sequence of bytes that are not ASCII, and how often it was found. */
+typedef struct damage { char text[24]; int64_t count; } damage;
+typedef struct kinds { damage *list; int64_t count, all; } kinds;
 
-static void note(kinds *k, const char *text, size_t length)
+static void count_kind(kinds *k, const char *text, size_t length)
 {
     int64_t i;
     if (length > sizeof k->list->text - 1) length = sizeof k->list->text - 1;
@@ -18,8 +19,8 @@ static void note(kinds *k, const char *text, size_t length)
             k->list[i].count++;
             return;
         }
-    if (k->count == 1000) return;                     /* enough to print */
-    k->list = (kind *)need(realloc(k->list, sizeof *k->list * (size_t)(k->count + 1)));
+    if (k->count == 1000) return;                     /* more than are printed */
+    k->list = (damage *)need_memory(realloc(k->list, sizeof *k->list * (size_t)(k->count + 1)));
     memset(&k->list[k->count], 0, sizeof *k->list);
     memcpy(k->list[k->count].text, text, length);
     k->list[k->count++].count = 1;
@@ -27,18 +28,18 @@ static void note(kinds *k, const char *text, size_t length)
 
 static int more_often(const void *a, const void *b)
 {
-    int64_t x = ((const kind *)a)->count, y = ((const kind *)b)->count;
-    return x != y ? (x < y) - (x > y) : strcmp(((const kind *)a)->text, ((const kind *)b)->text);
+    int64_t x = ((const damage *)a)->count, y = ((const damage *)b)->count;
+    return x != y ? (x < y) - (x > y) : strcmp(((const damage *)a)->text, ((const damage *)b)->text);
 }
 
-/* How many places of a story are damaged: runs of bytes that are no ASCII, with a sign of it. */
-static int64_t look(const char *text, size_t bytes, kinds *k)
+/* The number of damaged places in a story: runs of bytes that are not ASCII and are mojibake. */
+static int64_t count_damage(const char *text, size_t bytes, kinds *k)
 {
     int64_t found = 0, at;
     while ((at = tn_mojibake(text, bytes)) >= 0) {
         size_t from = (size_t)at, to = from + 1;
         while (to < bytes && (unsigned char)text[to] >= 0x80) to++;
-        note(k, text + from, to - from);
+        count_kind(k, text + from, to - from);
         found++;
         text += to;
         bytes -= to;
@@ -46,7 +47,7 @@ static int64_t look(const char *text, size_t bytes, kinds *k)
     return found;
 }
 
-/* As they are, if a terminal can show them, and as bytes. */
+/* As bytes, and as they are if a terminal can show them. */
 static void print_kinds(kinds *k)
 {
     int64_t i;
@@ -57,41 +58,45 @@ static void print_kinds(kinds *k)
         printf("  %6lld x", (long long)k->list[i].count);
         for (; *s; s++) printf(" %02X", (unsigned)(unsigned char)*s);
         s = k->list[i].text;
-        printf(utf8_faults(s, strlen(s), &first) || (unsigned char)s[0] == 0xC2 ? "\n" : "  %s\n", s);
+        printf(utf8_errors(s, strlen(s), &first) || (unsigned char)s[0] == 0xC2 ? "\n" : "  %s\n", s);
     }
     if (k->count > 12) printf("  and %lld other kinds\n", (long long)k->count - 12);
 }
 
+static struct { file_list files; const char *out; int split; } settings;
+
+static option options[] = {
+    FILES_ROW("data", &settings.files, "a text; several are joined", NEVER),
+    TEXT_ROW("out", &settings.out, "FILE", "where to write the clean stories; without it they are only counted", NEVER),
+    WORDS_ROW("split", &settings.split, SPLIT_WORDS, "what separates two stories: marks (" STORY_MARK "), blank lines, or "
+              "line ends; auto: marks if the text has any, otherwise blank lines", NEVER),
+};
+
+const usage clean_usage = {
+    "clean", "FILE... [--out FILE]", "report stories with mojibake, and remove them",
+    "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.", NULL,
+    options, sizeof options / sizeof *options, INT_MAX
+};
+
 int clean_main(int argc, char **argv)
 {
-    static file_list   files;
-    static const char *out;
-    static int         split;
-    static option      options[] = {
-        FILES_ROW("data", &files, "a text; several are joined", NEVER),
-        TEXT_ROW("out", &out, "FILE", "where the clean stories go; without it they are only counted", NEVER),
-        WORDS_ROW("split", &split, SPLIT_WORDS,
-                  "what stands between two stories: " STORY_MARK ", blank lines, line ends; "
-                  "auto: marks where there are any, else blank lines", NEVER),
-    };
-    static const usage u = {"clean", "FILE... [--out FILE]",
-                            "Reports stories with mojibake (UTF-8 that was read as Windows-1252), and writes all others.",
-                            NULL, options, sizeof options / sizeof *options};
+    const char *out;
     char       *text;
     size_t      bytes, at = 0, start = 0, length = 0;
     int64_t     stories = 0, dropped = 0;
     double      dropped_bytes = 0;
     kinds       k = {0};
     split_kind  how;
-    atomic_file *f = (atomic_file *)room(1, sizeof *f);
-    read_options_and_files(&u, argc, argv, &files);
-    if (!files.count) misuse("tn clean wants a text: tn clean FILE --out FILE");
-    text = read_texts(&files, &bytes);
-    how = how_to_split((split_kind)split, text, bytes);
+    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
+    read_options_and_files(&clean_usage, argc, argv, &settings.files);
+    out = settings.out;
+    if (!settings.files.count) usage_error("no text is given, expected tn clean FILE --out FILE");
+    text = read_texts(&settings.files, &bytes);
+    how = resolve_split((split_kind)settings.split, text, bytes);
     if (out && !atomic_open(f, out)) fail("cannot write %s: %s", out, strerror(f->error));
     while (next_story(text, bytes, how, &at, &start, &length)) {
         stories++;
-        if (look(text + start, length, &k)) {
+        if (count_damage(text + start, length, &k)) {
             dropped++;
             dropped_bytes += (double)length;
         } else if (out) {
@@ -106,7 +111,7 @@ int clean_main(int argc, char **argv)
     printf("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
            dropped_bytes, (long long)(stories - dropped));
     if (out) {
-        if (!atomic_commit(f)) fail("%s", why_not_written(f, out, strerror(f->error)));
+        if (!atomic_commit(f)) fail("%s", write_failure(f, out, strerror(f->error)));
         printf("written: %s\n", out);
     }
     free(f);

@@ -1,4 +1,4 @@
-/* data.c - texts and shards as tokens: a part to train on, and one held out */
+/* data.c - tokens of texts and of shards: a part to train on, and a held-out part */
 #include "tn.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -10,21 +10,29 @@
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path)
 {
     tn_tokenizer *t = path ? tn_tokenizer_load(ctx, path) : tn_tokenizer_bytes(ctx);
-    check(ctx, path ? path : "the tokenizer of bytes");
+    check_ctx(ctx, "tokenizer");           /* the library names the file */
     return t;
 }
 
-typedef struct token_list { int32_t *ids; int64_t count, room; } token_list;
+static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
 
-static void list_room(token_list *l, int64_t more)
+void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx)
 {
-    if (l->room - l->count >= more) return;
-    l->room = l->room * 2 + more;
-    l->ids = (int32_t *)need(realloc(l->ids, sizeof *l->ids * (size_t)l->room));
+    char *why = write_file_with(path, put_tokenizer, t, ctx);
+    if (why) fail("%s", why);
 }
 
-/* A piece at a time, so that a long text needs no second one of its size for the spans. Words end at a line's end at the
-   latest, so a text that is cut there has the same tokens. */
+typedef struct token_list { int32_t *ids; int64_t count, capacity; } token_list;
+
+static void list_reserve(token_list *l, int64_t more)
+{
+    if (l->capacity - l->count >= more) return;
+    l->capacity = l->capacity * 2 + more;
+    l->ids = (int32_t *)need_memory(realloc(l->ids, sizeof *l->ids * (size_t)l->capacity));
+}
+
+/* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A word never continues after a
+   line end, so cutting there does not change the tokens. */
 static size_t piece_length(const char *text, size_t bytes)
 {
     size_t n = 1 << 20;
@@ -34,7 +42,7 @@ static size_t piece_length(const char *text, size_t bytes)
 }
 
 static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes, token_list *l, tn_span **spans,
-                           size_t *span_room)
+                           size_t *span_capacity)
 {
     const int32_t unknown = (int32_t)tn_tokenizer_unk(t);
     double        hidden = 0;
@@ -42,11 +50,11 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
     do {
         size_t  n = piece_length(text, bytes);
         int64_t count, i;
-        if (n + 1 > *span_room) {
-            *span_room = n + 1;
-            *spans = (tn_span *)need(realloc(*spans, sizeof **spans * (n + 1)));
+        if (n + 1 > *span_capacity) {
+            *span_capacity = n + 1;
+            *spans = (tn_span *)need_memory(realloc(*spans, sizeof **spans * (n + 1)));
         }
-        list_room(l, (int64_t)n + 1);
+        list_reserve(l, (int64_t)n + 1);
         count = tn_encode(t, text, n, first, l->ids + l->count, (int64_t)n + 1, *spans);
         if (count < 0 || count > (int64_t)n + 1) fail("the tokenizer failed on a text of %zu bytes", n);
         for (i = 0; i < count; i++)
@@ -64,15 +72,15 @@ int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32
 {
     token_list l = {0};
     tn_span   *spans = NULL;
-    size_t     span_room = 0, at = 0, start = 0, length = 0;
+    size_t     span_capacity = 0, at = 0, start = 0, length = 0;
     *unknown_bytes = *text_bytes = 0;
-    if (how_to_split(SPLIT_AUTO, text, bytes) == SPLIT_MARKS) {
+    if (resolve_split(SPLIT_AUTO, text, bytes) == SPLIT_MARKS) {
         while (next_story(text, bytes, SPLIT_MARKS, &at, &start, &length)) {
-            *unknown_bytes += encode_story(t, text + start, length, &l, &spans, &span_room);
+            *unknown_bytes += encode_story(t, text + start, length, &l, &spans, &span_capacity);
             *text_bytes += (double)length;
         }
     } else if (bytes) {
-        *unknown_bytes = encode_story(t, text, bytes, &l, &spans, &span_room);
+        *unknown_bytes = encode_story(t, text, bytes, &l, &spans, &span_capacity);
         *text_bytes = (double)bytes;
     }
     free(spans);
@@ -94,7 +102,7 @@ static void hash_tokens(corpus *c)
 
 void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share)
 {
-    size_t cut = split_text(text, bytes, share);
+    size_t cut = held_out_start(text, bytes, share);
     double unused;
     memset(c, 0, sizeof *c);
     c->train_count = encode_text(t, text, cut, &c->train, &c->train_bytes, &unused);
@@ -113,7 +121,7 @@ static tn_status put_shard(void *user, tn_sink sink)
 void write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab)
 {
     tokens all = {ctx, ids, count, vocab};
-    char  *why = write_by(path, put_shard, &all, ctx);
+    char  *why = write_file_with(path, put_shard, &all, ctx);
     if (why) fail("%s", why);
 }
 
@@ -124,7 +132,7 @@ bool is_shard(const char *path)
     FILE         *f;
     bool          read;
     if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
-    if (!is_file(path)) fail("%s is no regular file, and data is read more than once: again by --resume, say", path);
+    if (!is_file(path)) fail("%s is not a regular file, which data must be: --resume, for example, reads it again", path);
     f = fopen(path, "rb");
     if (!f) fail("%s: %s", path, strerror(errno));
     read = fread(b, sizeof b, 1, f) == 1;
@@ -134,7 +142,7 @@ bool is_shard(const char *path)
     return magic == 20240520 || magic == 20240801;
 }
 
-/* How many bytes of text the tokens stand for is not known: words decode to another text than they were made from. */
+/* The bytes of text that the tokens encode are unknown: tokens of words decode to another text than they were made from. */
 void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share)
 {
     token_list l = {0};
@@ -143,17 +151,17 @@ void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, 
     for (i = 0; i < files->count; i++) {
         tn_shard *shard = tn_shard_open(ctx, tn_from_path(files->path[i]), vocab);
         int64_t   n = tn_shard_count(shard);
-        check(ctx, "token shard");
-        list_room(&l, n);
+        check_ctx(ctx, "token shard");
+        list_reserve(&l, n);
         tn_shard_read(shard, 0, n, l.ids + l.count);
-        check(ctx, "token shard");
+        check_ctx(ctx, "token shard");
         tn_shard_close(shard);
         l.count += n;
     }
     held = (int64_t)((double)l.count * share);
     c->train_count = l.count - held;
     c->train = l.ids;
-    c->held = (int32_t *)room((size_t)held, sizeof *c->held);
+    c->held = (int32_t *)allocate((size_t)held, sizeof *c->held);
     c->held_count = held;
     if (held) memcpy(c->held, l.ids + c->train_count, sizeof *c->held * (size_t)held);
     hash_tokens(c);

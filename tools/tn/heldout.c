@@ -1,4 +1,4 @@
-/* heldout.c - tn train: what has been learned, read from text that was not trained on, and written as a sample */
+/* heldout.c - tn train: the loss on held-out data, and samples */
 #include "train.h"
 #include <math.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 static double window_nats(run *r, int64_t first, int64_t stride, int64_t count, int64_t length, int64_t scored)
 {
     tn_ctx    *ctx = r->m.ctx;
-    int32_t   *ids = (int32_t *)room((size_t)(count * length), sizeof *ids);
-    int32_t   *targets = (int32_t *)room((size_t)(count * scored), sizeof *targets);
+    int32_t   *ids = (int32_t *)allocate((size_t)(count * length), sizeof *ids);
+    int32_t   *targets = (int32_t *)allocate((size_t)(count * scored), sizeof *targets);
     tn_tensor *x, *y, *logits;
     double     nats;
     int64_t    b;
@@ -26,14 +26,15 @@ static double window_nats(run *r, int64_t first, int64_t stride, int64_t count, 
     logits = tn_transformer_forward(ctx, &r->m.net, x);
     if (logits && scored < length) logits = tn_copy(ctx, tn_slice(logits, 1, length - scored, length));
     nats = tn_item(tn_cross_entropy(ctx, logits, y)) * (double)(count * scored);
-    check(ctx, "the held-out part");
+    check_ctx(ctx, "the held-out part");
     free(ids);
     free(targets);
     return nats;
 }
 
-/* nats a token over the first `most` predicted tokens of the held-out part. Windows overlap by half, and of each the second
-   half counts (of the first one all): so every token has half a context before it, but for the first ones of the text. */
+/* nats per token over the first `most` predicted tokens of the held-out part. Windows overlap by half. Only the second half
+   of each is scored (of the first window everything), so that every token has at least half a context before it, except at
+   the beginning of the text. */
 static double held_out_loss(run *r, int64_t most)
 {
     const int64_t n = r->data.held_count - 1 < most ? r->data.held_count - 1 : most;
@@ -52,28 +53,28 @@ static double held_out_loss(run *r, int64_t most)
     return nats / (double)n;
 }
 
-/* nats a token to nats a byte: [UNK] hides bytes, each of which is charged ln 256 besides. */
+/* nats per token to nats per byte. Every byte that an [UNK] replaces costs ln 256. */
 static double per_byte(const corpus *c, double nats)
 {
     if (!(c->held_bytes > 0)) return NAN;
     return (nats * (double)(c->held_count - 1) + c->held_unknown * log(256.0)) / c->held_bytes;
 }
 
-const char *bytes_text(const corpus *c, double nats, char *text, size_t room_for)
+const char *per_byte_text(const corpus *c, double nats, char *text, size_t bytes)
 {
     double v = per_byte(c, nats);
     if (isnan(v)) *text = 0;
-    else snprintf(text, room_for, ", %.4f nats a byte", v);
+    else snprintf(text, bytes, ", %.4f nats per byte", v);
     return text;
 }
 
-void look_at_held_out(run *r, bool all)
+void evaluate_held_out(run *r, bool all)
 {
     double nats = held_out_loss(r, all ? INT64_MAX : r->s->val_tokens), bytes = per_byte(&r->data, nats);
     char   text[64];
     if (!isfinite(nats)) {
         clear_progress(&r->journal);
-        warn("after step %lld the held-out loss is %.4g", (long long)r->step, nats);
+        warn("after step %lld the held-out loss is %.4g, expected a finite number", (long long)r->step, nats);
         stop_and_advise(r);
     }
     journal_held(&r->journal, r->step, nats);
@@ -81,35 +82,36 @@ void look_at_held_out(run *r, bool all)
     else snprintf(text, sizeof text, ",\"held_byte\":%.9g", bytes);
     journal_line(&r->journal, "\"step\":%lld,\"held\":%.9g%s,\"all\":%s", (long long)r->step, nats, text,
                  all ? "true" : "false");
-    say(&r->journal, "step %lld: held out %.4f nats a token%s%s", (long long)r->step, nats,
-        bytes_text(&r->data, nats, text, sizeof text), all ? " (all of it)" : "");
+    journal_print(&r->journal, "step %lld: held out %.4f nats per token%s%s", (long long)r->step, nats,
+                  per_byte_text(&r->data, nats, text, sizeof text), all ? " (all of it)" : "");
     if (isfinite(r->journal.trigram))
-        say(&r->journal, "; trigram %.4f, 5-gram %.4f", r->journal.trigram, r->journal.fivegram);
-    say(&r->journal, "\n");
+        journal_print(&r->journal, "; trigram %.4f, 5-gram %.4f", r->journal.trigram, r->journal.fivegram);
+    journal_print(&r->journal, "\n");
 }
 
 void write_sample(run *r)
 {
     const tn_tokenizer *t = r->m.tokenizer;
-    sampling  s = {0.8, 0.95, 0, r->s->sample_length, mix((uint64_t)r->s->seed) ^ (uint64_t)r->step, false, NULL, NULL};
+    const uint64_t seed = splitmix64((uint64_t)r->s->seed) ^ (uint64_t)r->step;
+    sampling  s = {0.8, 0.95, 0, r->s->sample_length, seed, false, NULL, NULL};
     int64_t   n;
     int32_t  *ids;
     size_t    bytes, k;
     char     *text;
     buffer    quoted = {0};
     if (!t) return;
-    n = first_tokens(&r->m, r->s->prompt, s.seed, &ids);
+    n = prompt_tokens(&r->m, r->s->prompt, s.seed, &ids);
     if (n > 0) {
         s.length = r->s->sample_length > n ? r->s->sample_length : n + 1;
         if (s.length > r->m.desc.context) s.length = r->m.desc.context;
-        ids = (int32_t *)need(realloc(ids, sizeof *ids * (size_t)(s.length > n ? s.length : n)));
-        if (n < s.length) n = write_tokens(&r->m, ids, n, &s);
+        ids = (int32_t *)need_memory(realloc(ids, sizeof *ids * (size_t)(s.length > n ? s.length : n)));
+        if (n < s.length) n = generate_tokens(&r->m, ids, n, &s);
         text = decode_tokens(t, ids, n, &bytes);
-        json_text(&quoted, text, bytes);
+        json_quote(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
-        for (k = 0; k < bytes; k++)                   /* nothing for the terminal to obey */
+        for (k = 0; k < bytes; k++)                   /* no control characters for the terminal */
             if ((unsigned char)text[k] < ' ' && text[k] != '\n') text[k] = '?';
-        say(&r->journal, "  %.*s\n", (int)bytes, text);
+        journal_print(&r->journal, "  %.*s\n", (int)bytes, text);
         free(text);
         free(quoted.data);
     }

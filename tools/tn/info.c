@@ -1,4 +1,4 @@
-/* info.c - tn info: what a run, a checkpoint, a tokenizer, a shard or a config file holds */
+/* info.c - tn info: shows what a run, a checkpoint, a tokenizer, a shard or a config file holds */
 #include "train.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +20,13 @@ static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
     tn_transformer_cost cost = tn_transformer_cost_of(d, d->context);
     char                name[128];
     tn_transformer_name(d, name, sizeof name);
-    check(ctx, "the model");
-    printf("model: %s\nparameters: %lld\nof_them_in_tables: %lld\nmflop_a_token: %.4g\nmflop_a_token_training: %.4g\n",
-           name, (long long)cost.params, (long long)cost.table,
-           cost.forward / 1e6, cost.training / 1e6);
+    check_ctx(ctx, "the model");
+    printf("model: %s\nparameters: %lld\nparameters_in_tables: %lld\n", name, (long long)cost.params, (long long)cost.table);
+    printf("mflop_per_token: %.4g\nmflop_per_token_training: %.4g\n", cost.forward / 1e6, cost.training / 1e6);
     printf("vocabulary: %lld\ncontext: %lld\n", (long long)d->vocab, (long long)d->context);
 }
 
-/* A model's config.json tells its kind, a tokenizer.json does not. */
+/* A model's config.json has a model_type, a tokenizer.json has none. */
 static void print_json(tn_ctx *ctx, const char *path)
 {
     tn_transformer_desc desc;
@@ -36,7 +35,7 @@ static void print_json(tn_ctx *ctx, const char *path)
     const char         *to, *bad;
     if (json_find(text, text + bytes, "model_type", &to, &bad)) {
         tn_transformer_config_read(ctx, &desc, tn_from_memory(text, bytes));
-        check(ctx, path);
+        check_ctx(ctx, path);
         print_model(ctx, &desc);
     } else print_tokenizer(ctx, path);
     free(text);
@@ -50,13 +49,13 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     tn_transformer_desc desc;
     int64_t             i, k;
     size_t              n;
-    check(ctx, "weights");
+    check_ctx(ctx, "weights");
     printf("file: %s\n", path);
     for (n = 0; n < sizeof notes / sizeof *notes; n++)
         if ((value = tn_safetensors_metadata(st, notes[n])) != NULL) printf("%s: %s\n", notes[n] + 3, value);
     if ((text = tn_safetensors_metadata(st, "tn.model")) != NULL) {
         tn_transformer_config_read(ctx, &desc, tn_from_memory(text, strlen(text)));
-        check(ctx, path);
+        check_ctx(ctx, path);
         print_model(ctx, &desc);
         printf("%s\n", text);
     }
@@ -71,24 +70,26 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     tn_safetensors_close(st);
 }
 
-/* The model that a config file asks for, which nobody has made yet. */
+/* The model that `tn train` would make of a config file. */
 static void print_config(tn_ctx *ctx, const char *path)
 {
     tn_transformer_desc desc;
     size_t              bytes;
     char               *text = read_file(path, &bytes);
+    int64_t             vocab;
     read_config(&train_usage, text, bytes, path);
-    model_of(ctx, asked.vocab ? asked.vocab : tn_tokenizer_count(open_tokenizer(ctx, asked.tokenizer)), &desc);
+    vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, train_settings.tokenizer));
+    set_model_desc(ctx, vocab, &desc);
     print_model(ctx, &desc);
-    printf("tokens_a_step: %lld\n", (long long)(asked.batch * asked.accumulate * desc.context));
+    printf("tokens_per_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
     free(text);
 }
 
 static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 {
     int64_t *steps, count = list_checkpoints(folder, &steps), i;
-    char    *model_file = join(folder, "model.safetensors"), *tokenizer = join(folder, "tokenizer.json");
-    char    *config = join(folder, "config.txt");
+    char    *model_file = join_path(folder, "model.safetensors"), *tokenizer = join_path(folder, "tokenizer.json");
+    char    *config = join_path(folder, "config.txt");
     if (!count && !is_file(model_file))
         fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
     for (i = 0; i < count; i++) printf("checkpoint: step %lld\n", (long long)steps[i]);
@@ -105,27 +106,30 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
     free(steps);
 }
 
+static bool   no_tensors;
+static option options[] = {FLAG_ROW("no-tensors", &no_tensors, "do not list the tensors", NEVER)};
+
+const usage info_usage = {
+    "info", "RUN|FILE", "show what a run or a file holds",
+    "Shows what a run, a checkpoint, a tokenizer.json, a config.json, a token shard or a config file (.txt) holds.",
+    NULL, options, sizeof options / sizeof *options, 1
+};
+
 int info_main(int argc, char **argv)
 {
-    static bool   no_tensors;
-    static option options[] = {FLAG_ROW("no-tensors", &no_tensors, "does not list them", NEVER)};
-    static const usage u = {"info", "RUN|FILE",
-                            "Tells what a run, a checkpoint, a tokenizer.json, a config.json, a token shard or a config file (.txt) "
-                            "holds.",
-                            NULL, options, 1};
-    int         arguments = read_options(&u, argc, argv, 1);
+    const int   arguments = read_options(&info_usage, argc, argv);
     const char *path = arguments ? argv[0] : NULL;
     tn_ctx     *ctx;
     char        why[256];
     size_t      n;
-    if (!path) misuse("tn info wants a run or a file");
+    if (!path) usage_error("no run or file is given, expected tn info RUN, or tn info FILE");
     if (tn_ctx_create(&ctx, NULL, why) != TN_OK) fail("%s", why);
     n = strlen(path);
     if (is_folder(path)) print_run(ctx, path, !no_tensors);
-    else if (!is_file(path)) fail("%s: there is no such run or file", path);
+    else if (!is_file(path)) fail("%s: no such run or file", path);
     else if (is_shard(path)) {
         tn_shard *shard = tn_shard_open(ctx, tn_from_path(path), INT32_MAX);
-        check(ctx, "token shard");
+        check_ctx(ctx, "token shard");
         printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
     } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_json(ctx, path);
     else if (n > 4 && !strcmp(path + n - 4, ".txt")) print_config(ctx, path);

@@ -1,4 +1,4 @@
-/* journal.c - what `tn train` tells: log.jsonl, loss.png, the progress line */
+/* journal.c - what `tn train` reports: log.jsonl, loss.png, the progress line */
 #include "train.h"
 #include <errno.h>
 #include <math.h>
@@ -9,35 +9,35 @@
 
 static void curve_add(curve *c, double x, double y)
 {
-    if (c->count == c->room) {
-        c->room = c->room * 2 + 256;
-        c->x = (double *)need(realloc(c->x, sizeof *c->x * (size_t)c->room));
-        c->y = (double *)need(realloc(c->y, sizeof *c->y * (size_t)c->room));
+    if (c->count == c->capacity) {
+        c->capacity = c->capacity * 2 + 256;
+        c->x = (double *)need_memory(realloc(c->x, sizeof *c->x * (size_t)c->capacity));
+        c->y = (double *)need_memory(realloc(c->y, sizeof *c->y * (size_t)c->capacity));
     }
     c->x[c->count] = x;
     c->y[c->count++] = y;
 }
 
-static void journal_begin(journal *j, const char *folder)
+static void journal_init(journal *j, const char *folder)
 {
     memset(j, 0, sizeof *j);
-    j->path = join(folder, "log.jsonl");
-    j->picture = join(folder, PICTURE);
+    j->path = join_path(folder, "log.jsonl");
+    j->picture = join_path(folder, PICTURE);
     j->bar = isatty(STDOUT_FILENO) != 0;
     j->trigram = j->fivegram = j->smooth = NAN;
     j->started = now();
 }
 
-/* Two processes would write the same run. The lock goes with the process. */
+/* The lock keeps two processes from writing the same run. It ends with the process. */
 static void open_log(journal *j)
 {
     j->file = fopen(j->path, "ab");
     if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
     if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
-        fail("another process trains this run: it holds %s", j->path);
+        fail("%s is locked: another process trains this run", j->path);
 }
 
-static void cut_log(journal *j, size_t bytes)
+static void truncate_log(journal *j, size_t bytes)
 {
     if (ftruncate(fileno(j->file), (off_t)bytes) != 0 || fseek(j->file, 0, SEEK_END) != 0)
         fail("cannot write %s: %s", j->path, strerror(errno));
@@ -45,9 +45,9 @@ static void cut_log(journal *j, size_t bytes)
 
 void journal_open(journal *j, const char *folder)
 {
-    journal_begin(j, folder);
+    journal_init(j, folder);
     open_log(j);
-    cut_log(j, 0);
+    truncate_log(j, 0);
 }
 
 static void log_failed(journal *j)
@@ -63,10 +63,10 @@ void journal_sync(journal *j)
     if (!j->failed && !sync_file(fileno(j->file))) log_failed(j);
 }
 
-/* The mean of about the last twenty. */
+/* An exponential mean over about 20 steps. */
 static double smoothed(double mean, double loss) { return isnan(mean) ? loss : mean + 0.05 * (loss - mean); }
 
-static void read_line(journal *j, const char *line, const char *end)
+static void read_log_line(journal *j, const char *line, const char *end)
 {
     double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"),
         held = json_number(line, end, "held");
@@ -77,7 +77,7 @@ static void read_line(journal *j, const char *line, const char *end)
         curve_add(&j->loss, step, j->smooth);
     }
     if (!isnan(held)) curve_add(&j->held, step, held);
-    if (!isnan(seconds)) j->before = seconds;
+    if (!isnan(seconds)) j->seconds_before = seconds;
     if (!isnan(three)) j->trigram = three;
     if (!isnan(five)) j->fivegram = five;
 }
@@ -86,21 +86,21 @@ void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines)
 {
     char  *text;
     size_t all, at = 0;
-    journal_begin(j, folder);
+    journal_init(j, folder);
     open_log(j);
     text = read_file(j->path, &all);
     while (at < all) {
         const char *stop = (const char *)memchr(text + at, '\n', all - at);
         if (!stop || json_number(text + at, stop, "step") > (double)step) break;
-        read_line(j, text + at, stop);
+        read_log_line(j, text + at, stop);
         at = (size_t)(stop - text) + 1;
         j->lines++;
     }
     free(text);
     if (j->lines != lines)
-        warn("%s was changed: up to step %lld it has %lld lines, and had %lld; it goes on behind them", j->path,
-             (long long)step, (long long)j->lines, (long long)lines);
-    cut_log(j, at);
+        warn("%s was changed: it has %lld lines up to step %lld, expected %lld; new lines are added after them", j->path,
+             (long long)j->lines, (long long)step, (long long)lines);
+    truncate_log(j, at);
 }
 
 void journal_line(journal *j, const char *format, ...)
@@ -117,7 +117,7 @@ void journal_line(journal *j, const char *format, ...)
     j->lines++;
 }
 
-double journal_seconds(const journal *j) { return j->before + now() - j->started; }
+double journal_seconds(const journal *j) { return j->seconds_before + now() - j->started; }
 
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate)
 {
@@ -140,7 +140,7 @@ void clear_progress(journal *j)
     j->shown = false;
 }
 
-void say(journal *j, const char *format, ...)
+void journal_print(journal *j, const char *format, ...)
 {
     va_list list;
     clear_progress(j);
@@ -155,13 +155,13 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     double left, every = j->bar ? 0.1 : 5;
     int    i, cells;
     char   line[200];
-    if (!always && now() - j->told < every) return;
+    if (!always && now() - j->last_shown < every) return;
     left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
-    j->told = now();
-    snprintf(line, sizeof line, "step %lld/%lld  loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
+    j->last_shown = now();
+    snprintf(line, sizeof line, "step %lld/%lld  mean loss %.3f  %.1fk tokens/s  %.0f%% of peak  %d:%02d left", (long long)step,
              (long long)steps, j->smooth,
              rate / 1e3, 100 * share, (int)(left / 60), (int)left % 60);
-    if (j->bar) {                                     /* what the words leave of 79 columns: a line that wraps would stay */
+    if (j->bar) {                                     /* the rest of 79 columns: a line that wraps could not be erased */
         cells = 76 - (int)strlen(line);
         if (cells > 24) cells = 24;
         printf("\r[");
@@ -192,17 +192,17 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
     double       ends[2], three[2], five[2], *x, *y, low = INFINITY, high = -INFINITY;
     if (j->loss.count < 2) return;
-    x = (double *)room((size_t)j->loss.count, sizeof *x);
-    y = (double *)room((size_t)j->loss.count, sizeof *y);
+    x = (double *)allocate((size_t)j->loss.count, sizeof *x);
+    y = (double *)allocate((size_t)j->loss.count, sizeof *y);
     for (i = k = 0; i < j->loss.count; i += every, k++) {
         x[k] = j->loss.x[i];
         y[k] = j->loss.y[i];
-        if (i >= j->loss.count / 50 && y[k] > high) high = y[k];      /* the fall of the first steps is cut off */
+        if (i >= j->loss.count / 50 && y[k] > high) high = y[k];      /* cuts off the steep fall of the first steps */
         if (y[k] < low) low = y[k];
     }
     memset(series, 0, sizeof series);
     memset(&desc, 0, sizeof desc);
-    series[n].name = "training";
+    series[n].name = "training, mean of 20 steps";
     series[n].x = x;
     series[n].y = y;
     series[n++].count = k;
@@ -228,15 +228,15 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title)
     }
     desc.title = title;
     desc.x_title = "step";
-    desc.y_title = "nats a token";
+    desc.y_title = "nats per token";
     desc.scale = 2;
     if (high > low) {
         desc.y_low = low - 0.05 * (high - low);
         desc.y_high = high;
     }
     image = tn_image_plot(ctx, series, n, &desc);
-    if (image) why = write_by(j->picture, put_picture, image, ctx);
-    /* A picture that cannot be drawn or written is no reason to stop. */
+    if (image) why = write_file_with(j->picture, put_picture, image, ctx);
+    /* Training continues without the picture. */
     if (!image || why) {
         clear_progress(j);
         if (why) warn("%s", why);

@@ -1,14 +1,14 @@
-/* ngram.c - interpolated modified Kneser-Ney over token ids: what a model must beat. Chen & Goodman 1999
+/* ngram.c - interpolated modified Kneser-Ney over token ids: the baseline of a model. Chen & Goodman 1999
 
-   An n-gram that occurs gets a number. Its key is (number of its first n-1 words, last word), so a table per order finds it,
-   and the n-gram that ends at a position is found from the one of order n-1 that ends one position before. With a the
-   adjusted count (order n: how often; below: how many different words stand before it), h a context and h' the same without
-   its first word:
+   Each n-gram that occurs has a number. Its key is (number of its first n-1 words, last word), so one hash table per order
+   finds it, and the n-gram that ends at a position is found from the one of order n-1 that ends one position before. With
+   the adjusted count a (highest order: occurrences; lower orders: number of different words before it), a context h, and h'
+   the same without its first word:
 
        p_k(w | h) = max(a(h w) - D(a(h w)), 0) / a(h .) + g(h) p_{k-1}(w | h')        p_0 = 1 / V
        g(h)       = (D1 N1(h .) + D2 N2(h .) + D3 N3+(h .)) / a(h .)
        Y = n1 / (n1 + 2 n2)     D1 = 1 - 2 Y n2 / n1     D2 = 2 - 3 Y n3 / n2     D3+ = 3 - 4 Y n4 / n3
-   where n1..n4 say how many n-grams have a = 1..4. */
+   where n1..n4 are the numbers of n-grams with a = 1..4. */
 #include "tn.h"
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct order {
     int32_t  *slot;                 /* [mask + 1] number + 1, or 0                      */
     uint64_t  mask;
     int64_t   count;
-    int32_t  *seen, *before;        /* [count] how often; after how many different words */
+    int32_t  *seen, *before;        /* [count] occurrences; different words before it     */
     double    discount[4];
     double   *total, *left;         /* [contexts] a(h .); its mass for shorter contexts */
 } order;
@@ -31,8 +31,8 @@ static uint64_t spread(uint64_t x)
     return x ^ x >> 29;
 }
 
-/* The number of an n-gram, -1 where there is none; `add` makes one. */
-static int32_t number_of(order *o, int32_t context, int32_t word, bool add)
+/* The number of an n-gram; if it has none, a new one with `add`, otherwise -1. */
+static int32_t ngram_number(order *o, int32_t context, int32_t word, bool add)
 {
     uint64_t key = (uint64_t)context << 24 | (uint64_t)word, i = spread(key) & o->mask;
     while (o->slot[i]) {
@@ -73,8 +73,8 @@ static void order_sums(order *o, const int32_t *a, int64_t contexts)
     for (i = 0; i < o->count; i++) if (a[i] >= 1 && a[i] <= 4) n[a[i]]++;
     y = n[1] + 2 * n[2] > 0 ? n[1] / (n[1] + 2 * n[2]) : 0.5;
     o->discount[0] = 0;
-    /* Little text may lack one of the n: half, one, one and a half then. Its estimates may be nonsense, too, and a discount
-       of 0 leaves nothing for what is new. */
+    /* If a short text has none of the n-grams of a formula, the discount is 1/2, 1 or 3/2. Estimates from few n-grams may
+       be out of range, too, and a discount of 0 would leave no probability for new words. */
     for (d = 1; d <= 3; d++) {
         double v = n[d] > 0 ? (double)d - (double)(d + 1) * y * n[d + 1] / n[d] : (double)d / 2;
         o->discount[d] = v < 0.1 ? 0.1 : v > (double)d ? (double)d : v;
@@ -88,7 +88,7 @@ static void order_sums(order *o, const int32_t *a, int64_t contexts)
     for (i = 0; i < contexts; i++) if (o->total[i] > 0) o->left[i] /= o->total[i];
 }
 
-/* The mean of -log p of order n. at [n+1]: the numbers of the n-grams that end at the word before, -1 unknown. */
+/* The mean of -log p of order n. at [n+1]: the numbers of the n-grams that end at the previous word, -1: unknown. */
 static double score(order *orders, int n, const int32_t *held, int64_t count, int64_t vocab)
 {
     double  nats = 0;
@@ -106,7 +106,7 @@ static double score(order *orders, int n, const int32_t *held, int64_t count, in
         bool   known = true;
         for (k = 1; k <= n; k++) {
             order  *o = &orders[k];
-            int32_t h = at[k - 1], g = h < 0 ? -1 : number_of(o, h, held[i], false);
+            int32_t h = at[k - 1], g = h < 0 ? -1 : ngram_number(o, h, held[i], false);
             next[k] = g;
             known = known && h >= 0 && o->total[h] > 0;
             if (known) {
@@ -135,11 +135,11 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
     for (i = 0; i < train_count && fits; i++) {
         for (k = 1; k <= NGRAM_MAX; k++) {
             int64_t old = orders[k].count;
-            next[k] = at[k - 1] < 0 ? -1 : number_of(&orders[k], at[k - 1], train[i], true);
+            next[k] = at[k - 1] < 0 ? -1 : ngram_number(&orders[k], at[k - 1], train[i], true);
             if (next[k] < 0) continue;
             orders[k].seen[next[k]]++;
-            /* a new n-gram is one more word before what follows its first one; what opens the text has nothing before it,
-               which counts as a word, too */
+            /* A new n-gram is one more different word before its last n-1 words. The beginning of the text, which no word
+               precedes, counts as a word, too. */
             if (orders[k].count > old && k > 1) orders[k - 1].before[next[k - 1]]++;
             if (i + 1 == k) orders[k].before[next[k]]++;
         }

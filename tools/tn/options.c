@@ -1,6 +1,6 @@
-/* options.c - the command line, config files, help: one table says it all */
+/* options.c - one table of options makes a subcommand's command line, its keys in config files and its help. manual.c and
+   completions.c read the same tables. */
 #include "tn.h"
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ const char *choice_word(const char *hint, int place, char *word, size_t bytes)
     return word;
 }
 
-static int choice_place(const char *hint, const char *word)
+static int choice_index(const char *hint, const char *word)
 {
     char one[64];
     int  i;
@@ -29,47 +29,65 @@ option *find_option(const usage *u, const char *name)
 
 void add_file(file_list *files, const char *path)
 {
-    files->path = (const char **)need(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
+    files->path = (const char **)need_memory(realloc((void *)files->path, sizeof *files->path * (size_t)(files->count + 1)));
     files->path[files->count++] = copy_text(path);
 }
 
-/* A number with k, M or G behind it. */
-static double number_of(const option *o, const char *where, const char *text)
+/* The shortest decimal that reads back as v. */
+static const char *decimal_text(double v, char *text, size_t bytes)
 {
-    char  *end;
+    int digits = 6;
+    do snprintf(text, bytes, "%.*g", digits, v); while (strtod(text, NULL) != v && digits++ < 17);
+    return text;
+}
+
+/* The same, but millions as "8M". */
+static const char *number_text(double v, char *text, size_t bytes)
+{
+    if (fabs(v) < 1e6 || fabs(v) >= 1e9 || fmod(v, 1e6) != 0) return decimal_text(v, text, bytes);
+    snprintf(text, bytes, "%gM", v / 1e6);
+    return text;
+}
+
+/* A number, after which k, M or G may follow. */
+static double parse_number(const option *o, const char *where, const char *text)
+{
+    char  *end, low[40], high[40];
     double v = strtod(text, &end);
     if (end != text && *end == 'k') v *= 1e3, end++;
     else if (end != text && *end == 'M') v *= 1e6, end++;
     else if (end != text && *end == 'G') v *= 1e9, end++;
-    if (end == text || *end || !isfinite(v)) misuse("%s%s wants a number, not \"%s\"", where, o->name, text);
-    if (v < o->low || v > o->high) misuse("%s%s must lie in %g to %g, and is %s", where, o->name, o->low, o->high, text);
-    if (o->kind == OPTION_COUNT && v != floor(v)) misuse("%s%s wants a whole number, not %s", where, o->name, text);
+    if (end == text || *end || !isfinite(v)) usage_error("%s%s is \"%s\", expected a number", where, o->name, text);
+    if (v < o->low || v > o->high)
+        usage_error("%s%s is %s, expected %s <= %s <= %s", where, o->name, text, number_text(o->low, low, sizeof low),
+                    o->name, number_text(o->high, high, sizeof high));
+    if (o->kind == OPTION_COUNT && v != floor(v)) usage_error("%s%s is %s, expected an integer", where, o->name, text);
     return v;
 }
 
-/* where: what stands before the name in a message, "--" or "FILE:LINE: " */
+/* where: what precedes the name in a message, "--" or "FILE:LINE: " */
 static void set_option(option *o, const char *where, const char *text)
 {
     switch (o->kind) {
     case OPTION_FLAG:
         if (text && strcmp(text, "true") && strcmp(text, "false"))
-            misuse("%s%s is true or false, not \"%s\"", where, o->name, text);
+            usage_error("%s%s is \"%s\", expected true or false", where, o->name, text);
         *(bool *)o->value = !text || !strcmp(text, "true");
         break;
-    case OPTION_COUNT:  *(int64_t *)o->value = (int64_t)number_of(o, where, text); break;
-    case OPTION_NUMBER: *(double *)o->value = number_of(o, where, text); break;
+    case OPTION_COUNT:  *(int64_t *)o->value = (int64_t)parse_number(o, where, text); break;
+    case OPTION_NUMBER: *(double *)o->value = parse_number(o, where, text); break;
     case OPTION_TEXT:   *(const char **)o->value = copy_text(text); break;
     case OPTION_FILES:  add_file((file_list *)o->value, text); break;
     case OPTION_CHOICE: {
-        int place = choice_place(o->hint, text);
-        if (place < 0) misuse("%s%s is one of %s, not \"%s\"", where, o->name, o->hint, text);
+        int place = choice_index(o->hint, text);
+        if (place < 0) usage_error("%s%s is \"%s\", expected one of %s", where, o->name, text, o->hint);
         *(int *)o->value = place;
         break;
     }
     }
 }
 
-/* Prints words from column `at` on, folded at 80; where the next line begins is `indent`. */
+/* Prints words from column `at` on, folded at column 80; the next lines begin at column `indent`. */
 static void print_folded(const char *words, int at, int indent)
 {
     const char *word;
@@ -85,7 +103,25 @@ static void print_folded(const char *words, int at, int indent)
     printf("\n");
 }
 
-static void print_help(const usage *u)
+/* "" if the option has no default, or if it is zero, which its help explains */
+static const char *default_text(const option *o, char *text, size_t bytes)
+{
+    double v = o->kind == OPTION_COUNT ? (double)*(int64_t *)o->value : o->kind == OPTION_NUMBER ? *(double *)o->value : 0;
+    *text = 0;
+    if (o->kind == OPTION_CHOICE) choice_word(o->hint, *(int *)o->value, text, bytes);
+    else if (v != 0) number_text(v, text, bytes);
+    if (!strcmp(text, "default")) *text = 0;            /* a word that the help explains, too */
+    return text;
+}
+
+char *option_help(const option *o)
+{
+    char normal[64];
+    if (!*default_text(o, normal, sizeof normal)) return copy_text(o->help);
+    return format_text("%s (default %s)", o->help, normal);
+}
+
+void print_help(const usage *u)
 {
     int i;
     print_folded(u->arguments, printf("usage: tn %s ", u->command), 10);
@@ -95,25 +131,63 @@ static void print_help(const usage *u)
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
         const int     left = printf("  --%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
+        char         *text = option_help(o);
         printf("%s%*s", left > 25 ? "\n" : "", left > 25 ? 26 : 26 - left, "");
-        print_folded(o->help, 26, 26);
+        print_folded(text, 26, 26);
+        free(text);
     }
     if (!u->more) return;
     printf("\n");
     print_folded(u->more, 0, 0);
 }
 
-int read_options(const usage *u, int argc, char **argv, int most_arguments)
+/* The option that an argument "--name" or "--name=value" means; NULL if there is none. The name goes to `name`. */
+static option *named_option(const usage *u, const char *argument, char *name, size_t bytes)
+{
+    snprintf(name, bytes, "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
+    return find_option(u, name);
+}
+
+static bool is_help(const char *argument) { return !strcmp(argument, "--help") || !strcmp(argument, "-h"); }
+
+/* Looked for before any option is set: the help shows the defaults. */
+static bool help_requested(const usage *u, int argc, char **argv)
+{
+    int  i;
+    char name[64];
+    for (i = 0; i < argc && strcmp(argv[i], "--"); i++) {
+        const option *o = strncmp(argv[i], "--", 2) ? NULL : named_option(u, argv[i], name, sizeof name);
+        if (is_help(argv[i])) return true;
+        if (o && o->kind != OPTION_FLAG && !strchr(argv[i], '=')) i++;
+    }
+    return false;
+}
+
+/* prefix: "--", or "" for a key of a config file */
+static char *suggested_option(const usage *u, const char *name, const char *prefix)
+{
+    suggestion best = {NULL, 0};
+    int        i;
+    for (i = 0; i < u->count; i++) if (*prefix || u->options[i].saved) consider_word(&best, name, u->options[i].name);
+    return best.word ? format_text("; did you mean %s%s?", prefix, best.word) : copy_text("");
+}
+
+int read_options(const usage *u, int argc, char **argv)
 {
     int  i, arguments = 0;
     bool only_arguments = false;
+    if (help_requested(u, argc, argv)) {
+        print_help(u);
+        exit(0);
+    }
     for (i = 0; i < argc; i++) {
         char        name[64];
-        const char *text = NULL;
+        const char *text;
         option     *o;
         if (only_arguments || argv[i][0] != '-' || !argv[i][1]) {
-            if (arguments == most_arguments) misuse("tn %s: \"%s\" is one argument too many (tn %s --help)", u->command,
-                                                    argv[i], u->command);
+            if (arguments == u->most_arguments)
+                usage_error("unexpected argument \"%s\", expected tn %s %s (tn %s --help)", argv[i], u->command,
+                            u->arguments, u->command);
             argv[arguments++] = argv[i];
             continue;
         }
@@ -121,17 +195,12 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
             only_arguments = true;
             continue;
         }
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            print_help(u);
-            exit(0);
-        }
-        if (argv[i][1] != '-') misuse("tn %s knows no %s (tn %s --help)", u->command, argv[i], u->command);
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(argv[i] + 2, "="), argv[i] + 2);
-        if (strchr(argv[i], '=')) text = strchr(argv[i], '=') + 1;
-        o = find_option(u, name);
-        if (!o) misuse("tn %s knows no --%s (tn %s --help)", u->command, name, u->command);
+        if (argv[i][1] != '-') usage_error("unknown option %s (tn %s --help)", argv[i], u->command);
+        o = named_option(u, argv[i], name, sizeof name);
+        if (!o) usage_error("unknown option --%s%s (tn %s --help)", name, suggested_option(u, name, "--"), u->command);
+        text = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : NULL;
         if (!text && o->kind != OPTION_FLAG) {
-            if (i + 1 >= argc) misuse("--%s wants %s after it", o->name, o->hint);
+            if (i + 1 >= argc) usage_error("--%s has no value, expected --%s %s", o->name, o->name, o->hint);
             text = argv[++i];
         }
         set_option(o, "--", text);
@@ -142,13 +211,13 @@ int read_options(const usage *u, int argc, char **argv, int most_arguments)
 
 void read_options_and_files(const usage *u, int argc, char **argv, file_list *data)
 {
-    const int files = read_options(u, argc, argv, INT_MAX);
+    const int files = read_options(u, argc, argv);
     int       i;
     for (i = 0; i < files; i++) add_file(data, argv[i]);
     if (files) find_option(u, "data")->given = true;
 }
 
-/* A text in a config file: as it is where a line gives it back, else in quotes, with JSON's escapes. */
+/* A text in a config file: plain if a line can hold it, otherwise in quotes with JSON's escapes. */
 static void write_text(buffer *out, const char *name, const char *text)
 {
     size_t n = strlen(text), i;
@@ -166,8 +235,8 @@ static char *unquoted(char *value, const char *where)
 {
     buffer b = {0};
     if (*value != '"') return value;
-    if (!json_string(value, value + strlen(value), &b))
-        misuse("%s%s begins with a quote and is no quoted text", where, value);
+    if (!json_unquote(value, value + strlen(value), &b))
+        usage_error("%sinvalid string %s, expected a closing quote and JSON's escapes", where, value);
     free(value);
     return b.data;
 }
@@ -176,7 +245,7 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
 {
     const char *end = text + bytes;
     int         line = 0, i;
-    bool       *from_flags = (bool *)room((size_t)u->count, sizeof *from_flags);
+    bool       *from_flags = (bool *)allocate((size_t)u->count, sizeof *from_flags);
     for (i = 0; i < u->count; i++) from_flags[i] = u->options[i].given;
     while (text < end) {
         const char *stop = (const char *)memchr(text, '\n', (size_t)(end - text)), *equal, *last;
@@ -192,14 +261,14 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
             continue;
         }
         equal = (const char *)memchr(text, '=', (size_t)(last - text));
-        if (!equal) misuse("%s:%d: \"%.*s\" is no line of the form key = value", name, line, (int)(last - text), text);
-        key = text_of("%.*s", (int)(equal - text), text);
+        if (!equal) usage_error("%s:%d: invalid line \"%.*s\", expected key = value", name, line, (int)(last - text), text);
+        key = format_text("%.*s", (int)(equal - text), text);
         key[strcspn(key, " \t")] = 0;
         for (equal++; equal < last && strchr(" \t", *equal); ) equal++;
-        value = text_of("%.*s", (int)(last - equal), equal);
-        where = text_of("%s:%d: ", name, line);
+        value = format_text("%.*s", (int)(last - equal), equal);
+        where = format_text("%s:%d: ", name, line);
         o = find_option(u, key);
-        if (!o || !o->saved) misuse("%s:%d: unknown key %s", name, line, key);
+        if (!o || !o->saved) usage_error("%s:%d: unknown key %s%s", name, line, key, suggested_option(u, key, ""));
         if (o->kind == OPTION_TEXT || o->kind == OPTION_FILES) value = unquoted(value, where);
         if (!from_flags[o - u->options]) {
             set_option(o, where, value);
@@ -223,14 +292,9 @@ void write_config(const usage *u, buffer *out)
         switch (o->kind) {
         case OPTION_FLAG:   buffer_print(out, "%s = %s\n", o->name, *(bool *)o->value ? "true" : "false"); break;
         case OPTION_COUNT:  buffer_print(out, "%s = %lld\n", o->name, (long long)*(int64_t *)o->value); break;
-        case OPTION_NUMBER: {
-            double v = *(double *)o->value;
-            int    digits = 6;
-            char   text[40];
-            do snprintf(text, sizeof text, "%.*g", digits, v); while (strtod(text, NULL) != v && digits++ < 17);
-            buffer_print(out, "%s = %s\n", o->name, text);
+        case OPTION_NUMBER:
+            buffer_print(out, "%s = %s\n", o->name, decimal_text(*(double *)o->value, word, sizeof word));
             break;
-        }
         case OPTION_TEXT:
             if (*(const char **)o->value) write_text(out, o->name, *(const char **)o->value);
             break;

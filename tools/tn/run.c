@@ -1,21 +1,21 @@
-/* run.c - a run's folder, models from it, text from models */
+/* run.c - a run's folder, models from it, generating text */
 #include "tn.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-char *join(const char *folder, const char *file)
+char *join_path(const char *folder, const char *file)
 {
     size_t n = strlen(folder);
-    return text_of("%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", file);
+    return format_text("%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", file);
 }
 
 char *checkpoint_path(const char *folder, int64_t step)
 {
     char name[64];
     snprintf(name, sizeof name, "step-%08lld.safetensors", (long long)step);
-    return join(folder, name);
+    return join_path(folder, name);
 }
 
 static int by_number(const void *a, const void *b)
@@ -36,7 +36,7 @@ int64_t list_checkpoints(const char *folder, int64_t **steps)
         if (sscanf(e->d_name, "step-%lld.safetensors", &step) != 1 || step < 0) continue;
         snprintf(name, sizeof name, "step-%08lld.safetensors", step);
         if (strcmp(name, e->d_name)) continue;
-        *steps = (int64_t *)need(realloc(*steps, sizeof **steps * (size_t)(count + 1)));
+        *steps = (int64_t *)need_memory(realloc(*steps, sizeof **steps * (size_t)(count + 1)));
         (*steps)[count++] = step;
     }
     if (d) closedir(d);
@@ -44,15 +44,15 @@ int64_t list_checkpoints(const char *folder, int64_t **steps)
     return count;
 }
 
-/* What a killed run left half written. */
-void remove_halves(const char *folder)
+/* Removes the partial checkpoints of a run that was killed. */
+void remove_partial_files(const char *folder)
 {
     DIR           *d = opendir(folder);
     struct dirent *e;
     while (d && (e = readdir(d)) != NULL) {
         size_t n = strlen(e->d_name);
         if (!strncmp(e->d_name, "step-", 5) && n > 16 && !strcmp(e->d_name + n - 16, ".safetensors.tmp")) {
-            char *path = join(folder, e->d_name);
+            char *path = join_path(folder, e->d_name);
             unlink(path);
             free(path);
         }
@@ -63,23 +63,24 @@ void remove_halves(const char *folder)
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab)
 {
     if (tn_tokenizer_count(t) != vocab)
-        fail("%s has %lld tokens, but the model has %lld", name, (long long)tn_tokenizer_count(t), (long long)vocab);
+        fail("%s has %lld tokens, expected %lld, the vocabulary of the model: give its --tokenizer", name,
+             (long long)tn_tokenizer_count(t), (long long)vocab);
 }
 
-/* The weights that a path means: the file itself; of a folder the finished model, else the newest checkpoint. */
-static char *weights_of(const char *path)
+/* The weights that a path means: the file itself; of a folder the finished model, otherwise the newest checkpoint. */
+static char *find_weights(const char *path)
 {
     int64_t *steps = NULL, count;
     char    *file;
     if (!is_folder(path)) {
-        if (!is_file(path)) fail("%s: there is no such run or file", path);
+        if (!is_file(path)) fail("%s: no such run or file", path);
         return copy_text(path);
     }
-    file = join(path, "model.safetensors");
+    file = join_path(path, "model.safetensors");
     if (is_file(file)) return file;
     free(file);
     count = list_checkpoints(path, &steps);
-    if (!count) fail("%s holds neither model.safetensors nor a checkpoint (step-NNNNNNNN.safetensors)", path);
+    if (!count) fail("%s holds no model, expected model.safetensors or step-NNNNNNNN.safetensors", path);
     file = checkpoint_path(path, steps[count - 1]);
     free(steps);
     return file;
@@ -88,47 +89,48 @@ static char *weights_of(const char *path)
 char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return slash ? text_of("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
+    return slash ? format_text("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
 }
 
-/* Ids with blanks between them. */
-static void read_beginnings(model *m, const char *text)
+/* Ids, separated by spaces. */
+static void read_start_tokens(model *m, const char *text)
 {
     char *end;
-    while (text && m->begin_count < BEGINNINGS) {
+    while (text && m->start_count < START_TOKENS) {
         long id = strtol(text, &end, 10);
         if (end == text) return;
-        if (id >= 0 && id < m->desc.vocab) m->begin[m->begin_count++] = (int32_t)id;
+        if (id >= 0 && id < m->desc.vocab) m->start[m->start_count++] = (int32_t)id;
         text = end;
     }
 }
 
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights)
 {
-    char            why[256], *file = weights_of(path), *folder = folder_of(file), *beside = join(folder, "config.json");
+    char            why[256], *file = find_weights(path), *folder = folder_of(file);
+    char           *beside = join_path(folder, "config.json");
     const char     *text;
     tn_safetensors *st;
     memset(m, 0, sizeof *m);
     if (tn_ctx_create(&m->ctx, desc, why) != TN_OK) fail("%s", why);
     st = tn_safetensors_open(m->ctx, tn_from_path(file));
-    check(m->ctx, "weights");
+    check_ctx(m->ctx, "weights");
     text = tn_safetensors_metadata(st, "tn.model");
     if (text) tn_transformer_config_read(m->ctx, &m->desc, tn_from_memory(text, strlen(text)));
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, &m->desc, tn_from_path(beside));
-    else fail("%s does not tell its model, and there is no %s", file, beside);
-    check(m->ctx, text ? file : beside);
-    read_beginnings(m, tn_safetensors_metadata(st, "tn.begin"));
+    else fail("%s does not describe its model, expected %s beside it", file, beside);
+    check_ctx(m->ctx, text ? file : "model");
+    read_start_tokens(m, tn_safetensors_metadata(st, "tn.begin"));
     tn_safetensors_close(st);
     free(beside);
-    beside = tokenizer ? copy_text(tokenizer) : join(folder, "tokenizer.json");
+    beside = tokenizer ? copy_text(tokenizer) : join_path(folder, "tokenizer.json");
     m->tokenizer = open_tokenizer(m->ctx, tokenizer || is_file(beside) ? beside : NULL);
     check_vocabulary(m->tokenizer, tokenizer || is_file(beside) ? beside : "the tokenizer of bytes", m->desc.vocab);
     m->params = tn_params_create(m->ctx);
     tn_transformer_init(m->params, "", &m->net, &m->desc);
-    check(m->ctx, "the model");
+    check_ctx(m->ctx, "the model");
     tn_params_freeze(m->params, "", true);
     tn_params_read(m->params, tn_from_path(file), TN_MATCH_IGNORE_EXTRA);
-    check(m->ctx, "weights");
+    check_ctx(m->ctx, "weights");
     free(beside);
     free(folder);
     if (weights) *weights = file;
@@ -141,7 +143,7 @@ void close_model(model *m)
     memset(m, 0, sizeof *m);
 }
 
-/* ---- where it computes ------------------------------------------------------------------- */
+/* ---- backends ---------------------------------------------------------------------------- */
 
 void use_backend(tn_desc *desc, int place, int64_t device)
 {
@@ -152,7 +154,8 @@ void use_backend(tn_desc *desc, int place, int64_t device)
 #ifdef TN_TOOL_CUDA
     desc->backend = tn_cuda_backend();
 #else
-    misuse("--backend cuda: this tn was built without CUDA; make tn-cuda builds one with it");
+    usage_error("--backend is cuda, expected cpu or reference: this tn was built without CUDA (make tn-cuda builds one "
+                "with it)");
 #endif
 }
 
@@ -165,33 +168,18 @@ const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes)
 
 /* ---- text ------------------------------------------------------------------------------ */
 
-/* splitmix64, Steele, Lea & Flood 2014 */
-uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
-}
-
-double next_uniform(uint64_t *state)
-{
-    *state += UINT64_C(0x9E3779B97F4A7C15);
-    return (double)(mix(*state) >> 11) / 9007199254740992.0;
-}
-
 char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes)
 {
     int64_t n = tn_decode(t, ids, count, NULL, 0);
     char   *text;
     if (n < 0) fail("the tokenizer cannot decode these ids");
-    text = (char *)room((size_t)n + 1, 1);
+    text = (char *)allocate((size_t)n + 1, 1);
     tn_decode(t, ids, count, text, (size_t)n + 1);
     *bytes = (size_t)n;
     return text;
 }
 
-/* Shows what is new since `shown` bytes, without half a character at the end. */
+/* Passes on the text after the first `shown` bytes, without an incomplete character at the end. */
 static void show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t *shown)
 {
     size_t n, last;
@@ -206,27 +194,27 @@ static void show_new(const model *m, const int32_t *ids, int64_t count, const sa
     free(text);
 }
 
-int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
+int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
 {
-    const bool learnt = m->begin_count == 0, bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0;
-    int64_t    room_for = (int64_t)strlen(prompt) + 2, n;
-    *ids = (int32_t *)room((size_t)room_for, sizeof **ids);
-    n = tn_encode(m->tokenizer, prompt, strlen(prompt), bos, *ids, room_for, NULL);
-    check(m->ctx, "the prompt");
-    if (n == 0 && !learnt) (*ids)[n++] = m->begin[mix(seed) % (uint64_t)m->begin_count];
+    const bool learnt = m->start_count == 0, bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0;
+    int64_t    capacity = (int64_t)strlen(prompt) + 2, n;
+    *ids = (int32_t *)allocate((size_t)capacity, sizeof **ids);
+    n = tn_encode(m->tokenizer, prompt, strlen(prompt), bos, *ids, capacity, NULL);
+    check_ctx(m->ctx, "the prompt");
+    if (n == 0 && !learnt) (*ids)[n++] = m->start[splitmix64(seed) % (uint64_t)m->start_count];
     return n;
 }
 
-int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s)
+int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s)
 {
     const int64_t vocab = m->desc.vocab, prompt = count;
     int32_t       bos = (int32_t)tn_tokenizer_bos(m->tokenizer), eos = (int32_t)tn_tokenizer_eos(m->tokenizer);
-    float        *logits = (float *)room((size_t)vocab, sizeof *logits);
-    uint64_t      state = mix(s->seed);
+    float        *logits = (float *)allocate((size_t)vocab, sizeof *logits);
+    uint64_t      state = splitmix64(s->seed);
     size_t        shown = 0;
     int64_t       fed = 0;
     tn_transformer_cache *cache = tn_transformer_cache_create(m->ctx, &m->net, 1, s->length);
-    check(m->ctx, "generating");
+    check_ctx(m->ctx, "generating");
     if (s->show) show_new(m, ids, count, s, &shown);
     while (count < s->length) {
         tn_tensor *x, *y;
@@ -236,10 +224,10 @@ int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling
         tn_write(x, TN_I32, ids + fed, count - fed);
         y = tn_transformer_decode(m->ctx, &m->net, x, cache);
         if (y) tn_read(tn_slice(y, 1, count - fed - 1, count - fed), TN_F32, logits, vocab);
-        check(m->ctx, "generating");
+        check_ctx(m->ctx, "generating");
         fed = count;
         id = (int32_t)tn_sample(logits, vocab, s->temperature, s->top_k, s->top_p, next_uniform(&state));
-        if (id < 0) fail("generating: the model's numbers are not finite");
+        if (id < 0) fail("generating: the logits of the model are not finite");
         if (!s->no_stop && (id == eos || id == bos) && count > prompt) break;
         ids[count++] = id;
         if (s->show) show_new(m, ids, count, s, &shown);

@@ -1,50 +1,16 @@
-/* step.c - tn train: what a step trains on, its loss and gradients, and what is said when they explode */
+/* step.c - tn train: one training step, and what happens when it fails */
 #include "train.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the order of the data ------------------------------------------------------------------
-   Each epoch cuts the tokens into windows of one context from a start of its own, and takes them in an order of its own. */
-
-/* A permutation of 0..n-1 without a table: four Feistel rounds over the next power of four, again until the result lies
-   inside. Black & Rogaway 2002 */
-static int64_t permuted(int64_t i, int64_t n, uint64_t key)
-{
-    int      half = 1, r;
-    uint64_t mask, x = (uint64_t)i;
-    while ((int64_t)1 << (2 * half) < n) half++;
-    mask = (UINT64_C(1) << half) - 1;
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (r = 0; r < 4; r++) {
-            uint64_t next = left ^ (mix(key ^ mix(right * 4 + (uint64_t)r)) & mask);
-            left = right;
-            right = next;
-        }
-        x = left << half | right;
-    } while (x >= (uint64_t)n);
-    return (int64_t)x;
-}
-
-static int64_t window_start(const corpus *c, int64_t context, uint64_t seed, int64_t number)
-{
-    int64_t  windows = (c->train_count - 1) / context, epoch, slack;
-    uint64_t key;
-    if (windows > 1) windows--;                       /* room for the start to move */
-    epoch = number / windows;
-    key = mix(mix(seed) ^ (uint64_t)epoch);
-    slack = c->train_count - windows * context;       /* the last window needs one token more, its target */
-    return (int64_t)(mix(key) % (uint64_t)slack) + permuted(number % windows, windows, key) * context;
-}
-
-/* Of the step that comes after those that were launched. */
+/* The batch of the next step, after those that were launched. */
 static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 {
     const int64_t B = r->s->batch, T = r->m.desc.context;
     int64_t       b;
     for (b = 0; b < B; b++) {
-        const int32_t *from = r->data.train + window_start(&r->data, T, (uint64_t)r->s->seed,
+        const int32_t *from = r->data.train + window_start(r->data.train_count, T, (uint64_t)r->s->seed,
                                                            (r->step * r->s->accumulate + part) * B + b);
         memcpy(ids + b * T, from, sizeof *ids * (size_t)T);
         memcpy(targets + b * T, from + 1, sizeof *ids * (size_t)T);
@@ -52,32 +18,32 @@ static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 }
 
 /* ---- one step ---------------------------------------------------------------------------------
-   On the host the loss is looked at before the update. A device is given the next step while it computes this one: losses
-   and norms stay there, and are read for several steps at once. Whatever goes wrong meanwhile does no harm: from a gradient
-   that is not finite on every update is skipped until the host has read why. What the device refuses ends the run. */
+   On the host the loss is checked before the update. A device gets the next step while it computes this one: losses and
+   norms stay there, and are read for several steps at once. An error in between does no harm: after a gradient that is not
+   finite, every update is skipped until the host has read the reason. An error of the device itself ends the run. */
 
-/* Behind the losses of a step's parts. */
-enum { NORM, SKIPPED, BESIDE };
+/* After the losses of the parts of a step. */
+enum { NORM, SKIPPED, EXTRA_NUMBERS };
 
 void open_feed(run *r, model *m, tn_optim *optim, feed *f)
 {
     const int64_t batch[2] = {r->s->batch, m->desc.context}, parts = r->s->accumulate;
-    const int64_t now_shape[2] = {1, parts + BESIDE}, kept_shape[2] = {KEPT, parts + BESIDE};
+    const int64_t now_shape[2] = {1, parts + EXTRA_NUMBERS}, kept_shape[2] = {MAX_PENDING, parts + EXTRA_NUMBERS};
     int64_t       k;
     memset(f, 0, sizeof *f);
     f->m = m;
     f->optim = optim;
     f->parts = parts;
-    f->x = (tn_tensor **)room((size_t)parts, sizeof *f->x);
-    f->y = (tn_tensor **)room((size_t)parts, sizeof *f->y);
-    f->numbers = (double *)room((size_t)(KEPT * (parts + BESIDE)), sizeof *f->numbers);
+    f->x = (tn_tensor **)allocate((size_t)parts, sizeof *f->x);
+    f->y = (tn_tensor **)allocate((size_t)parts, sizeof *f->y);
+    f->numbers = (double *)allocate((size_t)(MAX_PENDING * (parts + EXTRA_NUMBERS)), sizeof *f->numbers);
     for (k = 0; k < parts; k++) {
         f->x[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
         f->y[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
     }
-    f->now = tn_tensor_create(m->ctx, TN_REAL, 2, now_shape);
-    f->kept = tn_tensor_create(m->ctx, TN_REAL, 2, kept_shape);
-    check(m->ctx, "memory for a step's texts");
+    f->current = tn_tensor_create(m->ctx, TN_REAL, 2, now_shape);
+    f->pending = tn_tensor_create(m->ctx, TN_REAL, 2, kept_shape);
+    check_ctx(m->ctx, "memory for the texts of a step");
 }
 
 void close_feed(feed *f)
@@ -98,13 +64,13 @@ static void upload_batch(run *r, feed *f)
     }
 }
 
-/* The only element of t, or of a view of it, goes to place k of the step's numbers. */
-static void keep_number(feed *f, int64_t k, tn_tensor *t)
+/* Stores the only element of t as number k of the step. */
+static void store_number(feed *f, int64_t k, tn_tensor *t)
 {
-    if (t) tn_assign(tn_slice(f->now, 1, k, k + 1), tn_reshape_2d(t, 1, 1));
+    if (t) tn_assign(tn_slice(f->current, 1, k, k + 1), tn_reshape_2d(t, 1, 1));
 }
 
-/* Losses, and with learn gradients, of all parts. */
+/* Computes the losses of all parts, and with `learn` their gradients. */
 static void compute_parts(feed *f, bool learn)
 {
     tn_ctx *ctx = f->m->ctx;
@@ -115,7 +81,7 @@ static void compute_parts(feed *f, bool learn)
         if (learn) tn_record(ctx);
         loss = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
         if (learn) tn_backward(ctx, f->parts > 1 ? tn_scale(ctx, loss, 1 / (double)f->parts) : loss);
-        keep_number(f, k, loss);
+        store_number(f, k, loss);
     }
 }
 
@@ -131,27 +97,28 @@ double batch_loss(run *r, feed *f, bool learn)
 {
     upload_batch(r, f);
     compute_parts(f, learn);
-    return tn_read(f->now, TN_F64, f->numbers, f->parts + BESIDE) == TN_OK ? mean_loss(f->numbers, f->parts) : (double)NAN;
+    if (tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) != TN_OK) return NAN;
+    return mean_loss(f->numbers, f->parts);
 }
 
 static void compute_step(feed *f)
 {
     compute_parts(f, true);
     tn_optim_step(f->optim);
-    keep_number(f, f->parts + NORM, tn_optim_grad_norm_view(f->optim));
-    keep_number(f, f->parts + SKIPPED, tn_optim_skipped_view(f->optim));
+    store_number(f, f->parts + NORM, tn_optim_grad_norm_view(f->optim));
+    store_number(f, f->parts + SKIPPED, tn_optim_skipped_view(f->optim));
 }
 
-/* Two steps find all memory and leave gradients as each later one does; then it can be captured. */
+/* After two steps all memory is allocated and gradients are as in every later step; then a step can be captured. */
 static void capture_step(feed *f)
 {
     tn_ctx *ctx = f->m->ctx;
-    if (f->taken != 2 || !tn_graph_supported(ctx) || tn_ctx_status(ctx) != TN_OK) return;
+    if (f->steps_run != 2 || !tn_graph_supported(ctx) || tn_ctx_status(ctx) != TN_OK) return;
     if (tn_graph_begin(ctx) == TN_OK) {
         compute_step(f);
         if (tn_graph_end(ctx, &f->graph) == TN_OK) return;
     }
-    warn("a step is no graph here: %s; its kernels are started one by one", tn_ctx_error(ctx));
+    warn("a step cannot be captured as a graph: %s; its kernels are launched one by one", tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
 }
 
@@ -163,24 +130,24 @@ void launch_step(run *r, feed *f)
     capture_step(f);
     if (f->graph) tn_graph_run(f->graph);
     else compute_step(f);
-    tn_assign(tn_slice(f->kept, 0, f->waiting, f->waiting + 1), f->now);
+    tn_assign(tn_slice(f->pending, 0, f->waiting, f->waiting + 1), f->current);
     f->waiting++;
-    f->taken++;
+    f->steps_run++;
 }
 
-void drop_steps(feed *f) { f->waiting = 0; }
+void forget_steps(feed *f) { f->waiting = 0; }
 
-void tell_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps)
+void log_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps)
 {
     const int64_t tokens = r->s->accumulate * r->s->batch * r->m.desc.context;
     const double  rate = (double)(tokens * steps) / seconds;
-    if (r->saved_step == r->step) remove_old(r);
+    if (r->saved_step == r->step) remove_old_checkpoints(r);
     r->rate = r->rate > 0 ? r->rate + 0.1 * (rate - r->rate) : rate;
     r->step++;
     journal_step(&r->journal, r->step, loss, lr, norm, r->step * tokens, r->rate);
 }
 
-fault take_fault(tn_ctx *ctx)
+fault take_error(tn_ctx *ctx)
 {
     fault f;
     f.status = tn_ctx_status(ctx);
@@ -189,46 +156,48 @@ fault take_fault(tn_ctx *ctx)
     return f;
 }
 
-/* What a kernel finds in its numbers leaves all others as they are. */
-static bool of_the_data(const fault *f) { return f->status == TN_ERR_NONFINITE || f->status == TN_ERR_DATA; }
+/* An error that a kernel finds in its data: other tensors are still valid. */
+static bool is_data_fault(const fault *f) { return f->status == TN_ERR_NONFINITE || f->status == TN_ERR_DATA; }
 
-/* No memory, a device that fails: a lower rate would not help. Steps that wait were not looked at, and are not told. */
-static void stop_refused(run *r, const fault *f)
+/* Out of memory, or an error of the device: a lower learning rate would not help. Pending steps were not checked and are not
+   logged. */
+static void stop_on_fault(run *r, const fault *f)
 {
     const int64_t waiting = r->feed.waiting, last = waiting ? r->step : r->step + 1;
     clear_progress(&r->journal);
-    if (waiting > 1) warn("in one of the steps %lld to %lld: %s", (long long)(last - waiting + 1), (long long)last, f->text);
+    if (waiting > 1) warn("in one of steps %lld to %lld: %s", (long long)(last - waiting + 1), (long long)last, f->text);
     else warn("step %lld: %s", (long long)last, f->text);
     fail("stopped; the last checkpoint is %s", r->saved);
 }
 
-void settle_steps(run *r)
+void finish_steps(run *r)
 {
     feed         *f = &r->feed;
-    const int64_t width = f->parts + BESIDE, steps = f->waiting;
+    const int64_t width = f->parts + EXTRA_NUMBERS, steps = f->waiting;
     fault         found;
     double        seconds;
     int64_t       i;
     if (!steps) return;
-    found = take_fault(r->m.ctx);
-    if (found.status != TN_OK) stop_refused(r, &found);           /* by a call: what is kept may be of any step */
-    if (tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) {      /* a fault of one of the steps: of which? */
-        found = take_fault(r->m.ctx);
-        if (!of_the_data(&found) || tn_read(f->kept, TN_F64, f->numbers, KEPT * width) != TN_OK) stop_refused(r, &found);
+    found = take_error(r->m.ctx);
+    if (found.status != TN_OK) stop_on_fault(r, &found);           /* of a call: pending numbers may be of any step */
+    if (tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK) {      /* of the data of a step: which one? */
+        found = take_error(r->m.ctx);
+        if (!is_data_fault(&found) || tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK)
+            stop_on_fault(r, &found);
     }
     seconds = now() - f->since;
-    drop_steps(f);
+    forget_steps(f);
     r->step -= steps;
     for (i = 0; i < steps; i++) {
         const double *row = f->numbers + i * width, loss = mean_loss(row, f->parts);
-        if (!(loss <= most_loss(r)) || row[f->parts + SKIPPED] != 0 || (found.status != TN_OK && i + 1 == steps))
-            stop_exploded(r, loss, &found);
-        tell_step(r, loss, f->lr[i], row[f->parts + NORM], seconds, steps);
+        if (!(loss <= loss_limit(r)) || row[f->parts + SKIPPED] != 0 || (found.status != TN_OK && i + 1 == steps))
+            stop_diverged(r, loss, &found);
+        log_step(r, loss, f->lr[i], row[f->parts + NORM], seconds, steps);
     }
 }
 
-/* The parameter whose gradient is not finite, else the one with the largest gradient for its size. */
-static const char *worst_tensor(tn_params *params, double *size)
+/* The parameter whose gradient is not finite, otherwise the one whose gradient has the largest RMS. */
+static const char *largest_gradient(tn_params *params, double *size)
 {
     const char *name = "?";
     int64_t     i, k;
@@ -238,11 +207,11 @@ static const char *worst_tensor(tn_params *params, double *size)
         int64_t   n = tn_tensor_count(p->value);
         double   *g, sum = 0;
         if (!p->value->grad || n == 0) continue;
-        g = (double *)room((size_t)n, sizeof *g);
+        g = (double *)allocate((size_t)n, sizeof *g);
         if (tn_read(p->value->grad, TN_F64, g, n) == TN_OK) for (k = 0; k < n; k++) sum += g[k] * g[k] / (double)n;
         free(g);
         sum = sqrt(sum);
-        if (sum <= *size) continue;                   /* NaN is not, either */
+        if (sum <= *size) continue;                   /* false for a NaN, which is found */
         name = p->name;
         *size = sum;
         if (!isfinite(sum)) break;
@@ -250,37 +219,38 @@ static const char *worst_tensor(tn_params *params, double *size)
     return name;
 }
 
-/* A checkpoint is good if the step after it had a loss that was: the newest may be the one that exploded. */
+/* A checkpoint is good if the step after it had a finite loss within the limit: the newest one may have diverged. */
 void stop_and_advise(run *r)
 {
     tn_optim_desc desc;
     int64_t      *steps, count = list_checkpoints(r->folder, &steps);
     char         *path;
     while (count > 0 && steps[count - 1] >= r->step) count--;
-    if (!count) fail("stopped; no checkpoint is known to be good: begin again with a lower --lr or --clip");
+    if (!count) fail("stopped; no checkpoint is known to be good. Start again with a lower --lr or --clip");
     path = checkpoint_path(r->folder, steps[count - 1]);
-    optimiser_of(r->s, &desc);
+    set_optim_desc(r->s, &desc);
     fail("stopped; the last good checkpoint is %s\nA lower --lr or --clip may help: tn train --from %s --lr %g --out NEW",
          path, path, desc.lr / 2);
 }
 
-void stop_exploded(run *r, double loss, const fault *found)
+void stop_diverged(run *r, double loss, const fault *found)
 {
     double      size;
     const char *name;
-    if (found->status != TN_OK && !of_the_data(found)) stop_refused(r, found);
-    name = worst_tensor(r->m.params, &size);
+    if (found->status != TN_OK && !is_data_fault(found)) stop_on_fault(r, found);
+    name = largest_gradient(r->m.params, &size);
     clear_progress(&r->journal);
     if (found->status != TN_OK && isfinite(loss)) warn("step %lld: %s", (long long)r->step + 1, found->text);
-    else if (r->device) warn("step %lld: the loss is %.4g", (long long)r->step + 1, loss);     /* its gradient is gone */
+    else if (r->device)                               /* where its gradient was overwritten */
+        warn("step %lld: the loss is %.4g", (long long)r->step + 1, loss);
     else if (isfinite(size))
-        warn("step %lld: the loss is %.4g; the largest gradient for its size is that of %s (RMS %.3g)",
+        warn("step %lld: the loss is %.4g; the gradient with the largest RMS is that of %s (%.3g)",
              (long long)r->step + 1, loss, name, size);
     else warn("step %lld: the loss is %.4g; the gradient of %s is not finite", (long long)r->step + 1, loss, name);
     stop_and_advise(r);
 }
 
-double most_loss(const run *r)
+double loss_limit(const run *r)
 {
     return r->s->max_loss > 0 ? r->s->max_loss : 2 * log((double)r->m.desc.vocab) + 5;
 }

@@ -1,16 +1,18 @@
-/* synthetic.c - tn synthetic: token shards where no text is at hand, to see how fast a model trains and that it learns */
+/* synthetic.c - tn synthetic: token shards for those who have no text at hand: shows how fast a model trains, and that it
+   learns */
 #include "tn.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Every second token follows from the one before it, the others are drawn with a share of about 1/id, as words are (Zipf):
-   each octave of ids as often as the next. So the best a model can do is half of the entropy and ln 2: there is something to
-   learn. No logarithm decides, which another libm rounds otherwise: the same seed, the same tokens everywhere. */
+/* Every second token, on average, is a function of the one before it. The others are drawn with a probability of about
+   1/id, as words are (Zipf's law): each octave of ids is as likely as the next. So the lowest possible loss is half of that
+   entropy plus ln 2, and there is something to learn. No logarithm is used, which another libm would round differently: the
+   same seed gives the same tokens on every system. */
 static int32_t next_token(int32_t before, int64_t vocab, uint64_t *state)
 {
     int64_t id;
     int     octaves = 0;
-    if (next_uniform(state) < 0.5) return (int32_t)(mix((uint64_t)before) % (uint64_t)vocab);
+    if (next_uniform(state) < 0.5) return (int32_t)(splitmix64((uint64_t)before) % (uint64_t)vocab);
     while (vocab >> octaves) octaves++;
     do {
         const int64_t first = (int64_t)1 << (int)(next_uniform(state) * octaves);
@@ -19,35 +21,40 @@ static int32_t next_token(int32_t before, int64_t vocab, uint64_t *state)
     return (int32_t)id;
 }
 
+static struct { const char *out; int64_t vocab, tokens, seed; } settings = { NULL, 50304, 10000000, 1 };
+
+static option options[] = {
+    TEXT_ROW("out", &settings.out, "FILE", "the shard to write (llm.c's format)", NEVER),
+    COUNT_ROW("vocab", &settings.vocab, "size of the vocabulary: ids are below N", 2, 65536, NEVER),
+    COUNT_ROW("tokens", &settings.tokens, "number of tokens", 2, 1e9, NEVER),
+    COUNT_ROW("seed", &settings.seed, "the same seed gives the same tokens", 0, 9e15, NEVER),
+};
+
+const usage synthetic_usage = {
+    "synthetic", "--out FILE", "write a shard of random tokens",
+    "Writes a shard of random tokens, in which a model can learn something.",
+    "Train on it with --vocab N of the same N: tn train FILE --vocab 50304 --out RUN.",
+    options, sizeof options / sizeof *options, 0
+};
+
 int synthetic_main(int argc, char **argv)
 {
-    static const char *out;
-    static int64_t     vocab = 50304, count = 10000000, seed = 1;
-    static option      options[] = {
-        TEXT_ROW("out", &out, "FILE", "the shard (llm.c's format)", NEVER),
-        COUNT_ROW("vocab", &vocab, "ids are below N; 50304", 2, 65536, NEVER),
-        COUNT_ROW("tokens", &count, "10M", 2, 1e9, NEVER),
-        COUNT_ROW("seed", &seed, "the same seed, the same tokens; 1", 0, 9e15, NEVER),
-    };
-    static const usage u = {"synthetic", "--out FILE", "Writes a shard of made-up tokens.",
-                            "Train on it with --vocab N of the same N: tn train FILE --vocab 50304 --out RUN.",
-                            options, sizeof options / sizeof *options};
     tn_ctx  *ctx;
     tn_desc  desc;
     int32_t *ids;
     int64_t  i;
     uint64_t state;
     char     why[256];
-    read_options(&u, argc, argv, 0);
-    if (!out) misuse("tn synthetic wants --out FILE");
+    read_options(&synthetic_usage, argc, argv);
+    if (!settings.out) usage_error("no --out is given, expected tn synthetic --out FILE");
     memset(&desc, 0, sizeof desc);
     desc.log = show_log;
     if (tn_ctx_create(&ctx, &desc, why) != TN_OK) fail("%s", why);
-    ids = (int32_t *)room((size_t)count, sizeof *ids);
-    state = mix((uint64_t)seed);
-    for (i = 0; i < count; i++) ids[i] = next_token(i ? ids[i - 1] : 0, vocab, &state);
-    write_shard(out, ctx, ids, count, vocab);
-    printf("tokens: %lld\nwritten: %s\n", (long long)count, out);
+    ids = (int32_t *)allocate((size_t)settings.tokens, sizeof *ids);
+    state = splitmix64((uint64_t)settings.seed);
+    for (i = 0; i < settings.tokens; i++) ids[i] = next_token(i ? ids[i - 1] : 0, settings.vocab, &state);
+    write_shard(settings.out, ctx, ids, settings.tokens, settings.vocab);
+    printf("tokens: %lld\nwritten: %s\n", (long long)settings.tokens, settings.out);
     free(ids);
     tn_ctx_destroy(ctx);
     return 0;

@@ -1,33 +1,7 @@
-/* text.c - UTF-8, stories, texts of several files */
+/* text.c - stories, texts of several files */
 #include "tn.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- UTF-8 --------------------------------------------------------------------- */
-
-int utf8_length(const char *text, size_t bytes)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0, i;
-    if ((size_t)n > bytes) return 0;
-    for (i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;   /* overlong; half a pair */
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;   /* overlong; past the end */
-    return n;
-}
-
-int64_t utf8_faults(const char *text, size_t bytes, size_t *first)
-{
-    int64_t faults = 0;
-    size_t  i = 0;
-    *first = 0;
-    while (i < bytes) {
-        int n = utf8_length(text + i, bytes - i);
-        if (n == 0 && faults++ == 0) *first = i;
-        i += n ? (size_t)n : 1;
-    }
-    return faults;
-}
 
 /* ---- stories ---------------------------------------------------------------------- */
 
@@ -42,9 +16,9 @@ static const char *find(const char *text, size_t bytes, const char *what)
     return NULL;
 }
 
-split_kind how_to_split(split_kind asked, const char *text, size_t bytes)
+split_kind resolve_split(split_kind split, const char *text, size_t bytes)
 {
-    if (asked != SPLIT_AUTO) return asked;
+    if (split != SPLIT_AUTO) return split;
     return find(text, bytes, STORY_MARK) ? SPLIT_MARKS : SPLIT_BLANK;
 }
 
@@ -57,7 +31,7 @@ const char *split_name(split_kind split, bool several)
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-/* The end of what begins at `at`, and where the next one begins. */
+/* The end of the story that begins at `at`, and where the next one begins. */
 static size_t story_end(const char *text, size_t bytes, split_kind split, size_t at, size_t *next)
 {
     const char *p;
@@ -102,11 +76,11 @@ char *read_texts(const file_list *files, size_t *bytes)
     for (i = 0; i < files->count; i++) {
         size_t  n, first;
         char   *text = read_file(files->path[i], &n);
-        int64_t faults = utf8_faults(text, n, &first);
-        if (n == 0) fail("%s is empty", files->path[i]);
+        int64_t faults = utf8_errors(text, n, &first);
+        if (n == 0) fail("%s is empty, expected text", files->path[i]);
         if (faults)
-            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; a tokenizer of words reads each as U+FFFD, one of "
-                 "bytes keeps it (tn clean drops such stories)", files->path[i], (long long)faults, first);
+            warn("%s: %lld bytes are not valid UTF-8, the first is byte %zu; a tokenizer of words reads each as U+FFFD, one "
+                 "of bytes keeps it (tn clean removes such stories)", files->path[i], (long long)faults, first);
         if (all.bytes && all.data[all.bytes - 1] != '\n') buffer_add(&all, "\n", 1);
         buffer_add(&all, text, n);
         free(text);
@@ -115,7 +89,7 @@ char *read_texts(const file_list *files, size_t *bytes)
     return all.data;
 }
 
-size_t split_text(const char *text, size_t bytes, double share)
+size_t held_out_start(const char *text, size_t bytes, double share)
 {
     const size_t mark = strlen(STORY_MARK);
     size_t       at = bytes - (size_t)((double)bytes * share), k;

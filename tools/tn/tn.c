@@ -1,56 +1,150 @@
-/* tn.c - the command `tn`: finds the subcommand
-
-   One file per subcommand. They share options.c (command line, config files, help), util.c (messages, files, JSON), text.c
-   and data.c (stories, tokens), ngram.c, and for models run.c (settings, checkpoints, sampling). library.c is tensornet.h.
-   */
+/* tn.c - the command `tn`: finds the subcommand. tn.h has a map of the files. */
 #include "tn.h"
 #include <string.h>
 
-typedef struct command { const char *name; int (*run)(int argc, char **argv); const char *about; } command;
+static int man_main(int argc, char **argv);
+static int completions_main(int argc, char **argv);
+
+static const usage man_usage = {
+    "man", "", "print the manual page of tn", "Prints the manual page: tn man > tn.1, then man ./tn.1.", NULL, NULL, 0, 0
+};
+
+static const usage completions_usage = {
+    "completions", "bash|zsh|fish", "print completions for a shell",
+    "Prints a script that completes commands, options, their values and file names.",
+    "bash: source <(tn completions bash). zsh: tn completions zsh > DIRECTORY/_tn, in a directory of fpath. fish: tn "
+    "completions fish > ~/.config/fish/completions/tn.fish.", NULL, 0, 1
+};
 
 static const command commands[] = {
-    {"tokenizer", tokenizer_main, "train a tokenizer, turn text into ids and back"},
-    {"synthetic", synthetic_main, "write a shard of made-up tokens"},
-    {"clean", clean_main, "report stories with mojibake, and leave them out"},
-    {"train", train_main, "train a language model, resume a run"},
-    {"generate", generate_main, "write text with a model"},
-    {"info", info_main, "tell what a run or a file holds"},
+    {&train_usage, train_main},
+    {&generate_usage, generate_main},
+    {&info_usage, info_main},
+    {&tokenizer_train_usage, tokenizer_train_main},
+    {&tokenizer_encode_usage, tokenizer_encode_main},
+    {&tokenizer_decode_usage, tokenizer_decode_main},
+    {&tokenizer_compare_usage, tokenizer_compare_main},
+    {&clean_usage, clean_main},
+    {&synthetic_usage, synthetic_main},
+    {&completions_usage, completions_main},
+    {&man_usage, man_main},
 };
+
+enum { COMMANDS = (int)(sizeof commands / sizeof *commands) };
+
+/* The commands whose names begin with `group`; NULL: all. */
+static void list_commands(FILE *to, const char *group)
+{
+    int i;
+    for (i = 0; i < COMMANDS; i++) {
+        const usage *u = commands[i].usage;
+        if (!group || !strncmp(u->command, group, strlen(group))) fprintf(to, "  %-18s %s\n", u->command, u->summary);
+    }
+}
 
 static void help(FILE *to)
 {
-    size_t i;
-    fprintf(to, "usage: tn COMMAND ... (tn COMMAND --help tells more)\n\n");
-    for (i = 0; i < sizeof commands / sizeof *commands; i++) fprintf(to, "  %-10s %s\n", commands[i].name,
-                                                                     commands[i].about);
-    fprintf(to, "\nExit status: 0 done; 1 a file, the data or the machine failed; 2 wrong use;\n"
-                "130, 143 stopped by SIGINT, SIGTERM, and saved.\n");
+    fprintf(to, "usage: tn COMMAND ... (tn COMMAND --help explains a command)\n\n");
+    list_commands(to, NULL);
+    fprintf(to, "\nExit status:\n  0         done\n  1         a file, the data or the machine failed\n"
+                "  2         wrong usage\n  130, 143  stopped by SIGINT, SIGTERM after everything was saved\n");
 }
 
-static int run_command(int argc, char **argv)
+static int man_main(int argc, char **argv)
 {
-    size_t i;
-    if (argc < 2) {
+    read_options(&man_usage, argc, argv);
+    print_manual(commands, COMMANDS);
+    return 0;
+}
+
+static int completions_main(int argc, char **argv)
+{
+    const char *shell = read_options(&completions_usage, argc, argv) ? argv[0] : "";
+    if (!print_completions(shell, commands, COMMANDS)) usage_error("the shell is \"%s\", expected bash, zsh or fish", shell);
+    return 0;
+}
+
+/* How many of the first words are the command's name, one or two; 0 if they are not. */
+static int name_length(const char *name, int count, char **words)
+{
+    const char *second = strchr(name, ' ');
+    const size_t first = second ? (size_t)(second - name) : strlen(name);
+    if (count < 1 || strlen(words[0]) != first || memcmp(words[0], name, first)) return 0;
+    if (!second) return 1;
+    return count > 1 && !strcmp(words[1], second + 1) ? 2 : 0;
+}
+
+/* NULL if there is no such command. *used: the number of words of its name. */
+static const command *find_command(int count, char **words, int *used)
+{
+    int i;
+    for (i = 0; i < COMMANDS; i++)
+        if ((*used = name_length(commands[i].usage->command, count, words)) > 0) return &commands[i];
+    return NULL;
+}
+
+static bool is_help(const char *word) { return !strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help"); }
+
+static int group_help(void)
+{
+    printf("usage: tn tokenizer train|encode|decode|compare ... (--help explains each)\n\n");
+    list_commands(stdout, "tokenizer ");
+    return 0;
+}
+
+/* An error that proposes the nearest command. The first word is not a command; or it is "tokenizer", and the second is not
+   one of its commands. */
+static int unknown_command(int count, char **words)
+{
+    const bool  group = !strcmp(words[0], "tokenizer");
+    const char *written = group ? count > 1 ? words[1] : "" : words[0];
+    suggestion  best = {NULL, 0};
+    int         i;
+    for (i = 0; i < COMMANDS; i++) {
+        const char *second = strchr(commands[i].usage->command, ' ');
+        if (group && second) consider_word(&best, written, second + 1);
+        if (!group) consider_word(&best, written, second ? "tokenizer" : commands[i].usage->command);
+    }
+    if (group) set_command_name("tokenizer");
+    if (!*written) usage_error("no command is given, expected train, encode, decode or compare (tn tokenizer --help)");
+    usage_error("unknown command %s%s%s%s (tn%s --help)", written, best.word ? "; did you mean " : "",
+                best.word ? best.word : "", best.word ? "?" : "", group ? " tokenizer" : "");
+    return EXIT_USAGE;
+}
+
+static int run_command(int count, char **words)
+{
+    const command *found;
+    int            used;
+    if (count < 1) {
         help(stderr);
-        return EXIT_USE;
+        return EXIT_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        help(stdout);
-        return 0;
-    }
-    if (!strcmp(argv[1], "--version")) {
+    if (!strcmp(words[0], "--version")) {
         printf("tn %s\n", tn_version());
         return 0;
     }
-    for (i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 2, argv + 2);
-    misuse("there is no command \"%s\" (tn --help)", argv[1]);
-    return EXIT_USE;
+    if (is_help(words[0])) {
+        if (count == 1) {
+            help(stdout);
+            return 0;
+        }
+        found = find_command(count - 1, words + 1, &used);
+        if (!found && count == 2 && !strcmp(words[1], "tokenizer")) return group_help();
+        if (!found) return unknown_command(count - 1, words + 1);
+        print_help(found->usage);
+        return 0;
+    }
+    found = find_command(count, words, &used);
+    if (!found && count == 2 && !strcmp(words[0], "tokenizer") && is_help(words[1])) return group_help();
+    if (!found) return unknown_command(count, words);
+    set_command_name(found->usage->command);
+    return found->run(count - used, words + used);
 }
 
 int main(int argc, char **argv)
 {
-    int status = run_command(argc, argv);
+    int status = run_command(argc - 1, argv + 1);
     if (fflush(stdout) != 0 || ferror(stdout)) fail("cannot write to the standard output");
     return status;
 }

@@ -1,12 +1,32 @@
-/* tn.h - what the subcommands of `tn` share: messages, options, files that appear whole or not at all, JSON lines, data,
-   n-grams
+/* tn.h - what the files of the command `tn` share
 
-   tn.c finds the subcommand; each has a file of its own. Memory that lives as long as the program is left to the end of the
-   program. */
+   A file calls only files of the rows above it. Each function is declared under the name of the file that defines it.
+
+       util.c ngram.c order.h     messages, memory, strings, UTF-8; the n-gram baseline; the order of the data
+       files.c json.c             files that appear whole or not at all; lines of JSON
+       options.c text.c           command line, config files and help from one table; stories, texts
+       manual.c completions.c     the manual page and the shells' completions, from the same tables
+       data.c                     tokens of texts and of shards
+       run.c                      a run's folder, models from it, generating text
+
+       settings.c journal.c       tn train: its options; the log, the picture and the progress line
+       signals.c speed.c                    SIGINT and SIGTERM; the speed of matrix products
+       checkpoint.c                         saving and reading checkpoints
+       step.c                               one training step, and what happens when it fails
+       heldout.c                            the loss on held-out data, samples
+       begin.c                              a run begins, resumes, or continues from another one
+       train.c                              the training loop
+
+       tokenizer.c clean.c synthetic.c generate.c info.c      one subcommand each
+       tn.c                       main: finds the subcommand
+       library.c                  the implementation of tensornet.h
+
+   What only the files of `tn train` share is in train.h. Memory that is needed until the end of the program is not freed. */
 #ifndef TN_TOOL_H
 #define TN_TOOL_H
 
 #include "tensornet.h"
+#include "order.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -16,76 +36,89 @@
 #define PRINTF_LIKE(text, first)
 #endif
 
-enum { EXIT_WORLD = 1,              /* a file, the memory, the data: the world failed */
-       EXIT_USE = 2,                /* wrong use: the command line                    */
+enum { EXIT_ERROR = 1,              /* a file, memory, the data or the machine failed  */
+       EXIT_USAGE = 2,              /* wrong usage: the command line, a config file    */
        PATH_ROOM = 4096 };
 
-/* ---- messages, to the standard error: "tn: ..." ------------------------------------- util.c */
+/* ---- messages, to the standard error: "tn COMMAND: ..." ------------------------------ util.c */
 
-/* Both end the program: with EXIT_WORLD, with EXIT_USE. */
+/* What messages begin with: "tn NAME: ". NULL: "tn: ". The name is not copied. */
+void set_command_name(const char *name);
+/* Both end the program: with EXIT_ERROR, with EXIT_USAGE. */
 void fail(const char *format, ...) PRINTF_LIKE(1, 2);
-void misuse(const char *format, ...) PRINTF_LIKE(1, 2);
+void usage_error(const char *format, ...) PRINTF_LIKE(1, 2);
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);
-/* fail, if the context holds an error; `what` was being done */
-void check(const tn_ctx *ctx, const char *what);
-/* for tn_desc.log: warnings are shown */
+/* Calls fail if the context has an error; `what` names the operation. */
+void check_ctx(const tn_ctx *ctx, const char *what);
+/* For tn_desc.log: prints warnings. */
 void show_log(void *user, tn_log_level level, const char *message);
 
-/* Memory or the end of the program. */
-void *need(void *p);
-void *room(size_t count, size_t bytes);
+/* Memory, or fail. need_memory returns p unless it is NULL; allocate returns zeroed memory. */
+void *need_memory(void *p);
+void *allocate(size_t count, size_t bytes);
 char *copy_text(const char *text);
-/* A new string, as printf has it. */
-char *text_of(const char *format, ...) PRINTF_LIKE(1, 2);
-/* Seconds of a clock that only goes forward. */
+/* A new string, formatted as by printf. */
+char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
+/* Seconds of a monotonic clock. */
 double now(void);
 
+/* The nearest of the words that were considered for a word that does not exist; NULL if none is near. */
+typedef struct suggestion { const char *word; int distance; } suggestion;
+void consider_word(suggestion *best, const char *written, const char *word);
+
 /* A string that grows. */
-typedef struct buffer { char *data; size_t bytes, room; } buffer;
+typedef struct buffer { char *data; size_t bytes, capacity; } buffer;
 void buffer_add(buffer *b, const void *src, size_t bytes);
 void buffer_print(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* ---- files --------------------------------------------------------------------------- util.c */
+/* ---- UTF-8 ---------------------------------------------------------------------------- util.c */
 
-/* All bytes of a file ("-": the standard input) with a zero after them. */
+/* The number of bytes of the character at `text`; 0: invalid UTF-8 */
+int utf8_length(const char *text, size_t bytes);
+/* The number of bytes that are not valid UTF-8, and the position of the first. */
+int64_t utf8_errors(const char *text, size_t bytes, size_t *first);
+
+/* ---- files --------------------------------------------------------------------------- files.c */
+
+/* All bytes of a file ("-": the standard input), followed by a zero. */
 char *read_file(const char *path, size_t *bytes);
 bool  is_folder(const char *path);
 bool  is_file(const char *path);
-void  make_folder(const char *path);                  /* that it exists already is fine */
-bool  sync_file(int fd);                              /* to the disk; false: errno says why */
+void  make_folder(const char *path);                  /* or it exists already         */
+bool  sync_file(int fd);                              /* false: errno has the reason  */
 
-/* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. Nothing else has PATH.tmp: what a
-   killed program left there is overwritten. */
+/* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. The name PATH.tmp is used for
+   nothing else: a file that a killed program left there is overwritten. */
 typedef struct atomic_file {
     char   path[PATH_ROOM], tmp[PATH_ROOM + 8];
     int    fd, error;                                 /* errno of the first failure, or 0 */
-    bool   in_place;                                  /* the new file has its name        */
+    bool   in_place;                                  /* the new file has been renamed    */
     size_t used;
     char   bytes[1 << 16];
 } atomic_file;
 bool atomic_open(atomic_file *f, const char *path);
 bool atomic_store(void *file, const void *src, size_t bytes);    /* a tn_store_fn */
-/* Returns false and sets errno on failure. The old file then stays and the new one is removed, unless only syncing the
+/* Returns false and sets errno on failure. Then the new file is removed and the old one remains, unless only syncing the
    folder failed: then the new file is in place. */
 bool atomic_commit(atomic_file *f);
-/* "cannot write PATH: WHY", or what to say if only syncing the folder failed: a new string. */
-char *why_not_written(const atomic_file *f, const char *path, const char *why);
+/* A new string: "cannot write PATH: WHY", or the message for a folder that could not be synced. */
+char *write_failure(const atomic_file *f, const char *path, const char *why);
 void atomic_abandon(atomic_file *f);
-/* All at once; fails with a message. */
-void write_whole(const char *path, const void *src, size_t bytes);
-/* What a writer of the library writes. NULL, or a message that says what failed, with the path: a new string. */
+/* Writes a whole file, or fails. */
+void write_file(const char *path, const void *src, size_t bytes);
+/* Writes a file by a function of the library. Returns NULL, or a message with the path, a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
-char *write_by(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
+char *write_file_with(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
 
-/* ---- JSON -------------------------------------------------------------------------------- util.c */
+/* ---- JSON -------------------------------------------------------------------------------- json.c */
 
-void json_text(buffer *b, const char *text, size_t bytes);       /* with its quotes; what is not UTF-8 becomes U+FFFD */
-/* The value of `key` in the object that a line holds, raw, as from..to; NULL: there is none. *bad: what is no JSON object.
-   */
+void json_quote(buffer *b, const char *text, size_t bytes);       /* with quotes; invalid UTF-8 becomes U+FFFD */
+/* The raw value of `key` in a line that is a JSON object, up to *to; NULL if there is none. *bad: why the line is not an
+   object, or NULL. */
 const char *json_find(const char *line, const char *end, const char *key, const char **to, const char **bad);
-/* The string whose quote `from` points to; false where it is none. */
-bool   json_string(const char *from, const char *to, buffer *out);
-double json_number(const char *line, const char *end, const char *key);     /* NaN: none */
+/* Decodes the string in from..to, quotes included; false if it is not one. */
+bool   json_unquote(const char *from, const char *to, buffer *out);
+double json_number(const char *line, const char *end, const char *key);     /* NaN: there is none */
 
 /* ---- options -------------------------------------------------------------------------------- options.c */
 
@@ -95,7 +128,7 @@ typedef enum option_kind {
     OPTION_NUMBER,                  /* double                                */
     OPTION_TEXT,                    /* const char *                          */
     OPTION_FILES,                   /* file_list: may be given several times */
-    OPTION_CHOICE                   /* int: the place of the word in `hint`, "softmax|squared|..." */
+    OPTION_CHOICE                   /* int: index of the word in `hint`, "softmax|squared|..."    */
 } option_kind;
 
 typedef struct file_list { const char **path; int64_t count; } file_list;
@@ -104,12 +137,12 @@ typedef struct file_list { const char **path; int64_t count; } file_list;
 void add_file(file_list *files, const char *path);
 
 typedef struct option {
-    const char *name;               /* without the dashes; as a key of a config file, too */
+    const char *name;               /* without dashes; also the key in config files          */
     option_kind kind;
     void       *value;
-    const char *hint, *help;        /* a hint of a choice lists its words                 */
-    double      low, high;          /* of numbers                                         */
-    int         saved;              /* in a run's config: one of the three                */
+    const char *hint, *help;        /* the hint of a choice lists its words                  */
+    double      low, high;          /* bounds of a number                                    */
+    int         saved;              /* in a run's config.txt: NEVER, ALWAYS or IF_GIVEN      */
     bool        given;
 } option;
 
@@ -123,21 +156,32 @@ enum { NEVER = 0, ALWAYS, IF_GIVEN };
 #define FILES_ROW(name, value, help, saved)            {name, OPTION_FILES, value, "FILE", help, 0, 0, saved, false}
 #define WORDS_ROW(name, value, words, help, saved)     {name, OPTION_CHOICE, value, words, help, 0, 0, saved, false}
 
+/* A subcommand as its help, its manual page and its completions show it. */
 typedef struct usage {
-    const char *command, *arguments, *about, *more;
+    const char *command;            /* "train", "tokenizer train"                               */
+    const char *arguments;          /* the usage line after the command's name                  */
+    const char *summary;            /* half a line, for the list of commands                    */
+    const char *about, *more;       /* the first paragraph of the help; the last one, or NULL   */
     option     *options;
     int         count;
+    int         most_arguments;     /* that are not options: files, all of them                 */
 } usage;
 
-/* Reads the command line; of an option that is given twice the last counts. What is no option is an argument: those are
-   moved to the front of argv, and counted. --help prints and ends. */
-int  read_options(const usage *u, int argc, char **argv, int most_arguments);
-/* Every argument is one more file of --data. */
+extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
+                   synthetic_usage, clean_usage, train_usage, generate_usage, info_usage;
+
+/* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
+   front of argv, and counted. --help prints the help and ends the program. */
+int  read_options(const usage *u, int argc, char **argv);
+/* The same, where every argument is one more file of --data. */
 void read_options_and_files(const usage *u, int argc, char **argv, file_list *data);
-/* `key = value` lines, '#' comments; a text may stand in quotes, with JSON's escapes. Options that are given already
-   stay. */
+void print_help(const usage *u);
+/* The help of an option with its default, a new string. */
+char *option_help(const option *o);
+/* Reads `key = value` lines and # comments; a value may be in quotes, with JSON's escapes. Options that were given on the
+   command line keep their values. */
 void read_config(const usage *u, const char *text, size_t bytes, const char *name);
-/* The saved options in the same form. */
+/* Writes the saved options in the same form. */
 void write_config(const usage *u, buffer *out);
 option *find_option(const usage *u, const char *name);
 const char *choice_word(const char *hint, int place, char *word, size_t bytes);
@@ -149,40 +193,37 @@ const char *choice_word(const char *hint, int place, char *word, size_t bytes);
 typedef enum split_kind { SPLIT_AUTO = 0, SPLIT_MARKS, SPLIT_BLANK, SPLIT_LINES } split_kind;
 #define SPLIT_WORDS "auto|marks|blank|lines"
 
-/* The next story of text[*at, bytes): its place and length; false at the end. Empty ones are passed over. */
+/* The next story of text[*at, bytes): its start and length; false at the end. Empty stories are skipped. */
 bool next_story(const char *text, size_t bytes, split_kind split, size_t *at, size_t *start, size_t *length);
-/* SPLIT_AUTO becomes marks where there are any, else blank lines. */
-split_kind how_to_split(split_kind asked, const char *text, size_t bytes);
-/* How many bytes the character at text takes; 0: it is no UTF-8 */
-int utf8_length(const char *text, size_t bytes);
-/* Bytes that are no UTF-8, and where the first is. */
-int64_t utf8_faults(const char *text, size_t bytes, size_t *first);
-/* Several files as one text; empty ones and ones with bad bytes are spoken of. */
+/* SPLIT_AUTO becomes marks if the text has any, otherwise blank lines. */
+split_kind resolve_split(split_kind split, const char *text, size_t bytes);
+/* Joins files to one text. Fails if one is empty, warns of invalid UTF-8. */
 char *read_texts(const file_list *files, size_t *bytes);
-/* The word for what was split, and for several of it: "story", "stories". */
+/* What a part of the text is called, one or several: "story", "stories". */
 const char *split_name(split_kind split, bool several);
-/* Where the last `share` of a text begins: at a character, and not inside of a mark. */
-size_t split_text(const char *text, size_t bytes, double share);
+/* Where the last `share` of a text begins: not inside a character or a mark. */
+size_t held_out_start(const char *text, size_t bytes, double share);
 
 /* ---- tokens --------------------------------------------------------------------------------- data.c */
 
-/* And what part of them is never trained on. */
+/* Tokens to train on, and held-out tokens. */
 typedef struct corpus {
     int32_t *train, *held;
     int64_t  train_count, held_count;
-    double   train_bytes, held_bytes;   /* of text; 0: not known (a shard does not tell)        */
-    double   held_unknown;              /* bytes that the [UNK] of the held-out part hide        */
+    double   train_bytes, held_bytes;   /* of text; 0: unknown, as for a shard                  */
+    double   held_unknown;              /* bytes that the [UNK] of the held-out part replace     */
     uint64_t hash;                      /* of all tokens                                         */
 } corpus;
 
-/* The tokenizer that a file holds; NULL: bytes. */
+/* The tokenizer in a file; path NULL: the tokenizer of bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
-/* Tokens of one text, story by story with [BOS] before each; returns the count. *unknown_bytes grows by what [UNK] hides. */
+void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx);
+/* The tokens of a text, with [BOS] before each story; returns their number. *unknown_bytes: bytes that [UNK] replaces. */
 int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, int32_t **ids, double *text_bytes,
                     double *unknown_bytes);
-/* Token ids as a file of llm.c's format: whole, or with a message not at all. */
+/* Writes token ids in llm.c's format, or fails. */
 void    write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab);
-/* Fails where the file is not there, or none that can be read twice. */
+/* Fails if the file does not exist, or cannot be read twice. */
 bool    is_shard(const char *path);
 void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, double share);
 void    load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share);
@@ -191,15 +232,16 @@ void    free_corpus(corpus *c);
 /* ---- n-grams ---------------------------------------------------------------------------------- ngram.c */
 
 enum { NGRAM_MAX = 5 };
-/* nats per predicted token of held[1..] by interpolated modified Kneser-Ney models of order 1..NGRAM_MAX over train */
+/* nats per predicted token of held[1..], by interpolated modified Kneser-Ney models of order 1..NGRAM_MAX of `train`;
+   false: out of memory */
 bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
                   double nats[NGRAM_MAX + 1]);
 
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 
-   A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (none: bytes),
-   log.jsonl, loss.png (loss.ppm without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when it is
-   done model.safetensors. */
+   A run's folder: config.txt (all settings, `key = value`), config.json (the model), tokenizer.json (absent: bytes),
+   log.jsonl, loss.png (loss.ppm without stb_image_write), step-NNNNNNNN.safetensors (the last checkpoints), and when the run
+   is done model.safetensors. */
 
 #define RUN_FORMAT "1"
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -208,7 +250,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 #define PICTURE "loss.ppm"
 #endif
 
-enum { BEGINNINGS = 64 };
+enum { START_TOKENS = 64 };
 
 typedef struct model {
     tn_ctx             *ctx;
@@ -216,60 +258,68 @@ typedef struct model {
     tn_transformer_desc desc;
     tn_transformer      net;
     tn_tokenizer       *tokenizer;
-    int32_t             begin[BEGINNINGS];  /* tokens to begin with, where the text had no marks: [BOS] stood in front of
-                                               it once, and what follows it was not learnt                            */
-    int                 begin_count;
+    int32_t             start[START_TOKENS];  /* tokens to begin with, if the text had no marks: then there was one [BOS], at
+                                                 its start, and the model did not learn what follows it            */
+    int                 start_count;
 } model;
 
-char *join(const char *folder, const char *file);
-char *folder_of(const char *path);                    /* "./" where the path names none */
-/* The steps of the checkpoints in a folder, ascending; returns how many. */
+char *join_path(const char *folder, const char *file);
+char *folder_of(const char *path);                    /* "./" if the path has no slash */
+/* The steps of the checkpoints in a folder, ascending; returns their number. */
 int64_t list_checkpoints(const char *folder, int64_t **steps);
-void    remove_halves(const char *folder);
+void    remove_partial_files(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
-/* A model to use, not to train: `path` is a run's folder, a checkpoint, or weights with config.json beside them. tokenizer:
-   NULL takes the one beside it. *weights is set to the file that was read. */
+/* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
+   tokenizer: NULL for the one beside the weights. *weights: the file that was read; NULL is allowed. */
 void open_model(model *m, const char *path, const char *tokenizer, const tn_desc *desc, char **weights);
 void close_model(model *m);
-/* A message if the tokenizer has another vocabulary than the model. */
+/* Fails if the sizes of the tokenizer and of the model differ. */
 void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
 
-/* ---- where it computes --------------------------------------------------------------------------- run.c */
+/* ---- backends ------------------------------------------------------------------------------------ run.c */
 
 #define BACKEND_WORDS "cpu|reference|cuda"
-/* Sets backend and device; a GPU that is not there is an error then, no reason for the cpu. `place` in BACKEND_WORDS. */
+/* Sets backend and device. A missing GPU is an error, the processor is not used instead. `place`: index in BACKEND_WORDS. */
 void use_backend(tn_desc *desc, int place, int64_t device);
-/* What decides about the bits: backend, and where it computes on the host the SIMD level. */
+/* What the last bits of results depend on: the backend, and its device or SIMD level. */
 const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes);
 
-/* ---- writing text with a model --------------------------------------------------------------------- run.c */
+/* ---- generating text ------------------------------------------------------------------------------- run.c */
 
 typedef struct sampling {
     double   temperature, top_p;
-    int64_t  top_k, length;             /* of all tokens, the prompt's too                    */
-    uint64_t seed;                      /* the same seed, the same text                       */
-    bool     no_stop;                   /* goes on after [EOS] and [BOS]                      */
-    void   (*show)(void *user, const char *text, size_t bytes);    /* new text, as it comes; or NULL */
+    int64_t  top_k, length;             /* of all tokens, including the prompt's              */
+    uint64_t seed;                      /* the same seed gives the same text                  */
+    bool     no_stop;                   /* continue after [EOS] and [BOS]                     */
+    void   (*show)(void *user, const char *text, size_t bytes);    /* gets new text; or NULL */
     void    *user;
 } sampling;
-/* How a text begins: [BOS] and the prompt; with m->begin_count the prompt alone, or one of m->begin by the seed. A new list;
-   none where there is neither a prompt nor a [BOS]. */
-int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
-/* Continues ids[0..count), which has room for s->length; returns how many there are then. */
-int64_t write_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
-/* What tokens stand for, a new string. */
+/* The tokens that a text begins with, a new list: [BOS] and the prompt. If m->start_count > 0: the prompt alone, or one of
+   m->start by the seed. Returns their number, 0 if there is neither a prompt nor a [BOS]. */
+int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids);
+/* Continues ids[0..count), which has space for s->length ids; returns the new number. */
+int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampling *s);
+/* The text of tokens, a new string. */
 char   *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes);
-/* A well mixed number of any other; uniforms in [0,1) of a state. */
-uint64_t mix(uint64_t x);
-double   next_uniform(uint64_t *state);
 
 /* ---- subcommands ------------------------------------------------------------------------------- */
 
-int tokenizer_main(int argc, char **argv);
+int tokenizer_train_main(int argc, char **argv);
+int tokenizer_encode_main(int argc, char **argv);
+int tokenizer_decode_main(int argc, char **argv);
+int tokenizer_compare_main(int argc, char **argv);
 int synthetic_main(int argc, char **argv);
 int clean_main(int argc, char **argv);
 int train_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int info_main(int argc, char **argv);
+
+/* ---- the manual page and completions ---------------------------------------------- manual.c, completions.c */
+
+typedef struct command { const usage *usage; int (*run)(int argc, char **argv); } command;
+
+void print_manual(const command *commands, int count);
+/* shell: "bash", "zsh" or "fish"; false if it is another one */
+bool print_completions(const char *shell, const command *commands, int count);
 
 #endif

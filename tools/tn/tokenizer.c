@@ -1,5 +1,6 @@
 /* tokenizer.c - tn tokenizer train, encode, decode, compare */
 #include "tn.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +15,18 @@ static tn_ctx *new_context(void)
     return ctx;
 }
 
-/* ---- tokens a story ----------------------------------------------------------------- */
+static tn_tokenizer *train_tokenizer(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab)
+{
+    tn_tokenizer_desc desc;
+    tn_tokenizer     *t;
+    memset(&desc, 0, sizeof desc);
+    desc.separator = STORY_MARK;
+    t = tn_tokenizer_train(ctx, text, bytes, vocab, &desc);
+    check_ctx(ctx, "training the tokenizer");
+    return t;
+}
 
-/* What the document on story models gives for its three vocabularies; 0: it has none of this size. */
-static int document_tokens(int64_t vocab) { return vocab == 4096 ? 188 : vocab == 2048 ? 203 : vocab == 1024 ? 229 : 0; }
+/* ---- tokens per story ---------------------------------------------------------------- */
 
 /* The mean over stories, without [BOS]. */
 static double tokens_per_story(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int64_t *stories)
@@ -34,62 +43,69 @@ static double tokens_per_story(const tn_tokenizer *t, const char *text, size_t b
 
 static void print_tokens_per_story(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split)
 {
-    const split_kind how = how_to_split(split, text, bytes);
+    const split_kind how = resolve_split(split, text, bytes);
     int64_t vocab = tn_tokenizer_count(t), stories;
     double  mean = tokens_per_story(t, text, bytes, how, &stories);
-    int     theirs = how == SPLIT_MARKS ? document_tokens(vocab) : 0;      /* its stories are between marks */
-    printf("vocabulary %lld: %.1f tokens a %s (%lld %s)", (long long)vocab, mean, split_name(how, false),
+    printf("vocabulary %lld: %.1f tokens per %s (%lld %s)\n", (long long)vocab, mean, split_name(how, false),
            (long long)stories, split_name(how, true));
-    if (theirs) printf(", in the document %d", theirs);
-    printf("\n");
     fflush(stdout);
 }
 
 /* ---- train, compare ----------------------------------------------------------------------- */
 
-static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
+static struct { file_list files; const char *out; int64_t vocab; int split; } training = { .vocab = 1024 };
 
-static int train(int argc, char **argv, bool compare)
+static option training_options[] = {
+    FILES_ROW("data", &training.files, "a text; several are joined", NEVER),
+    WORDS_ROW("split", &training.split, SPLIT_WORDS, "what separates two stories, for the tokens per story", NEVER),
+    TEXT_ROW("out", &training.out, "FILE", "the tokenizer.json to write", NEVER),
+    COUNT_ROW("vocab", &training.vocab, "number of tokens", 4, 65536, NEVER),
+};
+
+const usage tokenizer_train_usage = {
+    "tokenizer train", "TEXT... --vocab N --out FILE", "train a WordPiece tokenizer on text",
+    "Trains a WordPiece tokenizer. The same text gives the same tokenizer.", NULL,
+    training_options, sizeof training_options / sizeof *training_options, INT_MAX
+};
+
+const usage tokenizer_compare_usage = {
+    "tokenizer compare", "TEXT...", "print tokens per story for three sizes of vocabulary",
+    "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints how many tokens a story takes with each.", NULL,
+    training_options, 2, INT_MAX
+};
+
+int tokenizer_train_main(int argc, char **argv)
 {
-    static file_list   files;
-    static const char *out;
-    static int64_t     vocab = 1024;
-    static int         split;
-    static option      options[] = {
-        FILES_ROW("data", &files, "text; several are joined", NEVER),
-        WORDS_ROW("split", &split, SPLIT_WORDS, "what stands between two stories, for the tokens a story", NEVER),
-        TEXT_ROW("out", &out, "FILE", "where tokenizer.json goes", NEVER),
-        COUNT_ROW("vocab", &vocab, "so many tokens; 1024", 4, 65536, NEVER),
-    };
-    static usage u = {"tokenizer train", "TEXT... --vocab N --out FILE",
-                      "Trains a WordPiece tokenizer; the same text gives the same one.", NULL,
-                      options, sizeof options / sizeof *options};
-    static const int64_t sizes[] = {4096, 2048, 1024};
-    tn_tokenizer_desc desc;
-    tn_ctx *ctx;
-    char   *text, *why;
-    size_t  bytes, i;
-    if (compare) {
-        u.command = "tokenizer compare";
-        u.arguments = "TEXT...";
-        u.about = "Trains tokenizers of 4096, 2048 and 1024 tokens, and prints the tokens a story beside those of the "
-                  "document on story models.";
-        u.count = 2;
-    }
-    read_options_and_files(&u, argc, argv, &files);
-    memset(&desc, 0, sizeof desc);
-    desc.separator = STORY_MARK;
-    if (!files.count) misuse("tn %s wants a text", u.command);
-    if (!compare && !out) misuse("tn tokenizer train wants --out FILE");
-    text = read_texts(&files, &bytes);
+    size_t        bytes;
+    char         *text;
+    tn_ctx       *ctx;
+    tn_tokenizer *t;
+    read_options_and_files(&tokenizer_train_usage, argc, argv, &training.files);
+    if (!training.files.count) usage_error("no text is given, expected tn tokenizer train TEXT --out FILE");
+    if (!training.out) usage_error("no --out is given, expected tn tokenizer train TEXT --out FILE");
+    text = read_texts(&training.files, &bytes);
     ctx = new_context();
-    for (i = 0; i < (compare ? sizeof sizes / sizeof *sizes : 1); i++) {
-        tn_tokenizer *t = tn_tokenizer_train(ctx, text, bytes, compare ? sizes[i] : vocab, &desc);
-        check(ctx, "training the tokenizer");
-        if (!compare && (why = write_by(out, put_tokenizer, t, ctx)) != NULL) fail("%s", why);
-        print_tokens_per_story(t, text, bytes, (split_kind)split);
-    }
-    if (!compare) printf("written: %s\n", out);
+    t = train_tokenizer(ctx, text, bytes, training.vocab);
+    save_tokenizer(training.out, t, ctx);
+    print_tokens_per_story(t, text, bytes, (split_kind)training.split);
+    printf("written: %s\n", training.out);
+    tn_ctx_destroy(ctx);
+    free(text);
+    return 0;
+}
+
+int tokenizer_compare_main(int argc, char **argv)
+{
+    int64_t vocab;
+    size_t  bytes;
+    char   *text;
+    tn_ctx *ctx;
+    read_options_and_files(&tokenizer_compare_usage, argc, argv, &training.files);
+    if (!training.files.count) usage_error("no text is given, expected tn tokenizer compare TEXT");
+    text = read_texts(&training.files, &bytes);
+    ctx = new_context();
+    for (vocab = 4096; vocab >= 1024; vocab /= 2)
+        print_tokens_per_story(train_tokenizer(ctx, text, bytes, vocab), text, bytes, (split_kind)training.split);
     tn_ctx_destroy(ctx);
     free(text);
     return 0;
@@ -99,10 +115,10 @@ static int train(int argc, char **argv, bool compare)
 
 static int32_t *encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int64_t *count)
 {
-    int64_t  room_for = (int64_t)bytes + 1;
-    int32_t *ids = (int32_t *)room((size_t)room_for, sizeof *ids);
-    *count = tn_encode(t, text, bytes, bos, ids, room_for, NULL);
-    if (*count < 0 || *count > room_for) fail("the tokenizer failed on a text of %zu bytes", bytes);
+    int64_t  capacity = (int64_t)bytes + 1;
+    int32_t *ids = (int32_t *)allocate((size_t)capacity, sizeof *ids);
+    *count = tn_encode(t, text, bytes, bos, ids, capacity, NULL);
+    if (*count < 0 || *count > capacity) fail("the tokenizer failed on a text of %zu bytes", bytes);
     return ids;
 }
 
@@ -119,10 +135,11 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
         line++;
         if (strspn(text, " \t\r") >= (size_t)(stop - text)) continue;
         from = json_find(text, stop, "text", &to, &bad);
-        if (bad) fail("%s:%lld: no JSON object: %s", name, (long long)line, bad);
+        if (bad) fail("%s:%lld: invalid JSON object: %s", name, (long long)line, bad);
         string.bytes = 0;
-        if (!from || !json_string(from, to, &string))
-            fail("%s:%lld: \"text\" is %s", name, (long long)line, from ? "no string" : "missing");
+        if (!from || !json_unquote(from, to, &string))
+            fail("%s:%lld: \"text\" is %.*s, expected a string", name, (long long)line, from ? (int)(to - from) : 7,
+                 from ? from : "missing");
         ids = encode(t, string.data, string.bytes, bos, &n);
         printf("{\"ids\": [");
         for (i = 0; i < n; i++) printf(i ? ", %d" : "%d", (int)ids[i]);
@@ -132,43 +149,47 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
     free(string.data);
 }
 
-static int encode_main(int argc, char **argv)
+static struct { const char *tokenizer, *shard; bool jsonl, no_bos; } encoding;
+
+static option encoding_options[] = {
+    TEXT_ROW("tokenizer", &encoding.tokenizer, "FILE", "a tokenizer.json; without it, tokens are bytes", NEVER),
+    FLAG_ROW("jsonl", &encoding.jsonl, "read lines {\"text\": ...}, print lines {\"ids\": [...]}", NEVER),
+    TEXT_ROW("shard", &encoding.shard, "FILE", "write a token shard (llm.c's format) instead of printing", NEVER),
+    FLAG_ROW("no-bos", &encoding.no_bos, "no [BOS] at the beginning", NEVER),
+};
+
+const usage tokenizer_encode_usage = {
+    "tokenizer encode", "[TEXT] --tokenizer FILE", "encode text as token ids, or as a token shard",
+    "Prints the token ids of a text: of a file, or of the standard input.",
+    "A shard has [BOS] before each story of a text with " STORY_MARK ".",
+    encoding_options, sizeof encoding_options / sizeof *encoding_options, 1
+};
+
+int tokenizer_encode_main(int argc, char **argv)
 {
-    static const char *tokenizer, *shard;
-    static bool        lines, no_bos;
-    static option      options[] = {
-        TEXT_ROW("tokenizer", &tokenizer, "FILE", "tokenizer.json; without it: bytes", NEVER),
-        FLAG_ROW("jsonl", &lines, "reads lines {\"text\": ...}, prints lines {\"ids\": [...]}", NEVER),
-        TEXT_ROW("shard", &shard, "FILE", "writes a token shard (llm.c's format) instead of printing", NEVER),
-        FLAG_ROW("no-bos", &no_bos, "no [BOS] at the beginning", NEVER),
-    };
-    static const usage u = {"tokenizer encode", "[TEXT] --tokenizer FILE",
-                            "Prints the ids of a text (a file, or the standard input).",
-                            "A shard has [BOS] before each story of a text with " STORY_MARK ".",
-                            options, sizeof options / sizeof *options};
-    int           arguments = read_options(&u, argc, argv, 1);
+    int           arguments = read_options(&tokenizer_encode_usage, argc, argv);
     const char   *path = arguments ? argv[0] : "-";
     tn_ctx       *ctx = new_context();
-    tn_tokenizer *t = open_tokenizer(ctx, tokenizer);
+    tn_tokenizer *t = open_tokenizer(ctx, encoding.tokenizer);
     size_t        bytes, first;
     char         *text;
     int64_t       n, i, faults;
     int32_t      *ids;
-    if (lines && shard) misuse("--jsonl and --shard exclude each other");
+    if (encoding.jsonl && encoding.shard) usage_error("--jsonl and --shard are given, expected one of them");
     text = read_file(path, &bytes);
-    if (lines) encode_lines(t, path, text, bytes, !no_bos);
+    if (encoding.jsonl) encode_lines(t, path, text, bytes, !encoding.no_bos);
     else {
-        faults = utf8_faults(text, bytes, &first);
+        faults = utf8_errors(text, bytes, &first);
         if (faults)
-            warn("%s: %lld bytes are no UTF-8, the first at byte %zu; each is %s", path, (long long)faults, first,
-                 tn_tokenizer_is_bytes(t) ? "kept as it is" : "read as U+FFFD");
-        if (shard) {
+            warn("%s: %lld bytes are not valid UTF-8, the first is byte %zu; each is %s", path, (long long)faults, first,
+                 tn_tokenizer_is_bytes(t) ? "kept" : "read as U+FFFD");
+        if (encoding.shard) {
             double text_bytes, hidden;
             n = encode_text(t, text, bytes, &ids, &text_bytes, &hidden);
-            write_shard(shard, ctx, ids, n, tn_tokenizer_count(t));
-            printf("tokens: %lld\nwritten: %s\n", (long long)n, shard);
+            write_shard(encoding.shard, ctx, ids, n, tn_tokenizer_count(t));
+            printf("tokens: %lld\nwritten: %s\n", (long long)n, encoding.shard);
         } else {
-            ids = encode(t, text, bytes, !no_bos, &n);
+            ids = encode(t, text, bytes, !encoding.no_bos, &n);
             for (i = 0; i < n; i++) printf(i ? " %d" : "%d", (int)ids[i]);
             printf("\n");
         }
@@ -179,23 +200,24 @@ static int encode_main(int argc, char **argv)
     return 0;
 }
 
-/* What the ids of text[0..bytes) stand for. There is a zero after them. */
+/* Decodes the ids in text[0..bytes), which a zero follows. */
 static char *decode(const tn_tokenizer *t, const char *name, const char *text, size_t bytes, size_t *length)
 {
     const char *at = text;
-    int32_t    *ids = (int32_t *)room(bytes / 2 + 1, sizeof *ids);
+    int32_t    *ids = (int32_t *)allocate(bytes / 2 + 1, sizeof *ids);
     int64_t     count = 0;
     char       *words;
     while (*(at += strspn(at, " \t\r\n,[]"))) {
         char *end;
         long  id = strtol(at, &end, 10);
-        if (end == at) fail("%s: \"%.20s\" is no id", name, at);
-        if (id < 0 || id >= tn_tokenizer_count(t)) fail("%s: id %ld is outside the vocabulary of %lld", name, id,
-                                                        (long long)tn_tokenizer_count(t));
+        if (end == at) fail("%s: unexpected \"%.*s\", expected an id", name, (int)strcspn(at, " \t\r\n,[]"), at);
+        if (id < 0 || id >= tn_tokenizer_count(t)) 
+            fail("%s: id %ld is outside the vocabulary, expected 0 <= id < %lld", name, id,
+                 (long long)tn_tokenizer_count(t));
         ids[count++] = (int32_t)id;
         at = end;
     }
-    if (at != text + bytes) fail("%s: byte %zu is zero, and no id", name, (size_t)(at - text));
+    if (at != text + bytes) fail("%s: byte %zu is zero, expected an id", name, (size_t)(at - text));
     words = decode_tokens(t, ids, count, length);
     free(ids);
     return words;
@@ -214,13 +236,13 @@ static void decode_lines(const tn_tokenizer *t, const char *name, const char *te
         if (!stop) stop = end;
         line++;
         if (strspn(text, " \t\r") >= (size_t)(stop - text)) continue;
-        where = text_of("%s:%lld", name, (long long)line);
+        where = format_text("%s:%lld", name, (long long)line);
         from = json_find(text, stop, "ids", &to, &bad);
-        if (bad) fail("%s: no JSON object: %s", where, bad);
-        if (!from) fail("%s: \"ids\" is missing", where);
-        ids = text_of("%.*s", (int)(to - from), from);
+        if (bad) fail("%s: invalid JSON object: %s", where, bad);
+        if (!from) fail("%s: \"ids\" is missing, expected a list of ids", where);
+        ids = format_text("%.*s", (int)(to - from), from);
         words = decode(t, where, ids, strlen(ids), &length);
-        json_text(&quoted, words, length);
+        json_quote(&quoted, words, length);
         printf("{\"text\": %s}\n", quoted.data);
         free(quoted.data);
         free(words);
@@ -229,21 +251,26 @@ static void decode_lines(const tn_tokenizer *t, const char *name, const char *te
     }
 }
 
-static int decode_main(int argc, char **argv)
+static const char *decoding_tokenizer;
+
+static option decoding_options[] = {
+    TEXT_ROW("tokenizer", &decoding_tokenizer, "FILE", "a tokenizer.json; without it, tokens are bytes", NEVER),
+};
+
+const usage tokenizer_decode_usage = {
+    "tokenizer decode", "[FILE] --tokenizer FILE", "decode token ids to text",
+    "Prints the text of token ids: of a file, or of the standard input. Spaces, commas, brackets or line ends separate the "
+    "ids.",
+    "Lines {\"ids\": [...]}, as tn tokenizer encode --jsonl prints them, become lines {\"text\": ...}.",
+    decoding_options, sizeof decoding_options / sizeof *decoding_options, 1
+};
+
+int tokenizer_decode_main(int argc, char **argv)
 {
-    static const char *tokenizer;
-    static option      options[] = {
-        TEXT_ROW("tokenizer", &tokenizer, "FILE", "tokenizer.json; without it: bytes", NEVER),
-    };
-    static const usage u = {"tokenizer decode", "[FILE] --tokenizer FILE",
-                            "Prints the text of ids, which blanks, commas, brackets or line ends keep apart (a file, or the "
-                            "standard input).",
-                            "Of lines {\"ids\": [...]}, as encode --jsonl prints them, it makes lines {\"text\": ...}.",
-                            options, sizeof options / sizeof *options};
-    int           arguments = read_options(&u, argc, argv, 1);
+    int           arguments = read_options(&tokenizer_decode_usage, argc, argv);
     const char   *path = arguments ? argv[0] : "-";
     tn_ctx       *ctx = new_context();
-    tn_tokenizer *t = open_tokenizer(ctx, tokenizer);
+    tn_tokenizer *t = open_tokenizer(ctx, decoding_tokenizer);
     size_t        bytes, n;
     char         *text = read_file(path, &bytes), *words;
     if (text[strspn(text, " \t\r\n")] == '{') decode_lines(t, path, text, bytes);
@@ -256,22 +283,4 @@ static int decode_main(int argc, char **argv)
     free(text);
     tn_ctx_destroy(ctx);
     return 0;
-}
-
-int tokenizer_main(int argc, char **argv)
-{
-    const char *what = argc > 0 ? argv[0] : "";
-    if (!strcmp(what, "train")) return train(argc - 1, argv + 1, false);
-    if (!strcmp(what, "compare")) return train(argc - 1, argv + 1, true);
-    if (!strcmp(what, "encode")) return encode_main(argc - 1, argv + 1);
-    if (!strcmp(what, "decode")) return decode_main(argc - 1, argv + 1);
-    if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
-        printf("usage: tn tokenizer train|encode|decode|compare ...\n(each tells more with --help)\n\n"
-               "  train    a WordPiece tokenizer from text\n  encode   text to ids, or to a token shard\n"
-               "  decode   ids to text\n"
-               "  compare  tokens a story at three vocabularies\n");
-        return 0;
-    }
-    misuse("tn tokenizer is followed by train, encode, decode or compare, not \"%s\"", what);
-    return EXIT_USE;
 }

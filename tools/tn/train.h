@@ -1,5 +1,5 @@
-/* train.h - the parts of `tn train`: settings.c (what was asked for), journal.c (what is told), begin.c (how a run begins),
-   step.c (what a step trains on), heldout.c (what has been learned), checkpoint.c (what stays), train.c (the loop) */
+/* train.h - what the files of `tn train` share: settings.c, signals.c, speed.c, journal.c, checkpoint.c, step.c, heldout.c,
+   begin.c and train.c, which has the training loop. tn.h says which of them calls which. */
 #ifndef TN_TRAIN_H
 #define TN_TRAIN_H
 
@@ -22,70 +22,71 @@ typedef struct settings {
     int64_t     device;
     int         dtype, backend, precision, activations;
     bool        recompute;
-    /* what is told and kept */
+    /* what is logged and saved */
     int64_t     val_every, val_tokens, sample_every, sample_length, save_every, keep, stop_at;
     bool        no_baseline;
 } settings;
 
-extern settings    asked;
+extern settings    train_settings;
 extern const usage train_usage;
 
-/* The model that is asked for, with that vocabulary. Fails with a message where the settings contradict each other. */
-void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
-void optimiser_of(const settings *s, tn_optim_desc *desc);
-void context_of(const settings *s, tn_desc *desc);
+/* The model that the settings describe, with that vocabulary. Fails if the settings contradict each other. */
+void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
+void set_optim_desc(const settings *s, tn_optim_desc *desc);
+void set_ctx_desc(const settings *s, tn_desc *desc);
 
 /* ---- journal: log.jsonl, the picture, the progress line --------------------------------------------- */
 
-typedef struct curve { double *x, *y; int64_t count, room; } curve;
+typedef struct curve { double *x, *y; int64_t count, capacity; } curve;
 
 typedef struct journal {
     FILE   *file;
     char   *path, *picture;
     int64_t lines;
-    bool    failed;                 /* the disk is full, say                                   */
+    bool    failed;                 /* a line could not be written: a full disk, for example   */
     bool    bar;                    /* the standard output is a terminal                       */
-    bool    shown;                  /* a bar stands on the last line of it                     */
-    curve   loss, held;             /* by step: nats a token                                   */
-    double  trigram, fivegram;      /* nats a token, or NaN                                    */
-    double  before;                 /* seconds of training before this start                   */
-    double  started, told;
+    bool    shown;                  /* the progress bar is on its last line                    */
+    curve   loss, held;             /* by step: nats per token                                 */
+    double  trigram, fivegram;      /* nats per token, or NaN                                  */
+    double  seconds_before;         /* seconds of training before this start                   */
+    double  started, last_shown;
     double  smooth;                 /* of the loss                                             */
 } journal;
 
 void journal_open(journal *j, const char *folder);
-/* Goes on with a log: its lines up to that step stay, and what they say is read. Says so if they are not as many. */
+/* Continues a log: keeps and reads its lines up to that step. Warns if their number is not `lines`. */
 void journal_resume(journal *j, const char *folder, int64_t step, int64_t lines);
-void journal_sync(journal *j);                       /* to the disk */
-/* One line, an object without its braces. */
+void journal_sync(journal *j);                       /* writes it to the disk */
+/* Adds a line: an object, given without its braces. */
 void journal_line(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void journal_step(journal *j, int64_t step, double loss, double lr, double norm, int64_t tokens, double rate);
 void journal_held(journal *j, int64_t step, double nats);
 double journal_seconds(const journal *j);
-/* Words on the standard output, above the bar. */
-void say(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Prints to the standard output, above the progress bar. */
+void journal_print(journal *j, const char *format, ...) PRINTF_LIKE(2, 3);
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always);
 void clear_progress(journal *j);
-/* Draws the picture anew. */
+/* Draws the picture of the loss curve. */
 void draw_curve(journal *j, tn_ctx *ctx, const char *title);
-bool journal_close(journal *j);                       /* false: not all of the log was written, which has been said */
+bool journal_close(journal *j);                       /* false: the log is incomplete, which was reported */
 
 /* ---- a step ----------------------------------------------------------------------------------------- */
 
-enum { KEPT = 16 };                 /* so many steps a device may be ahead of what is told */
+enum { MAX_PENDING = 16 };          /* steps that a device may be ahead of the log */
 
-/* What a step reads and leaves lies in tensors of its own, at the same addresses each time: so it can become a graph. */
+/* The inputs and results of a step. They are owned tensors, at the same addresses in each step, so that one can be
+   captured. */
 typedef struct feed {
     model       *m;
     tn_optim    *optim;
     tn_tensor  **x, **y;            /* [parts] of ids and targets [batch,context]                     */
-    tn_tensor   *now;               /* [1,parts+2]: the parts' losses, the gradient's norm, 1 if skipped */
-    tn_tensor   *kept;              /* [KEPT,parts+2]: the same of steps that were not looked at yet  */
+    tn_tensor   *current;           /* [1,parts+2]: losses of the parts, norm of the gradient, 1 if skipped */
+    tn_tensor   *pending;           /* [MAX_PENDING,parts+2]: the same of steps that were not read yet */
     tn_graph    *graph;
-    int64_t      parts, taken;      /* steps since the context was made: the first ones are no graph  */
-    int64_t      waiting;           /* steps in kept                                                  */
-    double       lr[KEPT], since;   /* of each; when the first of them began                          */
-    double      *numbers;           /* [KEPT,parts+2] for the host                                    */
+    int64_t      parts, steps_run;  /* steps since the context was created: the first are not captured */
+    int64_t      waiting;           /* number of steps in pending                                      */
+    double       lr[MAX_PENDING], since;      /* their learning rates; when the first of them began  */
+    double      *numbers;           /* [MAX_PENDING,parts+2] on the host                               */
 } feed;
 
 /* ---- a run ------------------------------------------------------------------------------------------ */
@@ -97,57 +98,66 @@ typedef struct run {
     tn_optim   *optim;
     corpus      data;
     journal     journal;
-    buffer      config;             /* as config.txt has it                       */
+    buffer      config;             /* the text of config.txt                     */
     char       *config_json;
     char       *saved;              /* the newest checkpoint                      */
     int64_t     saved_step;
     int64_t     step, steps;
-    double      flops;              /* of training, a token                       */
-    double      peak;               /* floating-point operations a second, of a matrix product */
-    double      rate;               /* tokens a second, of late                   */
-    bool        device;             /* the backend is no host's: reading waits    */
+    double      flops;              /* of training, per token                     */
+    double      peak;               /* floating-point operations per second of a large matrix product */
+    double      rate;               /* tokens per second, a running average       */
+    bool        device;             /* not the host: reading results waits        */
     feed        feed;
     int32_t    *ids, *targets;      /* [batch,context]                            */
 } run;
 
-/* train.c: ends the program where a signal asks for it and nothing is worth saving yet. */
+/* signals.c */
+void catch_signals(void);
+/* The signal that asked the training to stop, or 0. */
+int  stop_signal(void);
+/* Ends the program if a signal asked for it. Called between the parts of a start, when there is nothing to save yet. */
 void end_if_stopped(void);
 
-/* step.c: a step, the loss of its batch, and what to do when it explodes */
+/* speed.c: floating-point operations per second of a large matrix product with these settings; NaN if it fails */
+double measure_peak(const tn_desc *desc);
+
+/* step.c */
 void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
-void   close_feed(feed *f);        /* its lists; tensors go with the context */
-/* The loss of the next batch. learn: gradients are left for the optimiser. */
+void   close_feed(feed *f);        /* its lists; the context owns the tensors */
+/* The loss of the next batch. learn: also computes the gradients, for the optimiser. */
 double batch_loss(run *r, feed *f, bool learn);
-/* One step whose loss nobody waits for: settle_steps reads it. */
+/* Launches one step without waiting for its loss, which finish_steps reads. */
 void   launch_step(run *r, feed *f);
-/* Forgets those that were launched: nobody will look. */
-void   drop_steps(feed *f);
-/* Waits for the steps that were launched; checks and tells each. */
-void   settle_steps(run *r);
-void   tell_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps);
+/* Discards the results of steps that were launched. */
+void   forget_steps(feed *f);
+/* Waits for the steps that were launched; checks and logs each. */
+void   finish_steps(run *r);
+void   log_step(run *r, double loss, double lr, double norm, double seconds, int64_t steps);
 void stop_and_advise(run *r);
 typedef struct fault { tn_status status; char text[512]; } fault;
-/* The context's error, which is cleared. */
-fault take_fault(tn_ctx *ctx);
-/* found: TN_OK, or what the context said */
-void stop_exploded(run *r, double loss, const fault *found);
-double most_loss(const run *r);
+/* Returns the context's error and clears it. */
+fault take_error(tn_ctx *ctx);
+/* found: the context's error, or TN_OK */
+void stop_diverged(run *r, double loss, const fault *found);
+double loss_limit(const run *r);
 
 /* heldout.c */
-const char *bytes_text(const corpus *c, double nats, char *text, size_t room_for);
-void look_at_held_out(run *r, bool all);
+/* ", N nats per byte", or "" if the bytes are unknown */
+const char *per_byte_text(const corpus *c, double nats, char *text, size_t bytes);
+void evaluate_held_out(run *r, bool all);
 void write_sample(run *r);
 
 /* checkpoint.c */
 typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
-int64_t model_notes(const run *r, tn_note *notes, buffer *begin);
+int64_t model_notes(const run *r, tn_note *notes, buffer *starts);
 tn_status put_weights(void *user, tn_sink sink);
-void remove_old(const run *r);
+void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
-const char *note_of(const tn_safetensors *st, const char *path, const char *key);
+const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
+/* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
+tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 
 /* begin.c */
-tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 void start_run(run *r, bool again);
 void resume_run(run *r);
 

@@ -1,0 +1,42 @@
+/* signals.c - tn train: SIGINT and SIGTERM. The current step is finished and everything is saved; a second signal ends the
+   program at once. */
+#include "train.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stopped_by;
+
+static void on_signal(int number)
+{
+    static const char words[] = "\ntn train: stopping after this step; interrupt again to stop at once\n";
+    int before = errno;
+    if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* stops even if nobody can read it */
+    errno = before;
+    stopped_by = number;
+}
+
+void end_if_stopped(void)
+{
+    if (!stopped_by) return;
+    warn("stopped before the first step, nothing was written");
+    exit(128 + (int)stopped_by);
+}
+
+void catch_signals(void)
+{
+    struct sigaction a;
+    memset(&a, 0, sizeof a);
+    a.sa_handler = on_signal;
+    a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write in progress continues */
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+    a.sa_handler = SIG_IGN;                           /* write reports a full disk or a file limit instead */
+    a.sa_flags = 0;
+    sigaction(SIGXFSZ, &a, NULL);
+    sigaction(SIGPIPE, &a, NULL);
+}
+
+int stop_signal(void) { return (int)stopped_by; }

@@ -1,0 +1,54 @@
+/* speed.c - tn train: the speed of matrix products on this machine, to which "of peak" in the progress line refers */
+#include "train.h"
+#include <math.h>
+
+/* Seconds per product of two n x n matrices: the fastest of several measurements of `runs` products. The matrices are
+   random: a GPU needs less power for constant ones, and is then faster than it can be with those of a model. */
+static double time_products(tn_ctx *ctx, int64_t n, int runs)
+{
+    double best = INFINITY, start = now();
+    int    turns, k;
+    for (turns = 0; turns < 3 || now() - start < 0.05; turns++) {
+        const int64_t shape[2] = {n, n};
+        tn_tensor    *a, *b;
+        double        from;
+        tn_ctx_reset(ctx);
+        a = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
+        b = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
+        tn_ctx_sync(ctx);
+        from = now();
+        for (k = 0; k < runs; k++) {
+            tn_mark mark = tn_arena_mark(ctx);
+            tn_matmul(ctx, a, b);
+            tn_arena_release(ctx, mark);
+        }
+        tn_ctx_sync(ctx);
+        if ((now() - from) / runs < best) best = (now() - from) / runs;
+    }
+    return best;
+}
+
+/* The highest rate of a large product, with the run's threads and types. How large a device needs the matrices is found by
+   trying. A size that fails is not counted; NaN if none works. */
+double measure_peak(const tn_desc *desc)
+{
+    const bool host = desc->backend->host;
+    int64_t    n;
+    tn_ctx    *ctx;
+    double     rate = NAN, seconds = 0;
+    char       why[256];
+    tn_status  status = tn_ctx_create(&ctx, desc, why);
+    const char *what = host ? "processor" : "device";
+    if (status != TN_OK) {                            /* a missing device: creating the run's own context reports it */
+        if (status == TN_ERR_MEMORY) warn("the speed of the %s could not be measured: %s", what, why);
+        return NAN;
+    }
+    for (n = host ? 512 : 64; n <= (host ? 512 : 8192) && seconds < 2e-3; n *= 2) {
+        seconds = time_products(ctx, n, host ? 1 : 8);
+        if (tn_ctx_status(ctx) != TN_OK) break;
+        rate = 2.0 * (double)n * (double)n * (double)n / seconds;
+    }
+    if (isnan(rate)) warn("the speed of the %s could not be measured: %s", what, tn_ctx_error(ctx));
+    tn_ctx_destroy(ctx);
+    return rate;
+}
