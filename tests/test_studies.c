@@ -1,9 +1,9 @@
-/* Tests of examples/text.h and runs.h: how a text is cut, read and learned from, and what a study makes of its numbers. In C
+/* Tests of examples/studies/text.h and runs.h: how a text is cut, read and learned from, and what a study makes of its numbers. In C
    only, as the examples are. */
 #define _POSIX_C_SOURCE 200809L
 #include "test.h"
 #define PROGRAM "test_studies"
-#include "examples/runs.h"
+#include "examples/studies/runs.h"
 
 /* isnan is a macro that some compilers warn of. */
 static bool is_nan(double x) { return x != x; }

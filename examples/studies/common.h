@@ -248,7 +248,7 @@ static inline double train(tn_ctx *ctx, const training *t)
 
 /* ---- the network of most of them: embed, bilinear, unembed -------------------------- */
 
-typedef struct network {            /* logits = U ((W E x) (x) (V E x)) */
+typedef struct network {            /* logits = U ((W E x) * (V E x)) */
     tn_params *params;
     tn_linear  embed, unembed;
     tn_mlp     bilinear;
