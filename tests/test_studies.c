@@ -10,7 +10,7 @@ static bool is_nan(double x) { return x != x; }
 
 static uint64_t random_state = 1;
 
-static int64_t below(int64_t n) { return (int64_t)(splitmix(random_state++) % (uint64_t)n); }
+static int64_t below(int64_t n) { return (int64_t)(splitmix64(random_state++) % (uint64_t)n); }
 
 static tn_ctx *context(uint64_t seed, tn_dtype dtype)
 {
@@ -327,7 +327,7 @@ TEST(epochs_take_every_window_once)
         char          seen[512] = {0};
         int64_t       i, k;
         for (i = 0; i < windows_of; i++) {
-            int64_t from = window_start(&t, length, (uint64_t)trial, epoch * windows_of + i);
+            int64_t from = window_start(t.count, length, (uint64_t)trial, epoch * windows_of + i);
             REQUIRE(CHECK(from >= 0 && from + length + 1 <= count));          /* and its last target */
             for (k = 0; k < length; k++) REQUIRE(CHECK(!seen[from + k]++));
         }

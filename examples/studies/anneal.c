@@ -37,16 +37,11 @@ static options read_options(int argc, char **argv)
 {
     options    o = {"fashion", "both", 3, 3, 128, 128, 1, 0, 2e-3, 0.05};
     const flag flags[] = {
-        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
+        TRAINING_FLAGS(&o),
         {"--kind", FLAG_CHOICE, &o.kind, 0, 0, "swiglu|reglu|both"},
-        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
         {"--anneal-epochs", FLAG_COUNT, &o.anneal_epochs, 1, MAX_EPOCHS, NULL},
-        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
-        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
-        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
-        {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
+        WIDTH_FLAG(&o),
+        SEED_FLAG(&o),
         {0}
     };
     read_flags(argc, argv, flags);

@@ -54,8 +54,8 @@ static options read_options(int argc, char **argv)
         {"--most", FLAG_COUNT, &o.most, FIRST, 1 << 30, NULL},
         {"--seconds", FLAG_REAL, &o.seconds, 0.001, 1e6, NULL},
         {"--tokens", FLAG_COUNT, &o.tokens, 0, 1e12, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        THREADS_FLAG(&o),
+        OUT_FLAG(&o),
         {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "a curve ends at 0.1 seconds, 50,000 tokens in pieces"},
         {0}
     };

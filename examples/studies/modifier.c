@@ -39,9 +39,9 @@ static options read_options(int argc, char **argv)
         {"--images", FLAG_COUNT, &o.images, BATCH, 1e7, NULL},
         {"--epochs", FLAG_COUNT, &o.epochs, 1, 1000, NULL},
         {"--hidden", FLAG_COUNT, &o.hidden, 1, 4096, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        SEED_FLAG(&o),
+        THREADS_FLAG(&o),
+        OUT_FLAG(&o),
         {0}
     };
     read_flags(argc, argv, flags);
