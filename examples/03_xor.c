@@ -18,7 +18,7 @@ static void show(const char *what, const tn_tensor *t)
 int main(void)
 {
     const float   bits[4][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, wv[2][2] = {{1, -1}, {1, -1}}, p = 1;
-    const float   other[3][3] = {{0, -1, .5f}, {-1, 0, .5f}, {.5f, .5f, 0}}, a_is_one[2] = {1, 0};
+    const float   other[3][3] = {{0, -1, .5f}, {-1, 0, .5f}, {.5f, .5f, 0}}, units[2][2] = {{1, 0}, {0, 1}};
     char          why[256];
     tn_ctx       *ctx;
     tn_mlp        layer;
@@ -27,9 +27,9 @@ int main(void)
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, 4, 2), *u = tn_tensor_1d(ctx, TN_REAL, 2);
+    tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, 4, 2), *unit[2];
     tn_write(x, TN_F32, bits, 8);
-    tn_write(u, TN_F32, a_is_one, 2);
+    for (int i = 0; i < 2; i++) tn_write(unit[i] = tn_tensor_1d(ctx, TN_REAL, 2), TN_F32, units[i], 2);
 
     tn_params *params = tn_params_create(ctx);
     tn_mlp_init(params, "xor", &layer, &(tn_mlp_desc){ .in = 2, .hidden = 1, .out = 1 });
@@ -39,18 +39,23 @@ int main(void)
     show("[a b]:", x);
     show("a xor b:", y);
 
+    /* The same by single operations: both linear maps in one product, then the product of the two halves of each row. */
+    tn_tensor *by_hand = tn_prod(ctx, tn_affine(ctx, x, tn_reshape_2d(layer.w, 2, 2), NULL), 2);
+
     tn_cp *cp = tn_cp_from_mlp(ctx, &layer);                /* the layer as one object, its operator */
     show("Q on [a b]: a a + b b - 2 a b", tn_cp_interaction_of(cp, 0));
 
-    /* One of the two x held at [1 0], a = 1: what is left is linear in the other one. It is the row of a in Q. */
-    show("the first x held at a = 1:", tn_cp_dense(tn_cp_freeze(cp, 0, u), false));
+    /* The two x in x^T Q x need not be equal. With [1 0] and [0 1] the layer gives the one number Q[a,b]; with the first one
+       held at [1 0] what is left is linear in the other: the row of a in Q. */
+    show("Q[a,b]:", tn_cp_apply_each(ctx, cp, unit));
+    show("the row of a:", tn_cp_dense(tn_cp_freeze(cp, 0, unit[0]), false));
 
     /* For bits a a = a, so another matrix is the same gate: a + b - 2 a b, on [a b 1]. This layer is the tensor itself. */
     tn_quadratic_init(params, "other", &second, &(tn_quadratic_desc){ .in = 2, .out = 1, .bias = true });
     tn_write(second.t, TN_F32, other, 9);
     tn_tensor *same = tn_quadratic_forward(ctx, &second, x);
     tn_cp     *other_cp = tn_cp_from_quadratic(ctx, &second);
-    double     norm = 0, other_norm = 0, apart = tn_item(tn_mse(ctx, y, same));
+    double     norm = 0, other_norm = 0, apart = tn_item(tn_mse(ctx, y, same)) + tn_item(tn_mse(ctx, y, by_hand));
     show("another Q, on [a b 1]:", tn_cp_interaction_of(other_cp, 0));
     tn_cp_norm(cp, &norm);
     tn_cp_norm(other_cp, &other_norm);

@@ -2,10 +2,10 @@
 
    cc -O2 -I. examples/09_transformer.c -o 09_transformer -lm && ./09_transformer
 
-   A tokenizer cuts the poem into pieces, words and parts of words, and gives each a number. The model reads the pieces so far
-   and gives a number, a logit, to every piece that may come next. The loss is the cross-entropy of the piece that comes.
-   This model is large enough to learn the poem by heart. Decoding feeds its own answers back, one after the other; a cache
-   keeps what attention needs of the pieces before, so that none is computed twice. */
+   A tokenizer cuts the poem into pieces, words and parts of words, and gives each a number. The model reads the pieces so
+   far and gives a number, a logit, to every piece that may come next. The loss is the cross-entropy of the piece that
+   comes. This model is large enough to learn the poem by heart. Decoding feeds its own answers back, one after the other;
+   a cache keeps what attention needs of the pieces before, so that none is computed twice. */
 #include <stdio.h>
 #include <string.h>
 #define TENSORNET_IMPLEMENTATION
@@ -34,6 +34,8 @@ int main(void)
     tn_tokenizer *tokenizer = tn_tokenizer_train(ctx, poem, strlen(poem), 100, NULL);
     count = tn_encode(tokenizer, poem, strlen(poem), false, ids, MOST, NULL);
     start = tn_encode(tokenizer, "when the blazing", 16, false, told, CONTEXT, NULL);
+    printf("the poem is %d pieces; \"twinkle\" is piece %d of the vocabulary\n\n", (int)count,
+           (int)tn_tokenizer_id(tokenizer, "twinkle"));
     tn_params *params = tn_params_create(ctx);
     tn_transformer_init(params, "", &model, &(tn_transformer_desc){ .vocab = tn_tokenizer_count(tokenizer), .layers = 2,
         .dim = 32, .heads = 2, .context = CONTEXT });

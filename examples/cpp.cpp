@@ -5,6 +5,7 @@
 // The header is C and C++ at once. What differs: a desc is zeroed first and its fields are set by name, because C++ before
 // C++20 has no designators, and a std::unique_ptr can own a context, which owns all the rest. The network learns to add two
 // digits and name the last digit of the sum: an embedding of digits, a norm, and a bilinear layer, which can multiply.
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
@@ -50,7 +51,7 @@ public:
     tn_params *parameters() const { return params; }
 private:
     tn_ctx      *ctx;
-    tn_params   *params;                                                    // owned by the context, as the layers' tensors are
+    tn_params   *params;                                                    // owned by the context, as all tensors are
     tn_embedding embed = {};
     tn_norm      norm = {};
     tn_mlp       mlp = {};

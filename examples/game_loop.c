@@ -3,10 +3,10 @@
    cc -O2 -I. examples/game_loop.c -o game_loop -lm && ./game_loop
 
    A hunter moves one step per frame on a board of 16 x 16 fields whose opposite edges are connected; the prey that it
-   catches appears elsewhere. It sees in which of eight directions its prey is, and has four moves. An 8-16-4 network predicts
-   for each move whether it brings the hunter nearer, +1, or not, -1. The best move is made, now and then a random one; then
-   the network learns from the last 16 frames. What a game needs to know: how long this takes, and that after the first
-   frames no memory is allocated. */
+   catches appears elsewhere. It sees in which of eight directions its prey is, and has four moves. An 8-16-4 network
+   predicts for each move whether it brings the hunter nearer, +1, or not, -1. The best move is made, now and then a random
+   one; then the network learns from the last 16 frames. What a game needs to know: how long this takes, and that after the
+   first frames no memory is allocated. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

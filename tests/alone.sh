@@ -1,6 +1,6 @@
 #!/bin/sh
-# sh tests/alone.sh CC [CXX]: examples as a stranger builds them, with the library inside, by the line at their top, but for the
-# compiler and -O0, which is quicker. The other tests compile the library once for all.
+# sh tests/alone.sh CC [CXX]: examples as a stranger builds them, with the library inside, by the line at their top, except
+# for the compiler and -O0, which is quicker. The other tests compile the library once for all.
 set -eu
 cc=$1 cxx=${2:-}
 folder=$(mktemp -d "${TN_TEST_TMP:-/tmp}/alone.XXXXXX")

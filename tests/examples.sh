@@ -1,6 +1,6 @@
 #!/bin/sh
-# sh tests/examples.sh COMPILER...: no example has a warning, each is a whole program, `make examples` builds it, and the pages
-# are a page long. Looked at without the library in each, which tensornet.o shows to have no warning.
+# sh tests/examples.sh COMPILER...: no example has a warning, each is a whole program, `make examples` builds it, and the
+# pages are short and include nothing but the library. Compiled without the library in each: tests/Makefile compiles that.
 set -u
 status=0
 fail() { echo "FAIL $*"; status=1; }
