@@ -24,8 +24,13 @@ int main(void)
     tn_tensor *y = tn_tensor_keep(tn_add(ctx, line, tn_normal(ctx, 2, column, 0, 0.1)));
 
     tn_params *params = tn_params_create(ctx);
-    tn_tensor *w = tn_params_add(params, "w", 1, one, (tn_init){ .rule = TN_INIT_ZERO })->value;
-    tn_tensor *b = tn_params_add(params, "b", 1, one, (tn_init){ .rule = TN_INIT_ZERO })->value;
+    tn_param  *slope = tn_params_add(params, "slope", 1, one, (tn_init){ .rule = TN_INIT_ZERO });
+    tn_param  *intercept = tn_params_add(params, "intercept", 1, one, (tn_init){ .rule = TN_INIT_ZERO });
+    if (!slope || !intercept) {
+        fprintf(stderr, "%s\n", tn_ctx_error(ctx));
+        return 1;
+    }
+    tn_tensor *w = slope->value, *b = intercept->value;
     for (int step = 0; step <= 200; step++) {
         tn_ctx_reset(ctx);                                  /* drops the tensors of the last step */
         tn_record(ctx);

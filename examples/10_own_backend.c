@@ -57,7 +57,7 @@ static bool run(const tn_backend *backend, float y[32], float gradient[48], bool
     tn_tensor *out = tn_mlp_forward(ctx, &second, tn_mlp_forward(ctx, &first, tn_normal(ctx, 2, shape, 0, 1)));
     tn_backward(ctx, tn_mean(ctx, tn_mul(ctx, out, out)));
     tn_read(out, TN_F32, y, 32);
-    tn_read(first.w->grad, TN_F32, gradient, 48);
+    if (first.w) tn_read(first.w->grad, TN_F32, gradient, 48);
     for (int k = 0; print && k < TN_KERNEL_COUNT; k++)
         if (calls[k] || tn_ctx_kernel_calls(ctx, (tn_kernel)k))
             printf("   %-20s %s\n", tn_kernel_name((tn_kernel)k), calls[k] ? "by us" : "composed, or by the host");
