@@ -1,4 +1,4 @@
-# make             builds the examples
+# make             builds the examples, and the library once for all of them
 # make demo        trains, folds and draws
 # make test        every test once, in a few minutes: with gcc, under sanitizers where files are read or memory is freed
 # make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file in every way and by nvcc
@@ -28,32 +28,36 @@ PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -is
 .PHONY: all examples tn tn-cuda weights demo test test-all check mutants cuda bench fuzz install uninstall clean
 all: examples
 
-# ---- examples: each is one file that holds the whole library, as a user's program would
-
-# The tests build some into another folder, with less optimisation.
-EXAMPLES = build/examples
-examples: $(patsubst examples/%.c,$(EXAMPLES)/%,$(wildcard examples/*.c)) \
-          $(EXAMPLES)/embed/predict $(EXAMPLES)/embed/predict_cpp
+# ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION. Here the
+#      library is compiled once, for the examples and the command together; TNI_IMPLEMENTED keeps it out of each example.
 
 PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
 OPENMP     = $(shell echo 'int main(void) { return 0; }' | \
                $(CC) -fopenmp -include omp.h -x c - -o /dev/null >/dev/null 2>&1 && echo -fopenmp)
+LIBRARY    = build/tn.d/library.o $(PNG_OBJECT)
+ALONE      = $(CFLAGS) $(WARN) -I. -DTNI_IMPLEMENTED
+examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c examples/studies/*.c)) \
+          build/examples/cpp build/examples/embed/predict build/examples/embed/predict_cpp
 
-$(EXAMPLES)/%: examples/%.c $(wildcard examples/*.h) tensornet.h $(PNG_OBJECT)
+build/examples/%: examples/%.c $(wildcard examples/studies/*.h) tensornet.h $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(OPENMP) $(WARN) -I. $(PNG_FLAGS) $< $(PNG_OBJECT) $(LDFLAGS) -o $@ -lm
-
-# A model inside the program: examples/embed/train.c tells.
-$(EXAMPLES)/embed/predict $(EXAMPLES)/embed/train: examples/embed/digits.h
-$(EXAMPLES)/embed/predict: examples/embed/weights.h
-$(EXAMPLES)/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h tensornet.h
+	$(CC) -std=c99 $(ALONE) $(OPENMP) $(PNG_FLAGS) $< $(LIBRARY) $(LDFLAGS) -o $@ -lm
+build/examples/cpp: examples/cpp.cpp tensornet.h $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 $(CFLAGS) $(WARN) -I. $< $(LDFLAGS) -o $@
+	$(CXX) -std=c++17 $(ALONE) $(OPENMP) $< $(LIBRARY) $(LDFLAGS) -o $@
 
-weights: $(EXAMPLES)/embed/train $(EXAMPLES)/embed/bytes
-	$(EXAMPLES)/embed/train $(EXAMPLES)/embed/digits.safetensors
-	$(EXAMPLES)/embed/bytes $(EXAMPLES)/embed/digits.safetensors weights > $(EXAMPLES)/embed/weights.h
-	cp $(EXAMPLES)/embed/weights.h examples/embed/weights.h
+# A model inside the program: see examples/embed/train.c.
+build/examples/embed/predict build/examples/embed/train: examples/embed/digits.h
+build/examples/embed/predict: examples/embed/weights.h
+build/examples/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h tensornet.h \
+                                  $(LIBRARY)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 $(ALONE) $(OPENMP) $< $(LIBRARY) $(LDFLAGS) -o $@
+
+weights: build/examples/embed/train build/examples/embed/bytes
+	build/examples/embed/train build/examples/embed/digits.safetensors
+	build/examples/embed/bytes build/examples/embed/digits.safetensors weights > build/examples/embed/weights.h
+	cp build/examples/embed/weights.h examples/embed/weights.h
 
 build/examples/stb_image_write.o: $(STB)/stb_image_write.h
 	@mkdir -p $(@D)

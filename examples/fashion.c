@@ -14,7 +14,7 @@
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
 #define PROGRAM "fashion"
-#include "common.h"
+#include "studies/common.h"
 
 enum { SHOWN = 3 };
 

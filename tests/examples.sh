@@ -1,20 +1,28 @@
 #!/bin/sh
-# sh tests/examples.sh COMPILER...: no example has a warning, each is a whole program, and `make examples` builds it. Looked at without
-# the library in each, which tensornet.o shows to have no warning.
+# sh tests/examples.sh COMPILER...: no example has a warning, each is a whole program, `make examples` builds it, and the
+# pages are short and include nothing but the library. Compiled without the library in each: tests/Makefile compiles that.
 set -u
 status=0
 fail() { echo "FAIL $*"; status=1; }
-for example in examples/*.c examples/embed/*.c; do
-    { echo "#line 1 \"$example\""; sed 's/^#define TENSORNET_IMPLEMENTATION$//' "$example"; } |
-        "$@" -I"${example%/*}" -fsyntax-only - || fail "$example"
+all="$(ls examples/*.c examples/*.cpp examples/studies/*.c examples/embed/*.c examples/embed/*.cpp)"
+for example in $all; do
+    case $example in *.cpp) continue ;; esac
+    "$@" -DTNI_IMPLEMENTED -fsyntax-only "$example" || fail "$example"
 done
 
-for example in $(grep -l '"tensornet.h"' examples/*.c examples/embed/*.c examples/embed/*.cpp); do
+for example in $(grep -l '"tensornet.h"' $all); do
     awk '/^#define TENSORNET_IMPLEMENTATION$/ { exit } /^#include "tensornet.h"$/ { exit 1 }' "$example" &&
         grep -q '^#define TENSORNET_IMPLEMENTATION$' "$example" || fail "$example: it lacks the implementation"
+    grep -q " $example -o [a-z0-9_]*" "$example" || fail "$example does not say how it is compiled"
 done
 lines=$(MAKEFLAGS= make -n -B examples) || fail "make examples"
-for example in examples/*.c examples/embed/predict.c examples/embed/predict.cpp; do
+for example in $(echo "$all" | grep -v 'embed/\(train\|bytes\)'); do
     echo "$lines" | grep -q " $example .*-o build/examples/" || fail "$example is not built by make examples"
+done
+for page in examples/[01]*.c examples/game_loop.c examples/cpp.cpp examples/hello.c; do
+    name=${page##*/} name=${name%.*}
+    [ "$(wc -l < "$page")" -le 110 ] || fail "$page has more than 110 lines"
+    [ -f "tests/pages/$name.txt" ] || fail "$page: tests/pages/$name.txt is missing"
+    ! grep '^#include "' "$page" | grep -v '"tensornet.h"' || fail "$page includes more than tensornet.h"
 done
 exit $status

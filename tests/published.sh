@@ -1,5 +1,5 @@
 #!/bin/sh
-# sh tests/published.sh PROGRAM: build/examples/published, on the model in tests/data, against the float64 reference beside
+# sh tests/published.sh PROGRAM: build/examples/studies/published, on the model in tests/data, against the float64 reference beside
 # it; on Fashion-MNIST as well, where data/fashion is, and on the published MNIST model, where TN_TEST_DATA names a folder
 # that has it; a line `LESS data` says where that one is missing. The last line is `N passed, N failed, N skipped`.
 set -u

@@ -310,6 +310,39 @@ TEST(decoding)
     WORST("decoding against forward, F64", worst[1], 1e-14);
 }
 
+/* Forward is hidden and then head, with the same bits, and the head of one position is that row of the logits. */
+TEST(hidden_and_head)
+{
+    double worst = 0;
+    int    k;
+    for (k = 0; k < VARIANTS; k++) {
+        const char         *what;
+        tn_transformer_desc d = variant(k, &what);
+        const int64_t       T = d.context < 5 ? d.context : 5;
+        tn_transformer      m;
+        tn_tensor          *ids, *hidden;
+        world               w;
+        double             *whole, *parts, *last;
+        int64_t             b;
+        REQUIRE(model_on(&w, TN_F64, &d, &m, 250 + (uint64_t)k));
+        ids = ids_of(w.ctx, &d, 2, T, 5);
+        hidden = tn_transformer_hidden(w.ctx, &m, ids);
+        REQUIRE(CHECK(hidden && hidden->rank == 3 && hidden->shape[0] == 2 && hidden->shape[1] == T));
+        CHECK_INT(hidden->shape[2], d.dim);
+        whole = numbers(tn_transformer_forward(w.ctx, &m, ids));
+        parts = numbers(tn_transformer_head(w.ctx, &m, hidden));
+        last = numbers(tn_transformer_head(w.ctx, &m, tn_slice(hidden, 1, T - 1, T)));
+        if (!CHECK(test_max_error(parts, whole, 2 * T * d.vocab) == 0)) printf("     %s\n", what);
+        for (b = 0; b < 2; b++)
+            test_raise(&worst, test_max_error(last + b * d.vocab, whole + ((b + 1) * T - 1) * d.vocab, d.vocab));
+        free(whole);
+        free(parts);
+        free(last);
+        close_world(&w);
+    }
+    WORST("head of the last position against forward", worst, 1e-13);
+}
+
 /* The future changes nothing that is past. */
 TEST(causality)
 {
@@ -1645,8 +1678,8 @@ TEST(a_map_that_begins_with_a_mistake)
     close_world(&w);
 }
 
-TEST_MAIN(gradients, forward_by_hand, decoding, causality, decoding_refuses, short_texts, counts, hidden_widths, starts, bad_descs,
-          check_is_init, clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others,
+TEST_MAIN(gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
+          hidden_widths, starts, bad_descs, check_is_init, clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)

@@ -470,6 +470,7 @@ TEST(clipping_is_by_the_global_norm)
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, after[k]);
     CHECK_NEAR(tn_optim_grad_norm(o), 5, 0);                                /* before clipping */
+    CHECK_NEAR(tn_item(tn_optim_grad_norm_view(o)), 5, 0);
     CHECK_NEAR(before[0][0] - after[0][0], 1.2, 1e-15);
     CHECK_NEAR(before[0][1] - after[0][1], 0, 0);
     CHECK_NEAR(before[1][0] - after[1][0], 1.6, 1e-15);

@@ -1,16 +1,16 @@
-/* Tests of examples/text.h and runs.h: how a text is cut, read and learned from, and what a study makes of its numbers. In C
+/* Tests of examples/studies/text.h and runs.h: how a text is cut, read and learned from, and what a study makes of its numbers. In C
    only, as the examples are. */
 #define _POSIX_C_SOURCE 200809L
 #include "test.h"
 #define PROGRAM "test_studies"
-#include "examples/runs.h"
+#include "examples/studies/runs.h"
 
 /* isnan is a macro that some compilers warn of. */
 static bool is_nan(double x) { return x != x; }
 
 static uint64_t random_state = 1;
 
-static int64_t below(int64_t n) { return (int64_t)(splitmix(random_state++) % (uint64_t)n); }
+static int64_t below(int64_t n) { return (int64_t)(splitmix64(random_state++) % (uint64_t)n); }
 
 static tn_ctx *context(uint64_t seed, tn_dtype dtype)
 {
@@ -327,7 +327,7 @@ TEST(epochs_take_every_window_once)
         char          seen[512] = {0};
         int64_t       i, k;
         for (i = 0; i < windows_of; i++) {
-            int64_t from = window_start(&t, length, (uint64_t)trial, epoch * windows_of + i);
+            int64_t from = window_start(t.count, length, (uint64_t)trial, epoch * windows_of + i);
             REQUIRE(CHECK(from >= 0 && from + length + 1 <= count));          /* and its last target */
             for (k = 0; k < length; k++) REQUIRE(CHECK(!seen[from + k]++));
         }

@@ -1,11 +1,11 @@
 /* modifier.c - what does a layer lose when it may modify its features only a little?
 
-   y = P (m(x) (x) V x) + p with m(x) = 1 + W x: V x are the default features, W x says by how much each is modified. A penalty on W x, a
+   y = P (m(x) * V x) + p with m(x) = 1 + W x: V x are the default features, W x says by how much each is modified. A penalty on W x, a
    low rank of W and rounded modifications each make them simpler (Sharkey 2023, footnote 5); this trains every combination on images and
    prints loss and accuracy on images it has not seen. Without W the layer is linear: that is what the loss rises to.
 
    sh examples/get_data.sh fashion        (without it: a synthetic task, whose labels need products of inputs)
-   cc -O2 -fopenmp -I. examples/modifier.c -o modifier -lm && ./modifier
+   cc -O2 -fopenmp -I. examples/studies/modifier.c -o modifier -lm && ./modifier
    --images N   --epochs N   --hidden N   --seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
@@ -39,9 +39,9 @@ static options read_options(int argc, char **argv)
         {"--images", FLAG_COUNT, &o.images, BATCH, 1e7, NULL},
         {"--epochs", FLAG_COUNT, &o.epochs, 1, 1000, NULL},
         {"--hidden", FLAG_COUNT, &o.hidden, 1, 4096, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        SEED_FLAG(&o),
+        THREADS_FLAG(&o),
+        OUT_FLAG(&o),
         {0}
     };
     read_flags(argc, argv, flags);

@@ -1,6 +1,6 @@
 /* anneal.c - turn a gated layer into a bilinear one while it trains on, then fold it into one tensor
 
-   SwiGLU and ReGLU, y = P (act(W x + b) (x) (V x + c)) + p, have no finite tensor: the activation is in the way. Take it
+   SwiGLU and ReGLU, y = P (act(W x + b) * (V x + c)) + p, have no finite tensor: the activation is in the way. Take it
    out little by little. With the gate
        gate_t(z) = (1 - t) act(z) + t z
    the layer is the gated one at t = 0 and bilinear at t = 1, and in between training makes good what each small change
@@ -8,7 +8,7 @@
    the gated layer is worth if the activation is simply left away.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/anneal.c -o anneal -lm && ./anneal
+   cc -O2 -fopenmp -I. examples/studies/anneal.c -o anneal -lm && ./anneal
    --data fashion|mnist   --kind swiglu|reglu|both   --epochs N (gated)   --anneal-epochs N   --batch N   --lr X
    --weight-decay X   --width N   --seed N   --threads N */
 #define _POSIX_C_SOURCE 200809L
@@ -37,16 +37,11 @@ static options read_options(int argc, char **argv)
 {
     options    o = {"fashion", "both", 3, 3, 128, 128, 1, 0, 2e-3, 0.05};
     const flag flags[] = {
-        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
+        TRAINING_FLAGS(&o),
         {"--kind", FLAG_CHOICE, &o.kind, 0, 0, "swiglu|reglu|both"},
-        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
         {"--anneal-epochs", FLAG_COUNT, &o.anneal_epochs, 1, MAX_EPOCHS, NULL},
-        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
-        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
-        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
-        {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
+        WIDTH_FLAG(&o),
+        SEED_FLAG(&o),
         {0}
     };
     read_flags(argc, argv, flags);
@@ -54,7 +49,7 @@ static options read_options(int argc, char **argv)
     return o;
 }
 
-/* P ((1 - t) act(z) + t z) (x) (V x + c)) + p, z = W x + b: both gates from one pass of the encoders */
+/* P ((1 - t) act(z) + t z) * (V x + c)) + p, z = W x + b: both gates from one pass of the encoders */
 static tn_tensor *logits_of_gated(tn_ctx *ctx, const void *model, tn_tensor *x)
 {
     const gated  *g = (const gated *)model;

@@ -1,6 +1,6 @@
 /* gates.c - logic gates as bilinear layers: by hand, by training, and where one layer ends
 
-   make && build/examples/gates          or   cc -O2 -I. examples/gates.c -o gates -lm && ./gates
+   make && build/examples/studies/gates          or   cc -O2 -I. examples/studies/gates.c -o gates -lm && ./gates
    The first also draws pictures, into out/gates or the folder given as an argument. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -54,7 +54,7 @@ static void to_polynomial(int n, double *f)
 }
 
 /* ---- a bilinear layer holds the polynomials of degree two -----------------------
-   y = P ((W x) (x) (V x)) on x = [a b 1] or [a b c 1]. Hidden unit m-1 is the monomial m: one bit from W, the other from
+   y = P ((W x) * (V x)) on x = [a b 1] or [a b c 1]. Hidden unit m-1 is the monomial m: one bit from W, the other from
    V, or the one where there is no other. A row of P holds the coefficients, that of 1 last. f [outputs,2^n] are the
    polynomials; of three bits all but abc is taken. */
 static tn_mlp layer_of(tn_params *params, const char *name, int n, int outputs, const double *f)

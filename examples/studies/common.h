@@ -130,6 +130,17 @@ static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *m
 
 /* ---- training ----------------------------------------------------------------- */
 
+/* The flags of most programs on images, for the table of read_flags. The struct at s has a field for each. */
+#define TRAINING_FLAGS(s) \
+    {"--data", FLAG_CHOICE, &(s)->data, 0, 0, "fashion|mnist"}, \
+    {"--epochs", FLAG_COUNT, &(s)->epochs, 1, MAX_EPOCHS, NULL}, \
+    {"--batch", FLAG_COUNT, &(s)->batch, 1, 1e6, NULL}, \
+    {"--lr", FLAG_REAL, &(s)->lr, 0, 10, NULL}, \
+    {"--weight-decay", FLAG_REAL, &(s)->weight_decay, 0, 10, NULL}, \
+    THREADS_FLAG(s)
+#define NOISE_FLAG(s) {"--noise", FLAG_REAL, &(s)->noise, 0, 1000, NULL}
+#define WIDTH_FLAG(s) {"--width", FLAG_COUNT, &(s)->width, 1, 1e5, NULL}
+
 typedef struct history {            /* for the curves */
     double  loss[MAX_EPOCHS], accuracy[MAX_EPOCHS], epoch[MAX_EPOCHS];
     int64_t count;
@@ -248,7 +259,7 @@ static inline double train(tn_ctx *ctx, const training *t)
 
 /* ---- the network of most of them: embed, bilinear, unembed -------------------------- */
 
-typedef struct network {            /* logits = U ((W E x) (x) (V E x)) */
+typedef struct network {            /* logits = U ((W E x) * (V E x)) */
     tn_params *params;
     tn_linear  embed, unembed;
     tn_mlp     bilinear;

@@ -10,6 +10,7 @@
 #define EXAMPLES_TEXT_H
 
 #include "program.h"
+#include "../../tools/tn/order.h"   /* splitmix64, window_start: the order in which `tn train` reads its text */
 
 #define DEFAULT_TEXT "data/kjv/kjv.txt"
 #define DOCUMENT_END "<|endoftext|>"
@@ -166,15 +167,6 @@ static inline uint64_t corpus_hash(const corpus *c)
 
 /* ---- batches --------------------------------------------------------------------- */
 
-/* Steele, Lea & Flood 2014 */
-static inline uint64_t splitmix(uint64_t x)
-{
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 /* ids and targets, I32 [rows,length]: row r begins at token first[r] */
 static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, int64_t rows, int64_t length,
                            tn_tensor *ids_targets[2])
@@ -188,43 +180,12 @@ static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, i
     }
 }
 
-/* A permutation of 0..n-1 without a table: four Feistel rounds over the next power of four, again until the result lies
-   inside. Black & Rogaway 2002 */
-static inline int64_t permuted(int64_t i, int64_t n, uint64_t key)
-{
-    int      half = 1, r;
-    uint64_t mask, x = (uint64_t)i;
-    while ((int64_t)1 << (2 * half) < n) half++;
-    mask = (UINT64_C(1) << half) - 1;
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (r = 0; r < 4; r++) {
-            uint64_t next = left ^ (splitmix(key ^ splitmix(right * 4 + (uint64_t)r)) & mask);
-            left = right;
-            right = next;
-        }
-        x = left << half | right;
-    } while (x >= (uint64_t)n);
-    return (int64_t)x;
-}
-
-/* Where the `number`-th window of a seed begins. Each epoch cuts the text into windows from a start of its own, and takes
-   them in an order of its own: so each token is learned from as often as any other. */
-static inline int64_t window_start(const tokens *t, int64_t length, uint64_t seed, int64_t number)
-{
-    int64_t  count = (t->count - 1) / length;
-    uint64_t key;
-    if (count > 1) count--;                           /* room for the start to move */
-    key = splitmix(splitmix(seed) ^ (uint64_t)(number / count));
-    return (int64_t)(splitmix(key) % (uint64_t)(t->count - count * length)) + permuted(number % count, count, key) * length;
-}
-
 /* What a step of a seed learns from: nothing else decides it, so runs of one seed see the same text in the same order. */
 static inline void training_batch(tn_ctx *ctx, const tokens *t, uint64_t seed, int64_t step, int64_t rows, int64_t length,
                                   tn_tensor *ids_targets[2])
 {
     int64_t *first = grown(NULL, rows, sizeof *first), r;
-    for (r = 0; r < rows; r++) first[r] = window_start(t, length, seed, step * rows + r);
+    for (r = 0; r < rows; r++) first[r] = window_start(t->count, length, seed, step * rows + r);
     windows(ctx, t, first, rows, length, ids_targets);
     free(first);
 }
@@ -393,7 +354,7 @@ static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const cor
         check(ctx);
         tn_read(tn_slice(out, 1, n - given - 1, n - given), TN_F32, logits, vocab);
         given = n;
-        u = ldexp((double)(splitmix(splitmix(seed) + (uint64_t)n) >> 11), -53);
+        u = ldexp((double)(splitmix64(splitmix64(seed) + (uint64_t)n) >> 11), -53);
         ids[n] = (int32_t)tn_sample(logits, vocab, temperature, top_k, 0, u);
         if (ids[n] == tn_tokenizer_bos(t) || ids[n] == tn_tokenizer_eos(t)) break;
     }

@@ -1,6 +1,6 @@
 /* variants.c - is a tensor transformer as good as an ordinary one? One text, equal parameters, every layer of the family
 
-   The MLP axis: act(W x) with ReLU, ReLU squared and GELU; act(W x) (x) V x with sigmoid (GLU), GELU, Swish and nothing
+   The MLP axis: act(W x) with ReLU, ReLU squared and GELU; act(W x) * V x with sigmoid (GLU), GELU, Swish and nothing
    (bilinear); and the product of three encoders, each under softmax attention. The attention axis: softmax, squared,
    bilinear, differential, each with the bilinear MLP. Every width is chosen so that all have as many parameters. Pearce et
    al. 2024 found bilinear layers about as good as SwiGLU's and ahead of ReLU's; here it can be seen, with paired seeds.
@@ -8,7 +8,7 @@
    take the rate of their attention.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text)
-   cc -O2 -I. examples/variants.c -o variants -lm && ./variants --quick
+   cc -O2 -I. examples/studies/variants.c -o variants -lm && ./variants --quick
    runs.h tells what a study is; the whole one takes hours, says first how many, and may be stopped and started again.
    --part mlp|attention|length|all   and the flags of every study: --help */
 #define _POSIX_C_SOURCE 200809L

@@ -1,11 +1,11 @@
 /* published.c - read a bilinear MNIST model that others trained, from its weights alone
 
    The file holds  embed.weight E [d,784],  blocks.0.weight [2d,d] = [L; R],  head.weight H [10,d]:
-       x = E v,   x + (L x) (x) (R x),   logits = H x            v: an image's bytes / 255
-   build/examples/published MODEL.safetensors [MNIST_DIR]
+       x = E v,   x + (L x) * (R x),   logits = H x            v: an image's bytes / 255
+   build/examples/studies/published MODEL.safetensors [MNIST_DIR]
    The first three test images come from MNIST_DIR, or from first3_test_images.npy beside the model.
 
-   cc -O2 -fopenmp -I. examples/published.c -o published -lm */
+   cc -O2 -fopenmp -I. examples/studies/published.c -o published -lm */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
     if (d < 1 || e->shape[1] != PIXELS || lr->rank != 2 || lr->shape[0] != 2 * d || lr->shape[1] != d || h->rank != 2 || h->shape[0] != CLASSES || h->shape[1] != d)
         stop("the shapes are not those of embed.weight [d,784], blocks.0.weight [2d,d], head.weight [10,d]");
 
-    /* The layer (L x) (x) (R x) as an operator, then with the head (embedding space) and the embedding (pixel space). */
+    /* The layer (L x) * (R x) as an operator, then with the head (embedding space) and the embedding (pixel space). */
     ones = calloc((size_t)(d * d), sizeof *ones);
     if (!ones) stop("no memory for an identity");
     for (c = 0; c < d; c++) ones[c * d + c] = 1;

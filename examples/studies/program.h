@@ -74,6 +74,11 @@ typedef struct flag {
     const char *what;               /* of a text: what it is; of a choice: "fashion|mnist" */
 } flag;
 
+/* The flags of most programs. The struct at s has the field. */
+#define SEED_FLAG(s)    {"--seed", FLAG_COUNT, &(s)->seed, 0, 1e15, NULL}
+#define THREADS_FLAG(s) {"--threads", FLAG_COUNT, &(s)->threads, 0, 1024, NULL}
+#define OUT_FLAG(s)     {"--out", FLAG_TEXT, &(s)->out, 0, 0, "a folder"}
+
 static inline bool flag_allows(const char *choices, const char *v)
 {
     size_t n = strlen(v);

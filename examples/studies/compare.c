@@ -7,7 +7,7 @@
    and once in the data metric, S^1/2 Q S^1/2 with S = E[x x^T], where each direction counts as much as the data use it.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/compare.c -o compare -lm && ./compare
+   cc -O2 -fopenmp -I. examples/studies/compare.c -o compare -lm && ./compare
    --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --width N   --seed N
    --other-seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
@@ -29,17 +29,12 @@ static options read_options(int argc, char **argv)
 {
     options    o = {"fashion", "out", 3, 128, 64, 1, 2, 0, 2e-3, 0.05, 0.1};
     const flag flags[] = {
-        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
-        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
-        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
-        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
-        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
-        {"--noise", FLAG_REAL, &o.noise, 0, 1000, NULL},
-        {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
+        TRAINING_FLAGS(&o),
+        NOISE_FLAG(&o),
+        WIDTH_FLAG(&o),
+        SEED_FLAG(&o),
         {"--other-seed", FLAG_COUNT, &o.other_seed, 0, 1e15, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        OUT_FLAG(&o),
         {0}
     };
     read_flags(argc, argv, flags);

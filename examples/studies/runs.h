@@ -75,7 +75,7 @@ typedef struct study {
     {"--loss", FLAG_REAL, &(s)->loss, 0, 100, NULL}, \
     {"--seeds", FLAG_COUNT, &(s)->seeds, 1, MAX_SEEDS, NULL}, \
     {"--jobs", FLAG_COUNT, &(s)->jobs, 1, MAX_JOBS, NULL}, \
-    {"--out", FLAG_TEXT, &(s)->out, 0, 0, "a folder"}, \
+    OUT_FLAG(s), \
     {"--quick", FLAG_SWITCH, &(s)->quick, 0, 0, "a minute: small models, one rate, two seeds, a folder of its own"}
 
 static inline study *study_create(const char *out)

@@ -5,7 +5,7 @@
    the first sentences come out fluent in ten minutes; the King James Bible, the default, is harder.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text, "<|endoftext|>" between stories)
-   cc -O2 -fopenmp -I. examples/tinystories.c -o tinystories -lm && ./tinystories
+   cc -O2 -fopenmp -I. examples/studies/tinystories.c -o tinystories -lm && ./tinystories
    --data FILE   --attention softmax|bilinear   --tokens N   --batch N   --context N   --dim N   --heads N   --layers N
    --vocab N   --rate X   --seed N   --stories N   --length N (tokens)   --prompt TEXT   --temperature X   --top-k N
    --threads N   --out FOLDER   --quick */
@@ -37,14 +37,14 @@ static options read_options(int argc, char **argv)
         {"--layers", FLAG_COUNT, &o.layers, 1, 64, NULL},
         {"--vocab", FLAG_COUNT, &o.vocab, 300, 32768, NULL},
         {"--rate", FLAG_REAL, &o.rate, 1e-6, 1, NULL},
-        {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
+        SEED_FLAG(&o),
         {"--stories", FLAG_COUNT, &o.stories, 0, 1000, NULL},
         {"--length", FLAG_COUNT, &o.length, 1, 4096, NULL},
         {"--prompt", FLAG_TEXT, &o.prompt, 0, 0, "how they begin"},
         {"--temperature", FLAG_REAL, &o.temperature, 0, 10, NULL},
         {"--top-k", FLAG_COUNT, &o.top_k, 0, 32768, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        THREADS_FLAG(&o),
+        OUT_FLAG(&o),
         {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "half a minute"},
         {0}
     };

@@ -2,12 +2,12 @@
 
    A document on such models gives differences of loss: 0.2 nats for where the projection stands, 0.02 for biases, 0.1 for
    how the weights start, 0.05 for a ReLU layer of width 4 d against bilinear ones of 2 d and 3 d. This trains the same pairs
-   and prints its own differences beside them, with paired seeds. A projection before the product, (P W x) (x) (P V x), folds
-   into the encoders and is no projection at all; after it, P ((W x) (x) (V x)), it does not (docs/math.md 1). Only a
+   and prints its own differences beside them, with paired seeds. A projection before the product, (P W x) * (P V x), folds
+   into the encoders and is no projection at all; after it, P ((W x) * (V x)), it does not (docs/math.md 1). Only a
    projection after it can start from zero, as the others here do, so that difference has one of the starts in it.
 
    sh examples/get_data.sh kjv        (or --data FILE: any text)
-   cc -O2 -I. examples/ablations.c -o ablations -lm && ./ablations --quick
+   cc -O2 -I. examples/studies/ablations.c -o ablations -lm && ./ablations --quick
    runs.h tells what a study is; this one takes hours, and may be stopped and started again. The flags: --help */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE

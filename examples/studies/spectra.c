@@ -21,7 +21,7 @@
    row has accuracy 87.2 and 85.6, rank 78 and 89. It took 15 minutes on two cores that had other work.
 
    sh examples/get_data.sh fashion
-   cc -O2 -fopenmp -I. examples/spectra.c -o spectra -lm && ./spectra
+   cc -O2 -fopenmp -I. examples/studies/spectra.c -o spectra -lm && ./spectra
    --seeds N   --widths N,N,...|none   --width-seeds N   --epochs N   --batch N   --lr X   --weight-decay X   --noise X
    --mask-norm X   --quick   --data fashion|mnist   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
@@ -71,18 +71,13 @@ static options read_options(int argc, char **argv)
     const char *widths = "30,100,300,1000";
     const flag  flags[] = {
         {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "one seed, three epochs, two widths unless told otherwise"},
-        {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
+        TRAINING_FLAGS(&o),
         {"--seeds", FLAG_COUNT, &o.seeds, 1, MAX_SEEDS, NULL},
         {"--widths", FLAG_TEXT, &widths, 0, 0, "numbers with commas between, or none"},
         {"--width-seeds", FLAG_COUNT, &o.width_seeds, 1, MAX_SEEDS, NULL},
-        {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
-        {"--batch", FLAG_COUNT, &o.batch, 1, 1e6, NULL},
-        {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
-        {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
-        {"--noise", FLAG_REAL, &o.noise, 0, 1000, NULL},
+        NOISE_FLAG(&o),
         {"--mask-norm", FLAG_REAL, &o.mask_norm, 0, 1000, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        OUT_FLAG(&o),
         {0}
     };
     int i;

@@ -7,7 +7,7 @@
    causal mask lifts it. Differential attention is two of softmax, whose queries and keys have half of the numbers each, and
    the norm of what is left. And it reads a million tokens piece by piece with nothing but the state between the pieces.
 
-   cc -O2 -fopenmp -I. examples/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
+   cc -O2 -fopenmp -I. examples/studies/attention_scaling.c -o attention_scaling -lm && ./attention_scaling
    --dim N (a head's)   --heads N   --most T   --seconds X (a curve ends where one run takes longer)
    --tokens N (read in pieces)   --threads N   --out FOLDER   --quick */
 #define _POSIX_C_SOURCE 200809L
@@ -54,8 +54,8 @@ static options read_options(int argc, char **argv)
         {"--most", FLAG_COUNT, &o.most, FIRST, 1 << 30, NULL},
         {"--seconds", FLAG_REAL, &o.seconds, 0.001, 1e6, NULL},
         {"--tokens", FLAG_COUNT, &o.tokens, 0, 1e12, NULL},
-        {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
-        {"--out", FLAG_TEXT, &o.out, 0, 0, "a folder"},
+        THREADS_FLAG(&o),
+        OUT_FLAG(&o),
         {"--quick", FLAG_SWITCH, &o.quick, 0, 0, "a curve ends at 0.1 seconds, 50,000 tokens in pieces"},
         {0}
     };

@@ -1,0 +1,85 @@
+/* 05_fold.c - fold a network of three layers into one tensor, and check that it is the same function
+
+   cc -O2 -I. examples/05_fold.c -o 05_fold -lm && ./05_fold                  (in the folder of tensornet.h)
+
+   The network is x -> E x -> (W E x) * (V E x) -> U (...): an embedding, a bilinear layer, an unembedding. There is no
+   activation function between them, so the three are one bilinear layer on pixels, with the factors W E, V E and U. They are
+   the factors of a third-order tensor, 10 x 64 x 64, which need not be written out to be computed with. */
+#include <math.h>
+#include <stdio.h>
+#define TENSORNET_IMPLEMENTATION
+#include "tensornet.h"
+
+enum { ALL = 1797, BATCH = 50, STEPS = 600, WIDTH = 32 };
+
+typedef struct network { tn_linear embed, unembed; tn_mlp bilinear; } network;
+
+static tn_tensor *forward(tn_ctx *ctx, const network *net, tn_tensor *x)
+{
+    x = tn_mlp_forward(ctx, &net->bilinear, tn_linear_forward(ctx, &net->embed, x));
+    return tn_linear_forward(ctx, &net->unembed, x);
+}
+
+/* The root of the mean squared difference of two tensors, relative to the first. */
+static double apart(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
+{
+    return sqrt(tn_item(tn_mse(ctx, a, b)) / tn_item(tn_mean(ctx, tn_mul(ctx, a, a))));
+}
+
+int main(void)
+{
+    char       why[256];
+    tn_ctx    *ctx;
+    network    net;
+    tn_product again;
+    double     inner = 0, norm = 0, norm_by_steps = 0;
+    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) {
+        fprintf(stderr, "%s\n", why);
+        return 1;
+    }
+    tn_tensor *images = tn_idx_load(ctx, "examples/data/digits-images-idx3-ubyte", 1 / 16.0);
+    tn_tensor *labels = tn_idx_load(ctx, "examples/data/digits-labels-idx1-ubyte", 0);
+    images = tn_tensor_keep(tn_reshape_2d(images, ALL, 64));
+    tn_params *params = tn_params_create(ctx);
+    tn_linear_init(params, "embed", &net.embed, &(tn_linear_desc){ .in = 64, .out = WIDTH, .no_bias = true });
+    tn_mlp_init(params, "bilinear", &net.bilinear, &(tn_mlp_desc){ .in = WIDTH, .hidden = WIDTH, .no_projection = true });
+    tn_linear_init(params, "unembed", &net.unembed, &(tn_linear_desc){ .in = WIDTH, .out = 10, .no_bias = true });
+    tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 3e-3 });
+    for (int64_t step = 0; step < STEPS; step++) {
+        int64_t first = step % 35 * BATCH;
+        tn_ctx_reset(ctx);
+        tn_record(ctx);
+        tn_tensor *logits = forward(ctx, &net, tn_slice(images, 0, first, first + BATCH));
+        tn_backward(ctx, tn_cross_entropy(ctx, logits, tn_slice(labels, 0, first, first + BATCH)));
+        tn_optim_step(optim);
+    }
+
+    /* One call, or layer by layer: the same tensor, whose cosine with itself is 1. */
+    tn_cp *cp = tn_cp_from_stack(ctx, &net.embed, &net.bilinear, &net.unembed);
+    tn_cp *middle = tn_cp_from_mlp(ctx, &net.bilinear), *by_steps = NULL;
+    if (middle) by_steps = tn_cp_fold_out(tn_cp_fold_in(middle, net.embed.w, NULL), net.unembed.w, NULL);
+    tn_cp_inner(cp, by_steps, &inner);
+    tn_cp_norm(cp, &norm);
+    tn_cp_norm(by_steps, &norm_by_steps);
+
+    /* The folded network is a layer as well: one that could be trained further. */
+    tn_product_from_cp(params, "again", &again, cp);
+
+    tn_ctx_reset(ctx);
+    tn_tensor *by_network = forward(ctx, &net, images), *by_tensor = tn_cp_apply(ctx, cp, images);
+    tn_tensor *by_layer = tn_product_forward(ctx, &again, images);
+    double     tensor_apart = apart(ctx, by_network, by_tensor), layer_apart = apart(ctx, by_network, by_layer);
+    double     same = tn_item(tn_accuracy(ctx, by_tensor, tn_argmax(ctx, by_network)));
+    double     accuracy = tn_item(tn_accuracy(ctx, by_tensor, labels));
+    if (tn_ctx_status(ctx) != TN_OK) {
+        fprintf(stderr, "%s\n", tn_ctx_error(ctx));
+        return 1;
+    }
+    printf("folded: %d outputs, %d inputs, %d terms\n\n", (int)cp->out, (int)cp->in[0], (int)cp->terms);
+    printf("cosine_of_both_folds: %.6f\n", inner / (norm * norm_by_steps));
+    printf("tensor_equals_network: %s\n", tensor_apart < 1e-5 ? "yes" : "no");
+    printf("layer_equals_network: %s\n", layer_apart < 1e-5 ? "yes" : "no");
+    printf("same_answers: %d of %d\naccuracy: %.3f\n", (int)(same * ALL + 0.5), ALL, accuracy);
+    tn_ctx_destroy(ctx);
+    return 0;
+}

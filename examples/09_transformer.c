@@ -1,0 +1,91 @@
+/* 09_transformer.c - train a small transformer on a poem, then let it go on with a text
+
+   cc -O2 -I. examples/09_transformer.c -o 09_transformer -lm && ./09_transformer
+
+   A tokenizer cuts the poem into pieces, words and parts of words, and gives each a number. The model reads the pieces so
+   far and gives a number, a logit, to every piece that may come next. The loss is the cross-entropy of the piece that
+   comes. This model is large enough to learn the poem by heart. Decoding feeds its own answers back, one after the other;
+   a cache keeps what attention needs of the pieces before, so that none is computed twice. */
+#include <stdio.h>
+#include <string.h>
+#define TENSORNET_IMPLEMENTATION
+#include "tensornet.h"
+
+enum { CONTEXT = 48, BATCH = 8, STEPS = 150, MORE = 32, MOST = 200 };
+
+static const char poem[] =                                  /* Jane Taylor, The Star, 1806 */
+    "twinkle, twinkle, little star, how i wonder what you are! up above the world so high, like a diamond in the sky. "
+    "when the blazing sun is gone, when he nothing shines upon, then you show your little light, twinkle, twinkle, all "
+    "the night.";
+
+int main(void)
+{
+    char           why[256], words[1024];
+    int32_t        ids[MOST], x[BATCH * CONTEXT], y[BATCH * CONTEXT], told[CONTEXT];
+    uint32_t       random = 1;
+    int64_t        count, start;
+    double         loss_now = 0;
+    tn_ctx        *ctx;
+    tn_transformer model;
+    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) {
+        fprintf(stderr, "%s\n", why);
+        return 1;
+    }
+    tn_tokenizer *tokenizer = tn_tokenizer_train(ctx, poem, strlen(poem), 100, NULL);
+    count = tn_encode(tokenizer, poem, strlen(poem), false, ids, MOST, NULL);
+    start = tn_encode(tokenizer, "when the blazing", 16, false, told, CONTEXT, NULL);
+    printf("the poem is %d pieces; \"twinkle\" is piece %d of the vocabulary\n\n", (int)count,
+           (int)tn_tokenizer_id(tokenizer, "twinkle"));
+    tn_params *params = tn_params_create(ctx);
+    tn_transformer_init(params, "", &model, &(tn_transformer_desc){ .vocab = tn_tokenizer_count(tokenizer), .layers = 2,
+        .dim = 32, .heads = 2, .context = CONTEXT });
+    tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 1e-2 });
+    for (int step = 1; step <= STEPS; step++) {
+        for (int i = 0; i < BATCH; i++) {                   /* windows of the poem; the targets are one piece further */
+            random = random * 1664525u + 1013904223u;
+            const int32_t *from = ids + (random >> 16) % (uint32_t)(count - CONTEXT);
+            memcpy(x + i * CONTEXT, from, sizeof *x * CONTEXT);
+            memcpy(y + i * CONTEXT, from + 1, sizeof *y * CONTEXT);
+        }
+        tn_ctx_reset(ctx);
+        tn_tensor *in = tn_tensor_2d(ctx, TN_I32, BATCH, CONTEXT), *next = tn_tensor_2d(ctx, TN_I32, BATCH, CONTEXT);
+        tn_write(in, TN_I32, x, BATCH * CONTEXT);
+        tn_write(next, TN_I32, y, BATCH * CONTEXT);
+        tn_record(ctx);
+        tn_tensor *loss = tn_transformer_loss(ctx, &model, in, next);
+        if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) break;
+        loss_now = tn_item(loss);
+        if (step % 50 == 0) printf("step %3d  loss %.3f\n", step, loss_now);
+    }
+
+    /* The prompt goes into the cache at once, then piece by piece; each time the most likely next piece is taken. */
+    tn_transformer_cache *cache = tn_transformer_cache_create(ctx, &model, 1, CONTEXT);
+    for (int64_t seen = 0, n = start; n < start + MORE; n++) {
+        tn_ctx_reset(ctx);
+        tn_tensor *in = tn_tensor_2d(ctx, TN_I32, 1, n - seen);
+        tn_write(in, TN_I32, told + seen, n - seen);
+        tn_tensor *logits = tn_transformer_decode(ctx, &model, in, cache);
+        tn_read(tn_argmax(ctx, tn_slice(logits, 1, n - seen - 1, n - seen)), TN_I32, told + n, 1);
+        seen = n;
+    }
+    tn_decode(tokenizer, told, start + MORE, words, sizeof words);
+    printf("\n%s\n\n", words);
+
+    /* The same in one pass over the whole text, without a cache: the stream of each position, then its logits. */
+    int32_t    again[CONTEXT];
+    int64_t    last = start + MORE - 1, same = 0;
+    tn_tensor *in = tn_tensor_2d(ctx, TN_I32, 1, last);
+    tn_write(in, TN_I32, told, last);
+    tn_tensor *hidden = tn_slice(tn_transformer_hidden(ctx, &model, in), 1, start - 1, last);
+    tn_read(tn_argmax(ctx, tn_transformer_head(ctx, &model, hidden)), TN_I32, again, MORE);
+    for (int i = 0; i < MORE; i++) same += again[i] == told[start + i];
+    if (tn_ctx_status(ctx) != TN_OK) {
+        fprintf(stderr, "%s\n", tn_ctx_error(ctx));
+        return 1;
+    }
+    printf("pieces_of_the_vocabulary: %d\nparameters: %d\n", (int)model.desc.vocab, (int)tn_params_elements(params));
+    printf("loss: %.3f\nby_heart: %s\n", loss_now, strstr(poem, words) ? "yes" : "no");
+    printf("same_without_a_cache: %d of %d\n", (int)same, MORE);
+    tn_ctx_destroy(ctx);
+    return 0;
+}

@@ -1,0 +1,87 @@
+/* 10_own_backend.c - a backend of your own: a table of kernels that counts, replaces one and leaves one out
+
+   cc -O2 -I. examples/10_own_backend.c -o 10_own_backend -lm && ./10_own_backend
+
+   Only kernels touch the numbers of a tensor, and a backend is a table of kernels with one signature. A backend for a new
+   device starts like this: take what there is, and replace it row by row. A row that is NULL is composed of other rows, or
+   runs on the host: slow, never wrong. Here every row counts its calls and passes them on to the cpu backend, except for ACT
+   (activation functions), whose ReLU is our own loop, and GLU, which is left out. Both must give the same numbers. */
+#include <stdio.h>
+#define TENSORNET_IMPLEMENTATION
+#include "tensornet.h"
+
+static int64_t calls[TN_KERNEL_COUNT], own_relu;
+
+static tn_status counted(void *state, const tn_call *call)
+{
+    calls[call->kernel]++;
+    return tn_cpu_backend()->fn[call->kernel](state, call);
+}
+
+static bool plain(const tn_view *v)                         /* F32, row-major, without gaps? */
+{
+    int64_t step = 1;
+    for (int i = v->rank - 1; i >= 0; step *= v->shape[i--]) if (v->shape[i] != 1 && v->strides[i] != step) return false;
+    return v->dtype == TN_F32;
+}
+
+static tn_status relu(void *state, const tn_call *call)
+{
+    const float *x = (const float *)call->in[0].data;
+    float       *y = (float *)call->out[0].data;
+    int64_t      n = 1;
+    if (call->i[0] != TN_ACT_RELU || call->accumulate || !plain(&call->in[0]) || !plain(&call->out[0]))
+        return counted(state, call);                        /* what we cannot do goes to the cpu's own row */
+    calls[call->kernel]++;
+    own_relu++;
+    for (int i = 0; i < call->out[0].rank; i++) n *= call->out[0].shape[i];
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
+    return TN_OK;
+}
+
+/* The output of a network with both kinds of layers, and the gradient of its first weights. */
+static bool run(const tn_backend *backend, float y[32], float gradient[48], bool print)
+{
+    const int64_t shape[] = {8, 6};
+    char          why[256];
+    tn_ctx       *ctx;
+    tn_mlp        first, second;
+    if (tn_ctx_create(&ctx, &(tn_desc){ .backend = backend, .backend_required = true, .seed = 1 }, why) != TN_OK) {
+        fprintf(stderr, "%s\n", why);
+        return false;
+    }
+    tn_params *params = tn_params_create(ctx);
+    tn_mlp_init(params, "relu", &first, &(tn_mlp_desc){ .in = 6, .hidden = 8, .kind = TN_MLP_RELU });
+    tn_mlp_init(params, "bilinear", &second, &(tn_mlp_desc){ .in = 6, .hidden = 8, .out = 4 });
+    tn_record(ctx);
+    tn_tensor *out = tn_mlp_forward(ctx, &second, tn_mlp_forward(ctx, &first, tn_normal(ctx, 2, shape, 0, 1)));
+    tn_backward(ctx, tn_mean(ctx, tn_mul(ctx, out, out)));
+    tn_read(out, TN_F32, y, 32);
+    if (first.w) tn_read(first.w->grad, TN_F32, gradient, 48);
+    for (int k = 0; print && k < TN_KERNEL_COUNT; k++)
+        if (calls[k] || tn_ctx_kernel_calls(ctx, (tn_kernel)k))
+            printf("   %-20s %s\n", tn_kernel_name((tn_kernel)k), calls[k] ? "by us" : "composed, or by the host");
+    bool done = tn_ctx_status(ctx) == TN_OK;
+    if (!done) fprintf(stderr, "%s\n", tn_ctx_error(ctx));
+    tn_ctx_destroy(ctx);
+    return done;
+}
+
+int main(void)
+{
+    float      y[2][32], gradient[2][48];
+    int        different = 0;
+    tn_backend own = *tn_cpu_backend();                     /* its memory, copies and open and close as well */
+    own.name = "counting";
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) if (own.fn[k]) own.fn[k] = counted;
+    own.fn[TN_KERNEL_ACT] = relu;
+    own.fn[TN_KERNEL_GLU] = NULL;
+    printf("kernels of a forward and a backward pass:\n");
+    if (!run(&own, y[0], gradient[0], true) || !run(tn_cpu_backend(), y[1], gradient[1], false)) return 1;
+    for (int i = 0; i < 32; i++) different += !(y[0][i] - y[1][i] < 1e-5f && y[1][i] - y[0][i] < 1e-5f);
+    for (int i = 0; i < 48; i++)
+        different += !(gradient[0][i] - gradient[1][i] < 1e-5f && gradient[1][i] - gradient[0][i] < 1e-5f);
+    printf("\nown_relu: %d\nglu_by_us: %d\n", (int)own_relu, (int)calls[TN_KERNEL_GLU]);
+    printf("numbers_that_differ: %d of %d\n", different, 32 + 48);
+    return different != 0;
+}
