@@ -13,7 +13,7 @@ int main(void)
     int         step;
     if (tn_ctx_create(&ctx, NULL, text) != TN_OK) return puts(text), 1;
 
-    tn_params *params = tn_params_create(ctx);                    /* y = P ((W x + b) (x) (V x + c)) + p */
+    tn_params *params = tn_params_create(ctx);                    /* y = P ((W x + b) * (V x + c)) + p */
     tn_mlp_init(params, "xor", &layer, &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 1, .bias = true, .out_bias = true });
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 0.05 });
     for (step = 0; step < 500; step++) {

@@ -18,6 +18,7 @@
 #   <!-- file: PATH -->       the block is this file, without the file's first comment
 #   <!-- not run: REASON -->  a shell block that is only parsed; the files and make targets that it names must exist
 #   <!-- numbers: T -->       numbers of the output may differ by this part of them, T = 0.1 for one; `any`: only the words count
+#   <!-- only links -->       on the page's first line: its code is not looked at
 # Links between pages are followed, too: the file must exist, and the heading.
 set -u
 export LC_ALL=C
@@ -36,6 +37,8 @@ PATH=$root/build:$PATH
 fail() { failed=$((failed + 1)); echo "FAIL $*"; }
 ok()   { passed=$((passed + 1)); }
 
+if awk -f tools/api.awk tensornet.h | cmp -s - docs/api.md; then ok; else fail "docs/api.md is not what tensornet.h declares: make docs"; fi
+
 # ---- pages to files: PROGRAM.c or .cpp, PROGRAM.shown (parts that begin with \001LINE TOLERANCE), and one line of the plan for each:
 #      KIND PAGE LINE FILE NEEDS
 
@@ -51,6 +54,7 @@ for page; do
                above_main[p] "int main(void)\n{\n" body[p] rest "\nreturn 0;\n}\n"
     }
     BEGIN { prog = ""; forget() }
+    NR == 1 && $0 == "<!-- only links -->" { exit }
     /^## / && !held && !inside { start("section" NR) }
     !inside && /^<!-- .* -->$/ {
         text = substr($0, 6, length($0) - 9)
@@ -62,7 +66,7 @@ for page; do
         else if (key == "file")       file = value
         else if (key == "not run")    notrun = value
         else if (key == "numbers")    tolerance = value
-        else if (key != "not compared") print "FAIL", page ":" NR, "unknown mark " key
+        else if (key != "PICTURE" && key != "LATENCY") print "FAIL", page ":" NR, "unknown mark " key
         next
     }
     !inside && /^ *```/ {
@@ -220,9 +224,8 @@ while read -r kind page line file needs; do
         then run "$needs" "$page" "$line" "$root/${file%.c*}.shown" "$root/${file%.c*}"
         else fail "$page:$line: it does not compile"; cat "$work/errors"; fi ;;
     same)
-        awk 'NR == 1 && /^\/\*/ { comment = 1 } !comment { print } /\*\/$/ { comment = 0 }' "$needs" | grep -v '^#define TENSORNET_IMPL' > "$work/a"
-        sed -n '2,$p' "$file" | sed '/^$/{ N; /^\n#include "tensornet.h"/D; }' > "$work/b"
-        if grep -v '^$' "$work/a" > "$work/c"; grep -v '^$' "$work/b" | cmp -s - "$work/c"; then ok; else fail "$page:$line is not $needs"; fi ;;
+        awk 'NR == 1 && /^\/\*/ { first = 1 } !first && NF && !/^#define TENSORNET_IMPLEMENTATION/; /\*\/$/ { first = 0 }' "$needs" > "$work/file"
+        if sed -n '2,$p' "$file" | awk NF | cmp -s - "$work/file"; then ok; else fail "$page:$line is not $needs"; fi ;;
     shell)
         cp "$file" "$work/here/commands.sh"
         run - "$page" "$line" "$root/${file%.sh}.shown" sh -eu commands.sh ;;

@@ -123,6 +123,7 @@ decl != "" {
 }
 
 END {
+    print "<!-- only links -->"
     print "# API"
     print ""
     print "All that tensornet.h declares, in its order. This page is made from the header by `make docs`; do not edit it. Functions marked † are young and"
