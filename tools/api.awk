@@ -6,7 +6,7 @@
 
 function trim(s) { sub(/^[ \t]+/, "", s); sub(/[ \t]+$/, "", s); return s }
 function anchor(s) { s = tolower(s); gsub(/[^a-z0-9 _-]/, "", s); gsub(/ /, "-", s); return s }
-function escaped(s) { gsub(/&/, "\\&amp;", s); gsub(/</, "\\&lt;", s); gsub(/>/, "\\&gt;", s); gsub(/\|/, "\\|", s); gsub(/\*/, "\\*", s); gsub(/_/, "\\_", s); return s }
+function html(s) { gsub(/&/, "\&amp;", s); gsub(/</, "\&lt;", s); gsub(/>/, "\&gt;", s); return s }
 # The text of a comment without its signs; lines that are indented further stay as they are.
 function plain(s,    lines, n, i, line, result, first) {
     n = split(s, lines, "\n")
@@ -135,26 +135,26 @@ END {
     for (s = 1; s <= sections; s++) printf "%s[%s](#%s)", (s > 1 ? " · " : ""), substr(section_tag[s], 3), "cheat-" substr(section_tag[s], 3)
     print ""
     for (s = 1; s <= sections; s++) {
-        started = 0
-        for (i = 1; i <= entries; i++) {
-            if (entry_section[i] != s || !entry_function[i]) continue
-            if (!started) {
-                started = 1
-                print "\n<a name=\"cheat-" substr(section_tag[s], 3) "\"></a>**[" substr(section_tag[s], 3) "](#" anchor(substr(section_tag[s], 3) ": " section_title[s]) ")** " escaped(section_title[s]) "\n"
-                print "| | |"
-                print "|---|---|"
-            }
+        wide = 0
+        for (i = 1; i <= entries; i++) if (entry_section[i] == s && entry_function[i]) {
             one = entry_decl[i]
-            own = ""
-            if (match(one, /;[ \t]*\/\*/)) { own = substr(one, RSTART + 1); one = substr(one, 1, RSTART - 1) }
-            gsub(/\n */, " ", one); gsub(/  +/, " ", one); sub(/;.*/, "", one)
-            sub(/^extern /, "", one)
-            why = own != "" ? brief(trim(own)) : brief(entry_comment[entry_first[i]])
-            if (entry_first[i] != i && own == "") why = ""
-            head = one; sub(/\(.*/, "", head); result = head; sub(/tn_[a-z0-9_]+ *$/, "", result); rest = substr(one, length(head) + 1)
-            printf "| [`%s`](#%s)%s `%s`%s | %s |\n", entry_name[i], entry_name[i], (entry_young[i] ? "†" : ""), rest,
-                   (trim(result) == "void" ? "" : " → `" trim(result) "`"), escaped(why)
+            own = match(one, /;[ \t]*\/\*/) ? substr(one, RSTART + 1) : ""
+            gsub(/\n */, " ", one); gsub(/  +/, " ", one); sub(/;.*/, "", one); sub(/^extern /, "", one)
+            head = one; sub(/ *\(.*/, "", head)
+            rest[i] = substr(one, index(one, "("))
+            result[i] = substr(head, 1, length(head) - length(entry_name[i])); sub(/ +$/, "", result[i])
+            why[i] = own != "" ? brief(trim(own)) : entry_first[i] != said ? brief(entry_comment[entry_first[i]]) : ""
+            said = entry_first[i]
+            if (length(result[i]) > wide) wide = length(result[i])
         }
+        if (!wide) continue
+        tag = substr(section_tag[s], 3)
+        print "\n<a name=\"cheat-" tag "\"></a>**[" tag "](#" anchor(tag ": " section_title[s]) ")** " section_title[s] "\n"
+        print "<pre>"
+        for (i = 1; i <= entries; i++) if (entry_section[i] == s && entry_function[i])
+            printf "%s <a href=\"#%s\">%s</a>%s%s%s\n", html(sprintf("%-" wide "s", result[i])), entry_name[i], entry_name[i],
+                   html(rest[i]), (entry_young[i] ? " †" : ""), (why[i] != "" ? "   <i>" html(why[i]) "</i>" : "")
+        print "</pre>"
     }
     part_now = 0
     for (i = 1; i <= entries; i++) {
