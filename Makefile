@@ -15,6 +15,7 @@
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
+# make docs        writes docs/api.md from tensornet.h
 # make clean       removes build/
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
@@ -25,7 +26,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples tn tn-cuda weights demo test test-all check mutants cuda bench fuzz install uninstall clean
+.PHONY: all examples docs tn tn-cuda weights demo test test-all check mutants cuda bench fuzz install uninstall clean
 all: examples
 
 # ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION. Here the
@@ -103,6 +104,9 @@ $(CUDA_OBJECT): tensornet_cuda.cu tensornet.h build/cuda/arch
 build/cuda/arch: FORCE
 	@mkdir -p $(@D); echo "$(CUDA_ARCH)" | cmp -s - $@ || echo "$(CUDA_ARCH)" > $@
 .PHONY: FORCE
+
+docs:
+	awk -f tools/api.awk tensornet.h > docs/api.md
 
 # Waiting threads sleep instead of spinning: on a busy machine that is several times faster, on an idle one hardly slower.
 demo: build/examples/fashion

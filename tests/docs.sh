@@ -1,0 +1,266 @@
+#!/bin/sh
+# CC="compiler and flags" sh tests/docs.sh OBJECT TN PAGE...: does what the pages show work? Their C is compiled and run against OBJECT,
+# a compiled tensornet.h, cheap shell lines are run, and what they print is compared with what the page shows. TN is the command tn.
+# CXX compiles the blocks of C++; without it they are skipped.
+#
+# How a page is written (HTML comments are not shown):
+#   ```c          The blocks of a section (##) make one program, in order: their # lines come first, the rest is inside of main. A block
+#                 with a main of its own is a program by itself. ```cpp is the same in C++.
+#   ```text       What the block before it prints. A block without one prints nothing.
+#   ```sh         Run in a folder where everything of the repository is; build/tn is there, and nothing else is built.
+#   ```make, ```cmake, ```json and blocks without a name are not looked at.
+# Before a block may stand, several in a row if need be:
+#   <!-- program: NAME -->    from here on the blocks are of this program, across sections, until the next such line
+#   <!-- needs: PATH -->      the program is run only where this file or folder exists
+#   <!-- above main -->       the block is placed above main
+#   <!-- sketch: DECLARATIONS -->   a fragment, compiled but not run: at this place of its program, after these declarations; or, if it has
+#                             # lines, as a file
+#   <!-- file: PATH -->       the block is this file, without the file's first comment
+#   <!-- not run: REASON -->  a shell block that is only parsed; the files and make targets that it names must exist
+#   <!-- numbers: T -->       numbers of the output may differ by this part of them, T = 0.1 for one; `any`: only the words count
+#   <!-- only links -->       on the page's first line: its code is not looked at
+# Links between pages are followed, too: the file must exist, and the heading.
+set -u
+export LC_ALL=C
+object=$1 tn=$2
+shift 2
+work=${TN_TEST_TMP:-build}/docs
+rm -rf "$work"
+mkdir -p "$work/here/build"
+root=$(pwd) passed=0 failed=0 skipped=0
+for entry in "$root"/*; do case $entry in */build) ;; *) ln -s "$entry" "$work/here/" ;; esac; done
+case $tn in /*) ;; *) tn=$root/$tn ;; esac
+case $object in /*) ;; *) object=$root/$object ;; esac
+ln -s "$tn" "$work/here/build/tn"
+PATH=$root/build:$PATH
+
+fail() { failed=$((failed + 1)); echo "FAIL $*"; }
+ok()   { passed=$((passed + 1)); }
+
+if awk -f tools/api.awk tensornet.h | cmp -s - docs/api.md; then ok; else fail "docs/api.md is not what tensornet.h declares: make docs"; fi
+
+# ---- pages to files: PROGRAM.c or .cpp, PROGRAM.shown (parts that begin with \001LINE TOLERANCE), and one line of the plan for each:
+#      KIND PAGE LINE FILE NEEDS
+
+for page; do
+    name=$(echo "$page" | tr '/.' '__')
+    awk -v page="$page" -v out="$work/$name" '
+    function start(n) { prog = n; if (!(n in known)) { known[n] = 1; order[++programs] = n; line_of[n] = NR } }
+    function plan(kind, line, file, needs) { print kind, page, line, file, needs == "" ? "-" : needs }
+    function forget() { sketch = declared = file = notrun = above = ""; }
+    function numbered(line) { return "#line " line " \"" page "\"\n" }
+    function wrap(p, rest) {
+        return head[p] "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include \"tensornet.h\"\n" \
+               above_main[p] "int main(void)\n{\n" body[p] rest "\nreturn 0;\n}\n"
+    }
+    BEGIN { prog = ""; forget() }
+    NR == 1 && $0 == "<!-- only links -->" { exit }
+    /^## / && !held && !inside { start("section" NR) }
+    !inside && /^<!-- .* -->$/ {
+        text = substr($0, 6, length($0) - 9)
+        at = index(text, ": "); key = at ? substr(text, 1, at - 1) : text; value = at ? substr(text, at + 2) : ""
+        if (key == "program")         { start(value); held = 1 }
+        else if (key == "needs")      needs[prog] = value
+        else if (key == "above main") above = 1
+        else if (key == "sketch")     { sketch = 1; declared = value }
+        else if (key == "file")       file = value
+        else if (key == "not run")    notrun = value
+        else if (key == "numbers")    tolerance = value
+        else if (key != "PICTURE" && key != "LATENCY") print "FAIL", page ":" NR, "unknown mark " key
+        next
+    }
+    !inside && /^ *```/ {
+        lang = $0; sub(/^ *```/, "", lang); sub(/^<!--.*/, "", lang); inside = 1; first = NR + 1; block = hash = ""; own_main = 0
+        next
+    }
+    inside && /^ *```$/ {
+        inside = 0
+        if (lang == "c" || lang == "cpp") {
+            if (prog == "") start("top")
+            last = ""
+            if (sketch) {
+                f = out ".sketch" first ".c"
+                if (hash != "") print numbered(first) whole > f                     # a file of its own
+                else print wrap(prog, declared "\n{\n" numbered(first) block "}\n") > f
+                close(f)
+                plan("sketch", first, f)
+            } else if (own_main) {
+                f = out ".main" first "." lang; last = out ".main" first ".shown"
+                print numbered(first) whole > f; close(f)
+                printf "" > last; close(last)
+                plan("whole", first, f)
+                if (file != "") plan("same", first, f, file)
+            } else if (lang == "cpp") print "FAIL", page ":" first, "C++ needs a main"
+            else if (above) above_main[prog] = above_main[prog] numbered(first) block
+            else {
+                head[prog] = head[prog] hash
+                body[prog] = body[prog] numbered(first) block "printf(\"\\001" first "\\n\"); fflush(stdout);\n"
+                shown[prog] = shown[prog] "\001" first "\n"
+                lastprog = prog; last = "program"
+            }
+        } else if (lang == "sh") {
+            f = out ".sh" first ".sh"
+            printf "%s", block > f; close(f)
+            if (notrun != "") plan("parse", first, f)
+            else { plan("shell", first, f); last = out ".sh" first ".shown"; printf "" > last; close(last) }
+        } else if (lang == "text") {
+            if (last == "program") sub(/\n$/, "", shown[lastprog])
+            tol = tolerance == "" ? 0 : tolerance
+            if (last == "program") shown[lastprog] = shown[lastprog] " " tol "\n" block
+            else if (last != "") { printf "\001%d %s\n%s", first, tol, block > last; close(last) }
+            else print "FAIL", page ":" first, "an output, but nothing that prints it"
+            tolerance = last = ""
+        }
+        forget()
+        next
+    }
+    inside {
+        if ($0 ~ /^int main\(/) own_main = 1
+        drop = /^#define TENSORNET_IMPLEMENTATION/ || /^#include "stb_/
+        whole = (NR == first ? "" : whole) (drop ? "" : $0) "\n"
+        if (lang == "c" && /^#/ && !(lang == "sh")) { if (!drop) hash = hash $0 "\n"; block = block "\n" }
+        else block = block $0 "\n"
+        next
+    }
+    END {
+        if (inside) print "FAIL", page ":" first, "a block without an end"
+        for (i = 1; i <= programs; i++) {
+            p = order[i]
+            if (body[p] == "") continue
+            f = out "." p ".c"; s = out "." p ".shown"
+            print wrap(p, "") > f; close(f)
+            printf "%s", shown[p] > s; close(s)
+            plan("program", line_of[p], f, needs[p])
+        }
+    }' "$page" >> "$work/plan"
+done
+
+# ---- what was printed against what is shown: same words, and numbers within the tolerance
+
+compare() {   # PAGE SHOWN PRINTED
+    awk -v page="$1" -v shown="$2" '
+    function read(file, into, at,    line, parts, i, got) {
+        at = ""
+        while ((got = (getline line < file)) > 0) {
+            i = index(line, "\001")
+            if (!i) { into[at] = into[at] line "\n"; continue }
+            if (file == shown) {                                     # the mark comes before the output
+                split(substr(line, i + 1), parts, " "); at = parts[1]; tol[at] = parts[2] == "" ? 0 : parts[2]; list[++n] = at
+                into[at] = ""
+            } else { into[substr(line, i + 1)] = into[""] substr(line, 1, i - 1); into[""] = "" }    # and here after it
+        }
+        close(file)
+    }
+    function trim(s) { gsub(/[ \t]+\n/, "\n", s); sub(/^\n+/, "", s); sub(/[\n ]+$/, "", s); return s }
+    function words(s, numbers,    k) {
+        k = 0; out = ""
+        while (match(s, /[-+]?[0-9][0-9,]*(\.[0-9]+)?([eE][-+]?[0-9]+)?/)) {
+            out = out substr(s, 1, RSTART - 1) "#"; numbers[++k] = substr(s, RSTART, RLENGTH); s = substr(s, RSTART + RLENGTH)
+        }
+        out = out s; gsub(/[ \n]+/, " ", out); numbers[0] = k
+        return out
+    }
+    function differs(a, b, t,    x, y, i, d, s) {
+        a = trim(a); b = trim(b)
+        if (a == b) return 0
+        if (t == 0 && t != "any") return 1
+        if (words(a, x) != words(b, y) || x[0] != y[0]) return 1
+        if (t == "any") return 0
+        for (i = 1; i <= x[0]; i++) {
+            gsub(/,/, "", x[i]); gsub(/,/, "", y[i])
+            d = x[i] - y[i]; if (d < 0) d = -d
+            s = x[i] < 0 ? -x[i] : +x[i]
+            if (d > t * s) return 1
+        }
+        return 0
+    }
+    BEGIN {
+        read(shown, want); read(ARGV[1], have)
+        if (!n) { list[++n] = ""; tol[""] = 0 }
+        if (n == 1 && !(list[1] in have)) { have[list[1]] = have[""]; have[""] = "" }        # a whole program prints no marks
+        for (i = 1; i <= n; i++) {
+            at = list[i]
+            if (differs(want[at], have[at], tol[at])) {
+                printf "FAIL %s:%s: the page shows\n%s\nbut this was printed\n%s\n", page, at, trim(want[at]), trim(have[at]); bad = 1
+            }
+        }
+        if (trim(have[""]) != "" && list[1] != "") { printf "FAIL %s: printed at the end: %s\n", page, trim(have[""]); bad = 1 }
+        exit bad
+    }' "$3"
+}
+
+anchors() {   # PAGE: the anchors of its headings, as GitHub makes them
+    awk '/^ *```/ { code = !code } !code && /^#+ / {
+             sub(/^#+ /, ""); $0 = tolower($0); gsub(/`/, ""); gsub(/[^a-z0-9 _-]/, ""); gsub(/ /, "-")
+             print count[$0]++ ? $0 "-" count[$0] - 1 : $0
+         }
+         { while (match($0, /<a (id|name)="[^"]*"/)) { s = substr($0, RSTART, RLENGTH); sub(/.*="/, "", s); sub(/"$/, "", s); print s
+               $0 = substr($0, RSTART + RLENGTH) } }' "$1"
+}
+
+run() {   # NEEDS PAGE LINE SHOWN COMMAND...: runs and compares
+    needs=$1 page=$2 line=$3 shown=$4
+    shift 4
+    if [ "$needs" != - ] && [ ! -e "$work/here/$needs" ]; then
+        skipped=$((skipped + 1)); echo "SKIP $page:$line needs $needs"; return
+    fi
+    if ! (cd "$work/here" && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 "$@") > "$work/printed" 2> "$work/errors" < /dev/null; then
+        fail "$page:$line: it failed"; cat "$work/errors" "$work/printed"
+    elif compare "$page" "$shown" "$work/printed"; then ok
+    else failed=$((failed + 1)); fi
+}
+
+while read -r kind page line file needs; do
+    case $kind in
+    FAIL) fail "$page $line $file $needs" ;;
+    sketch)
+        if $CC -Wno-unused-variable -Wno-unused-but-set-variable -Wno-unused-function -fsyntax-only "$file" 2> "$work/errors"
+        then ok; else fail "$page:$line"; cat "$work/errors"; fi ;;
+    program | whole)
+        compiler=$CC lib=
+        case $file in *.cpp) compiler=${CXX:-} lib=-lm ;; esac
+        if [ -z "$compiler" ]; then skipped=$((skipped + 1)); echo "SKIP $page:$line needs a C++ compiler"; continue; fi
+        if $compiler "$file" -o "${file%.c*}" -x none "$object" -lm $lib 2> "$work/errors"
+        then run "$needs" "$page" "$line" "$root/${file%.c*}.shown" "$root/${file%.c*}"
+        else fail "$page:$line: it does not compile"; cat "$work/errors"; fi ;;
+    same)
+        awk 'NR == 1 && /^\/\*/ { first = 1 } !first && NF && !/^#define TENSORNET_IMPLEMENTATION/; /\*\/$/ { first = 0 }' "$needs" > "$work/file"
+        if sed -n '2,$p' "$file" | awk NF | cmp -s - "$work/file"; then ok; else fail "$page:$line is not $needs"; fi ;;
+    shell)
+        cp "$file" "$work/here/commands.sh"
+        run - "$page" "$line" "$root/${file%.sh}.shown" sh -eu commands.sh ;;
+    parse)
+        if ! sh -n "$file" 2> "$work/errors"; then fail "$page:$line: $(cat "$work/errors")"; continue; fi
+        bad=
+        for word in $(sed 's/#.*//' "$file" | tr '\\&;|' '    ' | awk '{ for (i = 1; i < NF; i++) if ($i == "make") for (j = i + 1; j <= NF && $j !~ /^-/; j++)
+                if ($j ~ /=/) continue; else if ($j ~ /^[a-z-]+$/) print "make:" $j; else break
+              for (i = 1; i <= NF; i++) if ($i ~ /^(examples|tools|tests|docs)\/[A-Za-z0-9_.\/-]*$/) print "file:" $i }'); do
+            case $word in
+            make:*) grep -Eq "^([a-z -]* )?${word#make:}( [a-z -]*)?:" Makefile || bad="$bad no target ${word#make:};" ;;
+            file:*) [ -e "${word#file:}" ] || bad="$bad no file ${word#file:};" ;;
+            esac
+        done
+        if [ -z "$bad" ]; then ok; else fail "$page:$line:$bad"; fi ;;
+    esac
+done < "$work/plan"
+
+# ---- links
+
+for page; do
+    folder=$(dirname "$page")
+    for link in $(awk '/^ *```/ { code = !code } !code { while (match($0, /\]\([^)]*\)|(src|href)="[^"]*"/)) {
+                           s = substr($0, RSTART, RLENGTH); sub(/^\]\(|^[a-z]*="/, "", s); sub(/[)"]$/, "", s); print NR ":" s
+                           $0 = substr($0, RSTART + RLENGTH) } }' "$page"); do
+        line=${link%%:*} link=${link#*:}
+        case $link in http*) continue ;; esac
+        target=${link%%#*} anchor=
+        case $link in *'#'*) anchor=${link#*#} ;; esac
+        if [ -z "$target" ]; then target=$page; else target=$folder/$target; fi
+        if [ ! -e "$target" ]; then fail "$page:$line links to $target, which does not exist"
+        elif [ -n "$anchor" ] && ! anchors "$target" | grep -qx -- "$anchor"; then fail "$page:$line links to $link: no such heading"
+        else ok; fi
+    done
+done
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
