@@ -1,11 +1,11 @@
 #!/bin/sh
-# sh tests/install.sh files|pkg-config|cmake|vcpkg: installs into a new folder, whose name has a blank, and takes the library
-# from there as another project would. `files` looks at what an installation puts where, and that uninstall removes all of
-# it.
+# sh tests/install.sh files|pkg-config|cmake|vcpkg|setup: installs into a new folder, whose name has a blank, and takes the
+# library from there as another project would. `files` looks at what an installation puts where, and that uninstall removes
+# all of it; `setup` runs tools/setup.sh on systems other than Debian, imitated by stand-ins for uname and package managers.
 set -eu
 way=$1
 case $way in
-files) ;;
+files|setup) ;;
 vcpkg) command -v cmake >/dev/null || exec sh tests/missing.sh cmake ;;
 *)     command -v "$way" >/dev/null || exec sh tests/missing.sh "$way" ;;
 esac
@@ -143,5 +143,31 @@ vcpkg)
 share/tensornet/tensornetConfig.cmake share/tensornet/tensornetConfigVersion.cmake \
 share/tensornet/tensornetTargets.cmake share/tensornet/tensornet_cuda.cu share/tensornet/usage "
     [ "$found" = "$expected" ] || fail "the port installs: $found"
+    ;;
+setup)
+    # Each names its command, and runs neither a package manager nor sudo: the stand-ins would say so.
+    while read -r system manager command; do
+        bin="$folder/$system-$manager"
+        mkdir "$bin"
+        for tool in awk cat dirname grep gunzip make mktemp rm sed sh; do ln -s "$(command -v $tool)" "$bin/$tool"; done
+        for name in sudo "$manager" $([ "$system" = Linux ] || echo apt-get); do
+            printf '#!/bin/sh\necho "%s $*" >> "%s"\n' "$name" "$folder/ran" > "$bin/$name"
+        done
+        printf '#!/bin/sh\necho %s\n' "$system" > "$bin/uname"
+        printf '#!/bin/sh\n' > "$bin/true"
+        chmod +x "$bin"/sudo "$bin"/"$manager" "$bin"/uname "$bin"/true
+        if PATH="$bin" "$bin/sh" tools/setup.sh >"$folder/log" 2>&1; then fail "$system: ready without a compiler"; fi
+        grep -q 'missing: a C compiler (cc)$' "$folder/log" || { cat "$folder/log"; fail "$system: what is missing"; }
+        grep -q "install with: $command" "$folder/log" || { cat "$folder/log"; fail "$system: no command"; }
+        [ ! -e "$folder/ran" ] || fail "$system: setup ran $(cat "$folder/ran")"
+    done <<END
+Darwin brew xcode-select --install
+Linux dnf dnf install gcc
+Linux pacman pacman -S base-devel
+Linux apk apk add build-base
+Linux zypper zypper install gcc
+FreeBSD pkg pkg install gmake
+MINGW64_NT-10.0 pacman pacman -S make mingw-w64
+END
     ;;
 esac

@@ -1,7 +1,8 @@
 #!/bin/sh
 # sh tools/setup.sh: makes this machine ready for `make demo` and `make test`, and fetches Fashion-MNIST. On Debian and
-# Ubuntu it installs what is missing, as root or through sudo, and says what it did. On other systems it installs nothing: it
-# names what is missing, and the command that installs it. It asks nothing, and later runs change nothing and need no network.
+# Ubuntu it installs what is missing, as root or through sudo, and says what it did. On other systems it installs nothing:
+# it names what is missing, and the command that installs it. It asks nothing, and later runs change nothing and need no
+# network.
 # --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
 # --bench: also what `make bench` compares the library with, OpenBLAS and PyTorch (about 700 MB).
 set -eu
@@ -96,10 +97,13 @@ install_packages() {
 # Where there is no apt: a C compiler, make and gunzip are all that `make demo` needs. Tests skip what the rest is for.
 elsewhere() {
     lacks=''
-    builds cc -x c -include math.h >/dev/null 2>&1 || lacks="$lacks, a C compiler (cc)"
+    cc=${CC:-cc}
+    builds $cc -x c -include math.h >/dev/null 2>&1 || lacks="$lacks, a C compiler ($cc)"
     "${MAKE:-make}" --version 2>/dev/null | grep -q GNU || lacks="$lacks, GNU make"
     has gunzip || lacks="$lacks, gunzip"
-    if   [ "$(uname -s)" = Darwin ]; then how="xcode-select --install"
+    case $(uname -s) in Darwin) system=macOS ;; MINGW*|MSYS*) system=MSYS2 ;; *) system=other ;; esac
+    if   [ $system = macOS ]; then how="xcode-select --install"
+    elif [ $system = MSYS2 ]; then how="pacman -S make mingw-w64-ucrt-x86_64-gcc; then CC=gcc sh tools/setup.sh"
     elif has dnf;    then how="dnf install gcc gcc-c++ make gzip curl stb_image_write-devel, as root"
     elif has pacman; then how="pacman -S base-devel curl stb, as root"
     elif has apk;    then how="apk add build-base curl stb, as root"
@@ -117,8 +121,8 @@ elsewhere() {
     [ -z "$names" ] || echo "setup: make test skips what needs: $names"
     stb_hint="without stb_image_write.h pictures are PPM instead of PNG: it is one file of github.com/nothings/stb;"
     case $names in *stb_image_write.h*) echo "setup: $stb_hint STB=FOLDER make ... finds it there" ;; esac
-    builds cc -fopenmp -x c -include omp.h >/dev/null 2>&1 ||
-        echo "setup: cc has no OpenMP, so programs use one thread; make CC=COMPILER takes another compiler"
+    builds $cc -fopenmp -x c -include omp.h >/dev/null 2>&1 ||
+        echo "setup: $cc has no OpenMP, so programs use one thread; make CC=COMPILER takes another compiler"
     exec sh examples/get_data.sh fashion
 }
 if [ "$(uname -s)" != Linux ] || ! has apt-get; then elsewhere; fi
