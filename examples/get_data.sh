@@ -150,7 +150,7 @@ fetch() {
 }
 fetch_once() {
     if has curl; then curl -fsSL -C - --connect-timeout 20 --speed-limit 1000 --speed-time 30 -o "$2" "$1"
-    else wget -q -c -T 30 -O "$2" "$1"; fi
+    else wget -q -c -O "$2" "$1"; fi   # no -T: some versions of busybox crash at it
 }
 
 # An address that does not send a file is left for the next one, which is also asked for files whose content is wrong.

@@ -118,9 +118,10 @@ else
     tries=0
     until [ -s "$folder/port" ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
     address="http://127.0.0.1:$(cat "$folder/port")"
-    for tool in curl wget; do
+    for tool in curl wget busybox; do
         command -v $tool > /dev/null || { missing $tool; continue; }
         use $tool sha256sum shasum perl
+        [ $tool != busybox ] || ln -s "$(command -v busybox)" "$folder/bin/wget"
         check "$tool" fetched sh mnist "TN_DATA_URL=$address/whole/$tool"
         check "$tool, broken" fetched sh mnist "TN_DATA_URL=$address/broken/$tool"
         check "$tool, broken, no ranges" fetched sh mnist "TN_DATA_URL=$address/broken_no_ranges/$tool"
