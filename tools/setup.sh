@@ -16,6 +16,8 @@ for option; do
 done
 cd "$(dirname "$0")/.."
 
+stb=https://raw.githubusercontent.com/nothings/stb/master
+
 # Each need is tried, not looked up in a list of packages: a compiler from elsewhere is as good.
 has() { command -v "$1" >/dev/null 2>&1; }
 builds() { runs true "$@"; }
@@ -119,8 +121,12 @@ elsewhere() {
     look
     echo "setup: a C compiler, make and gunzip are there: make demo needs no more"
     [ -z "$names" ] || echo "setup: make test skips what needs: $names"
-    stb_hint="without stb_image_write.h pictures are PPM instead of PNG: it is one file of github.com/nothings/stb;"
-    case $names in *stb_image_write.h*) echo "setup: $stb_hint STB=FOLDER make ... finds it there" ;; esac
+    case $names in *stb_image_write.h*)
+        echo "setup: without stb_image_write.h, a single file, the examples draw no PNG pictures. With it:"
+        echo "    mkdir -p build/stb"
+        echo "    curl -fsSL -o build/stb/stb_image_write.h $stb/stb_image_write.h"
+        echo "    make STB=build/stb demo" ;;
+    esac
     builds $cc -fopenmp -x c -include omp.h >/dev/null 2>&1 ||
         echo "setup: $cc has no OpenMP, so programs use one thread; make CC=COMPILER takes another compiler"
     exec sh examples/get_data.sh fashion
@@ -138,7 +144,7 @@ else
 fi
 if [ -n "$packages" ]; then
     echo "setup: please install: $names" >&2
-    echo "setup: (stb_image_write.h is one file of github.com/nothings/stb; STB=FOLDER says where it is)" >&2
+    echo "setup: (stb_image_write.h is one file: $stb/stb_image_write.h; STB=FOLDER says where it is)" >&2
     exit 1
 fi
 
