@@ -5,7 +5,8 @@
 # make check       above it: more compilers, word sizes, processors and SIMD levels (sh tools/setup.sh --check installs them)
 # make mutants     plants faults in the library, one after the other, and counts how many the tests find
 # make fuzz        FUZZ_SECONDS=600 of changed files for each reader of files, with clang's libFuzzer
-# make install     PREFIX=/usr/local DESTDIR=: for pkg-config and CMake; make uninstall removes it
+# make install     PREFIX=/usr/local DESTDIR=: the sources for pkg-config and CMake; tn, its manual page and completions; the
+#                  documents. make install-library: the sources alone. make uninstall removes what was installed
 # make tn          the command build/tn: tokenizer, train, generate, info, clean
 # make tn-cuda     the same with --backend cuda: build/tn-cuda (make tn CUDA=1, too). NVCC and CUDA_HOME can be given;
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time
@@ -26,7 +27,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples docs tn tn-cuda weights demo test test-all check mutants cuda bench fuzz install uninstall clean
+.PHONY: all examples docs tn tn-cuda weights demo test test-all check mutants cuda bench fuzz clean
 all: examples
 
 # ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION. Here the
@@ -80,10 +81,10 @@ build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 # With a GPU: one object knows of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
 # driver has to be there before a context opens.
 ifndef NVCC
-NVCC := $(or $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)),$(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
+NVCC := $(or $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)),$(shell command -v nvcc 2>/dev/null),/usr/local/cuda/bin/nvcc)
 endif
 ifndef CUDA_HOME
-CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(shell command -v $(firstword $(NVCC))),/usr/local/cuda/bin/nvcc)))
+CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(shell command -v $(firstword $(NVCC)) 2>/dev/null),/usr/local/cuda/bin/nvcc)))
 endif
 CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUDA_ARCH   = $(CUDA_BOTH)
@@ -115,7 +116,7 @@ demo: build/examples/fashion
 # ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error; the sum is last.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
-suite = $(MAKE) --no-print-directory -f tests/Makefile -k -O -j$(JOBS) SUITE=$1
+suite = $(MAKE) --no-print-directory -f tests/Makefile -k $(if $(filter output-sync,$(.FEATURES)),-O) -j$(JOBS) SUITE=$1
 test test-all check: $(PNG_OBJECT)
 	@rm -rf build/*/*.log build/*/*/*.log build/*/*/*/*.log
 	+@$(call suite,$@) begin
@@ -135,7 +136,7 @@ cuda:
 # ---- on a machine with a GPU: nvcc, gcc and make; make bench-gpu wants PyTorch for its peers, too. Each line may take ten
 #      minutes.
 
-SANITIZE = $(or $(shell command -v compute-sanitizer),$(CUDA_HOME)/bin/compute-sanitizer)
+SANITIZE = $(or $(shell command -v compute-sanitizer 2>/dev/null),$(CUDA_HOME)/bin/compute-sanitizer)
 
 build/gpu/tensornet.o: tensornet.h
 	@mkdir -p $(@D)
@@ -206,26 +207,18 @@ build/bench/bench: $(wildcard tools/bench/*.c tools/bench/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) $(OPENMP) -Wall -Wextra -I. -Itools/bench $(filter %.c,$^) $(LDFLAGS) -o $@ -ldl -lm
 
-# ---- for other projects. Nothing is compiled: it is one header, and what pkg-config and CMake want to know of it.
+# ---- for other projects: the sources, what pkg-config and CMake need to know of them, the documents; and tn, which alone is
+#      compiled. tools/install/install.sh lists what goes where. A `tn` that runs on this machine can be given as TN.
 
 PREFIX  = /usr/local
 DESTDIR =
-INSTALL = install -m 644
+TN      = build/tn
 VERSION = $(shell awk '/^.define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $$3; dot = "." }' tensornet.h)
-FILL    = sed 's|@VERSION@|$(VERSION)|; s|@PREFIX@|$(subst &,\&,$(PREFIX))|'
-TREE    = $(DESTDIR)$(PREFIX)
 
-install:
-	install -d -m 755 "$(TREE)/include" "$(TREE)/share/pkgconfig" "$(TREE)/share/cmake/tensornet"
-	$(INSTALL) tensornet.h "$(TREE)/include/tensornet.h"
-	umask 022 && $(FILL) tools/install/tensornet.pc.in > "$(TREE)/share/pkgconfig/tensornet.pc"
-	umask 022 && $(FILL) tools/install/tensornetConfig.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfig.cmake"
-	umask 022 && $(FILL) tools/install/tensornetConfigVersion.cmake.in > "$(TREE)/share/cmake/tensornet/tensornetConfigVersion.cmake"
-
-uninstall:
-	rm -f "$(TREE)/include/tensornet.h" "$(TREE)/share/pkgconfig/tensornet.pc"
-	rm -f "$(TREE)/share/cmake/tensornet/tensornetConfig.cmake" "$(TREE)/share/cmake/tensornet/tensornetConfigVersion.cmake"
-	[ ! -d "$(TREE)/share/cmake/tensornet" ] || rmdir "$(TREE)/share/cmake/tensornet" 2>/dev/null || true
+.PHONY: install install-library uninstall
+install: $(TN)
+install install-library uninstall:
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" VERSION="$(VERSION)" TN="$(TN)" sh tools/install/install.sh $@
 
 clean:
 	rm -rf build

@@ -1,16 +1,18 @@
 #!/bin/sh
 # sh examples/get_data.sh fashion|mnist|kjv
 #
-# Puts the files of a data set into data/SET/, after checking the SHA-256 of what is in them: the four uncompressed idx files of
-# Fashion-MNIST or MNIST, or kjv.txt, the King James Bible, a verse a line, <|endoftext|> between chapters. Files that are
-# there and right are left alone, so a second run needs no network. It looks in this order:
-#   $TN_DATA_DIR and $TN_DATA_DIR/SET   files you already have, plain or .gz
-#   the Debian packages                 dataset-fashion-mnist, bible-kjv: installed as root, else just unpacked; MNIST has none
+# Puts the files of a data set into data/SET/ and checks the SHA-256 of their content: the four uncompressed idx files of
+# Fashion-MNIST or MNIST, or kjv.txt, the King James Bible, one verse per line, <|endoftext|> between chapters. Files that
+# are already there and correct are kept, so a second run needs no network. It looks in this order:
+#   $TN_DATA_DIR and $TN_DATA_DIR/SET   files that you already have, plain or .gz
+#   Debian's packages                   dataset-fashion-mnist, bible-kjv: installed as root, else only unpacked
+#   the network, by curl or wget        fashion and mnist, from the addresses below; TN_DATA_URL replaces them
+# It runs with any POSIX shell, and needs gunzip and one of sha256sum, shasum, sha256 and openssl.
 set -eu
 
 usage() {
     echo "usage: sh examples/get_data.sh fashion|mnist|kjv
-TinyStories need no place of theirs: tn train FILE --out RUN takes the text file wherever it lies." >&2
+TinyStories are not here: tn train FILE --out RUN takes the text file wherever it is." >&2
     exit 2
 }
 [ $# -eq 1 ] || usage
@@ -40,40 +42,61 @@ END
 [ -n "$(sums)" ] || exit 2
 yours=
 if [ -n "${TN_DATA_DIR:-}" ]; then
-    yours=$(cd "$TN_DATA_DIR" 2> /dev/null && pwd) || { echo "get_data: TN_DATA_DIR is $TN_DATA_DIR, and there is no such folder" >&2; exit 1; }
+    yours=$(cd "$TN_DATA_DIR" 2> /dev/null && pwd) || {
+        echo "get_data: TN_DATA_DIR is $TN_DATA_DIR, which is not a folder" >&2
+        exit 1
+    }
 fi
 cd "$(dirname "$0")/.."
 data=data/$set_name
 part=$data/.part.$$
-trap 'rm -rf "$part"' EXIT
+trap 'rm -rf "$part"; rmdir "$data" data 2> /dev/null || :' EXIT
 trap 'exit 1' HUP INT TERM
 
-sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1; }
+has() { command -v "$1" > /dev/null 2>&1; }
 
-# take FOLDER: every file that is still missing and right in FOLDER goes to data/. The move comes last and is atomic, so that a
-# file with the right name is a file with the right content, whenever this is interrupted.
+if   has sha256sum; then sha256() { sha256sum | cut -d ' ' -f 1; }
+elif has shasum;    then sha256() { shasum -a 256 | cut -d ' ' -f 1; }
+elif has sha256;    then sha256() { command sha256 -q; }
+elif has openssl;   then sha256() { openssl dgst -sha256 | sed 's/.* //'; }
+else echo "get_data: none of sha256sum, shasum, sha256 and openssl is installed, so that nothing can be checked" >&2; exit 1
+fi
+
+# take FOLDER [SOURCE]: moves every file that is still missing, and correct in FOLDER, to data/SET. The move comes last and
+# is atomic, so that a file of this name always has this content, whenever the script is interrupted.
 take() {
     [ -d "$1" ] || return 0
     mkdir -p "$part"
     sums | while read -r sum name; do
         [ ! -f "$data/$name" ] || continue
         if [ -f "$1/$name" ]; then cp "$1/$name" "$part/$name"
-        elif [ -f "$1/$name.gz" ]; then gunzip -c "$1/$name.gz" > "$part/$name" || continue
+        elif [ -f "$1/$name.gz" ]; then gunzip -c "$1/$name.gz" > "$part/$name" 2> /dev/null || : > "$part/$name"
         else continue; fi
         if [ "$(sha256 < "$part/$name")" = "$sum" ]; then mv "$part/$name" "$data/$name"
-        else echo "get_data: $1/$name is not the $set_name file of that name (its SHA-256 differs)" >&2; fi
+        else
+            echo "get_data: ${2:-$1}/$name is not the $set_name file of that name: the SHA-256 of its content differs" >&2
+            rm -f "$part/$name"
+        fi
     done
 }
 
 missing() { sums | while read -r sum name; do [ -f "$data/$name" ] || printf ' %s' "$name"; done; }
 
+packages='' size='' urls=''
 case $set_name in
-fashion) packages='dataset-fashion-mnist' size='31 MB' ;;
-kjv)     packages='bible-kjv bible-kjv-text' size='3 MB' ;;
-*)       packages='' size='' ;;
+fashion)
+    packages='dataset-fashion-mnist' size='31 MB'
+    urls='http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
+          https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion' ;;
+mnist)
+    urls='https://ossci-datasets.s3.amazonaws.com/mnist
+          https://storage.googleapis.com/cvdf-datasets/mnist' ;;
+kjv)
+    packages='bible-kjv bible-kjv-text' size='3 MB' ;;
 esac
+urls=${TN_DATA_URL:-$urls}
 
-# take_package ROOT: what is wanted of the packages that lie unpacked under ROOT (empty: installed)
+# take_package ROOT: takes the files from the packages that are unpacked under ROOT (empty: installed)
 take_package() {
     case $set_name in
     fashion) take "$1/usr/share/datasets/fashion-mnist" ;;
@@ -92,22 +115,62 @@ take_package() {
 # Root keeps the packages installed, so that the next checkout needs no network; anybody else only unpacks them.
 take_from_packages() {
     take_package ''
-    [ -n "$(missing)" ] && command -v apt-get >/dev/null || return 0
+    [ -n "$(missing)" ] && has apt-get || return 0
     mkdir -p "$part"
     if [ "$(id -u)" -eq 0 ]; then
         echo "get_data: installing $packages ($size)"
-        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends $packages > "$part/log" 2>&1 || failed install
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends \
+            $packages > "$part/log" 2>&1 || failed install
         take_package ''
     else
         echo "get_data: unpacking $packages ($size)"
-        { (cd "$part" && apt-get download -qq $packages && for deb in ./*.deb; do dpkg-deb -x "$deb" .; done); } > "$part/log" 2>&1 || failed download
+        (cd "$part" && apt-get download -qq $packages && for deb in ./*.deb; do dpkg-deb -x "$deb" .; done) \
+            > "$part/log" 2>&1 || failed download
         take_package "$PWD/$part"
     fi
 }
 
-failed() { cat "$part/log" >&2; echo "get_data: apt-get $1 $packages failed; apt-get update may help" >&2; }
+failed() {
+    sed 's/^/    /' "$part/log" >&2
+    echo "get_data: apt-get $1 $packages failed; apt-get update may help" >&2
+}
 
-# A damaged file from elsewhere or a full disk: gone, and fetched again.
+# fetch URL FILE: a broken connection leaves a part in FILE, and the next attempt continues there. Where that brings nothing
+# more, since the server cannot continue, it begins again. An address that has sent nothing at all is not tried again.
+fetch() {
+    before=0 attempt=1
+    until fetch_once "$1" "$2"; do
+        after=0
+        [ ! -f "$2" ] || after=$(($(wc -c < "$2")))
+        if [ $((before + after)) -eq 0 ] || [ $attempt -eq 5 ]; then return 1; fi
+        if [ $after -le $before ]; then rm -f "$2"; after=0; fi
+        before=$after attempt=$((attempt + 1))
+        sleep 1
+    done
+}
+fetch_once() {
+    if has curl; then curl -fsSL -C - --connect-timeout 20 --speed-limit 1000 --speed-time 30 -o "$2" "$1"
+    else wget -q -c -O "$2" "$1"; fi   # no -T: some versions of busybox crash at it
+}
+
+# An address that does not send a file is left for the next one, which is also asked for files whose content is wrong.
+take_from_network() {
+    has curl || has wget || { echo "get_data: neither curl nor wget is installed to download with" >&2; return 0; }
+    mkdir -p "$part/net"
+    for url in $urls; do
+        for name in $(missing); do
+            echo "get_data: downloading $url/$name.gz"
+            if ! fetch "$url/$name.gz" "$part/net/$name.gz"; then
+                echo "get_data: $url/$name.gz could not be downloaded" >&2
+                break
+            fi
+            take "$part/net" "$url"
+            rm "$part/net/$name.gz"
+        done
+    done
+}
+
+# A file that was damaged later, or by a full disk, is removed and fetched again.
 sums | while read -r sum name; do
     if [ -f "$data/$name" ] && [ "$(sha256 < "$data/$name")" != "$sum" ]; then
         echo "get_data: $data/$name is damaged and will be replaced" >&2
@@ -118,13 +181,19 @@ if [ -z "$(missing)" ]; then echo "get_data: $data is complete"; exit 0; fi
 
 if [ -n "$yours" ]; then take "$yours"; take "$yours/$set_name"; fi
 if [ -n "$packages" ] && [ -n "$(missing)" ]; then take_from_packages; fi
+if [ -n "$urls" ] && [ -n "$(missing)" ]; then take_from_network; fi
 
 if [ -n "$(missing)" ]; then
     {
         echo "get_data: still missing in $data:$(missing)"
-        echo "Have the files, plain or .gz, under these names in a folder FOLDER and run"
+        if [ -n "$urls" ]; then
+            echo "Download them on a machine with a network, with .gz after each name, from"
+            for url in $urls; do echo "    $url/"; done
+        else
+            echo "On Debian and Ubuntu they come from the packages $packages. Programs that read kjv.txt take any text, too."
+        fi
+        echo "Put them, plain or .gz, into a folder FOLDER and run"
         echo "    TN_DATA_DIR=FOLDER sh examples/get_data.sh $set_name"
-        [ -z "$packages" ] || echo "On Debian and Ubuntu they come from $packages."
     } >&2
     exit 1
 fi

@@ -1,8 +1,10 @@
 #!/bin/sh
-# sh tools/setup.sh: installs what `make demo` and `make test` need on Debian or Ubuntu, as root or through sudo, and says what it
-# did. It asks nothing; when all is there it changes nothing and needs no network. On other systems it names what is missing.
+# sh tools/setup.sh: makes this machine ready for `make demo` and `make test`, and fetches Fashion-MNIST. On Debian and
+# Ubuntu it installs what is missing, as root or through sudo, and says what it did. On other systems it installs nothing:
+# it names what is missing, and the command that installs it. It asks nothing, and later runs change nothing and need no
+# network.
 # --check: also what `make check` needs to compile for other machines, and to run what it compiled (about 1.5 GB).
-# --bench: also whom `make bench` measures itself against, OpenBLAS and PyTorch (about 700 MB).
+# --bench: also what `make bench` compares the library with, OpenBLAS and PyTorch (about 700 MB).
 set -eu
 check='' bench=''
 for option; do
@@ -14,8 +16,11 @@ for option; do
 done
 cd "$(dirname "$0")/.."
 
+stb=https://raw.githubusercontent.com/nothings/stb/master
+
 # Each need is tried, not looked up in a list of packages: a compiler from elsewhere is as good.
-builds() { echo 'int main(void) { return 0; }' | "$@" - -o /dev/null; }
+has() { command -v "$1" >/dev/null 2>&1; }
+builds() { runs true "$@"; }
 # RUNNER COMPILER...: what the compiler makes can be run
 runs() {
     runner=$1
@@ -36,7 +41,7 @@ look() {
     need "sanitizers of gcc"   gcc               builds gcc -fsanitize=address,undefined -x c
     need "sanitizers of clang" libclang-rt-dev   builds clang -fsanitize=address,undefined -x c
     need "stb_image_write.h"   libstb-dev        test -f "${STB:-/usr/include/stb}/stb_image_write.h"
-    need "gunzip"              gzip              gunzip --version
+    need "gunzip"              gzip              has gunzip
     need "pkg-config"          pkg-config        pkg-config --version
     need "cmake"               cmake             cmake --version
     if [ "$check" ]; then look_for_check; fi
@@ -44,8 +49,10 @@ look() {
 }
 look_for_check() {
     need "32 bits"             "gcc-i686-linux-gnu libc6-dev-i386-cross"    m32
-    need "gcc for s390x"       "gcc-s390x-linux-gnu libc6-dev-s390x-cross"  builds s390x-linux-gnu-gcc -x c -include math.h -static
-    need "gcc for aarch64"     "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" builds aarch64-linux-gnu-gcc -x c -include math.h -static
+    need "gcc for s390x"       "gcc-s390x-linux-gnu libc6-dev-s390x-cross" \
+        builds s390x-linux-gnu-gcc -x c -include math.h -static
+    need "gcc for aarch64"     "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" \
+        builds aarch64-linux-gnu-gcc -x c -include math.h -static
     need "qemu for s390x"      qemu-user         runs qemu-s390x s390x-linux-gnu-gcc -x c -static
     need "qemu for aarch64"    qemu-user         runs qemu-aarch64 aarch64-linux-gnu-gcc -x c -static
     need "gcc for Windows"     gcc-mingw-w64-x86-64 runs "test -s" x86_64-w64-mingw32-gcc -x c -include math.h
@@ -73,7 +80,8 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"
     elif command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then sudo "$@"
     else
-        echo "setup: not root, and no sudo without a password. As root: apt-get update && apt-get install$packages dataset-fashion-mnist" >&2
+        echo "setup: not root, and no sudo without a password. As root:" >&2
+        echo "    apt-get update && apt-get install$packages dataset-fashion-mnist" >&2
         exit 1
     fi
 }
@@ -88,26 +96,58 @@ install_packages() {
     apt install -y --no-install-recommends $known >/dev/null
 }
 
+# Where there is no apt: a C compiler, make and gunzip are all that `make demo` needs. Tests skip what the rest is for.
+elsewhere() {
+    lacks=''
+    cc=${CC:-cc}
+    builds $cc -x c -include math.h >/dev/null 2>&1 || lacks="$lacks, a C compiler ($cc)"
+    "${MAKE:-make}" --version 2>/dev/null | grep -q GNU || lacks="$lacks, GNU make"
+    has gunzip || lacks="$lacks, gunzip"
+    case $(uname -s) in Darwin) system=macOS ;; MINGW*|MSYS*) system=MSYS2 ;; *) system=other ;; esac
+    if   [ $system = macOS ]; then how="xcode-select --install"
+    elif [ $system = MSYS2 ]; then how="pacman -S make mingw-w64-ucrt-x86_64-gcc; then CC=gcc sh tools/setup.sh"
+    elif has dnf;    then how="dnf install gcc gcc-c++ make gzip curl stb_image_write-devel, as root"
+    elif has pacman; then how="pacman -S base-devel curl stb, as root"
+    elif has apk;    then how="apk add build-base curl stb, as root"
+    elif has zypper; then how="zypper install gcc gcc-c++ make gzip curl, as root"
+    elif has pkg;    then how="pkg install gmake curl, as root; then gmake in place of make, or MAKE=gmake sh tools/setup.sh"
+    else how="your system's package manager"
+    fi
+    if [ "$lacks" ]; then
+        echo "setup: missing: ${lacks#, }" >&2
+        echo "setup: install with: $how" >&2
+        exit 1
+    fi
+    look
+    echo "setup: a C compiler, make and gunzip are there: make demo needs no more"
+    [ -z "$names" ] || echo "setup: make test skips what needs: $names"
+    case $names in *stb_image_write.h*)
+        echo "setup: without stb_image_write.h, a single file, the examples draw no PNG pictures. With it:"
+        echo "    mkdir -p build/stb"
+        echo "    curl -fsSL -o build/stb/stb_image_write.h $stb/stb_image_write.h"
+        echo "    make STB=build/stb demo" ;;
+    esac
+    builds $cc -fopenmp -x c -include omp.h >/dev/null 2>&1 ||
+        echo "setup: $cc has no OpenMP, so programs use one thread; make CC=COMPILER takes another compiler"
+    exec sh examples/get_data.sh fashion
+}
+if [ "$(uname -s)" != Linux ] || ! has apt-get; then elsewhere; fi
+
 updated=''
-has_apt=$(command -v apt-get || :)
 look
 if [ -z "$packages" ]; then
     echo "setup: compilers, make and stb are there"
-elif [ -n "$has_apt" ]; then
+else
     echo "setup: missing: $names"
     install_packages
     look
 fi
 if [ -n "$packages" ]; then
     echo "setup: please install: $names" >&2
-    echo "setup: (stb_image_write.h is one file of github.com/nothings/stb; STB=FOLDER tells setup and make where it lies)" >&2
+    echo "setup: (stb_image_write.h is one file: $stb/stb_image_write.h; STB=FOLDER says where it is)" >&2
     exit 1
 fi
 
-# Lists of packages that are missing or old are the one thing that more rights mend.
+# Lists of packages that are missing or out of date are the one failure that an update may cure.
 data() { sh examples/get_data.sh fashion; }
-if [ -n "$has_apt" ] && [ -z "$updated" ]; then
-    data || { update_lists; data; }
-else
-    data
-fi
+data || { [ -z "$updated" ] && update_lists && data; }

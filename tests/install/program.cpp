@@ -1,4 +1,4 @@
-// program.cpp: the same in C++17, with a copy of the library that is its own: a compiler is done sooner with what is called alone
+// program.cpp: the same in C++17, with a copy of the library of its own: with TN_STATIC the compiler leaves out what is unused
 #include <cstdio>
 #define TN_STATIC
 #define TENSORNET_IMPLEMENTATION
