@@ -106,6 +106,7 @@ extern "C" {
 #define TN_VERSION_MINOR 1
 #define TN_VERSION_PATCH 0
 #define TN_MAX_RANK 8
+#define TN_WHY 256                   /* bytes for a reason: char why[TN_WHY] */
 
 typedef struct tn_ctx     tn_ctx;
 typedef struct tn_tensor  tn_tensor;
@@ -198,8 +199,9 @@ typedef struct tn_memory {
     uint64_t allocations;               /* calls of the allocator and the backend so far     */
 } tn_memory;
 
-/* A NULL desc means all defaults. On failure *ctx is NULL, and why (256 bytes, or NULL) says what failed. */
-TN_API tn_status   tn_ctx_create(tn_ctx **ctx, const tn_desc *desc, char *why);
+/* A NULL desc means all defaults. On failure *ctx is NULL, and why (or NULL, if the reason is not needed) says what
+   failed. */
+TN_API tn_status   tn_ctx_create(tn_ctx **ctx, const tn_desc *desc, char why[TN_WHY]);
 /* Frees everything that belongs to the context: tensors, parameters, operators. NULL is fine. */
 TN_API void        tn_ctx_destroy(tn_ctx *ctx);
 /* The first error since the last clear: its status and its message ("" when there is none). */
@@ -246,6 +248,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(NORMAL,                 normal)                 /* f0 mean, f1 std; i0 key, i1 call       */ \
     X(ADD,                    add)                    /* f0 a + f1 b, broadcast; accumulate     */ \
     X(MUL,                    mul)                    /* f0 a b, broadcast; accumulate          */ \
+    X(DIV,                    div)                    /* f0 a / b, broadcast; accumulate        */ \
+    X(WHERE,                  where)                  /* condition I32, broadcast; accumulate   */ \
     X(SUM,                    sum)                    /* f0 * sum over broadcast axes; accumulate */ \
     X(ACT,                    act)                    /* i0 tn_act                              */ \
     X(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
@@ -260,6 +264,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
     X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
     X(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
+    X(SOFTMAX,                softmax)                /* i0 1: its logarithm                    */ \
+    X(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
     X(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
@@ -287,7 +293,7 @@ typedef enum tn_kernel {
     TN_KERNEL_COUNT
 } tn_kernel;
 
-#define TN_BACKEND_ABI 4
+#define TN_BACKEND_ABI 5
 #define TN_CALL_IN  6
 #define TN_CALL_OUT 4
 
@@ -318,7 +324,7 @@ struct tn_backend {
                                                          anything; false: all but COPY and FILL are given F32 copies */
     bool        own_work;                             /* rows of attention bring the memory they work in; false: calls
                                                          have what the reference's want as their last output */
-    tn_status (*open)(const tn_desc *desc, void **state, char why[256]);
+    tn_status (*open)(const tn_desc *desc, void **state, char why[TN_WHY]);
     void      (*close)(void *state);
     void     *(*alloc)(void *state, size_t bytes);    /* 64-byte aligned, or NULL                  */
     void      (*release)(void *state, void *p, size_t bytes);
@@ -326,12 +332,12 @@ struct tn_backend {
     tn_status (*download)(void *state, void *dst, const void *src, size_t bytes);
     /* Waits; answers the first error since the last one - also of a row or a copy that failed - with its words in why, and
        forgets it. NULL: there is nothing to wait for and nothing to tell. Inside of a capture it does not wait. */
-    tn_status (*sync)(void *state, char why[256]);
+    tn_status (*sync)(void *state, char why[TN_WHY]);
     /* Graphs, all four or none, and none with host. Between begin and end the rows only note what they would do; end hands
        out what was noted, which replay does with the same numbers at the same addresses. Workspaces of the backend stay
        where they are while a graph lives that was captured with them. A capture that fails leaves nothing to release. */
-    tn_status (*capture_begin)(void *state, char why[256]);
-    tn_status (*capture_end)(void *state, void **graph, char why[256]);
+    tn_status (*capture_begin)(void *state, char why[TN_WHY]);
+    tn_status (*capture_end)(void *state, void **graph, char why[TN_WHY]);
     tn_status (*replay)(void *state, void *graph);
     void      (*graph_release)(void *state, void *graph);
     void      (*device)(void *state, char name[128]); /* what it computes on, and its architecture; NULL: nothing to tell */
@@ -374,12 +380,21 @@ TN_API tn_tensor *tn_tensor_new(tn_ctx *ctx, tn_dtype dtype, int rank, const int
 TN_API tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n);
 TN_API tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m);
 TN_API tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k);
+/* An arena tensor with numbers of the host, in one call: row-major, as many as the shape has elements, of type `as`. They
+   are copied, and stay yours. Floats (TN_F32, TN_F64, TN_BF16, TN_REAL: the context's dtype) become the context's dtype,
+   TN_I32 stays I32. NULL and a message where the shape, `as` or a NULL pointer is wrong, and inside of a graph's capture.
+       const float x[6] = {1, 2, 3, 4, 5, 6};
+       const int64_t shape[2] = {2, 3};
+       tn_tensor *t = tn_tensor_from(ctx, 2, shape, TN_F32, x); */
+TN_API tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers);
 /* Owned tensors live until tn_tensor_destroy or the end of the context. Zeroed. */
 TN_API tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
 TN_API void       tn_tensor_destroy(tn_tensor *t);
 /* An owned, contiguous copy of any tensor or view. */
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
+/* "REAL", "F32", "F64", "BF16" or "I32"; "?" for anything else. A constant of the program, never freed. */
+TN_API const char *tn_dtype_name(tn_dtype dtype);
 TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* elements; 1 for rank 0 */
 TN_API bool       tn_tensor_contiguous(const tn_tensor *t);
 
@@ -418,7 +433,9 @@ typedef enum tn_act {
     TN_ACT_ABS,                 /* |x|; slope 0 at 0                                              */
     TN_ACT_ROUND,               /* to the nearest integer, ties to even; slope 1 (straight-through) */
     TN_ACT_EXP,                 /* e^x                                                            */
-    TN_ACT_TANH
+    TN_ACT_TANH,
+    TN_ACT_SQRT,                /* NaN below 0; slope 1/(2 sqrt(x)), at 0 infinite                */
+    TN_ACT_LOG                  /* ln x; -inf at 0, NaN below; slope 1/x                          */
 } tn_act;
 
 TN_API tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a);                          /* contiguous                  */
@@ -429,7 +446,18 @@ TN_API tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double 
 TN_API tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /* broadcast as in NumPy       */
 TN_API tn_tensor *tn_sub(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
 TN_API tn_tensor *tn_mul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
+/* a / b, correctly rounded (in BF16: of the quotient in F32). Where b is 0 the result and its gradients are what IEEE 754
+   makes of them, infinite or NaN: choose with tn_where among divisors, not among quotients, to keep them finite. */
+TN_API tn_tensor *tn_div(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
 TN_API tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor);
+/* Activations by their own names: TN_ACT_SQRT, TN_ACT_EXP, TN_ACT_LOG. At 0 the slopes of sqrt and log are infinite, and
+   their gradient there is infinite, or NaN where what comes back is 0. */
+TN_API tn_tensor *tn_sqrt(tn_ctx *ctx, tn_tensor *a);
+TN_API tn_tensor *tn_exp(tn_ctx *ctx, tn_tensor *a);
+TN_API tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a);
+/* a where the condition is not 0, else b. condition I32; all three are broadcast as in NumPy. The number that is not chosen
+   plays no part, be it infinite or NaN, and its gradient is 0. */
+TN_API tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b);
 TN_API tn_tensor *tn_sum(tn_ctx *ctx, tn_tensor *a);                           /* of all elements -> []       */
 TN_API tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a);
 TN_API tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis);            /* the axis goes               */
@@ -443,6 +471,15 @@ TN_API tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind);
 TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
 /* [x;1]: appends a column of ones to the last axis */
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
+/* n >= 1 tensors one after the other along an axis that they have; all other extents are equal. Either all are I32, or all
+   are what ops compute in. The result is a copy: `tensors` may be a local array. */
+TN_API tn_tensor *tn_concat(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis);
+/* n >= 1 tensors of one shape along a new axis of the result, 0 <= axis <= rank; -1 is the last axis of the result. */
+TN_API tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis);
+/* What the ids select along an axis, numpy.take: tn_embed for any axis.   x [p..,v,s..]  ids I32 [i..] -> [p..,i..,s..]
+   An id outside [0,v) gives zeros and an error at sync. Gradients of what is selected several times add up in the order of
+   the ids, so that they have the same bits each time. */
+TN_API tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids);
 /* rows of a table.   table [v,d]  ids I32 [..] -> [..,d]   an id outside [0,v) gives zeros and an error at sync */
 TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
 /* x / sqrt(mean x^2 + eps) * gain.   gain [c] or NULL; eps >= 0, and with 0 a row of zeros gives NaN.
@@ -451,6 +488,11 @@ TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double 
 /* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL; eps >= 0, and with 0
    a row of equal numbers gives NaN.   Ba, Kiros & Hinton 2016 */
 TN_API tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps);
+/* e^x / sum e^x over the last axis, and its logarithm, x - log sum e^x. Finite x of any size: the largest is subtracted
+   first. -inf weighs nothing; a row of nothing else gives zeros (its logarithm -inf), as in tn_attend a query that sees no
+   key. A row with +inf or NaN becomes NaN.   x [..,c] -> [..,c], also c = 0 */
+TN_API tn_tensor *tn_softmax(tn_ctx *ctx, tn_tensor *x);
+TN_API tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x);
 /* Act only while recording; else they return x. */
 TN_API tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std);             /* x + std * normal            */
 TN_API tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p);             /* inverted: kept / (1-p)      */
@@ -2133,7 +2175,7 @@ static tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4
 }
 #define TNI_SHAPE(t) tni_shape_of((t)->rank, (t)->shape).s
 
-static const char *tni_dtype_name(tn_dtype d)
+const char *tn_dtype_name(tn_dtype d)
 {
     static const char *const name[] = {"REAL", "F32", "F64", "BF16", "I32"};
     return (unsigned)d < 5 ? name[d] : "?";
@@ -2535,6 +2577,7 @@ static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
    ====================================================================== */
 
 static tn_status tni_reference_run(void *state, const tn_call *c);
+static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                     /* >>op-rmsnorm */
 static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step);
 
 /* gcc for Windows keeps its stack aligned to 16 bytes only, too little for wider vectors (GCC PR 54412). */
@@ -4491,6 +4534,18 @@ TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
     return sum;
 }
 
+/* ln x for any x. Subnormals are scaled by 2^23 first. */
+TNI_INLINE TNI_V TNI_T(log_of)(TNI_V x)
+{
+    const TNI_V zero = TNI_SET(0.0f), infinity = TNI_SET((float)HUGE_VAL);
+    const TNI_I small = (TNI_I)(x < TNI_SET(1.17549435e-38f));
+    TNI_T(wide) ln = TNI_T(log)(TNI_PICK(small, x * TNI_SET(8388608.0f), x));
+    TNI_V y = TNI_T(narrow)(ln.low, ln.high);
+    y = TNI_PICK(small, y - TNI_SET(15.9423850f), y);
+    y = TNI_PICK(x > zero, TNI_PICK(x < infinity, y, x), TNI_SET((float)NAN));
+    return TNI_PICK(x == zero, zero - infinity, y);
+}
+
 /* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
 typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
 
@@ -4564,6 +4619,13 @@ TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
         s = TNI_T(tanh)(x);
         *slope = (one - s) * (one + s);
         return s;
+    case TN_ACT_SQRT:
+        s = TNI_SQRT(x);
+        *slope = TNI_SET(0.5f) / s;
+        return s;
+    case TN_ACT_LOG:
+        *slope = one / x;
+        return TNI_T(log_of)(x);
     default:
         *slope = one;
         return x;
@@ -4688,7 +4750,7 @@ TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- add, mul: along lines whose step is 1, or 0 where broadcast ------------------------------------ */
+/* ---- add, mul, div: along lines whose step is 1, or 0 where broadcast ------------------------------- */
 TNI_INLINE TNI_V TNI_T(along)(const float *p, int64_t step, int64_t i, int k)
 {
     return step == 0 ? TNI_SET(*p) : TNI_LOAD(p + i, k);
@@ -4738,12 +4800,34 @@ TNI_FAST void TNI_T(mul_task)(void *arg, int64_t task, int worker)
     }
 }
 
+TNI_FAST void TNI_T(div_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    const TNI_V f0 = TNI_SET((float)c->f[0]);
+    bool        add = c->accumulate;
+    int64_t     at[3], index, i, n;
+    for (index = begin; index < end; index++) {
+        n = tni_lines_at(l, index, at);
+        for (i = 0; i < n; i += TNI_W) {
+            int    k = TNI_T(lanes)(n - i);
+            float *y = TNI_OUT(0) + at[0] + i;
+            TNI_V  v = f0 * TNI_T(along)(TNI_IN(0) + at[1], l->step[1], i, k)
+                     / TNI_T(along)(TNI_IN(1) + at[2], l->step[2], i, k);
+            if (add) v = v + TNI_LOAD(y, k);
+            TNI_STORE(y, v, k);
+        }
+    }
+}
+
 TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
 {
+    const tn_task_fn task = c->kernel == TN_KERNEL_ADD ? TNI_T(add_task) : c->kernel == TN_KERNEL_MUL ? TNI_T(mul_task)
+                                                                                                      : TNI_T(div_task);
     tni_lines l = tni_lines_of(&c->out[0], &c->in[0], c->n_in > 1 ? &c->in[1] : NULL);
     if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1))
         return tni_reference_run(cpu, c);
-    return tni_line_pass_run(cpu, c, &l, c->kernel == TN_KERNEL_ADD ? TNI_T(add_task) : TNI_T(mul_task));
+    return tni_line_pass_run(cpu, c, &l, task);
 }
 
 /* ---- sum: of everything, of each row, or of each column ----------------------------------------------- */
@@ -4863,24 +4947,34 @@ TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int6
     }
 }
 
-/* One row: dx, and its share of dw. */
+/* One row: dx, and its share of dw. scale^3 and x dy leave the range of float where x, or x and dy, are far from 1: such a
+   row takes its dx from the reference, in double, and dw from x scale. */
 TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
 {
     const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
-    double       s = (double)TNI_IN(2)[r];
+    double       s = (double)TNI_IN(2)[r], factor;
+    bool         far = !(s > 1e-6 && s < 1e6);
     TNI_T(wide) dot = TNI_T(wide_zero)();
     TNI_V        mean;
     int64_t      i;
     for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
-        if (dw) TNI_STORE(dw + i, TNI_FMA(d, scale, TNI_LOAD(dw + i, k)), k);
+        if (dw && far)
+            TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
+        else if (dw) TNI_STORE(dw + i, TNI_FMA(d, scale, TNI_LOAD(dw + i, k)), k);
         if (w) d = d * TNI_LOAD(w + i, k);
         TNI_T(wide_add)(&dot, d);
     }
-    mean = TNI_SET((float)(-s * s * s * TNI_T(wide_sum)(&dot) / (double)C));
+    factor = -s * s * s * TNI_T(wide_sum)(&dot) / (double)C;
+    far = far || fabs(factor) > 3.4e38 || (factor != 0 && fabs(factor) < 1.2e-38);
+    if (dx && far) {
+        tni_f32_rmsnorm_dx(c, r);
+        return;
+    }
+    mean = TNI_SET((float)factor);
     for (i = 0; dx && i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(dy + i, k) * scale;
@@ -5084,6 +5178,77 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
         else tni_fault(&c->out[2], 1, r, label[r], 0);
     *TNI_OUT(0) = (float)(loss / (double)R);
     return TN_OK;
+}
+
+/* ---- softmax, see >>op-softmax: y holds e^(x-m) until the sum is known ------------------------------------- */
+TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log_of)
+{
+    float       lane[TNI_W], most = -(float)HUGE_VAL;
+    TNI_V       top = TNI_SET(most), scale;
+    TNI_T(wide) sum = TNI_T(wide_zero)();
+    double      total;
+    int64_t     i;
+    for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(x + i, TNI_W));
+    TNI_STORE(lane, top, TNI_W);
+    for (; i < C; i++) most = x[i] > most ? x[i] : most;
+    for (i = 0; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
+    if (most == -(float)HUGE_VAL) most = 0;
+    top = TNI_SET(most);
+    for (i = 0; i + TNI_W <= C; i += TNI_W) {
+        TNI_V e = TNI_T(exp)(TNI_LOAD(x + i, TNI_W) - top);
+        if (!log_of) TNI_STORE(y + i, e, TNI_W);
+        TNI_T(wide_add)(&sum, e);
+    }
+    if (i < C) {                                             /* lanes after the row's last number count zero */
+        int k = (int)(C - i);
+        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(x + i, k) - top), TNI_W);
+        TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
+        if (!log_of) memcpy(y + i, lane, sizeof *y * (size_t)k);
+    }
+    total = TNI_T(wide_sum)(&sum);
+    scale = TNI_SET((float)(log_of ? log(total) : total == 0 ? 0 : 1 / total));
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V v = log_of ? TNI_LOAD(x + i, k) - top - scale : TNI_LOAD(y + i, k) * scale;
+        if (log_of && total == 0) v = TNI_SET(-(float)HUGE_VAL);
+        TNI_STORE(y + i, v, k);
+    }
+}
+
+TNI_FAST void TNI_T(softmax_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const int64_t C = c->in[0].shape[1];
+    int64_t       r;
+    for (r = begin; r < end; r++) TNI_T(softmax_row)(TNI_IN(0) + r * C, TNI_OUT(0) + r * C, C, c->i[0] != 0);
+}
+
+TNI_FAST void TNI_T(softmax_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const int64_t C = c->in[0].shape[1];
+    const bool    log_of = c->i[0] != 0, add = c->accumulate;
+    int64_t       r, i;
+    for (r = begin; r < end; r++) {
+        const float *y = TNI_IN(0) + r * C, *dy = TNI_IN(1) + r * C;
+        float       *dx = TNI_OUT(0) + r * C;
+        TNI_T(wide)  sum = TNI_T(wide_zero)();
+        TNI_V        all;
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V d = TNI_LOAD(dy + i, k);
+            if (log_of) TNI_T(wide_add)(&sum, d);
+            else TNI_T(wide_add_product)(&sum, d, TNI_LOAD(y + i, k));
+        }
+        all = TNI_SET((float)TNI_T(wide_sum)(&sum));
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(y + i, k), d = TNI_LOAD(dy + i, k);
+            v = log_of ? d - TNI_T(exp)(v) * all : v * (d - all);
+            if (add) v = v + TNI_LOAD(dx + i, k);
+            TNI_STORE(dx + i, v, k);
+        }
+    }
 }
 
 /* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng --------------------------------- */
@@ -6726,11 +6891,14 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
-    case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
+    case TN_KERNEL_MUL:
+    case TN_KERNEL_DIV:              return TNI_T(binary_run)(cpu, c);
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
     case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
     case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
+    case TN_KERNEL_SOFTMAX:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_task));
+    case TN_KERNEL_SOFTMAX_BACKWARD: return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_backward_task));
     case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
     case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
     case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
@@ -7183,22 +7351,22 @@ static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
     (void)simd;
 }
 
-static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[256])
+static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
     tni_cpu_close(cpu);
     *state = NULL;
-    tni_print(why, 256, "no memory for the backend's state");
+    tni_print(why, TN_WHY, "no memory for the backend's state");
     return TN_ERR_MEMORY;
 }
 
-static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[256])
+static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tni_cpu *cpu = tni_cpu_new(desc, 1);
     *state = cpu;
     return cpu ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }
 
-static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[256])
+static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tni_cpu *cpu = tni_cpu_new(desc, desc->threads);
     size_t   small;
@@ -7295,7 +7463,7 @@ static bool tni_uncaptured(tn_ctx *ctx, const char *what)
 /* The backend knows more than the status s of a call. Its words may be of an error before that call: their status counts. */
 static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
-    char            why[256] = "";
+    char            why[TN_WHY] = "";
     const tn_status told = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
     if (told != TN_OK) s = told;
     return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
@@ -7551,23 +7719,23 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     return d;
 }
 
-static tn_status tni_desc_check(const tn_desc *d, char *why)
+static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
 {
     if (d->dtype != TN_F32 && d->dtype != TN_F64) {
-        tni_print(why, 256, "desc.dtype: a context computes in F32 or F64, not in %s", tni_dtype_name(d->dtype));
+        tni_print(why, TN_WHY, "desc.dtype: a context computes in F32 or F64, not in %s", tn_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
     if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
-        tni_print(why, 256, "desc.activations: a context of %s has its activations in %s, not in %s",
-                  tni_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tni_dtype_name(d->activations));
+        tni_print(why, TN_WHY, "desc.activations: a context of %s has its activations in %s, not in %s",
+                  tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tn_dtype_name(d->activations));
         return TN_ERR_DTYPE;
     }
     if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
-        tni_print(why, 256, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_TF32);
+        tni_print(why, TN_WHY, "desc.gemm_precision: %d is none, the last is %d", (int)d->gemm_precision, (int)TN_GEMM_TF32);
         return TN_ERR_ARG;
     }
     if (!d->allocator.release) {
-        tni_print(why, 256, "desc.allocator: alloc without release");
+        tni_print(why, TN_WHY, "desc.allocator: alloc without release");
         return TN_ERR_ARG;
     }
     return TN_OK;
@@ -7581,21 +7749,21 @@ static bool tni_graphs_whole(const tn_backend *b)
 }
 
 /* Opens the wanted backend, or with the reason logged the cpu. */
-static tn_status tni_open_backend(tn_ctx *ctx, char *why)
+static tn_status tni_open_backend(tn_ctx *ctx, char why[TN_WHY])
 {
     const tn_backend *wanted = ctx->desc.backend;
     tn_status         s;
     if (wanted->abi != TN_BACKEND_ABI) {
-        tni_print(why, 256, "backend %s: abi %d, this header has %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
+        tni_print(why, TN_WHY, "backend %s: abi %d, this header has %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
         s = TN_ERR_BACKEND;
     } else if (!tni_graphs_whole(wanted)) {
-        tni_print(why, 256, "backend %s: graphs are four functions, all or none, and none of a host's", wanted->name);
+        tni_print(why, TN_WHY, "backend %s: graphs are four functions, all or none, and none of a host's", wanted->name);
         s = TN_ERR_BACKEND;
     } else s = wanted->open(&ctx->desc, &ctx->state, why);
     if (s != TN_OK && !ctx->desc.backend_required && wanted != tn_cpu_backend()) {
-        char first[256];
+        char first[TN_WHY];
         memcpy(first, why, sizeof first);
-        first[255] = 0;
+        first[TN_WHY - 1] = 0;
         tni_log(ctx, TN_LOG_WARN, "backend %s: %s; running on cpu", wanted->name, first);
         ctx->desc.backend = wanted = tn_cpu_backend();
         s = wanted->open(&ctx->desc, &ctx->state, why);
@@ -7606,9 +7774,9 @@ static tn_status tni_open_backend(tn_ctx *ctx, char *why)
     return s;
 }
 
-tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
+tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char why[TN_WHY])
 {
-    char      room[256];
+    char      room[TN_WHY];
     tn_desc   d = tni_desc_defaults(given);
     tn_ctx   *ctx;
     tn_status s;
@@ -7619,7 +7787,7 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
     if ((s = tni_desc_check(&d, why)) != TN_OK) return s;
     ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
     if (!ctx) {
-        tni_print(why, 256, "no memory for %zu bytes of context", sizeof *ctx);
+        tni_print(why, TN_WHY, "no memory for %zu bytes of context", sizeof *ctx);
         return TN_ERR_MEMORY;
     }
     memset(ctx, 0, sizeof *ctx);
@@ -7640,7 +7808,7 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
     }
     if (ctx->status != TN_OK) {
         s = ctx->status;
-        tni_print(why, 256, "%s", ctx->error);
+        tni_print(why, TN_WHY, "%s", ctx->error);
         tn_ctx_destroy(ctx);
         return s;
     }
@@ -7664,7 +7832,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
 
 tn_status tn_ctx_sync(tn_ctx *ctx)
 {
-    char      why[256] = "";
+    char      why[TN_WHY] = "";
     tn_status s = TN_OK;
     if (!ctx) return TN_ERR_ARG;
     if (!tni_uncaptured(ctx, "the device is waited for")) return TN_ERR_ARG;
@@ -7753,7 +7921,7 @@ static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
             return false;
         }
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tni_dtype_name(dtype),
+    tni_fail(ctx, TN_ERR_SHAPE, "tensor: %s %s does not fit the address space", tn_dtype_name(dtype),
              tni_shape_of(rank, shape).s);
     return false;
 }
@@ -7821,6 +7989,19 @@ tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64
     int64_t shape[3];
     shape[0] = n; shape[1] = m; shape[2] = k;
     return tn_tensor_new(ctx, dtype, 3, shape);
+}
+
+tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
+{
+    tn_tensor *t;
+    if (!ctx || !tni_dtype_known(ctx, &as)) return NULL;
+    t = tn_tensor_new(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    if (!t) return NULL;
+    if (!numbers && tn_tensor_count(t) > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, but the shape is %s", TNI_SHAPE(t));
+        return NULL;
+    }
+    return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
 static tn_view tni_view(const tn_tensor *t)
@@ -8401,6 +8582,8 @@ struct tni_node {
     tni_node       *before;
     tni_backward_fn backward;
     tn_tensor      *out, *in[3], *saved[2];
+    tn_tensor     **list;               /* inputs of an op that takes any number of them, n_list */
+    int64_t         n_list;
     int64_t         i[4];
     double          f[4];
     const void     *with;               /* of a tn_recompute: its tni_again */
@@ -8408,11 +8591,12 @@ struct tni_node {
 
 static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
 {
-    int i;
+    int64_t i;
     for (; n; n = n->before) {
         if (tni_root(n->out) == tni_root(t)) return true;
         for (i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
         for (i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
+        for (i = 0; i < n->n_list; i++) if (tni_root(n->list[i]) == tni_root(t)) return true;
         if (n->with && (tni_root(t)->flags & TNI_OWNED)) return true;       /* fn may read any of them */
     }
     return false;
@@ -8806,8 +8990,8 @@ static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tni_dtype_name(t->dtype),
-             tni_dtype_name(ctx->desc.dtype));
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but this context computes in %s", op, what, tn_dtype_name(t->dtype),
+             tn_dtype_name(ctx->desc.dtype));
     return false;
 }
 
@@ -8815,7 +8999,7 @@ static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but must be I32", op, what, tni_dtype_name(t->dtype));
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, but must be I32", op, what, tn_dtype_name(t->dtype));
     return false;
 }
 
@@ -9025,9 +9209,10 @@ tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, d
 }
 #endif
 
-/* ---- add, mul, scale ------------------------------------- >>op-add
+/* ---- add, mul, div, scale -------------------------------- >>op-add
    y = f0 a + f1 b      da += f0 dy     db += f1 dy      each summed over the axes it was broadcast along
-   y = f0 a (x) b       da += f0 dy (x) b                db += f0 dy (x) a */
+   y = f0 a * b         da += f0 dy * b                  db += f0 dy * a
+   y = f0 a / b         da += q, q = dy / b              db -= q * y          (f0 = 1 where it is recorded) */
 static void TNI_T(add)(const tn_call *c)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = c->n_in > 1 ? (const TNI_REAL *)c->in[1].data : NULL;
@@ -9055,6 +9240,21 @@ static void TNI_T(mul)(const tn_call *c)
         for (i = 0; i < w.inner; i++) {
             TNI_REAL *to = y + w.offset[0] + i * w.step[0];
             double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] * (double)b[w.offset[2] + i * w.step[2]];
+            *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
+        }
+}
+
+static void TNI_T(div)(const tn_call *c)
+{
+    const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
+    tni_walk w;
+    bool     more;
+    int64_t  i;
+    for (more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
+        for (i = 0; i < w.inner; i++) {
+            TNI_REAL *to = y + w.offset[0] + i * w.step[0];
+            double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] / (double)b[w.offset[2] + i * w.step[2]];
             *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
         }
 }
@@ -9098,14 +9298,14 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
     if (n->in[1]) tni_grad_sum(ctx, n->in[1], n->out->grad, n->f[1]);
 }
 
-/* += factor dy (x) other; where t was broadcast the product is summed in a second pass */
-static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy)
+/* += factor dy * other; where t was broadcast the product is summed in a second pass */
+static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy, double factor)
 {
     tn_tensor *product = NULL;
     tn_call    c = tni_call(TN_KERNEL_MUL, 1, &dy, 0, NULL);
     if (!tni_wants_grad(t)) return;
     c.in[c.n_in++] = tni_expand_view(tni_view(other), dy->rank, dy->shape);
-    c.f[0] = 1;
+    c.f[0] = factor;
     if (tni_same_shape(t, dy)) {
         tni_run_grad(ctx, &c, t);
         return;
@@ -9118,8 +9318,22 @@ static void tni_mul_grad(tn_ctx *ctx, tn_tensor *t, const tn_tensor *other, cons
 
 static void tni_mul_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tni_mul_grad(ctx, n->in[0], n->in[1], n->out->grad);
-    tni_mul_grad(ctx, n->in[1], n->in[0], n->out->grad);
+    tni_mul_grad(ctx, n->in[0], n->in[1], n->out->grad, 1);
+    tni_mul_grad(ctx, n->in[1], n->in[0], n->out->grad, 1);
+}
+
+static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
+{
+    const tn_tensor *dy = n->out->grad;
+    tn_tensor       *q = tn_tensor_new(ctx, TN_REAL, dy->rank, dy->shape);
+    tn_call          c;
+    if (!q) return;
+    c = tni_call(TN_KERNEL_DIV, 1, &dy, 1, &q);
+    c.in[c.n_in++] = tni_expand_view(tni_view(n->in[1]), dy->rank, dy->shape);
+    c.f[0] = 1;
+    if (tni_run(ctx, &c) != TN_OK) return;
+    tni_grad_sum(ctx, n->in[0], q, 1);
+    tni_mul_grad(ctx, n->in[1], n->out, q, -1);
 }
 
 static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_tensor *a, tn_tensor *b, double f0, double f1)
@@ -9129,6 +9343,7 @@ static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_t
     tn_tensor *y;
     tn_call    c;
     tni_node  *n;
+    tni_backward_fn back;
     if (!tni_broadcast(ctx, op, a, b, &rank, shape)) return NULL;
     y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
@@ -9138,7 +9353,8 @@ static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_t
     c.f[0] = f0;
     c.f[1] = f1;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, kernel == TN_KERNEL_ADD ? tni_add_backward : tni_mul_backward, y, a, b, NULL);
+    back = kernel == TN_KERNEL_ADD ? tni_add_backward : kernel == TN_KERNEL_MUL ? tni_mul_backward : tni_div_backward;
+    n = tni_note(ctx, back, y, a, b, NULL);
     if (n) { n->f[0] = f0; n->f[1] = f1; }
     return y;
 }
@@ -9146,6 +9362,7 @@ static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_t
 tn_tensor *tn_add(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tni_binary(ctx, "add", TN_KERNEL_ADD, a, b, 1, 1); }
 tn_tensor *tn_sub(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tni_binary(ctx, "sub", TN_KERNEL_ADD, a, b, 1, -1); }
 tn_tensor *tn_mul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tni_binary(ctx, "mul", TN_KERNEL_MUL, a, b, 1, 0); }
+tn_tensor *tn_div(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tni_binary(ctx, "div", TN_KERNEL_DIV, a, b, 1, 0); }
 
 tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
 {
@@ -9160,6 +9377,103 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_add_backward, y, a, NULL, NULL);
     if (n) n->f[0] = factor;
+    return y;
+}
+#endif
+
+/* ---- where ------------------------------------------------ >>op-where
+   y = a where the condition is not 0, else b       da += dy where a was chosen, db += dy elsewhere
+   One of a and b may be absent, and counts as zeros: so the way back is the same kernel. */
+static void TNI_T(where_side)(const tn_call *c, bool chosen)
+{
+    const int32_t  *condition = (const int32_t *)c->in[0].data;
+    const tn_view  *side = &c->in[chosen ? 1 : 2];
+    const TNI_REAL *x = (const TNI_REAL *)side->data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
+    tni_walk w;
+    bool     more;
+    int64_t  i;
+    if (!x && c->accumulate) return;
+    for (more = tni_walk_begin(&w, &c->out[0], &c->in[0], x ? side : NULL); more; more = tni_walk_next(&w))
+        for (i = 0; i < w.inner; i++) {
+            TNI_REAL *to = y + w.offset[0] + i * w.step[0], v = x ? x[w.offset[2] + i * w.step[2]] : 0;
+            if ((condition[w.offset[1] + i * w.step[1]] != 0) == chosen) *to = c->accumulate ? *to + v : v;
+        }
+}
+
+static void TNI_T(where)(const tn_call *c)
+{
+    TNI_T(where_side)(c, true);
+    TNI_T(where_side)(c, false);
+}
+
+#ifdef TNI_ONCE
+/* dy where t was chosen, in dy's shape or summed to t's */
+static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
+{
+    tn_tensor       *t = n->in[side], *part;
+    const tn_tensor *dy = n->out->grad;
+    tn_call          c = tni_call(TN_KERNEL_WHERE, 0, NULL, 0, NULL);
+    if (!tni_wants_grad(t)) return;
+    c.in[0] = tni_expand_view(tni_view(n->saved[0]), dy->rank, dy->shape);
+    c.in[1 + side] = tni_view(dy);
+    c.in[2 - side].dtype = dy->dtype;                    /* absent */
+    c.n_in = 3;
+    if (tni_same_shape(t, dy)) {
+        tni_run_grad(ctx, &c, t);
+        return;
+    }
+    part = tni_like(ctx, dy);
+    if (!part) return;
+    c.out[c.n_out++] = tni_view(part);
+    if (tni_run(ctx, &c) == TN_OK) tni_grad_sum(ctx, t, part, 1);
+}
+
+static void tni_where_backward(tn_ctx *ctx, const tni_node *n)
+{
+    tni_where_grad(ctx, n, 0);
+    tni_where_grad(ctx, n, 1);
+}
+
+/* The shape that t and what came before it are broadcast to. */
+static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
+{
+    int i, more = t->rank - *rank;
+    for (i = *rank - 1; more > 0 && i >= 0; i--) shape[i + more] = shape[i];
+    for (i = 0; i < more; i++) shape[i] = 1;
+    if (more > 0) *rank = t->rank;
+    for (i = 0; i < t->rank; i++) {
+        int64_t *at = &shape[*rank - t->rank + i];
+        if (*at != t->shape[i] && *at != 1 && t->shape[i] != 1) return false;
+        if (*at == 1) *at = t->shape[i];
+    }
+    return true;
+}
+
+tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b)
+{
+    int        rank = 0;
+    int64_t    shape[TN_MAX_RANK];
+    tn_tensor *y;
+    tn_call    c;
+    tni_node  *n;
+    if (!tni_is_ids(ctx, condition, "where", "condition")) return NULL;
+    if (!tni_is_real(ctx, a, "where", "a") || !tni_is_real(ctx, b, "where", "b")) return NULL;
+    if (!tni_broadcast_more(condition, &rank, shape) || !tni_broadcast_more(a, &rank, shape)
+        || !tni_broadcast_more(b, &rank, shape)) {
+        tni_fail(ctx, TN_ERR_SHAPE, "where: condition is %s, a is %s and b is %s, which do not broadcast",
+                 TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b));
+        return NULL;
+    }
+    y = tni_made(ctx, rank, shape);
+    if (!y) return NULL;
+    c = tni_call(TN_KERNEL_WHERE, 0, NULL, 1, &y);
+    c.in[c.n_in++] = tni_expand_view(tni_view(condition), rank, shape);
+    c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
+    c.in[c.n_in++] = tni_expand_view(tni_view(b), rank, shape);
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_where_backward, y, a, b, NULL);
+    if (n) n->saved[0] = condition;
     return y;
 }
 #endif
@@ -9274,7 +9588,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
    abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
-   exp e^x   tanh: tanh' = 1 - tanh^2
+   exp e^x   tanh: tanh' = 1 - tanh^2   sqrt: sqrt' = 1/(2 sqrt)   log: log' = 1/x
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
 static double tni_act_value(int64_t kind, double x)
@@ -9289,6 +9603,8 @@ static double tni_act_value(int64_t kind, double x)
     case TN_ACT_ROUND:   return rint(x);
     case TN_ACT_EXP:     return exp(x);
     case TN_ACT_TANH:    return tanh(x);
+    case TN_ACT_SQRT:    return sqrt(x);
+    case TN_ACT_LOG:     return log(x);
     default:             return x;
     }
 }
@@ -9305,6 +9621,8 @@ static double tni_act_slope(int64_t kind, double x)
     case TN_ACT_ABS:     return x > 0 ? 1 : x < 0 ? -1 : x;      /* x: 0, or NaN */
     case TN_ACT_EXP:     return exp(x);
     case TN_ACT_TANH:    return (1 - tanh(x)) * (1 + tanh(x));
+    case TN_ACT_SQRT:    return 0.5 / sqrt(x);
+    case TN_ACT_LOG:     return 1 / x;
     default:             return 1;
     }
 }
@@ -9346,17 +9664,17 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
-    if ((unsigned)kind <= TN_ACT_TANH) return true;
+    if ((unsigned)kind <= TN_ACT_LOG) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: %d is no activation", op, (int)kind);
     return false;
 }
 
-tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind)
+static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, tn_tensor *x, tn_act kind)
 {
     tn_tensor *y;
     tn_call    c;
     tni_node  *n;
-    if (!(x = tni_contiguous(ctx, x, "activation", "x")) || !tni_act_known(ctx, "activation", kind)) return NULL;
+    if (!(x = tni_contiguous(ctx, x, op, what)) || !tni_act_known(ctx, op, kind)) return NULL;
     y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
@@ -9368,6 +9686,15 @@ tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     if (n) n->i[0] = kind;
     return y;
 }
+
+tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind)
+{
+    return tni_activation(ctx, "activation", "x", x, kind);
+}
+
+tn_tensor *tn_sqrt(tn_ctx *ctx, tn_tensor *a) { return tni_activation(ctx, "sqrt", "a", a, TN_ACT_SQRT); }
+tn_tensor *tn_exp(tn_ctx *ctx, tn_tensor *a)  { return tni_activation(ctx, "exp", "a", a, TN_ACT_EXP); }
+tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a)  { return tni_activation(ctx, "log", "a", a, TN_ACT_LOG); }
 #endif
 
 /* ---- glu -------------------------------------------------- >>op-glu
@@ -9740,6 +10067,137 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
 }
 #endif
 
+/* ---- concat, stack ---------------------------------------- >>op-concat
+   y = the parts one after the other along an axis; of a stack, each is one index of a new axis
+   dpart += its slice of dy          COPY into slices of y, ADD from slices of dy: no kernel of its own */
+#ifdef TNI_ONCE
+/* `n` indices of an axis of t from `start` on; of a stack, where n is 1, without that axis. */
+static tn_view tni_part_view(const tn_tensor *t, int axis, int64_t start, int64_t n, bool stacked)
+{
+    tn_view v = tni_view(t);
+    int     i;
+    if (tn_tensor_count(t) > 0) v.data = (char *)v.data + start * v.strides[axis] * (int64_t)tni_dtype_size(v.dtype);
+    v.shape[axis] = n;
+    if (!stacked) return v;
+    for (i = axis; i + 1 < v.rank; i++) { v.shape[i] = v.shape[i + 1]; v.strides[i] = v.strides[i + 1]; }
+    v.rank--;
+    return v;
+}
+
+static void tni_concat_backward(tn_ctx *ctx, const tni_node *n)
+{
+    const int  axis = (int)n->i[0];
+    const bool stacked = n->i[1] != 0;
+    int64_t    k, start = 0;
+    for (k = 0; k < n->n_list; k++) {
+        const int64_t part = stacked ? 1 : n->list[k]->shape[axis];
+        tn_call       c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+        c.in[c.n_in++] = tni_part_view(n->out->grad, axis, start, part, stacked);
+        c.f[0] = 1;
+        tni_run_grad(ctx, &c, n->list[k]);
+        start += part;
+    }
+}
+
+/* Are all of them there, of one kind of dtype and of shapes that can be joined? `axis` is one of the result. */
+static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
+{
+    int64_t k, all = 0;
+    int     i;
+    for (k = 0; k < n; k++) {
+        for (i = 0; i < t[0]->rank && t[k]->rank == t[0]->rank; i++)
+            if (t[k]->shape[i] != t[0]->shape[i] && (stacked || i != axis)) break;
+        if (t[k]->rank != t[0]->rank || i < t[0]->rank) {
+            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected one shape"
+                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents but for axis %d", op,
+                     TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis);
+            return false;
+        }
+        if (!stacked && t[k]->shape[axis] > INT64_MAX - all) {
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d add up to more than 2^63", op, axis);
+            return false;
+        }
+        all += stacked ? 1 : t[k]->shape[axis];
+    }
+    return true;
+}
+
+static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t)
+{
+    char    what[32];
+    int64_t k;
+    if (!ctx) return false;
+    if (n < 1 || !t) {
+        tni_fail(ctx, TN_ERR_ARG, t ? "%s: %lld tensors, expected at least 1" : "%s: the array of %lld tensors is NULL", op,
+                 (long long)n);
+        return false;
+    }
+    for (k = 0; k < n; k++) {
+        tni_print(what, sizeof what, "tensor %lld", (long long)k);
+        if (!tni_usable(ctx, t[k], op, what)) return false;
+        if (t[0]->dtype == TN_I32 ? !tni_is_ids(ctx, t[k], op, what) : !tni_is_real(ctx, t[k], op, what)) return false;
+    }
+    return true;
+}
+
+/* Notes the op with a list of its own. */
+static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *const *t, int axis, bool stacked)
+{
+    tn_tensor **list;
+    tni_node   *node;
+    int64_t     k;
+    for (k = 0; k < n && !tni_wants_grad(t[k]); k++) {}
+    if (!ctx->recording || k == n) return true;
+    list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)n * sizeof *list);
+    node = list ? tni_note_all(ctx, tni_concat_backward, y, NULL, NULL, NULL) : NULL;
+    if (!node) return false;
+    memcpy(list, t, (size_t)n * sizeof *list);
+    node->list = list;
+    node->n_list = n;
+    node->i[0] = axis;
+    node->i[1] = stacked;
+    return true;
+}
+
+static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
+{
+    int64_t    shape[TN_MAX_RANK], k, start = 0;
+    int        rank, i;
+    tn_tensor *y;
+    if (!tni_concat_operands(ctx, op, n, t)) return NULL;
+    rank = t[0]->rank + stacked;
+    if (axis < 0) axis += rank;
+    if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
+        tni_fail(ctx, rank > TN_MAX_RANK ? TN_ERR_SHAPE : TN_ERR_ARG, rank > TN_MAX_RANK
+                 ? "%s: tensors of rank %d, expected at most %d" : "%s: no such axis in a result of rank %d", op,
+                 rank > TN_MAX_RANK ? t[0]->rank : rank, TN_MAX_RANK - 1);
+        return NULL;
+    }
+    if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
+    for (i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
+    for (k = 0; k < n; k++) shape[axis] += stacked ? 1 : t[k]->shape[axis];
+    y = t[0]->dtype == TN_I32 ? tn_tensor_new(ctx, TN_I32, rank, shape) : tni_made(ctx, rank, shape);
+    for (k = 0; y && k < n; k++) {
+        const int64_t part = stacked ? 1 : t[k]->shape[axis];
+        tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
+        c.out[c.n_out++] = tni_part_view(y, axis, start, part, stacked);
+        if (tni_run(ctx, &c) != TN_OK) return NULL;
+        start += part;
+    }
+    return y && tni_concat_note(ctx, y, n, t, axis, stacked) ? y : NULL;
+}
+
+tn_tensor *tn_concat(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis)
+{
+    return tni_concat(ctx, "concat", n, tensors, axis, false);
+}
+
+tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis)
+{
+    return tni_concat(ctx, "stack", n, tensors, axis, true);
+}
+#endif
+
 /* ---- embed ------------------------------------------------ >>op-embed
    y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], rows in order          a bad id: zeros, and a fault */
 #ifndef TNI_ONCE
@@ -9815,6 +10273,111 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     n = tni_note(ctx, tni_embed_backward, y, table, NULL, NULL);
     if (n) n->saved[0] = ids;
+    return y;
+}
+#endif
+
+/* ---- gather ------------------------------------------------ >>op-gather
+   y[p,i,s] = x[p,ids[i],s]       dx[p,ids[i],s] += dy[p,i,s], i in order
+   The rows of embed, where the axis comes first; else of a copy in which it does. */
+#ifdef TNI_ONCE
+/* A contiguous tensor as [outer,n,inner], or in the order [n,outer,inner]. */
+static tn_view tni_axis_view(const tn_tensor *t, int64_t outer, int64_t n, int64_t inner, bool first)
+{
+    tn_view v = tni_view(t);
+    v.rank = 3;
+    v.shape[first ? 1 : 0] = outer;
+    v.shape[first ? 0 : 1] = n;
+    v.shape[2] = inner;
+    v.strides[first ? 1 : 0] = n * inner;
+    v.strides[first ? 0 : 1] = inner;
+    v.strides[2] = 1;
+    return v;
+}
+
+/* A contiguous tensor as a table of n rows. */
+static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
+{
+    tn_view v = tni_flat_view(t);
+    v.rank = 2;
+    v.shape[0] = n;
+    v.shape[1] = v.strides[0] = columns;
+    v.strides[1] = 1;
+    return v;
+}
+
+/* t [outer,n,inner] as a contiguous [n,outer,inner]; t itself where that is the same. NULL if out of memory. */
+static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64_t n, int64_t inner)
+{
+    tn_tensor *f;
+    tn_call    c;
+    if (outer == 1) return t;
+    f = tn_tensor_3d(ctx, t->dtype, n, outer, inner);
+    if (!f) return NULL;
+    c = tni_call(TN_KERNEL_COPY, 0, NULL, 1, &f);
+    c.in[c.n_in++] = tni_axis_view(t, outer, n, inner, true);
+    return tni_run(ctx, &c) == TN_OK ? f : NULL;
+}
+
+static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
+{
+    const int64_t    outer = node->i[0], v = node->i[1], inner = node->i[2], n = tn_tensor_count(node->saved[0]);
+    tn_tensor       *dy, *dx;
+    tn_call          c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 0, NULL), back;
+    if (!tni_wants_grad(node->in[0])) return;
+    dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
+    dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
+    if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
+    c.in[c.n_in++] = tni_flat_view(node->saved[0]);
+    c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
+    c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
+    if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
+    back = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    back.in[back.n_in++] = tni_axis_view(dx, v, outer, inner, true);
+    back.f[0] = 1;
+    back.out[back.n_out++] = tni_axis_view(tni_grad(node->in[0], &back.accumulate), outer, v, inner, false);
+    if (back.out[0].data) tni_run(ctx, &back);
+}
+
+tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
+{
+    int64_t    shape[TN_MAX_RANK], outer = 1, v, inner = 1, n;
+    int        i, rank;
+    tn_tensor *y, *table, *rows;
+    tn_call    c;
+    tni_node  *node;
+    if (!(x = tni_contiguous(ctx, x, "gather", "x")) || !tni_is_ids(ctx, ids, "gather", "ids")) return NULL;
+    if (!tni_axis(x, &axis, "gather")) return NULL;
+    rank = x->rank - 1 + ids->rank;
+    if (rank > TN_MAX_RANK) {
+        tni_fail(ctx, TN_ERR_SHAPE, "gather: x is %s and ids are %s, a result of rank %d, expected at most %d", TNI_SHAPE(x),
+                 TNI_SHAPE(ids), rank, TN_MAX_RANK);
+        return NULL;
+    }
+    if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
+    for (i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
+    for (i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];
+    for (i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];
+    v = x->shape[axis];
+    n = tn_tensor_count(ids);
+    y = tni_made(ctx, rank, shape);
+    table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
+    rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
+    if (!table || !rows) return NULL;
+    c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
+    c.in[c.n_in++] = tni_flat_view(ids);
+    c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
+    c.out[c.n_out++] = tni_view(ctx->fault);
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    if (rows != y) {
+        c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+        c.in[c.n_in++] = tni_axis_view(rows, n, outer, inner, true);
+        c.out[c.n_out++] = tni_axis_view(y, outer, n, inner, false);
+        if (tni_run(ctx, &c) != TN_OK) return NULL;
+    }
+    node = tni_note(ctx, tni_gather_backward, y, x, NULL, NULL);
+    if (node) { node->saved[0] = ids; node->i[0] = outer; node->i[1] = v; node->i[2] = inner; }
     return y;
 }
 #endif
@@ -10953,8 +11516,8 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
     if (s->dtype != ctx->desc.dtype) {
-        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, but sums are kept in %s", tni_dtype_name(s->dtype),
-                 tni_dtype_name(ctx->desc.dtype));
+        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, but sums are kept in %s", tn_dtype_name(s->dtype),
+                 tn_dtype_name(ctx->desc.dtype));
         return false;
     }
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
@@ -11011,6 +11574,82 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     }
     return o;
 }
+#endif
+
+/* ---- softmax, log_softmax ---------------------------------- >>op-softmax
+   y[r,c] = e^(x-m) / s       m = max_c x, s = sum_c e^(x-m)      dx += y (dy - sum_c dy y)
+   log:  x - m - log s                                            dx += dy - e^y sum_c dy
+   A row of -inf alone: s = 0, and y is 0, its logarithm -inf. NaN and +inf make s NaN, and with it the row. */
+static void TNI_T(softmax)(const tn_call *c)
+{
+    const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
+    int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (r = 0; r < R; r++, x += C, y += C) {
+        double top = -HUGE_VAL, sum = 0;
+        for (j = 0; j < C; j++) if ((double)x[j] > top) top = (double)x[j];
+        if (top == -HUGE_VAL) top = 0;
+        for (j = 0; j < C; j++) sum += exp((double)x[j] - top);
+        for (j = 0; j < C; j++)
+            if (c->i[0]) y[j] = (TNI_REAL)(sum == 0 ? -HUGE_VAL : (double)x[j] - top - log(sum));
+            else y[j] = (TNI_REAL)(sum == 0 ? 0 : exp((double)x[j] - top) / sum);
+    }
+}
+
+static void TNI_T(softmax_backward)(const tn_call *c)
+{
+    const TNI_REAL *y = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
+    int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (r = 0; r < R; r++, y += C, dy += C, dx += C) {
+        double sum = 0;
+        for (j = 0; j < C; j++) sum += c->i[0] ? (double)dy[j] : (double)dy[j] * (double)y[j];
+        for (j = 0; j < C; j++) {
+            double v = c->i[0] ? (double)dy[j] - exp((double)y[j]) * sum : (double)y[j] * ((double)dy[j] - sum);
+            dx[j] = (TNI_REAL)(c->accumulate ? (double)dx[j] + v : v);
+        }
+    }
+}
+
+#ifdef TNI_ONCE
+static void tni_softmax_backward(tn_ctx *ctx, const tni_node *n)
+{
+    bool       add;
+    tn_tensor *g = tni_grad(n->in[0], &add);
+    tn_call    c = tni_call(TN_KERNEL_SOFTMAX_BACKWARD, 0, NULL, 0, NULL);
+    if (!g) return;
+    c.in[c.n_in++] = tni_rows_view(n->out);
+    c.in[c.n_in++] = tni_rows_view(n->out->grad);
+    c.out[c.n_out++] = tni_rows_view(g);
+    c.i[0] = n->i[0];
+    c.accumulate = add;
+    tni_run(ctx, &c);
+}
+
+static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool log_of)
+{
+    tn_tensor *y;
+    tn_call    c;
+    tni_node  *n;
+    if (!(x = tni_contiguous(ctx, x, op, "x"))) return NULL;
+    if (x->rank < 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
+        return NULL;
+    }
+    y = tni_made(ctx, x->rank, x->shape);
+    if (!y) return NULL;
+    c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
+    c.in[c.n_in++] = tni_rows_view(x);
+    c.out[c.n_out++] = tni_rows_view(y);
+    c.i[0] = log_of;
+    if (tni_run(ctx, &c) != TN_OK) return NULL;
+    n = tni_note(ctx, tni_softmax_backward, y, x, NULL, NULL);
+    if (n) n->i[0] = log_of;
+    return y;
+}
+
+tn_tensor *tn_softmax(tn_ctx *ctx, tn_tensor *x)     { return tni_softmax(ctx, "softmax", x, false); }
+tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x) { return tni_softmax(ctx, "log_softmax", x, true); }
 #endif
 
 /* ---- noise, dropout --------------------------------------- >>op-dropout
@@ -15028,7 +15667,7 @@ tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
     if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
-        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tni_dtype_name(cp->ctx->desc.dtype),
+        tni_fail(cp->ctx, TN_ERR_MEMORY, "dense: %s %s does not fit the address space", tn_dtype_name(cp->ctx->desc.dtype),
                  tni_shape_of(cp->order + 1, shape).s);
         return NULL;
     }
@@ -16420,7 +17059,7 @@ void tn_graph_destroy(tn_graph *g) { if (g && g != g->owned.ctx->capture) tni_gr
 
 tn_status tn_graph_begin(tn_ctx *ctx)
 {
-    char       why[256] = "";
+    char       why[TN_WHY] = "";
     tn_graph  *g;
     tn_tensor *t;
     tn_status  s;
@@ -16479,7 +17118,7 @@ static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
 
 tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
 {
-    char      why[256] = "";
+    char      why[TN_WHY] = "";
     tn_graph *g;
     tn_status s;
     int       i;
@@ -17187,7 +17826,7 @@ static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, 
             char number[32];
             tni_format_double(number, scaled, 17);
             return tni_reader_fail(r, TN_ERR_DATA, at + (uint64_t)i * width, "%s does not fit %s", number,
-                                   from.kind == TNI_BOOL ? "a truth value" : tni_dtype_name(dtype));
+                                   from.kind == TNI_BOOL ? "a truth value" : tn_dtype_name(dtype));
         }
         tni_store(out, dtype, i, scaled);
     }
@@ -17919,7 +18558,7 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
         if (i > 0 || note_count > 0) tni_text_string(t, ",");
         tni_text_json(t, named->name);
         tni_text_string(t, ":{\"dtype\":\"");
-        tni_text_string(t, tni_dtype_name(named->tensor->dtype));
+        tni_text_string(t, tn_dtype_name(named->tensor->dtype));
         tni_text_string(t, "\",\"shape\":");
         tni_text_string(t, TNI_SHAPE(named->tensor));
         tni_text_string(t, ",\"data_offsets\":[");
@@ -18369,9 +19008,9 @@ static tn_status tni_restored_shape(tni_restored *r, const tn_safetensors_entry 
     if (e->rank != like->rank || memcmp(e->shape, like->shape, (size_t)e->rank * sizeof *e->shape) != 0)
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, but %s is wanted", r->file->file.name.s,
                         tni_quote(e->name).s, TNI_SHAPE(e), TNI_SHAPE(like));
-    if (strcmp(e->dtype, tni_dtype_name(like->dtype)) != 0)
+    if (strcmp(e->dtype, tn_dtype_name(like->dtype)) != 0)
         return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s is %s, but this context has %s; tn_params_read converts weights",
-                        r->file->file.name.s, tni_quote(e->name).s, e->dtype, tni_dtype_name(like->dtype));
+                        r->file->file.name.s, tni_quote(e->name).s, e->dtype, tn_dtype_name(like->dtype));
     return TN_OK;
 }
 

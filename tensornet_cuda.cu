@@ -43,7 +43,8 @@
        >>state     a context's stream, its cuBLAS, its first error          >>memory   alloc, copies, scratch, graphs
        >>device    what rows share: types, numbers, grids, sums, packs, walks, passes over elements, random numbers, faults
        >>rows      the kernel table, in its order
-           >>op-copy copy, fill             >>op-random uniform, normal      >>op-add add, mul           >>op-sum sum
+           >>op-copy copy, fill             >>op-random uniform, normal      >>op-add add, mul, div      >>op-sum sum
+           >>op-where where                 >>op-softmax softmax and backward
            >>op-act act, >>op-glu glu and their backward                     >>op-prod prod and backward
            >>op-gemm gemm                   >>op-embed embed and backward    >>op-rmsnorm, >>op-layernorm and backward
            >>op-dropout dropout             >>op-cross_entropy               >>op-chain, >>op-rope and backward
@@ -298,7 +299,7 @@ static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 }
 
 /* Hands out the first error, but where none is kept `status`, and forgets it. A lost context tells the same again. */
-static tn_status tnc_tell(tnc *s, tn_status status, char why[256])
+static tn_status tnc_tell(tnc *s, tn_status status, char why[TN_WHY])
 {
     if (s->failed != TN_OK) status = s->failed;
     if (status != TN_OK) snprintf(why, 256, "%s", s->failed != TN_OK ? s->why : tn_status_name(status));
@@ -488,7 +489,7 @@ static void tnc_close(void *state)
 static __global__ void tnc_nothing(void) {}
 
 /* The device that desc names, if this file's kernels run on it. */
-static cudaError_t tnc_choose(tnc *s, int device, char why[256])
+static cudaError_t tnc_choose(tnc *s, int device, char why[TN_WHY])
 {
     int                   devices = 0, driver = 0, runtime = 0, major = 0, minor = 0;
     cudaFuncAttributes    attributes;
@@ -527,7 +528,7 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[256])
     return e;
 }
 
-static tn_status tnc_open(const tn_desc *desc, void **state, char why[256])
+static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tnc        *s = (tnc *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
     const char *wait = getenv("TN_SYNC");
@@ -634,7 +635,7 @@ static tn_status tnc_download(void *state, void *to, const void *from, size_t by
 }
 
 /* Tells the first error since the last sync, be the stream well by now or not. While it is captured it is left alone. */
-static tn_status tnc_sync(void *state, char why[256])
+static tn_status tnc_sync(void *state, char why[TN_WHY])
 {
     tnc      *s = (tnc *)state;
     tn_status status = s->late;
@@ -689,7 +690,7 @@ static void *tnc_scratch(tnc *s, size_t bytes)
 
 /* ---- graphs: what the stream would do, noted and instantiated once --------------------------------------------------- */
 
-static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[256])
+static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[TN_WHY])
 {
     char words[256];
     status = tnc_tell(s, status, words);
@@ -697,7 +698,7 @@ static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[256])
     return status;
 }
 
-static tn_status tnc_capture_begin(void *state, char why[256])
+static tn_status tnc_capture_begin(void *state, char why[TN_WHY])
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -716,7 +717,7 @@ static tn_status tnc_capture_begin(void *state, char why[256])
 }
 
 /* Whatever happens, the stream is no longer captured after it. */
-static tn_status tnc_capture_end(void *state, void **out, char why[256])
+static tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
 {
     tnc            *s = (tnc *)state;
     cudaGraph_t     graph = NULL;
@@ -1633,7 +1634,7 @@ static tn_status tnc_normal(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- add, mul -------------------------------------------------------------------------------------------------- >>op-add
+/* ---- add, mul, div --------------------------------------------------------------------------------------------- >>op-add
    F32 and BF16 may meet, as where a parameter is added to activations. Floor: the bytes read and written. */
 
 template <typename R> struct tnc_scaled {               /* f0 a */
@@ -1714,6 +1715,62 @@ static tn_status tnc_add(tnc *s, const tn_call *c)
 }
 
 static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
+
+template <typename R> struct tnc_ratio {                /* f0 a / b, correctly rounded */
+    enum { inputs = 2, adds = 1 };
+    R f0;
+    template <int V>
+    __device__ __forceinline__ void operator()(R (&v)[V], const R (&a)[V], const R (&b)[V]) const
+    {
+        TNC_EACH v[k] = f0 * a[k] / b[k];
+    }
+};
+
+static tn_status tnc_div(tnc *s, const tn_call *c)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    TNC_TYPES(y->dtype, T,
+        const tnc_ratio<typename tnc_real<T>::type> op = { (typename tnc_real<T>::type)c->f[0] };
+        tnc_map(s, tnc_walk_of(y, a, b), op, (T *)y->data, (const T *)a->data, (const T *)b->data, c->accumulate))
+    return TN_OK;
+}
+
+/* ---- where --------------------------------------------------------------------------------------------------- >>op-where
+   A launch writes what was chosen, a second one the rest: a walk has three views. An operand that is absent is zeros.
+   Floor: the bytes of y, of both operands where they are chosen, and twice the condition's */
+
+template <typename T>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_where_kernel(const tnc_walk w, T *y, const int32_t *condition, const T *x, const bool chosen, const bool add)
+{
+    typedef typename tnc_real<T>::type R;
+    for (TNC_MINE(i, w.count)) {
+        int64_t at[TNC_VIEWS];
+        R       v;
+        tnc_at<3>(w, i, at);
+        if ((condition[at[1]] != 0) != chosen) continue;
+        v = x ? tnc_to(x[at[2]]) : R(0);
+        y[at[0]] = tnc_from<T>(add ? tnc_to(y[at[0]]) + v : v);
+    }
+}
+
+template <typename T> static void tnc_where_side(tnc *s, const tn_call *c, bool chosen)
+{
+    const tn_view *x = &c->in[chosen ? 1 : 2], *y = &c->out[0];
+    const tnc_walk w = tnc_walk_of(y, &c->in[0], x->data ? x : NULL);
+    if (w.count == 0 || (!x->data && c->accumulate)) return;
+    TNC_START((tnc_where_kernel<T>), tnc_blocks(w.count, TNC_THREADS), w, (T *)y->data, (const int32_t *)c->in[0].data,
+              (const T *)x->data, chosen, c->accumulate);
+}
+
+static tn_status tnc_where(tnc *s, const tn_call *c)
+{
+    const int dtype = c->out[0].dtype;
+    if (!tnc_has(&c->in[1], dtype) || !tnc_has(&c->in[2], dtype)) return TN_ERR_DTYPE;
+    TNC_TYPES(dtype, T, tnc_where_side<T>(s, c, true); tnc_where_side<T>(s, c, false))
+    return TN_OK;
+}
 
 /* ---- sum ------------------------------------------------------------------------------------------------------- >>op-sum
    For each element of y a part of x: its place is found by one walk, `kept`, what is summed by another, `gone`. Where what
@@ -2013,6 +2070,18 @@ static __device__ __forceinline__ void tnc_activate(int kind, const R (&x)[V], R
         TNC_EACH {
             value[k] = tnc_tanh(x[k]);
             slope[k] = (R(1) - value[k]) * (R(1) + value[k]);
+        }
+        break;
+    case TN_ACT_SQRT:
+        TNC_EACH {
+            value[k] = tnc_sqrt(x[k]);
+            slope[k] = R(0.5) / value[k];
+        }
+        break;
+    case TN_ACT_LOG:
+        TNC_EACH {
+            value[k] = tnc_log(x[k]);
+            slope[k] = R(1) / x[k];
         }
         break;
     default:
@@ -3017,7 +3086,8 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         const T      *from = x + row * C, *from_dy = dy + row * C;
         const R       scale = r[row];
         tnc_pack<T, V> held[HELD], held_dy[HELD];
-        R    mean = 0, rest = 0, sum = 0, dot = 0;
+        R    mean = 0, rest = 0, sum = 0, dot = 0, along = 0;
+        bool far = false;
         int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, which piece, how many of this thread came before) */
             R   v[V], d[V];
@@ -3068,6 +3138,23 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         if (!dx) continue;
         if (CENTRED) sum = tnc_row_sum(sum, lanes) * part;
         dot = tnc_row_sum(dot, lanes);          /* x is taken times this: in double, for it nearly cancels dy */
+        if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 and dot may leave float's range: then z */
+            const double factor = (double)scale * scale * scale * dot * whole, size = factor < 0 ? -factor : factor;
+            far = !(scale > 1e-6f && scale < 1e6f) || size > 3.4e38 || (size != 0 && size < 1.2e-38);
+            if (__any_sync(0xffffffffu, far)) {
+                double wide = 0;
+                pieces([&](R (&v)[V], R (&d)[V], int i, int) {
+                    R gain[V] = {};
+                    if (w) tnc_load(gain, w + i * V);
+                    for (int q = 0; q < V; q++) {
+                        const double g = w ? d[q] * gain[q] : d[q], z = v[q] * scale;
+                        wide = fma(g, z, wide);
+                    }
+                });
+                wide = tnc_row_sum(wide, lanes);
+                if (far) along = (R)(-(double)scale * wide * whole);
+            }
+        }
         dot = (R)(CENTRED ? -(double)dot * whole : -(double)scale * scale * scale * dot * whole);
         if (!live) continue;
         pieces([&](R (&v)[V], R (&d)[V], int i, int) {
@@ -3077,7 +3164,8 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             TNC_UNROLL
             for (int q = 0; q < V; q++) {
                 const R g = w ? d[q] * gain[q] : d[q];
-                v[q] = CENTRED ? scale * tnc_fma((v[q] - mean - rest) * scale, dot, g - sum) : tnc_fma(v[q], dot, g * scale);
+                if (CENTRED) v[q] = scale * tnc_fma((v[q] - mean - rest) * scale, dot, g - sum);
+                else v[q] = far ? tnc_fma(v[q] * scale, along, g * scale) : tnc_fma(v[q], dot, g * scale);
             }
             if (more.accumulate) tnc_add_to(to, v);
             else tnc_store(to, v);
@@ -3259,17 +3347,18 @@ template <typename T> struct tnc_entropy {
 };
 
 /* One more number of a running m, sum. Equal to the reference where m stays infinite: the sum is NaN there in the end. */
-template <typename R, int V> static __device__ __forceinline__ void tnc_entropy_add(const R (&v)[V], R *most, R *sum)
+template <bool FAST, typename R, int V>
+static __device__ __forceinline__ void tnc_entropy_add(const R (&v)[V], R *most, R *sum)
 {
     R top = v[0], from;
     TNC_UNROLL
     for (int k = 1; k < V; k++) top = tnc_larger(v[k], top);
     if (top > *most) {
-        *sum *= tnc_exp<true>(*most - top);
+        *sum *= tnc_exp<FAST>(*most - top);
         *most = top;
     }
     from = *most > -R(INFINITY) ? *most : R(0);
-    TNC_EACH *sum += tnc_exp<true>(v[k] - from);
+    TNC_EACH *sum += tnc_exp<FAST>(v[k] - from);
 }
 
 template <typename T, int V> static __global__ void __launch_bounds__(512, sizeof(T) == 8 ? 1 : 2)
@@ -3295,7 +3384,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         int     i;
         for (i = lane; i < ends; i += lanes) {
             const R v[1] = { tnc_to(from[i < head ? i : i + n * V]) };
-            tnc_entropy_add(v, &most, &sum);
+            tnc_entropy_add<true>(v, &most, &sum);
         }
         for (i = lane; i < n; i += AHEAD * lanes) {
             P piece[AHEAD];
@@ -3307,7 +3396,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
                 if (i + k * lanes >= n) break;
                 if (i + k * lanes < a.room) held[i + k * lanes] = piece[k];
                 tnc_unpack(v, piece[k]);
-                tnc_entropy_add(v, &most, &sum);
+                tnc_entropy_add<true>(v, &most, &sum);
             }
         }
         top = tnc_row_largest(most, lanes);
@@ -3391,6 +3480,104 @@ static tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_cross_entropy_of<T>(s, c))
 }
+
+/* ---- softmax, softmax_backward ------------------------------------------------------------------------------ >>op-softmax
+   A row's largest number and its sum grow together, as in cross_entropy; then it is read again. Back: the sum, then dx.
+   Floor: reads R C numbers, back 2 R C (3 when dx is added to), and writes R C; what is read again is in the cache. */
+
+template <typename T, int V>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_softmax_kernel(const T *x, T *y, const int64_t rows, const int C, const int lanes, const bool log_of)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { FAST = sizeof(T) == 2 };
+    const int lane = tnc_lane(lanes), each = (int)blockDim.x / lanes, n = C / V;
+    int64_t   base;
+    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
+        R   most = -R(INFINITY), sum = 0, top, scale, v[V];
+        int i;
+        for (i = lane; i < n; i += lanes) {
+            tnc_load(v, x + row * C + i * V);
+            tnc_entropy_add<FAST>(v, &most, &sum);
+        }
+        top = tnc_row_largest(most, lanes);
+        if (top == -R(INFINITY)) top = 0;                       /* all of them: the sum is 0 */
+        sum = tnc_row_sum(sum * tnc_exp<FAST>(most - top), lanes);
+        scale = log_of ? tnc_log(sum) : sum == 0 ? R(0) : R(1) / sum;
+        if (mine >= rows) continue;
+        for (i = lane; i < n; i += lanes) {
+            tnc_load(v, x + row * C + i * V);
+            TNC_EACH {
+                v[k] -= top;
+                v[k] = log_of ? v[k] - scale : tnc_exp<FAST>(v[k]) * scale;
+                if (log_of && sum == 0) v[k] = -R(INFINITY);
+            }
+            tnc_store(y + row * C + i * V, v);
+        }
+    }
+}
+
+template <typename T, int V>
+static __global__ void __launch_bounds__(TNC_THREADS)
+tnc_softmax_backward_kernel(const T *y, const T *dy, T *dx, const int64_t rows, const int C, const int lanes,
+                            const bool log_of, const bool add)
+{
+    typedef typename tnc_real<T>::type R;
+    enum { FAST = sizeof(T) == 2 };
+    const int lane = tnc_lane(lanes), each = (int)blockDim.x / lanes, n = C / V;
+    int64_t   base;
+    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+        const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
+        R   sum = 0, v[V], d[V];
+        int i;
+        for (i = lane; i < n; i += lanes) {
+            tnc_load(v, y + row * C + i * V);
+            tnc_load(d, dy + row * C + i * V);
+            TNC_EACH sum = log_of ? sum + d[k] : tnc_fma(d[k], v[k], sum);
+        }
+        sum = tnc_row_sum(sum, lanes);
+        if (mine >= rows) continue;
+        for (i = lane; i < n; i += lanes) {
+            T *to = dx + row * C + i * V;
+            tnc_load(v, y + row * C + i * V);
+            tnc_load(d, dy + row * C + i * V);
+            TNC_EACH v[k] = log_of ? tnc_fma(-tnc_exp<FAST>(v[k]), sum, d[k]) : v[k] * (d[k] - sum);
+            if (add) tnc_add_to(to, v);
+            else tnc_store(to, v);
+        }
+    }
+}
+
+template <typename T, int V> static void tnc_softmax_launch(tnc *s, const tn_call *c)
+{
+    const int64_t  rows = c->out[0].shape[0], C = c->out[0].shape[1];
+    const tnc_rows at = tnc_rows_of(C / V, 4, TNC_THREADS);
+    const unsigned blocks = tnc_grid(s, rows, at.threads / at.lanes);
+    const T       *x = (const T *)c->in[0].data, *dy = (const T *)c->in[1].data;
+    T             *y = (T *)c->out[0].data;
+    if (c->kernel == TN_KERNEL_SOFTMAX)
+        TNC_LAUNCH((tnc_softmax_kernel<T, V>), blocks, at.threads, 0, s->stream, x, y, rows, (int)C, at.lanes, c->i[0] != 0);
+    else
+        TNC_LAUNCH((tnc_softmax_backward_kernel<T, V>), blocks, at.threads, 0, s->stream, x, dy, y, rows, (int)C, at.lanes,
+                   c->i[0] != 0, c->accumulate);
+}
+
+template <typename T> static tn_status tnc_softmax_of(tnc *s, const tn_call *c)
+{
+    enum { V = tnc_wide<T>::count };
+    if (!tnc_alike(c)) return TN_ERR_DTYPE;
+    if (c->out[0].shape[1] > INT32_MAX) return TN_ERR_SHAPE;
+    if (c->out[0].shape[0] == 0 || c->out[0].shape[1] == 0) return TN_OK;
+    if (c->out[0].shape[1] % V == 0 && tnc_aligned(c->in[0].data) && tnc_aligned(c->in[1].data)
+        && tnc_aligned(c->out[0].data)) tnc_softmax_launch<T, V>(s, c);
+    else tnc_softmax_launch<T, 1>(s, c);
+    return TN_OK;
+}
+
+static tn_status tnc_softmax(tnc *s, const tn_call *c) { TNC_TYPES(c->out[0].dtype, T, return tnc_softmax_of<T>(s, c)) }
+
+static tn_status tnc_softmax_backward(tnc *s, const tn_call *c) { return tnc_softmax(s, c); }
 
 /* ---- chain, chain_backward ----------------------------------------------------------------------------------- >>op-chain
    A block per chain, whose products follow each other: the running product in shared memory, the next matrix on its way in

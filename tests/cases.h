@@ -465,8 +465,12 @@ static inline void want_binary(setting *s)
     b = plain_stretch(b, rank, shape);
     y = case_want(s, rank, shape);
     for (i = 0; i < s->want_count; i++)
-        y[i] = s->of->kind == '+' ? plain_at(&a, i) + plain_at(&b, i) : s->of->kind == '-' ? plain_at(&a, i) - plain_at(&b, i)
-                                                                                           : plain_at(&a, i) * plain_at(&b, i);
+        switch (s->of->kind) {
+        case '+': y[i] = plain_at(&a, i) + plain_at(&b, i); break;
+        case '-': y[i] = plain_at(&a, i) - plain_at(&b, i); break;
+        case '*': y[i] = plain_at(&a, i) * plain_at(&b, i); break;
+        default:  y[i] = plain_at(&a, i) / (plain_at(&b, i) + 1.5);
+        }
 }
 
 static inline tn_tensor *run_scale(setting *s) { return tn_scale(s->ctx, case_x(s, 0), -1.75); }
@@ -497,6 +501,8 @@ static inline double plain_act(int64_t kind, double x)
     case TN_ACT_ROUND:   return plain_round(x);
     case TN_ACT_EXP:     return exp(x);
     case TN_ACT_TANH:    return 1 - 2 / (1 + exp(2 * x));
+    case TN_ACT_SQRT:    return x > 0 ? exp(log(x) / 2) : x;
+    case TN_ACT_LOG:     return log(x);
     default:             return x;
     }
 }
@@ -1032,6 +1038,183 @@ static inline void want_accuracy(setting *s)
     double *y = case_want(s, 0, NULL);
     for (r = 0; r < rows; r++)
         if ((double)plain_argmax(&x, r, x.shape[x.rank - 1]) == plain_at(&label, r)) *y += 1 / (double)rows;
+}
+
+/* ---- div, roots and logarithms, where, softmax, concat, stack, gather ------------------------------------------------------------------- */
+
+/* An input moved to 0.5 to 2.5, where quotients, roots and logarithms are smooth. */
+static inline tn_tensor *case_positive(setting *s, int k) { return tn_add(s->ctx, case_x(s, k), tn_full(s->ctx, 0, NULL, 1.5)); }
+
+static inline tn_tensor *run_div(setting *s) { return tn_div(s->ctx, case_x(s, 0), case_positive(s, 1)); }
+static inline tn_tensor *run_positive_glu(setting *s) { return tn_glu(s->ctx, case_positive(s, 0), (tn_act)s->of->kind); }
+static inline tn_tensor *run_positive(setting *s)
+{
+    tn_tensor *x = case_positive(s, 0);
+    return s->of->kind == TN_ACT_SQRT ? tn_sqrt(s->ctx, x) : s->of->kind == TN_ACT_LOG ? tn_log(s->ctx, x) : tn_exp(s->ctx, x);
+}
+
+static inline void want_positive(setting *s)
+{
+    plain x = plain_x(s, 0);
+    double *y = case_want(s, x.rank, x.shape);
+    int64_t i;
+    for (i = 0; i < s->want_count; i++) y[i] = plain_act(s->of->kind, 1.5 + plain_at(&x, i));
+}
+
+static inline void want_positive_glu(setting *s)
+{
+    plain x = plain_x(s, 0);
+    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / 2, i;
+    double *y;
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.rank - 1] = h;
+    y = case_want(s, x.rank, shape);
+    for (i = 0; i < s->want_count; i++)
+        y[i] = plain_act(s->of->kind, 1.5 + plain_at(&x, i / h * 2 * h + i % h)) * (1.5 + plain_at(&x, i / h * 2 * h + h + i % h));
+}
+
+/* Three shapes that broadcast; input 0 is the condition, half of it zeros. */
+static inline void build_where(setting *s)
+{
+    int64_t shape[TN_MAX_RANK], part[TN_MAX_RANK], j;
+    int rank = draw_rank(s, 0, 4), side, i;
+    draw_shape(s, rank, shape, true);
+    for (side = 0; side < 3; side++) {
+        int from = s->round > 0 && draw(s, 0, 2) == 0 ? (int)draw(s, 0, rank) : 0;
+        for (i = from; i < rank; i++) part[i] = s->round > 0 && draw(s, 0, 3) == 0 ? 1 : shape[i];
+        if (side > 0) case_real(s, rank - from, part + from, CASE_UNIT);
+        else case_ids(s, rank - from, part + from, 4);
+    }
+    for (j = 0; j < s->in[0].count; j++) s->in[0].v[j] = s->in[0].v[j] < 2 ? 0 : s->in[0].v[j] == 2 ? 1 : -7;
+}
+
+static inline tn_tensor *run_where(setting *s) { return tn_where(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2)); }
+static inline void want_where(setting *s)
+{
+    plain x[3];
+    int64_t shape[TN_MAX_RANK], i;
+    int rank = 0, k, j;
+    double *y;
+    for (k = 0; k < 3; k++) {
+        x[k] = plain_x(s, k);
+        if (x[k].rank > rank) rank = x[k].rank;
+    }
+    for (i = 1; i <= rank; i++) {
+        shape[rank - i] = 1;
+        for (k = 0; k < 3; k++) if (i <= x[k].rank && x[k].shape[x[k].rank - i] != 1) shape[rank - i] = x[k].shape[x[k].rank - i];
+    }
+    for (j = 0; j < 3; j++) x[j] = plain_stretch(x[j], rank, shape);
+    y = case_want(s, rank, shape);
+    for (i = 0; i < s->want_count; i++) y[i] = plain_at(&x[0], i) != 0 ? plain_at(&x[1], i) : plain_at(&x[2], i);
+}
+
+/* kind 1: the logarithm */
+static inline void build_softmax(setting *s)
+{
+    int64_t shape[TN_MAX_RANK];
+    int rank = draw_rank(s, 1, 3);
+    draw_shape(s, rank, shape, true);
+    case_real(s, rank, shape, CASE_UNIT);
+}
+
+static inline tn_tensor *run_softmax(setting *s)
+{
+    tn_tensor *x = tn_scale(s->ctx, case_x(s, 0), 5);
+    return s->of->kind ? tn_log_softmax(s->ctx, x) : tn_softmax(s->ctx, x);
+}
+
+static inline void want_softmax(setting *s)
+{
+    plain x = plain_x(s, 0);
+    int64_t c = x.shape[x.rank - 1], i, j;
+    double *y = case_want(s, x.rank, x.shape);
+    for (i = 0; i < s->want_count; i += c) {
+        double sum = 0;
+        for (j = 0; j < c; j++) sum += exp(5 * plain_at(&x, i + j));
+        for (j = 0; j < c; j++) y[i + j] = s->of->kind ? 5 * plain_at(&x, i + j) - log(sum) : exp(5 * plain_at(&x, i + j)) / sum;
+    }
+}
+
+/* k[0]: the axis, k[1]: how many inputs. kind: concat, concat with input 0 once more at the end, or stack. */
+enum { JOIN_CONCAT, JOIN_TWICE, JOIN_STACK };
+
+static inline void build_join(setting *s)
+{
+    const bool stack = s->of->kind == JOIN_STACK;
+    int64_t shape[TN_MAX_RANK];
+    int rank = s->round == CASE_DEEP ? TN_MAX_RANK - stack : (int)draw(s, stack ? 0 : 1, 3), axis, k;
+    draw_shape(s, rank, shape, true);
+    axis = (int)draw(s, 0, rank - 1 + stack);
+    s->k[1] = draw(s, 1, 4);
+    for (k = 0; k < s->k[1]; k++) {
+        if (!stack) shape[axis] = s->round == CASE_LARGE ? draw(s, 1, 40) : draw(s, 0, 5);
+        case_real(s, rank, shape, CASE_UNIT);
+    }
+    s->k[0] = draw(s, 0, 1) ? axis : axis - rank - stack;
+}
+
+static inline tn_tensor *run_join(setting *s)
+{
+    tn_tensor *part[5], *y;
+    int64_t n = 0;
+    for (n = 0; n < s->k[1]; n++) part[n] = case_x(s, (int)n);
+    if (s->of->kind == JOIN_TWICE) { part[n] = part[0]; n++; }
+    y = s->of->kind == JOIN_STACK ? tn_stack(s->ctx, n, part, (int)s->k[0]) : tn_concat(s->ctx, n, part, (int)s->k[0]);
+    for (n = 0; n < 5; n++) part[n] = NULL;                      /* the array is the caller's */
+    return y;
+}
+
+static inline void want_join(setting *s)
+{
+    const bool stack = s->of->kind == JOIN_STACK;
+    plain x = plain_x(s, 0);
+    int64_t shape[TN_MAX_RANK], outer = 1, inner = 1, at = 0, i, j, n = s->k[1] + (s->of->kind == JOIN_TWICE);
+    int rank = x.rank + stack, axis = (int)(s->k[0] < 0 ? s->k[0] + rank : s->k[0]), k;
+    double *y;
+    for (k = 0; k < axis; k++) outer *= shape[k] = x.shape[k];
+    for (k = axis + 1; k < rank; k++) inner *= shape[k] = x.shape[k - stack];
+    for (shape[axis] = 0, k = 0; k < n; k++) shape[axis] += stack ? 1 : s->in[k % s->k[1]].shape[axis];
+    y = case_want(s, rank, shape);
+    for (k = 0; k < n; k++) {
+        plain part = plain_x(s, k % (int)s->k[1]);
+        int64_t m = stack ? 1 : part.shape[axis];
+        for (i = 0; i < outer; i++)
+            for (j = 0; j < m * inner; j++) y[(i * shape[axis] + at) * inner + j] = plain_at(&part, i * m * inner + j);
+        at += m;
+    }
+}
+
+/* k[0]: the axis */
+static inline void build_gather(setting *s)
+{
+    int64_t shape[TN_MAX_RANK], ids[TN_MAX_RANK];
+    int rank = (int)draw(s, 1, 4), many = (int)draw(s, 0, 2), axis;
+    if (s->round == CASE_DEEP) many = TN_MAX_RANK + 1 - (rank = (int)draw(s, 1, TN_MAX_RANK));
+    if (s->round == CASE_LARGE) rank = many = 2;
+    draw_shape(s, rank, shape, true);
+    draw_shape(s, many, ids, true);
+    axis = (int)draw(s, 0, rank - 1);
+    shape[axis] = s->round == CASE_LARGE ? 60 : draw(s, 1, 6);
+    case_real(s, rank, shape, CASE_UNIT);
+    case_ids(s, many, ids, shape[axis]);
+    s->k[0] = draw(s, 0, 1) ? axis : axis - rank;
+}
+
+static inline tn_tensor *run_gather(setting *s) { return tn_gather(s->ctx, case_x(s, 0), (int)s->k[0], case_x(s, 1)); }
+static inline void want_gather(setting *s)
+{
+    plain x = plain_x(s, 0), ids = plain_x(s, 1);
+    int64_t shape[TN_MAX_RANK], n = plain_count(&ids), inner = 1, i;
+    int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]), k;
+    double *y;
+    for (k = 0; k < axis; k++) shape[k] = x.shape[k];
+    for (k = 0; k < ids.rank; k++) shape[axis + k] = ids.shape[k];
+    for (k = axis + 1; k < x.rank; k++) inner *= shape[ids.rank + k - 1] = x.shape[k];
+    y = case_want(s, x.rank - 1 + ids.rank, shape);
+    for (i = 0; i < s->want_count; i++) {
+        int64_t id = (int64_t)plain_at(&ids, i / inner % n), outer = i / inner / n;
+        y[i] = plain_at(&x, (outer * x.shape[axis] + id) * inner + i % inner);
+    }
 }
 
 /* ---- one input on several ways: gradients add up --------------------------------------------------------------------------------------- */
@@ -1693,6 +1876,20 @@ static const test_case cases[] = {
     CASE_ATTENTION("attention differential", TN_ATTENTION_DIFFERENTIAL)
     CASE_ATTENTION("attention differential, all", TN_ATTENTION_DIFFERENTIAL + ATTENTION_BIAS + ATTENTION_MIX + ATTENTION_WINDOW)
     CASE_ATTENTION("attention differential, plain", TN_ATTENTION_DIFFERENTIAL_PLAIN + ATTENTION_BIAS)
+
+    {"div",              '/',             1e-6, true, build_broadcast, run_div,       want_binary},
+    {"sqrt",             TN_ACT_SQRT,     1e-6, true, build_act,       run_positive,  want_positive},
+    {"log",              TN_ACT_LOG,      1e-6, true, build_act,       run_positive,  want_positive},
+    {"exp",              TN_ACT_EXP,      2e-6, true, build_act,       run_positive,  want_positive},
+    {"glu sqrt",         TN_ACT_SQRT,     1e-6, true, build_glu,       run_positive_glu, want_positive_glu},
+    {"glu log",          TN_ACT_LOG,      1e-6, true, build_glu,       run_positive_glu, want_positive_glu},
+    {"where",            0,               1e-6, true, build_where,     run_where,     want_where},
+    {"softmax",          0,               1e-6, true, build_softmax,   run_softmax,   want_softmax},
+    {"log_softmax",      1,               2e-6, true, build_softmax,   run_softmax,   want_softmax},
+    {"concat",           JOIN_CONCAT,     0,    true, build_join,      run_join,      want_join},
+    {"concat twice",     JOIN_TWICE,      1e-6, true, build_join,      run_join,      want_join},
+    {"stack",            JOIN_STACK,      0,    true, build_join,      run_join,      want_join},
+    {"gather",           0,               1e-6, true, build_gather,    run_gather,    want_gather}
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -8,10 +8,10 @@
 
 #define SMALLEST 4.9406564584124654e-324
 
-enum { ACTS = TN_ACT_TANH + 1, POINTS = 12000 };
+enum { ACTS = TN_ACT_LOG + 1, POINTS = 12000 };
 
 static const char *const act_name[ACTS] = {
-    "none", "relu", "relu2", "gelu", "swish", "sigmoid", "abs", "round", "exp", "tanh"
+    "none", "relu", "relu2", "gelu", "swish", "sigmoid", "abs", "round", "exp", "tanh", "sqrt", "log"
 };
 
 /* The value of a formula, and the size of the terms that it adds up, which errors are relative to */
@@ -61,6 +61,8 @@ static exact value_of(int kind, long double x)
     case TN_ACT_ROUND:   return plain(nearest_even(x));
     case TN_ACT_EXP:     return plain(expl(x));
     case TN_ACT_TANH:    return plain(tanhl(x));
+    case TN_ACT_SQRT:    return plain(sqrtl(x));
+    case TN_ACT_LOG:     return plain(logl(x));
     default:             return plain(x);
     }
 }
@@ -76,6 +78,8 @@ static exact slope_of(int kind, long double x)
     case TN_ACT_ABS:     return plain(x > 0 ? 1 : x < 0 ? -1 : 0);
     case TN_ACT_EXP:     return plain(expl(x));
     case TN_ACT_TANH:    return sized(1 / coshl(x) / coshl(x), 1);
+    case TN_ACT_SQRT:    return plain(0.5L / sqrtl(x));
+    case TN_ACT_LOG:     return plain(1 / x);
     default:             return plain(1);
     }
 }
@@ -88,6 +92,8 @@ static double error_of(double got, exact want, int kind, double x)
     const long double factor = kind == TN_ACT_GELU && x < 0 ? 1 + (long double)x * x : 1;
     const long double unit = want.size * 0x1p-53L * factor + SMALLEST * (1 + fabsl(x));
     if (x < -709.78 && got == 0 && (kind == TN_ACT_SWISH || kind == TN_ACT_SIGMOID)) return 0;
+    if (want.value != want.value) return got != got ? 0 : HUGE_VAL;
+    if (want.value < -1.7976931348623157e308L) return got < -1.7976931348623157e308 ? 0 : HUGE_VAL;
     if (want.value > 1.7976931348623157e308L) return got > 1.7976931348623157e308 ? 0 : HUGE_VAL;
     return (double)(fabsl((long double)got - want.value) / unit);
 }
@@ -167,11 +173,13 @@ TEST(infinities_and_zeros)
 #define I HUGE_VAL
     static const double value[ACTS][5] = {
         {-I, I, N, 0, 0}, {0, I, N, 0, 0}, {0, I, N, 0, 0}, {N, I, N, 0, 0}, {N, I, N, 0, 0},
-        {0, 1, N, 0.5, 0.5}, {I, I, N, 0, 0}, {-I, I, N, 0, 0}, {0, I, N, 1, 1}, {-1, 1, N, 0, 0}
+        {0, 1, N, 0.5, 0.5}, {I, I, N, 0, 0}, {-I, I, N, 0, 0}, {0, I, N, 1, 1}, {-1, 1, N, 0, 0},
+        {N, I, N, 0, 0}, {N, I, N, -I, -I}
     };
     static const double slope[ACTS][5] = {
         {1, 1, 1, 1, 1}, {0, 1, N, 0, 0}, {0, I, N, 0, 0}, {N, N, N, 0.5, 0.5}, {N, N, N, 0.5, 0.5},
-        {0, 0, N, 0.25, 0.25}, {-1, 1, N, 0, 0}, {1, 1, 1, 1, 1}, {0, I, N, 1, 1}, {0, 0, N, 1, 1}
+        {0, 0, N, 0.25, 0.25}, {-1, 1, N, 0, 0}, {1, 1, 1, 1, 1}, {0, I, N, 1, 1}, {0, 0, N, 1, 1},
+        {N, 0, N, -I, I}, {0, 0, N, -I, I}
     };
 #undef N
 #undef I

@@ -1212,6 +1212,20 @@ typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *ids /* [4] */;
     X("sub", "b", tn_sub(o->ctx, o->a, bad)) \
     X("mul", "a", tn_mul(o->ctx, bad, o->a)) \
     X("mul", "b", tn_mul(o->ctx, o->a, bad)) \
+    X("div", "a", tn_div(o->ctx, bad, o->a)) \
+    X("div", "b", tn_div(o->ctx, o->a, bad)) \
+    X("sqrt", "a", tn_sqrt(o->ctx, bad)) \
+    X("exp", "a", tn_exp(o->ctx, bad)) \
+    X("log", "a", tn_log(o->ctx, bad)) \
+    X("where", "condition", tn_where(o->ctx, bad, o->a, o->a)) \
+    X("where", "a", tn_where(o->ctx, tn_slice(o->ids, 0, 0, 1), bad, o->a)) \
+    X("where", "b", tn_where(o->ctx, tn_slice(o->ids, 0, 0, 1), o->a, bad)) \
+    X("softmax", "x", tn_softmax(o->ctx, bad)) \
+    X("log_softmax", "x", tn_log_softmax(o->ctx, bad)) \
+    X("concat", "tensor 0", tn_concat(o->ctx, 1, &bad, 0)) \
+    X("stack", "tensor 0", tn_stack(o->ctx, 1, &bad, 0)) \
+    X("gather", "x", tn_gather(o->ctx, bad, 0, o->ids)) \
+    X("gather", "ids", tn_gather(o->ctx, o->a, 0, bad)) \
     X("scale", "a", tn_scale(o->ctx, bad, 2)) \
     X("sum", "a", tn_sum(o->ctx, bad)) \
     X("mean", "a", tn_mean(o->ctx, bad)) \
@@ -1359,8 +1373,8 @@ TEST(shape_errors)
     CHECK_REFUSED(ctx, tn_sum_axis(ctx, scalar, 0), TN_ERR_ARG, "sum_axis: no such axis in []");
     CHECK_REFUSED(ctx, tn_glu(ctx, tn_slice(a, 1, 0, 3), TN_ACT_NONE), TN_ERR_SHAPE, "glu: x is [3,3], but its last extent must be even");
     CHECK_REFUSED(ctx, tn_glu(ctx, scalar, TN_ACT_NONE), TN_ERR_SHAPE, "glu: x is []");
-    CHECK_REFUSED(ctx, tn_glu(ctx, a, (tn_act)10), TN_ERR_ARG, "glu: 10 is no activation");
-    CHECK_REFUSED(ctx, tn_activation(ctx, a, (tn_act)11), TN_ERR_ARG, "activation: 11 is no activation");
+    CHECK_REFUSED(ctx, tn_glu(ctx, a, (tn_act)12), TN_ERR_ARG, "glu: 12 is no activation");
+    CHECK_REFUSED(ctx, tn_activation(ctx, a, (tn_act)13), TN_ERR_ARG, "activation: 13 is no activation");
     CHECK_REFUSED(ctx, tn_append_one(ctx, scalar), TN_ERR_SHAPE, "append_one: x has rank 0");
     CHECK_REFUSED(ctx, tn_embed(ctx, scalar, ids), TN_ERR_SHAPE, "embed: table is [] and ids are [3]");
     CHECK_REFUSED(ctx, tn_embed(ctx, a, a), TN_ERR_DTYPE, "embed: ids is F32, but must be I32");
@@ -1875,7 +1889,7 @@ static void specials(tn_simd level, const tn_backend *backend)
     w.backend = tn_reference_backend();
     ctx = ctx_new(&d);
     wide = ctx_new(&w);
-    for (kind = TN_ACT_NONE; kind <= TN_ACT_TANH; kind++) {
+    for (kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
         tn_tensor *t = vector_of(ctx, SPECIALS, x), *tw;
         double *a, *b, *ga, *gb, back[SPECIALS];
         int i;

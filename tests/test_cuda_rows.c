@@ -639,6 +639,62 @@ TEST(cross_entropy)
     WORST("cross entropy", worst, 1);
 }
 
+/* ---- softmax, where, div ---------------------------------------------------------------------------------------------- */
+
+/* Rows with numbers that are not finite as well; aligned operands and others; the gradient added or not. */
+static void softmaxes(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
+{
+    const double bound = dtype == TN_F64 ? 1e-12 : dtype == TN_BF16 ? 9e-3 : 5e-6;
+    uint64_t     seed = (uint64_t)(1000 * C + k);
+    row          f = row_of(TN_KERNEL_SOFTMAX), b = row_of(TN_KERNEL_SOFTMAX_BACKWARD);
+    operand     *x = fill(make(dtype, R * C, k % 4, 0), &seed, k % 5 == 4 ? 50 : 0, k % 3 ? 3 : 60), *y = make(dtype, R * C, k / 2 % 4, bound);
+    operand     *p = make(dtype, R * C, k % 4, 0), *dy = fill(make(dtype, R * C, k / 3 % 4, 0), &seed, 0, 1), *dx;
+    int64_t      i;
+    NAME("softmax of [%d,%d], kind %d, %d", (int)R, (int)C, kind, k);
+    if (kind > 0) x->x[R / 2 * C + C / 2] = kind == 1 ? (double)NAN : kind == 2 ? HUGE_VAL : -HUGE_VAL;
+    for (i = 0; i < C && kind == 4; i++) x->x[(R - 1) * C + i] = -HUGE_VAL;              /* a whole row */
+    f.c.i[0] = b.c.i[0] = k % 2;
+    b.c.accumulate = k / 2 % 2 == 1;
+    add_in(&f, x, R, C);
+    add_out(&f, y, R, C);
+    both(&f);
+    for (i = 0; i < R * C; i++) {                                                        /* as y may be */
+        const double u = fabs(test_random_real(&seed));
+        p->x[i] = rounded(dtype, k % 2 ? -4 * u : u / (double)C);
+    }
+    if (kind == 3) p->x[0] = k % 2 ? -HUGE_VAL : 0;
+    dx = fill(make(dtype, R * C, k % 3, bound), &seed, 0, 1);
+    dx->line = C;
+    dx->unit = (double *)malloc(sizeof(double) * (size_t)R);
+    for (i = 0; i < R; i++) dx->unit[i] = k % 2 ? sqrt((double)C) + 2 : 2;
+    add_in(&b, p, R, C);
+    add_in(&b, dy, R, C);
+    add_out(&b, dx, R, C);
+    both(&b);
+    finish();
+}
+
+TEST(softmax)
+{
+    static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
+    int k = 0, j, kind, t;
+    NEED_GPU();
+    if (!open_place()) return;
+    for (t = 0; t < 3; t++)
+        for (j = 0; j < SIZES; j++)
+            for (kind = 0; kind < 5; kind++) {
+                if (left_out(k++)) continue;
+                softmaxes(type[t], 1 + (k + j) % 5, sizes[j], kind, k);
+            }
+    for (t = 0; t < 3; t++) {
+        softmaxes(type[t], 1500, 3, 3, 6);                       /* several blocks, a few threads for a row */
+        softmaxes(type[t], 300, 32, 4, 8);
+        if (!test_small()) softmaxes(type[t], 3, 60000, 0, 4 + t);
+    }
+    close_place();
+    WORST("softmax", worst, 1);
+}
+
 /* ---- norms ---------------------------------------------------------------------------------------------------------- */
 
 /* The rows' numbers: their size, and their mean. */
@@ -1498,7 +1554,7 @@ TEST(tensor_cores_in_many_blocks)
     WORST("tensor cores in many blocks", worst, 1);
 }
 
-TEST_MAIN(adamw, sgd, muon_end, many_parameters, sumsq, step_begin, muon_begin, cross_entropy, rmsnorm, layernorm,
+TEST_MAIN(adamw, sgd, muon_end, many_parameters, sumsq, step_begin, muon_begin, cross_entropy, softmax, rmsnorm, layernorm,
           rmsnorm_backward, layernorm_backward, tick, random_numbers_beyond_2_34, products_at_the_end_of_memory,
           views_at_the_end_of_memory, passes, tables_and_largest, rotations_and_chains, refusals, no_room_for_scratch,
           scratch_after_a_graph, calls_that_wait, attention_to_nothing, few_queries_of_many_heads,

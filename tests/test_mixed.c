@@ -452,7 +452,8 @@ static const tn_backend *spy(void)
 /* Operands, inputs then outputs: A activations, seen in BF16; a may be either; f F32; i I32. */
 static const struct { tn_kernel kernel; const char *in, *out; } operands[] = {
     {TN_KERNEL_UNIFORM, "i", "f"}, {TN_KERNEL_NORMAL, "i", "f"},
-    {TN_KERNEL_ADD, "AA", "A"}, {TN_KERNEL_MUL, "AA", "A"}, {TN_KERNEL_SUM, "A", "A"},
+    {TN_KERNEL_ADD, "AA", "A"}, {TN_KERNEL_MUL, "AA", "A"}, {TN_KERNEL_DIV, "AA", "A"}, {TN_KERNEL_WHERE, "iAA", "A"},
+    {TN_KERNEL_SUM, "A", "A"}, {TN_KERNEL_SOFTMAX, "A", "A"}, {TN_KERNEL_SOFTMAX_BACKWARD, "AA", "A"},
     {TN_KERNEL_ACT, "A", "A"}, {TN_KERNEL_ACT_BACKWARD, "AA", "A"}, {TN_KERNEL_GLU, "A", "A"}, {TN_KERNEL_GLU_BACKWARD, "AA", "A"},
     {TN_KERNEL_PROD, "A", "A"}, {TN_KERNEL_PROD_BACKWARD, "AA", "A"}, {TN_KERNEL_GEMM, "AAa", "A"},
     {TN_KERNEL_EMBED, "ai", "Ai"}, {TN_KERNEL_EMBED_BACKWARD, "iA", "a"},

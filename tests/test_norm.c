@@ -179,6 +179,80 @@ TEST(is_rmsnorm_of_the_centred)
     WORST("layernorm against rmsnorm of the centred, values and gradients, F32", against_rmsnorm(TN_F32, 60), 3e-6);
 }
 
+/* Rows far from 1, eps = 0: the gradients of x and of the gain have numbers of ordinary size after the scale is taken out, and must come
+   out as a plain double loop has them, wherever a float can hold them. sx, sdy: the sizes of x and dy. */
+static double far_from_one(tn_ctx *ctx, bool centred, double sx, double sdy)
+{
+    enum { ROWS = 3, N = 37 };
+    double     x[ROWS * N], dy[ROWS * N], g[N], dx[ROWS * N], dg[N], want[ROWS * N], want_g[N] = {0}, worst = 0, largest = 0;
+    uint64_t   rng = 17;
+    tn_tensor *tx, *tg, *ty;
+    int        r, j;
+    random_numbers(x, ROWS * N, &rng);
+    random_numbers(dy, ROWS * N, &rng);
+    random_numbers(g, N, &rng);
+    for (j = 0; j < ROWS * N; j++) { x[j] = (double)(float)(sx * x[j]); dy[j] = (double)(float)(sdy * dy[j]); g[j % N] = (double)(float)g[j % N]; }
+    for (r = 0; r < ROWS; r++) {
+        double z[N], mean = 0, squares = 0, scale, sum = 0, dot = 0;
+        for (j = 0; centred && j < N; j++) mean += x[r * N + j] / N;
+        for (j = 0; j < N; j++) { z[j] = x[r * N + j] - mean; squares += z[j] * z[j] / N; }
+        scale = 1 / sqrt(squares);
+        for (j = 0; j < N; j++) {
+            const double d = dy[r * N + j];
+            z[j] *= scale;
+            sum += centred ? d * g[j] / N : 0;
+            dot += d * g[j] * z[j] / N;
+            want_g[j] += d * z[j];
+        }
+        for (j = 0; j < N; j++) want[r * N + j] = scale * (dy[r * N + j] * g[j] - sum - z[j] * dot);
+    }
+    tn_ctx_reset(ctx);
+    tx = matrix_of(ctx, ROWS, N, x);
+    tg = tn_tensor_1d(ctx, TN_REAL, N);
+    tn_write(tg, TN_F64, g, N);
+    tn_watch(tx);
+    tn_watch(tg);
+    tn_record(ctx);
+    ty = centred ? tn_layernorm(ctx, tx, tg, NULL, 0) : tn_rmsnorm(ctx, tx, tg, 0);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, ty, matrix_of(ctx, ROWS, N, dy)))), TN_OK);
+    tn_read(tx->grad, TN_F64, dx, ROWS * N);
+    tn_read(tg->grad, TN_F64, dg, N);
+    for (j = 0; j < ROWS * N; j++) if (fabs(want[j]) > largest) largest = fabs(want[j]);
+    for (j = 0; j < ROWS * N; j++) test_raise(&worst, fabs(dx[j] - want[j]) / largest);
+    for (largest = 0, j = 0; j < N; j++) if (fabs(want_g[j]) > largest) largest = fabs(want_g[j]);
+    for (j = 0; j < N; j++) test_raise(&worst, fabs(dg[j] - want_g[j]) / largest);
+    CHECK_CTX(ctx);
+    return worst;
+}
+
+TEST(rows_far_from_one)
+{
+    static const double size[][2] = {
+        {1, 1}, {1e-20, 1}, {1e-20, 1e-20}, {1e-20, 1e15}, {1e20, 1}, {1e20, 1e20}, {1e20, 1e-10}, {1e-8, 1e-30}, {1e-3, 1e33}, {1e4, 1e-30},
+        {1e-4, 1e33}, {1e-30, 1e5}, {1e30, 1}
+    };
+    double worst[2] = {0, 0};
+    size_t k;
+    int    level, centred;
+    for (level = 0; level <= TN_SIMD_AVX512; level++) {         /* 0: the reference */
+        tn_desc d;
+        tn_ctx *ctx;
+        memset(&d, 0, sizeof d);
+        d.backend = level == 0 ? tn_reference_backend() : NULL;
+        d.simd = (tn_simd)level;
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
+        for (centred = 0; centred < 2; centred++)
+            for (k = 0; k < sizeof size / sizeof *size; k++) {
+                double e = far_from_one(ctx, centred != 0, size[k][0], size[k][1]);
+                if (!CHECK(e <= 3e-6)) printf("     %s, level %d, x %g, dy %g: %g\n", centred ? "layernorm" : "rmsnorm", level, size[k][0], size[k][1], e);
+                test_raise(&worst[centred], e);
+            }
+        tn_ctx_destroy(ctx);
+    }
+    WORST("rmsnorm's gradients of rows of 1e-30 to 1e30, F32, relative to the largest", worst[0], 3e-6);
+    WORST("layernorm's gradients of rows of 1e-30 to 1e30, F32, relative to the largest", worst[1], 3e-6);
+}
+
 TEST(the_layer)
 {
     tn_ctx *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
@@ -211,4 +285,4 @@ TEST(the_layer)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(known_values, far_from_zero, invariances, is_rmsnorm_of_the_centred, the_layer)
+TEST_MAIN(known_values, far_from_zero, invariances, is_rmsnorm_of_the_centred, rows_far_from_one, the_layer)

@@ -257,6 +257,31 @@ static bool load_arrays(work *w)
     return ok;
 }
 
+static bool select_parts(work *w)
+{
+    static const int32_t condition[5] = {1, 0, 0, 1, 1}, id[6] = {4, 0, 1, 1, 3, 2};
+    const int64_t five = 5, six = 6;
+    tn_tensor    *x = w->in[0], *part[2], *y, *z, *ids;
+    bag           b;
+    bool          ok;
+    memset(&b, 0, sizeof b);
+    tn_record(w->ctx);
+    part[0] = x ? tn_copy(w->ctx, x) : NULL;                 /* [7,5] */
+    if (!part[0] || tn_watch(part[0]) != TN_OK) return false;
+    part[1] = tn_sqrt(w->ctx, tn_exp(w->ctx, part[0]));
+    y = part[1] ? tn_where(w->ctx, tn_tensor_from(w->ctx, 1, &five, TN_I32, condition), part[0], part[1]) : NULL;
+    y = y ? tn_div(w->ctx, tn_softmax(w->ctx, y), part[1]) : NULL;
+    ids = y ? tn_tensor_from(w->ctx, 1, &six, TN_I32, id) : NULL;
+    part[1] = y;
+    z = ids ? tn_gather(w->ctx, tn_concat(w->ctx, 2, part, 1), 1, ids) : NULL;
+    y = z ? tn_log_softmax(w->ctx, tn_stack(w->ctx, 2, part, 1)) : NULL;
+    ok = y && tn_backward(w->ctx, tn_add(w->ctx, tn_sum(w->ctx, z), tn_mean(w->ctx, y))) == TN_OK
+        && keep(&b, w, tn_tensor_keep(part[0])) && keep(&b, w, tn_tensor_keep(part[1])) && keep(&b, w, tn_tensor_keep(z))
+        && keep(&b, w, tn_tensor_keep(y)) && keep(&b, w, tn_tensor_keep(ids)) && keep(&b, w, tn_tensor_keep(part[0]->grad));
+    empty(&b);
+    return ok;
+}
+
 static void matrices_are_given(work *w)
 {
     w->in[0] = made(w->ctx, 2, 2, 7, 5);
@@ -433,7 +458,7 @@ static const script scripts[] = {
     {"safetensors", files_are_given, load_safetensors}, {"parameters", load_is_given, load_params},
     {"npy and idx", files_are_given, load_arrays},  {"QR, eigh, SVD", matrices_are_given, decompose},
     {"operators", factors_are_given, operate},      {"folding", NULL, fold},
-    {"pictures", picture_data_are_given, draw}
+    {"pictures", picture_data_are_given, draw},     {"selection", matrices_are_given, select_parts}
 };
 
 static tn_desc desc_of(test_heap *heap, const tn_backend *backend, tn_dtype dtype)

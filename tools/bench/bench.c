@@ -1,4 +1,4 @@
-/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|attention]...
+/* make bench, or build/bench/bench [gemm|pieces|step|lm|operator|attention|predict]...
    Each row is the same work done by us and by a peer, in turns within one run, on equal threads. What counts is the ratio
    peer / ours, the median over the turns: above 1 we are faster. "floor" is the share of what this machine could do at best,
    by its measured multiply-adds and by its measured update of as many bytes. */
@@ -56,7 +56,7 @@ static void print_row(const bench_row *r)
 
 void bench_turns(bench_row *r, bench_side ours, bench_side peer)
 {
-    double ratio[TURNS];
+    double ratio[TURNS], each[TURNS];
     long   our_runs = runs_in_a_turn(ours), peer_runs = peer.run ? runs_in_a_turn(peer) : 0;
     int    turns = peer.run && our_runs * peer_runs > 1 ? TURNS : 3;
     r->ours = r->peer = HUGE_VAL;
@@ -72,8 +72,10 @@ void bench_turns(bench_row *r, bench_side ours, bench_side peer)
         r->ours = fmin(r->ours, t[0]);
         r->peer = fmin(r->peer, t[1]);
         ratio[i] = t[1] / t[0];
+        each[i] = t[0];
     }
     r->ratio = peer.run ? median(ratio, turns) : 0;
+    r->middle = median(each, turns);
     print_row(r);
 }
 
@@ -277,7 +279,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } group[] = {
         {"gemm", bench_gemm}, {"pieces", bench_pieces}, {"step", bench_step}, {"lm", bench_lm}, {"operator", bench_operator},
-        {"attention", bench_attention}};
+        {"attention", bench_attention}, {"predict", bench_predict}};
     signal(SIGPIPE, SIG_IGN);
     printf("%s, %s kernels, one thread multiplies and adds %.0f GF/s\n", tn_version(), tn_ctx_simd_name(bench_ctx(TN_F32, 1)), peak_flops() * 1e-9);
     for (int i = 1; i < argc || i == 1; i++) {
@@ -285,7 +287,7 @@ int main(int argc, char **argv)
         for (size_t g = 0; g < COUNT(group); g++)
             if (argc == 1 || !strcmp(argv[i], group[g].name)) { group[g].run(); found++; }
         if (!found) {
-            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, lm, operator and attention are\n", argv[i]);
+            fprintf(stderr, "bench: there is no %s; gemm, pieces, step, lm, operator, attention and predict are\n", argv[i]);
             return 2;
         }
     }

@@ -14,6 +14,7 @@ typedef struct bench_row {
     double      goal;               /* of the ratio, 0: none                                                        */
     const char *peer_name;
     double      ours, peer, ratio;  /* seconds of the fastest run; median over the turns of peer / ours, 0: no peer */
+    double      middle;             /* seconds of a run, median over the turns                                       */
 } bench_row;
 
 /* Lets both sides run in turns until the figures stand, and prints the row. */
@@ -40,5 +41,6 @@ void bench_step(void);
 void bench_lm(void);
 void bench_operator(void);
 void bench_attention(void);
+void bench_predict(void);
 
 #endif

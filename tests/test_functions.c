@@ -1,0 +1,403 @@
+/* test_functions.c: softmax, div, sqrt, log, where, concat, stack, gather and tensors made of numbers: known values, numbers that are
+   not finite, messages. Values and gradients on random shapes are in cases.h. */
+
+#include "test.h"
+
+#define N ((double)NAN)
+#define I HUGE_VAL
+
+/* Level 0: the reference. */
+static tn_ctx *ctx_of(tn_dtype dtype, int level)
+{
+    tn_desc d;
+    tn_ctx *ctx;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    d.backend = level == 0 ? tn_reference_backend() : NULL;
+    d.simd = (tn_simd)level;
+    d.threads = 1;
+    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+}
+
+static tn_tensor *row(tn_ctx *ctx, int64_t n, const double *v) { return tn_tensor_from(ctx, 1, &n, TN_F64, v); }
+static tn_tensor *ids_of(tn_ctx *ctx, int64_t n, const int32_t *v) { return tn_tensor_from(ctx, 1, &n, TN_I32, v); }
+
+static tn_tensor *matrix(tn_ctx *ctx, int64_t n, int64_t m, const double *v)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return tn_tensor_from(ctx, 2, shape, TN_F64, v);
+}
+
+/* The numbers of t are those of want; NaN where NaN is wanted, and zeros have their signs. */
+static bool has(const tn_tensor *t, int64_t n, const double *want, double tolerance)
+{
+    double *v = (double *)malloc(sizeof *v * (size_t)(n + 1));
+    bool    ok = CHECK(t != NULL) && CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
+    int64_t i;
+    for (i = 0; ok && i < n; i++) {
+        bool same = want[i] != want[i] ? v[i] != v[i] : v[i] == want[i] ? signbit(v[i]) == signbit(want[i])
+                                                                       : fabs(v[i] - want[i]) <= tolerance * fabs(want[i]);
+        if (!CHECK(same)) { printf("     element %d is %.17g, not %.17g\n", (int)i, v[i], want[i]); ok = false; }
+    }
+    free(v);
+    return ok;
+}
+
+static bool refused(tn_ctx *ctx, const tn_tensor *t, tn_status status, const char *message)
+{
+    bool ok = CHECK(t == NULL);
+    return CHECK_ERROR(ctx, status, message) && ok;
+}
+
+/* ---- softmax ------------------------------------------------------------------------------------------------------------ */
+
+TEST(softmax_of_known_rows)
+{
+    static const double x[5][3] = {{0, 0.6931471805599453, 1.0986122886681098}, {1e4, 1e4, -1e4}, {-I, 2, -I}, {-I, -I, -I}, {-1e30, -1e30, -I}};
+    static const double y[5][3] = {{1 / 6.0, 2 / 6.0, 3 / 6.0}, {0.5, 0.5, 0}, {0, 1, 0}, {0, 0, 0}, {0.5, 0.5, 0}};
+    static const double bad[4][3] = {{0, N, 1}, {I, 0, 1}, {-I, N, -I}, {I, I, -I}}, all_nan[12] = {N, N, N, N, N, N, N, N, N, N, N, N};
+    const double l2 = -0.6931471805599453, l3 = -1.0986122886681098;
+    const double logs[5][3] = {{l2 + l3, l3, l2}, {l2, l2, -20000 + l2}, {-I, 0, -I}, {-I, -I, -I}, {l2, l2, -I}};
+    int level, wide;
+    for (level = 0; level <= TN_SIMD_NEON; level++)
+        for (wide = 0; wide < 2; wide++) {
+            tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, level);
+            tn_tensor *a = matrix(ctx, 5, 3, x[0]), *b = matrix(ctx, 4, 3, bad[0]);
+            has(tn_softmax(ctx, a), 15, y[0], wide ? 1e-15 : 2e-7);
+            has(tn_log_softmax(ctx, a), 15, logs[0], wide ? 1e-15 : 2e-7);
+            has(tn_softmax(ctx, b), 12, all_nan, 0);
+            has(tn_log_softmax(ctx, b), 12, all_nan, 0);
+            CHECK_CTX(ctx);
+            tn_ctx_destroy(ctx);
+        }
+}
+
+/* Rows of any length, the largest number and one of -inf at each place: the sum is 1, that number counts nothing, and so do gradients. */
+TEST(softmax_of_rows_of_any_length)
+{
+    double worst = 0, worst_log = 0;
+    int    level;
+    for (level = 0; level <= TN_SIMD_NEON; level++) {
+        tn_ctx *ctx = ctx_of(TN_F32, level);
+        int64_t n, at, j;
+        for (n = 1; n <= 70; n++) {
+            double    x[70], y[70], z[70], g[70], weights[70], sum = 0, flow = 0;
+            tn_tensor *t;
+            at = n * n % 11 % n;
+            for (j = 0; j < n; j++) { x[j] = (double)(j * 5 % 7) - 3; weights[j] = (double)(j % 3) - 1; }
+            x[(n * 3 + 1) % n] = -I;
+            x[at] = n % 2 ? 90 : 4;
+            tn_ctx_reset(ctx);
+            t = row(ctx, n, x);
+            CHECK_STATUS(tn_watch(t), TN_OK);
+            tn_record(ctx);
+            {
+                tn_tensor *p = tn_softmax(ctx, t), *q = tn_log_softmax(ctx, t);
+                CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, p, row(ctx, n, weights)))), TN_OK);
+                CHECK_STATUS(tn_read(p, TN_F64, y, n), TN_OK);
+                CHECK_STATUS(tn_read(q, TN_F64, z, n), TN_OK);
+            }
+            CHECK_STATUS(tn_read(t->grad, TN_F64, g, n), TN_OK);
+            for (j = 0; j < n; j++) {
+                sum += y[j];
+                flow += g[j];
+                if (x[j] == -I) CHECK(y[j] == 0 && z[j] == -I && g[j] == 0);
+                else if (n % 2) test_raise(&worst_log, fabs(z[j] - (x[j] - 90)));
+            }
+            test_raise(&worst, fabs(sum - 1));
+            test_raise(&worst, fabs(flow));
+        }
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    WORST("softmax: sum - 1, and the sum of its gradient, F32", worst, 1e-6);
+    WORST("log_softmax of a row with one large number, F32", worst_log, 1e-5);
+}
+
+/* ---- div, sqrt, log ------------------------------------------------------------------------------------------------------- */
+
+TEST(quotients_and_roots_are_correctly_rounded)
+{
+    enum { COUNT = 3001 };
+    static float a[COUNT], b[COUNT], y[COUNT], near_one[COUNT];
+    static const double top[8] = {1, -1, 0, 0, I, N, 1, -0.0}, bottom[8] = {0, 0, 0, -0.0, I, 1, I, 5}, ratio[8] = {I, -I, N, N, N, N, 0, -0.0};
+    const int64_t n = COUNT;
+    uint64_t rng = 31;
+    int      level, i;
+    double   worst = 0;
+    for (i = 0; i < COUNT; i++) {
+        a[i] = (float)(test_random_real(&rng) * pow(10, (double)test_random_int(&rng, -30, 30)));
+        b[i] = (float)(test_random_real(&rng) * pow(10, (double)test_random_int(&rng, -30, 30)));
+        near_one[i] = 1 + (float)(i - COUNT / 2) / 4096;
+    }
+    for (level = 0; level <= TN_SIMD_NEON; level++) {
+        tn_ctx    *ctx = ctx_of(TN_F32, level);
+        tn_tensor *ta = tn_tensor_from(ctx, 1, &n, TN_F32, a), *tb = tn_tensor_from(ctx, 1, &n, TN_F32, b);
+        CHECK_STATUS(tn_read(tn_div(ctx, ta, tb), TN_F32, y, n), TN_OK);
+        for (i = 0; i < COUNT; i++) CHECK(y[i] == (float)((double)a[i] / (double)b[i]));
+        CHECK_STATUS(tn_read(tn_sqrt(ctx, tn_activation(ctx, ta, TN_ACT_ABS)), TN_F32, y, n), TN_OK);
+        for (i = 0; i < COUNT; i++) CHECK(y[i] == (float)sqrt(fabs((double)a[i])));
+        CHECK_STATUS(tn_read(tn_log(ctx, tn_activation(ctx, ta, TN_ACT_ABS)), TN_F32, y, n), TN_OK);
+        for (i = 0; i < COUNT; i++) test_raise(&worst, fabs((double)y[i] / log(fabs((double)a[i])) - 1));
+        CHECK_STATUS(tn_read(tn_log(ctx, tn_tensor_from(ctx, 1, &n, TN_F32, near_one)), TN_F32, y, n), TN_OK);
+        for (i = 0; i < COUNT; i++) if (i != COUNT / 2) test_raise(&worst, fabs((double)y[i] / log((double)near_one[i]) - 1));
+        CHECK(y[COUNT / 2] == 0);
+        has(tn_div(ctx, row(ctx, 8, top), row(ctx, 8, bottom)), 8, ratio, 0);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+    WORST("log, F32, relative", worst, 3e-7);
+}
+
+/* At 0, below it, and where nothing is finite: a table for both precisions. */
+TEST(roots_and_logarithms_at_the_ends)
+{
+    static const double x[6] = {0, -0.0, -1, I, -I, N}, root[6] = {0, -0.0, N, I, N, N}, ln[6] = {-I, -I, N, I, N, N};
+    int level, wide;
+    for (level = 0; level <= TN_SIMD_NEON; level++)
+        for (wide = 0; wide < 2; wide++) {
+            tn_ctx *ctx = ctx_of(wide ? TN_F64 : TN_F32, level);
+            has(tn_sqrt(ctx, row(ctx, 6, x)), 6, root, 0);
+            has(tn_log(ctx, row(ctx, 6, x)), 6, ln, 0);
+            has(tn_exp(ctx, tn_log(ctx, row(ctx, 2, root + 2))), 2, root + 2, 0);
+            CHECK_CTX(ctx);
+            tn_ctx_destroy(ctx);
+        }
+}
+
+/* d(a/b) = (da - y db) / b, by hand: y = 6/4, dy = 2. And a divisor that is stretched over a row. */
+TEST(gradients_of_a_quotient)
+{
+    static const double six[1] = {6}, four[1] = {4}, da[1] = {0.5}, db[1] = {-0.75}, tops[3] = {1, 2, 4}, three[3] = {0.25, 0.25, 0.25}, sum[1] = {-7 / 16.0};
+    tn_ctx    *ctx = ctx_of(TN_F64, TN_SIMD_BEST);
+    tn_tensor *a = row(ctx, 1, six), *b = row(ctx, 1, four), *c = row(ctx, 3, tops), *d = tn_full(ctx, 0, NULL, 4);
+    tn_watch(a);
+    tn_watch(b);
+    tn_watch(c);
+    tn_watch(d);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_scale(ctx, tn_div(ctx, a, b), 2))), TN_OK);
+    has(a->grad, 1, da, 0);
+    has(b->grad, 1, db, 0);
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_div(ctx, c, d))), TN_OK);
+    has(c->grad, 3, three, 0);
+    has(d->grad, 1, sum, 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- where ------------------------------------------------------------------------------------------------------------------ */
+
+TEST(what_is_not_chosen_plays_no_part)
+{
+    static const int32_t condition[6] = {1, 0, -5, 0, 1, 0};
+    static const double  a[6] = {1, N, -0.0, I, I, -I}, b[6] = {N, 2, I, -0.0, N, N}, y[6] = {1, 2, -0.0, -0.0, I, N};
+    static const double  da[6] = {1, 0, 1, 0, 1, 0}, db[6] = {0, 1, 0, 1, 0, 1};
+    int level, wide;
+    for (level = 0; level <= TN_SIMD_NEON; level++)
+        for (wide = 0; wide < 2; wide++) {
+            tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, level);
+            tn_tensor *ta = row(ctx, 6, a), *tb = row(ctx, 6, b), *ty;
+            tn_watch(ta);
+            tn_watch(tb);
+            tn_record(ctx);
+            ty = tn_where(ctx, ids_of(ctx, 6, condition), ta, tb);
+            has(ty, 6, y, 0);
+            CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, ty)), TN_OK);
+            has(ta->grad, 6, da, 0);
+            has(tb->grad, 6, db, 0);
+            CHECK_CTX(ctx);
+            tn_ctx_destroy(ctx);
+        }
+}
+
+/* ---- concat, stack ------------------------------------------------------------------------------------------------------------ */
+
+TEST(joined_by_hand)
+{
+    static const double  a[4] = {1, 2, 3, 4}, b[2] = {5, 6}, rows[6] = {1, 2, 3, 4, 5, 6}, columns[6] = {1, 2, 5, 3, 4, 6};
+    static const double  front[4] = {1, 2, 3, 4}, last[4] = {1, 3, 2, 4}, numbers[5] = {7, 8, 9, -1, 7};
+    static const int32_t i[3] = {7, 8, 9}, k[1] = {-1};
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_tensor *part[3], *y;
+    part[0] = matrix(ctx, 2, 2, a);
+    part[1] = matrix(ctx, 1, 2, b);
+    has(tn_concat(ctx, 2, part, 0), 6, rows, 0);
+    part[1] = matrix(ctx, 2, 1, b);
+    y = tn_concat(ctx, 2, part, -1);
+    CHECK(y && y->rank == 2 && y->shape[0] == 2 && y->shape[1] == 3);
+    has(y, 6, columns, 0);
+    part[0] = row(ctx, 2, a);
+    part[1] = row(ctx, 2, a + 2);
+    y = tn_stack(ctx, 2, part, 0);
+    CHECK(y && y->rank == 2 && y->shape[0] == 2);
+    has(y, 4, front, 0);
+    has(tn_stack(ctx, 2, part, -1), 4, last, 0);
+    part[0] = part[2] = ids_of(ctx, 3, i);
+    part[1] = ids_of(ctx, 1, k);
+    part[2] = tn_slice(part[2], 0, 0, 1);
+    y = tn_concat(ctx, 3, part, 0);
+    CHECK(y && y->dtype == TN_I32);
+    has(y, 5, numbers, 0);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* The tape keeps a list of its own, and what stands in it cannot be written meanwhile. */
+TEST(the_tape_knows_all_parts)
+{
+    static const double v[2] = {1, 2};
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_tensor *part[5], *y;
+    int        k;
+    for (k = 0; k < 5; k++) part[k] = row(ctx, 2, v);
+    tn_watch(part[4]);
+    tn_record(ctx);
+    y = tn_concat(ctx, 5, part, 0);
+    CHECK_STATUS(tn_write(part[3], TN_F64, v, 2), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "part of a recording");
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
+    CHECK(part[4]->grad && !part[3]->grad);
+    CHECK_STATUS(tn_write(part[3], TN_F64, v, 2), TN_OK);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- gather --------------------------------------------------------------------------------------------------------------------- */
+
+TEST(gathered_by_hand)
+{
+    static const double  x[6] = {1, 2, 3, 4, 5, 6}, columns[8] = {3, 1, 1, 0, 6, 4, 4, 0}, rows[6] = {4, 5, 6, 1, 2, 3}, dx[6] = {2, 0, 1, 2, 0, 1};
+    static const int32_t id[4] = {2, 0, 0, 3}, swapped[2] = {1, 0};
+    int level;
+    for (level = 0; level <= TN_SIMD_NEON; level++) {
+        tn_ctx    *ctx = ctx_of(TN_F32, level);
+        tn_tensor *t = matrix(ctx, 2, 3, x), *ids = ids_of(ctx, 4, id), *y;
+        has(tn_gather(ctx, t, 0, ids_of(ctx, 2, swapped)), 6, rows, 0);
+        tn_watch(t);
+        tn_record(ctx);
+        y = tn_gather(ctx, t, -1, ids);
+        CHECK(y && y->rank == 2 && y->shape[0] == 2 && y->shape[1] == 4);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
+        CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);                   /* 3 is outside: zeros, and no gradient */
+        CHECK_ERROR(ctx, TN_ERR_DATA, "id or label 3 in row 3 is outside its table");
+        has(y, 8, columns, 0);
+        has(t->grad, 6, dx, 0);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+/* Rows of a table are gathered as tn_embed does, with the same bits, also of gradients that add up. */
+TEST(gather_is_embed_along_any_axis)
+{
+    enum { V = 7, D = 19, ROWS = 40 };
+    double   x[V * D], dy[ROWS * D], one[V * D], two[V * D];
+    int32_t  id[ROWS];
+    uint64_t rng = 8;
+    int      i, k;
+    tn_ctx  *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    for (i = 0; i < V * D; i++) x[i] = test_random_real(&rng);
+    for (i = 0; i < ROWS * D; i++) dy[i] = test_random_real(&rng);
+    for (i = 0; i < ROWS; i++) id[i] = (int32_t)test_random_int(&rng, 0, V - 1);
+    for (k = 0; k < 3; k++) {
+        tn_tensor *t = matrix(ctx, V, D, x), *ids = ids_of(ctx, ROWS, id), *w = matrix(ctx, ROWS, D, dy), *y;
+        tn_watch(t);
+        tn_record(ctx);
+        if (k == 0) y = tn_embed(ctx, t, ids);
+        else if (k == 1) y = tn_gather(ctx, t, 0, ids);
+        else y = tn_transpose(tn_gather(ctx, tn_transpose(t, 0, 1), 1, ids), 0, 1);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))), TN_OK);
+        CHECK_STATUS(tn_read(t->grad, TN_F64, k ? two : one, V * D), TN_OK);
+        if (k) CHECK(memcmp(one, two, sizeof one) == 0);
+        tn_ctx_reset(ctx);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* ---- tensors of numbers, names, messages ------------------------------------------------------------------------------------------ */
+
+TEST(tensors_of_numbers)
+{
+    static const float   f[6] = {1, 2.5f, -3, 4, 5, 6};
+    static const double  d[6] = {1, 2.5, -3, 4, 5, 6};
+    static const int32_t i[6] = {1, 2, -3, 4, 5, 6};
+    static const double  whole[6] = {1, 2, -3, 4, 5, 6};
+    static const int64_t shape[2] = {2, 3}, none[2] = {0, 3}, negative[2] = {2, -3};
+    int wide;
+    for (wide = 0; wide < 2; wide++) {
+        tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, TN_SIMD_BEST);
+        tn_tensor *t = tn_tensor_from(ctx, 2, shape, TN_F32, f);
+        CHECK(t && t->dtype == tn_ctx_dtype(ctx) && t->rank == 2 && t->shape[1] == 3);
+        has(t, 6, d, 0);
+        has(tn_tensor_from(ctx, 2, shape, TN_F64, d), 6, d, 0);
+        has(tn_tensor_from(ctx, 2, shape, TN_REAL, wide ? (const void *)d : (const void *)f), 6, d, 0);
+        t = tn_tensor_from(ctx, 2, shape, TN_I32, i);
+        CHECK(t && t->dtype == TN_I32);
+        has(t, 6, whole, 0);
+        t = tn_tensor_from(ctx, 0, NULL, TN_F64, d + 1);
+        CHECK(t && t->rank == 0 && tn_item(t) == 2.5);
+        t = tn_tensor_from(ctx, 2, none, TN_F64, NULL);                  /* nothing is read */
+        CHECK(t && tn_tensor_count(t) == 0);
+        CHECK_CTX(ctx);
+        refused(ctx, tn_tensor_from(ctx, 2, shape, TN_F64, NULL), TN_ERR_ARG, "tensor_from: numbers are NULL, but the shape is [2,3]");
+        refused(ctx, tn_tensor_from(ctx, 2, negative, TN_F64, d), TN_ERR_SHAPE, "extent 1 of [2,-3] is negative");
+        refused(ctx, tn_tensor_from(ctx, 9, shape, TN_F64, d), TN_ERR_SHAPE, "rank 9");
+        CHECK(tn_tensor_from(NULL, 2, shape, TN_F64, d) == NULL);
+        tn_ctx_destroy(ctx);
+    }
+    CHECK_STR(tn_dtype_name(TN_REAL), "REAL");
+    CHECK_STR(tn_dtype_name(TN_F32), "F32");
+    CHECK_STR(tn_dtype_name(TN_F64), "F64");
+    CHECK_STR(tn_dtype_name(TN_BF16), "BF16");
+    CHECK_STR(tn_dtype_name(TN_I32), "I32");
+}
+
+TEST(messages_name_the_culprit)
+{
+    static const double  v[12] = {0};
+    static const int32_t i[3] = {0, 1, 2};
+    static const int64_t deep[8] = {1, 1, 1, 1, 1, 1, 1, 2};
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_tensor *a = matrix(ctx, 3, 4, v), *b = matrix(ctx, 2, 4, v), *ids = ids_of(ctx, 3, i), *scalar = tn_full(ctx, 0, NULL, 1);
+    tn_tensor *eight = tn_tensor_from(ctx, 8, deep, TN_F64, v), *part[3];
+    part[0] = a;
+    part[1] = b;
+    part[2] = NULL;
+    refused(ctx, tn_div(ctx, a, b), TN_ERR_SHAPE, "div: a is [3,4] but b is [2,4]");
+    refused(ctx, tn_div(ctx, a, ids), TN_ERR_DTYPE, "div: b is I32, but this context computes in F32");
+    refused(ctx, tn_sqrt(ctx, ids), TN_ERR_DTYPE, "sqrt: a is I32");
+    refused(ctx, tn_exp(ctx, ids), TN_ERR_DTYPE, "exp: a is I32");
+    refused(ctx, tn_log(ctx, ids), TN_ERR_DTYPE, "log: a is I32");
+    refused(ctx, tn_softmax(ctx, scalar), TN_ERR_SHAPE, "softmax: x has rank 0, expected at least 1");
+    refused(ctx, tn_log_softmax(ctx, scalar), TN_ERR_SHAPE, "log_softmax: x has rank 0, expected at least 1");
+    refused(ctx, tn_where(ctx, a, a, a), TN_ERR_DTYPE, "where: condition is F32, but must be I32");
+    refused(ctx, tn_where(ctx, ids, a, ids), TN_ERR_DTYPE, "where: b is I32");
+    refused(ctx, tn_where(ctx, ids, a, b), TN_ERR_SHAPE, "where: condition is [3], a is [3,4] and b is [2,4], which do not broadcast");
+    refused(ctx, tn_concat(ctx, 0, part, 0), TN_ERR_ARG, "concat: 0 tensors, expected at least 1");
+    refused(ctx, tn_concat(ctx, 2, NULL, 0), TN_ERR_ARG, "concat: the array of 2 tensors is NULL");
+    refused(ctx, tn_concat(ctx, 3, part, 0), TN_ERR_ARG, "concat: tensor 2 is NULL");
+    refused(ctx, tn_concat(ctx, 2, part, 1), TN_ERR_SHAPE, "concat: tensor 0 is [3,4] but tensor 1 is [2,4], expected equal extents but for axis 1");
+    refused(ctx, tn_concat(ctx, 2, part, 2), TN_ERR_ARG, "concat: no such axis in a result of rank 2");
+    refused(ctx, tn_concat(ctx, 2, part, -3), TN_ERR_ARG, "concat: no such axis in a result of rank 2");
+    refused(ctx, tn_concat(ctx, 1, &scalar, 0), TN_ERR_ARG, "concat: no such axis in a result of rank 0");
+    refused(ctx, tn_stack(ctx, 2, part, 0), TN_ERR_SHAPE, "stack: tensor 0 is [3,4] but tensor 1 is [2,4], expected one shape");
+    refused(ctx, tn_stack(ctx, 1, part, 3), TN_ERR_ARG, "stack: no such axis in a result of rank 3");
+    refused(ctx, tn_stack(ctx, 1, &eight, 0), TN_ERR_SHAPE, "stack: tensors of rank 8, expected at most 7");
+    part[1] = ids;
+    refused(ctx, tn_concat(ctx, 2, part, 0), TN_ERR_DTYPE, "concat: tensor 1 is I32, but this context computes in F32");
+    part[0] = ids;
+    part[1] = a;
+    refused(ctx, tn_concat(ctx, 2, part, 0), TN_ERR_DTYPE, "concat: tensor 1 is F32, but must be I32");
+    refused(ctx, tn_gather(ctx, a, 2, ids), TN_ERR_ARG, "gather: no such axis in [3,4]");
+    refused(ctx, tn_gather(ctx, a, 0, a), TN_ERR_DTYPE, "gather: ids is F32, but must be I32");
+    refused(ctx, tn_gather(ctx, eight, 0, tn_reshape_2d(ids, 3, 1)), TN_ERR_SHAPE,
+            "gather: x is [1,1,1,1,1,1,1,2] and ids are [3,1], a result of rank 9, expected at most 8");
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(softmax_of_known_rows, softmax_of_rows_of_any_length, quotients_and_roots_are_correctly_rounded, roots_and_logarithms_at_the_ends,
+          gradients_of_a_quotient, what_is_not_chosen_plays_no_part, joined_by_hand, the_tape_knows_all_parts, gathered_by_hand,
+          gather_is_embed_along_any_axis, tensors_of_numbers, messages_name_the_culprit)
