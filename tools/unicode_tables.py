@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of letters in tensornet.h (>>text-impl, tni_letter_runs), and the hash that tests/test_core.c holds it against.
+"""The table of letters in tensornet.h (>>tables, tni_letter_runs), and the hash that tests/test_core.c holds it against.
 
     python3 tools/unicode_tables.py            prints both; `unicodedata` says which Unicode that is
 
