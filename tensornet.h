@@ -1422,11 +1422,6 @@ TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, 
    in turn; one everywhere else. */
 TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
 
-/* Where the first sign of a damaged encoding is, a byte's number, or -1: bytes that are no UTF-8, U+FFFD, C1 controls, and
-   UTF-8 that was taken for Windows-1252 or Latin-1 and encoded again, also if it was lower-cased after that: an a with a
-   circumflex and a euro sign where a quotation mark was, an A with a tilde and a copyright sign for an e with an acute. */
-TN_API int64_t tn_mojibake(const char *text, size_t bytes);
-
 /* ---- token shards, the format of llm.c ---------------------------------------
    256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
    20240801, version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are
@@ -1570,24 +1565,8 @@ typedef struct tn_transformer_cost {
     double  forward, training;  /* weights + scores; three times that: a backward pass takes two more          */
 } tn_transformer_cost;
 TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
-TN_API int64_t    tn_transformer_params(const tn_transformer_desc *desc);              /* .params  */
-TN_API double     tn_transformer_flops(const tn_transformer_desc *desc, int64_t T);    /* .forward */
 /* The desc with its defaults in *out (may be NULL, and may be desc), or what is wrong with it. */
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
-
-/* ---- names -----------------------------------------------------------------
-       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu_tanh
-       gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without: softmax
-       TinyStories-2-512           2 layers, dim 512
-   The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,
-   context 1024, hidden 4 dim, a bias on the MLP's output, RMSNorm without gain, also after the embedding and on queries
-   and keys, x0 and value residuals, soft-cap 30, output projections from 0, PyTorch's init. The second follow
-   github.com/tdooms/bilinear-decomposition: vocabulary 4096, context 256, bilinear of hidden 4 dim, heads of 64, RMSNorm
-   without gain (eps 1e-8), attention times 1/sqrt(2 layers), PyTorch's init. */
-TN_API tn_status  tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc);
-/* A TinyStories name where the desc is exactly what that says, else the gpt2 name of its shape, which tells no more than
-   what stands in it. Returns the length it would need without the final zero, as snprintf does; -1 if the desc is none. */
-TN_API int64_t    tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes);
 
 /* ---- config.json ------------------------------------------------------------
    Written with every key of docs/guide.md, defaults filled in. Read: these keys, the required ones there, none unknown, none
@@ -9294,13 +9273,13 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
 }
 
 /* ---- attention --------------------------------------------------------------------- */
-#define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, as models' names spell it, tn_attend_kind, sets, differential */ \
-    X(SOFTMAX, "softmax", "", SOFTMAX, 1, false) X(SQUARED, "squared", "sqrd", SQUARED, 1, false) \
-    X(BILINEAR, "bilinear", "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", "diff", SOFTMAX, 2, true) \
-    X(DIFFERENTIAL_PLAIN, "differential_plain", "plaindiff", SOFTMAX, 2, true)
-#define TNI_KIND(kind, name, spelt, attend, sets, differential) {name, spelt, TN_ATTEND_##attend, sets, differential},
+#define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, tn_attend_kind, sets, differential */ \
+    X(SOFTMAX, "softmax", SOFTMAX, 1, false) X(SQUARED, "squared", SQUARED, 1, false) \
+    X(BILINEAR, "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", SOFTMAX, 2, true) \
+    X(DIFFERENTIAL_PLAIN, "differential_plain", SOFTMAX, 2, true)
+#define TNI_KIND(kind, name, attend, sets, differential) {name, TN_ATTEND_##attend, sets, differential},
 static const struct {
-    const char *name, *spelt; tn_attend_kind attend; int sets; bool differential;
+    const char *name; tn_attend_kind attend; int sets; bool differential;
 } tni_attention_kinds[] = { TNI_ATTENTION_LIST(TNI_KIND) };
 #undef TNI_KIND
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
@@ -15882,69 +15861,6 @@ tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t 
     return tni_writer_close(&w);
 }
 
-/* ---- mojibake --------------------------------------------------------------------------------
-   A character of two to four bytes whose bytes were read as Windows-1252 (or Latin-1) is a letter with an accent, for the
-   first byte, and signs. Such letters before such signs are rare in honest text, but for closing quotation marks, dashes and
-   the like, which follow letters: so these count only where the letter is one that few texts have there. Windows-1252 has
-   nothing at five places: what stood there is a C1 control, or lost. Lower-casing adds 32 to the first byte of most, and
-   makes 0xFF of 0x9F. */
-
-/* The byte that stands for a character in Windows-1252, or in Latin-1; 0 for ASCII and all that has none. */
-static unsigned tni_single_byte(uint32_t c)
-{
-    static const uint16_t sign[32] = {
-        0x20AC, 0, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0, 0x017D, 0,
-        0, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0, 0x017E, 0x0178
-    };
-    unsigned k;
-    if (c >= 0x80 && c < 0x100) return c;
-    for (k = 0; c >= 0x80 && k < 32; k++) if (sign[k] == c) return 0x80 + k;
-    return 0;
-}
-
-/* Signs among the bytes 0x80 to 0xBF that may well follow a letter: quotation marks, dashes, no-break space, (R) ... */
-static bool tni_may_follow(unsigned byte)
-{
-    static const uint8_t follow[] = {0x82, 0x84, 0x85, 0x8B, 0x91, 0x92, 0x93, 0x94, 0x96, 0x97, 0x99, 0x9B,
-                                     0xA0, 0xAA, 0xAB, 0xAE, 0xB0, 0xB2, 0xB3, 0xB9, 0xBA, 0xBB};
-    return memchr(follow, (int)byte, sizeof follow) != NULL;
-}
-
-/* Do these three begin UTF-8 read as single bytes? 0: no such byte. */
-static bool tni_is_mojibake(unsigned first, unsigned second, unsigned third)
-{
-    bool signs = second >= 0x80 && second < 0xC0, more = third >= 0x80 && third < 0xC0;
-    if (first == 0xF0 && (second == 0x9F || second == 0xFF)) return more;                    /* most of the emoji */
-    if (!signs) return false;
-    if (first == 0xC2 || first == 0xC3 || (first == 0xE2 && second == 0x80)) return true;
-    if (first == 0xE2 || first == 0xEF) return more || second > 0xA0;               /* arrows ...; U+FEFF, U+FFFD */
-    if (tni_may_follow(second)) return false;
-    if (first == 0xE3 || (first >= 0xC4 && first <= 0xDE && first != 0xD7)) return true;
-    return first >= 0xE0 && first <= 0xEF && more && !tni_may_follow(third);
-}
-
-int64_t tn_mojibake(const char *text, size_t bytes)
-{
-    size_t at = 0, n;
-    for (; text && at < bytes; at += n) {
-        unsigned byte[3];
-        uint32_t c;
-        size_t   k, used, next = at;
-        n = 1;
-        if ((unsigned char)text[at] < 128) continue;
-        if ((n = tni_utf8_length(text + at, bytes - at)) == 0) return (int64_t)at;
-        c = tni_utf8_get(text + at, n, &used);
-        if (c == 0xFFFD || (c >= 0x80 && c < 0xA0)) return (int64_t)at;
-        if (c < 0xC2 || c > 0xF0) continue;
-        for (k = 0; k < 3; k++, next += used) {
-            used = 0;
-            byte[k] = next < bytes ? tni_single_byte(tni_utf8_get(text + next, bytes - next, &used)) : 0;
-        }
-        if (tni_is_mojibake(byte[0], byte[1], byte[2])) return (int64_t)at;
-    }
-    return -1;
-}
-
 #undef TNI_LETTER_RUNS
 
 /* ======================================================================
@@ -16179,8 +16095,6 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
     return c;
 }
 
-int64_t tn_transformer_params(const tn_transformer_desc *desc)          { return tn_transformer_cost_of(desc, 0).params; }
-double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { return tn_transformer_cost_of(desc, T).forward; }
 
 /* ---- init ----------------------------------------------------------------------- */
 
@@ -16728,8 +16642,8 @@ typedef struct tni_key {
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 #define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL}
 
-#define TNI_MLP_WORD(kind, name, encoders, act)                              {name, TN_MLP_##kind},
-#define TNI_ATTENTION_WORD(kind, name, spelt, attend, sets, differential)    {name, TN_ATTENTION_##kind},
+#define TNI_MLP_WORD(kind, name, encoders, act)                       {name, TN_MLP_##kind},
+#define TNI_ATTENTION_WORD(kind, name, attend, sets, differential)    {name, TN_ATTENTION_##kind},
 static const tni_choice tni_mlp_words[]  = { TNI_MLP_LIST(TNI_MLP_WORD) {NULL, 0} };
 static const tni_choice tni_attn_words[] = { TNI_ATTENTION_LIST(TNI_ATTENTION_WORD) {NULL, 0} };
 #undef TNI_MLP_WORD
@@ -16990,16 +16904,6 @@ static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_des
     }
 }
 
-static bool tni_config_same(const tn_transformer_desc *a, const tn_transformer_desc *b)
-{
-    size_t i;
-    for (i = 0; i < sizeof tni_config_keys / sizeof *tni_config_keys; i++) {
-        const tni_key *k = &tni_config_keys[i];
-        if (memcmp((const char *)a + k->offset, (const char *)b + k->offset, k->bytes) != 0) return false;
-    }
-    return true;
-}
-
 tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink)
 {
     tn_transformer_desc d;
@@ -17019,120 +16923,6 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
         tni_put(&w, line, t.length);
     }
     return tni_writer_close(&w);
-}
-
-/* ---- names ------------------------------------------------------------------------- */
-
-/* Reads `word` at *s. */
-static bool tni_name_word(const char **s, const char *word)
-{
-    size_t n = strlen(word);
-    if (strncmp(*s, word, n) != 0) return false;
-    *s += n;
-    return true;
-}
-
-/* Reads a number without leading zeros, from 1 to 999999, and `behind` it. */
-static bool tni_name_number(const char **s, const char *behind, int64_t *out)
-{
-    const char *first = *s;
-    for (*out = 0; **s >= '0' && **s <= '9' && *s - first < 6; (*s)++) *out = *out * 10 + (**s - '0');
-    return *s > first && *first != '0' && tni_name_word(s, behind);
-}
-
-/* "bilinear-" and the like. */
-static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
-{
-    size_t k;
-    for (k = 0; k < TNI_MLP_KINDS; k++) {
-        const char *at = *s;
-        if (!tni_name_word(&at, tni_mlp_kinds[k].name) || !tni_name_word(&at, "-")) continue;
-        *kind = (tn_mlp_kind)k;
-        *s = at;
-        return true;
-    }
-    return false;
-}
-
-static void tni_name_attention(const char **s, tn_attention_kind *kind)
-{
-    size_t k;
-    for (k = 1; k < TNI_ATTENTION_KINDS; k++) {
-        const char *at = *s;
-        if (!tni_name_word(&at, tni_attention_kinds[k].spelt) || !tni_name_word(&at, "-attn-")) continue;
-        *kind = (tn_attention_kind)k;
-        *s = at;
-        return;
-    }
-}
-
-static void tni_desc_gpt2_name(tn_transformer_desc *d)
-{
-    d->vocab = 50304;
-    d->context = 1024;
-    d->hidden = 4 * d->dim;
-    d->mlp_out_bias = d->no_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->zero_out = true;
-    d->softcap = 30;
-    d->init = TN_INIT_UNIFORM;
-}
-
-static void tni_desc_stories_name(tn_transformer_desc *d, int64_t layers, int64_t dim)
-{
-    memset(d, 0, sizeof *d);
-    d->layers = layers;
-    d->dim = dim;
-    d->heads = dim / 64;
-    d->vocab = 4096;
-    d->context = 256;
-    d->hidden = 4 * dim;
-    d->no_gain = true;
-    d->norm_eps = 1e-8;
-    d->attn_scale = TN_SCALE_DEPTH;
-    d->init = TN_INIT_UNIFORM;
-}
-
-tn_status tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc)
-{
-    tn_transformer_desc d;
-    const char         *s = name, *want = "gpt2-MLP-12l-6h-768embd or TinyStories-2-512";
-    int64_t             layers, dim;
-    memset(&d, 0, sizeof d);
-    if (!name || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: the %s is NULL", name ? "desc" : "name");
-    if (tni_name_word(&s, "TinyStories-")) {
-        if (!tni_name_number(&s, "-", &layers) || !tni_name_number(&s, "", &dim) || *s)
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not layers and width at %s, as in TinyStories-2-512",
-                            tni_quote(name).s, tni_quote(s).s);
-        if (dim % 64 != 0)
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: width %lld is no multiple of 64, the size of a head",
-                            tni_quote(name).s, (long long)dim);
-        tni_desc_stories_name(&d, layers, dim);
-    } else {
-        if (!tni_name_word(&s, "gpt2-"))
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is not like %s", tni_quote(name).s, want);
-        if (!tni_name_mlp(&s, &d.mlp))
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s,
-                            tni_quote(s).s);
-        tni_name_attention(&s, &d.attention);
-        if (!tni_name_number(&s, "l-", &d.layers) || !tni_name_number(&s, "h-", &d.heads)
-            || !tni_name_number(&s, "embd", &d.dim) || *s)
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not what ends like 12l-6h-768embd at %s",
-                            tni_quote(name).s, tni_quote(s).s);
-        tni_desc_gpt2_name(&d);
-    }
-    return tn_transformer_check(ctx, &d, desc);
-}
-
-int64_t tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes)
-{
-    tn_transformer_desc d, stories;
-    const char         *attention;
-    if (tn_transformer_check(NULL, desc, &d) != TN_OK) return -1;
-    tni_desc_stories_name(&stories, d.layers, d.dim);
-    if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && tni_config_same(&d, &stories))
-        return (int64_t)tni_print(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
-    attention = tni_attention_kinds[d.attention].spelt;
-    return (int64_t)tni_print(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tni_mlp_kinds[d.mlp].name, attention,
-                              attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);
 }
 
 /* ---- weights of others -------------------------------------------------------------- */

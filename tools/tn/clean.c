@@ -1,5 +1,6 @@
-/* clean.c - tn clean: finds stories with mojibake (tn_mojibake says what that is), and leaves them out */
+/* clean.c - tn clean: finds stories with mojibake (names.h says what that is), and leaves them out */
 #include "tn.h"
+#include "names.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static int more_often(const void *a, const void *b)
 static int64_t look(const char *text, size_t bytes, kinds *k)
 {
     int64_t found = 0, at;
-    while ((at = tn_mojibake(text, bytes)) >= 0) {
+    while ((at = find_mojibake(text, bytes)) >= 0) {
         size_t from = (size_t)at, to = from + 1;
         while (to < bytes && (unsigned char)text[to] >= 0x80) to++;
         note(k, text + from, to - from);

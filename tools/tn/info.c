@@ -1,5 +1,6 @@
 /* info.c - tn info: what a run, a checkpoint, a tokenizer, a shard or a config file holds */
 #include "train.h"
+#include "names.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     tn_transformer_cost cost = tn_transformer_cost_of(d, d->context);
     char                name[128];
-    tn_transformer_name(d, name, sizeof name);
+    model_name(d, name, sizeof name);
     check(ctx, "the model");
     printf("model: %s\nparameters: %lld\nof_them_in_tables: %lld\nmflop_a_token: %.4g\nmflop_a_token_training: %.4g\n",
            name, (long long)cost.params, (long long)cost.table,

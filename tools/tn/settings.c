@@ -3,6 +3,7 @@
 
    The defaults are the recipe that docs/guide.md gives figures for. */
 #include "train.h"
+#include "names.h"
 #include <string.h>
 
 settings asked = {
@@ -115,8 +116,8 @@ void model_of(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     int i;
     memset(desc, 0, sizeof *desc);
     if (asked.model) {
-        tn_transformer_from_name(ctx, asked.model, desc);
-        if (tn_ctx_status(ctx) != TN_OK) misuse("--model: %s", tn_ctx_error(ctx));
+        char why[256];
+        if (!model_from_name(ctx, asked.model, desc, why)) misuse("--model: %s", why);
     } else {                                          /* QK-norm and zero projections: as modded-nanoGPT has them */
         desc->no_gain = desc->embed_norm = true;
         desc->init = TN_INIT_NORMAL;
