@@ -93,6 +93,12 @@
 #define TN_API extern
 #endif
 #endif
+#ifndef TN_HEADER_NAME
+#define TN_HEADER_NAME "tensornet.h"
+#endif
+#ifndef TN_SIMD_MAX
+#define TN_SIMD_MAX 2
+#endif
 /* Young: what is declared so may still change, with a recipe in docs/CHANGES.md. */
 #define TN_EXPERIMENTAL
 
@@ -241,7 +247,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 
 /* X(ENUM, name, what the parameter block holds). Rows are explained at their implementation, >>op-NAME.
    Every kernel that has an `accumulate` in its row adds to its first output instead of overwriting it. */
-#define TN_KERNELS(X) \
+#define TN_KERNELS(X) TN_KERNELS_BY(X, X)
+#define TN_KERNELS_BY(X, T) /* T: rows of training alone */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
     X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call       */ \
@@ -250,36 +257,36 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(MUL,                    mul)                    /* f0 a b, broadcast; accumulate          */ \
     X(SUM,                    sum)                    /* f0 * sum over broadcast axes; accumulate */ \
     X(ACT,                    act)                    /* i0 tn_act                              */ \
-    X(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
+    T(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
     X(GLU,                    glu)                    /* i0 tn_act                              */ \
-    X(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
+    T(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
     X(PROD,                   prod)                   /* i0 how many factors                    */ \
-    X(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
+    T(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
     X(EMBED,                  embed)                  \
-    X(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
+    T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
-    X(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
+    T(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
     X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
-    X(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
-    X(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
+    T(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
+    T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
-    X(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm); i0 first, i1 no rotation */ \
-    X(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
+    T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
     X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
-    X(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; always adds */ \
+    T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; always adds */ \
     X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
-    X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
+    T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
-    X(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
-    X(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
-    X(ADAMW,                  adamw)                  \
-    X(SGD,                    sgd)                    \
-    X(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
-    X(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
+    T(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
+    T(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
+    T(ADAMW,                  adamw)                  \
+    T(SGD,                    sgd)                    \
+    T(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
+    T(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
     X(TICK,                   tick)                   /* i0 by how much                         */
 
 typedef enum tn_kernel {
@@ -523,6 +530,7 @@ TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /
 TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..]; first of equals */
 TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels); /* share of rows right -> [] */
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
    >>grad     recording and the backward pass
    ====================================================================== */
@@ -548,6 +556,7 @@ TN_API tn_status  tn_watch(tn_tensor *t);
 typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);
 TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n,
                                                tn_tensor *const *in);
+#endif /* TN_NO_TRAINING */
 
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
@@ -1088,6 +1097,7 @@ TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim    update rules and schedules
    ====================================================================== */
@@ -1221,6 +1231,7 @@ TN_API TN_EXPERIMENTAL tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
    read, the context has another seed, or a gradient that was zero at the capture is not (or the other way round). */
 TN_API TN_EXPERIMENTAL tn_status tn_graph_run(tn_graph *graph);
 TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
+#endif /* TN_NO_TRAINING */
 
 /* ======================================================================
    >>io       safetensors, npy, idx
@@ -1325,6 +1336,7 @@ TN_API tn_status tn_params_load(tn_params *params, const char *path);           
 TN_API tn_status tn_params_save(tn_params *params, const char *path);
 #endif
 
+#ifndef TN_NO_TRAINING
 /* ---- checkpoints: a run that goes on as if it had never stopped ------------
    Written: the parameters under their names, so that tn_params_read takes them with TN_MATCH_IGNORE_EXTRA; what the
    optimiser remembers of each under optim.m.NAME and optim.v.NAME, its counts under optim.scalars, the random clock under
@@ -1338,6 +1350,7 @@ TN_API tn_status tn_params_save(tn_params *params, const char *path);
    say) is used as it is, with a line of warning in the log for each; so are numbers that are not finite. */
 TN_API tn_status tn_checkpoint_write(tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
+#endif /* TN_NO_TRAINING */
 
 /* ---- npy: one NumPy array --------------------------------------------------
    Reads versions 1 to 3, f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
@@ -1358,6 +1371,7 @@ TN_API tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale);
 TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
 #endif
 
+#ifndef TN_NO_TEXT
 /* ======================================================================
    >>text     tokens of text: WordPiece, bytes, shards
    A tokenizer turns UTF-8 into ids and back. Two kinds: bytes, which needs no vocabulary, and WordPiece as Hugging Face's
@@ -1433,7 +1447,9 @@ TN_API int64_t   tn_shard_count(const tn_shard *shard);
 TN_API tn_status tn_shard_read(const tn_shard *shard, int64_t first, int64_t n, int32_t *ids);
 /* 16 bits an id where `vocab` fits them, else 32. */
 TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab);
+#endif /* TN_NO_TEXT */
 
+#ifndef TN_NO_MODELS
 /* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
@@ -1599,7 +1615,9 @@ TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* and its Llama
    file has but the model lacks (a bias, say) are errors. Other tensors in the file are left alone, which the log says. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
+#endif /* TN_NO_MODELS */
 
+#ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image    matrices and curves as pixels
    Every figure is an owned picture: hand its pixels to a writer of your own, or save it. Values are
@@ -1706,6 +1724,7 @@ typedef struct tn_plot_desc {
 
 /* series [count] in one pair of axes, the first undermost. A NULL desc means all defaults. */
 TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc);
+#endif /* TN_NO_IMAGE */
 
 #ifdef __cplusplus
 }
@@ -1715,7 +1734,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 /* ======================================================================
    IMPLEMENTATION
    ====================================================================== */
-#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
    >>platform assert, numbers, text, errors
@@ -2532,6 +2551,7 @@ static void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn,
 static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
 static const tni_pool tni_alone = {1, NULL, NULL};
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
    >>graph    a captured step: what the host notes beside the backend's kernels
    ====================================================================== */
@@ -2577,6 +2597,7 @@ static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
         else tni_print(g->lost, sizeof g->lost, "%s", why);
     }
 }
+#endif /* TN_NO_TRAINING */
 
 /* ======================================================================
    >>nodes    what was recorded; see >>tape
@@ -2890,7 +2911,9 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
+#ifndef TN_NO_TRAINING
     if (ctx->capture) tni_graph_notes(ctx, call);
+#endif
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
@@ -2941,6 +2964,12 @@ static tn_status tni_desc_check(const tn_desc *d, char *why)
         tni_print(why, 256, "desc.dtype: a context computes in F32 or F64, not in %s", tni_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
+#ifdef TN_NO_F64
+    if (d->dtype == TN_F64) {
+        tni_print(why, 256, "desc.dtype: F64 was left out of this build (TN_NO_F64), expected F32");
+        return TN_ERR_DTYPE;
+    }
+#endif
     if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
         tni_print(why, 256, "desc.activations: a context of %s has its activations in %s, not in %s",
                   tni_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tni_dtype_name(d->activations));
@@ -3034,9 +3063,11 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
 
 void tn_ctx_destroy(tn_ctx *ctx)
 {
+#ifndef TN_NO_TRAINING
     tn_graph *captured;
+    if (ctx && ctx->capture) tn_graph_end(ctx, &captured);
+#endif
     if (!ctx) return;
-    if (ctx->capture) tn_graph_end(ctx, &captured);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
     tni_arena_free(ctx, &ctx->data[0]);
@@ -3258,7 +3289,9 @@ void tn_tensor_destroy(tn_tensor *t)
     tn_ctx *ctx;
     if (!tni_alive(t) || !(t->flags & TNI_OWNED)) return;
     ctx = t->ctx;
+#ifndef TN_NO_TRAINING
     if (t->flags & TNI_GRAPHED) tni_graphs_lose(ctx, t, "was destroyed");
+#endif
     tn_tensor_destroy(t->grad);
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
@@ -3754,6 +3787,14 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
    complete when the backward pass reaches the op that made it: all its readers came later.
    ====================================================================== */
 
+#ifdef TN_NO_TRAINING
+/* Nothing is recorded, and the compiler drops the backward functions that it is given. */
+static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+{
+    (void)ctx; (void)backward; (void)out; (void)a; (void)b; (void)c;
+    return NULL;
+}
+#else
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -3775,6 +3816,7 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
     if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
     return tni_note_all(ctx, backward, out, a, b, c);
 }
+#endif
 
 /* Memory of an intermediate gradient: one that has done its work, or new. */
 static tn_tensor *tni_grad_new(tn_tensor *t)
@@ -3843,6 +3885,7 @@ static void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
     tni_run(ctx, call);
 }
 
+#ifndef TN_NO_TRAINING
 void tn_record(tn_ctx *ctx)
 {
     if (!ctx || !tni_not_aside(ctx, "record")) return;
@@ -4062,6 +4105,7 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
     }
     return y;
 }
+#endif /* TN_NO_TRAINING */
 
 /* ---- helpers of the ops ----------------------------------------------------- */
 
@@ -4203,19 +4247,15 @@ static bool tni_walk_next(tni_walk *w)
     return false;
 }
 
-/* The ops' section is read twice, once for each precision; what knows no precision is read once. */
-#define TNI_REAL float
-#define TNI_T(name) tni_f32_##name
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_T(name) tni_f64_##name
-#define TNI_ONCE
-#include "tensornet.h"
-#undef TNI_ONCE
-#undef TNI_T
-#undef TNI_REAL
+/* The ops' section is read twice, in float and in double; what knows no precision is read once. */
+#define TNI_PASS 8
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 9
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
 
 #endif /* the lower half of the implementation */
 
@@ -4224,7 +4264,20 @@ static bool tni_walk_next(tni_walk *w)
    Kernels compute in double and store TNI_REAL: they are the textbook and the oracle, the fast ones are
    in >>cpu. R rows, C columns.
    ====================================================================== */
-#if defined(TNI_REAL) && !defined(TNI_LEVEL)
+#if defined(TNI_PASS) && TNI_PASS >= 8
+
+#if TNI_PASS == 8
+#define TNI_REAL float
+#define TNI_T(name) tni_f32_##name
+#define TNI_FIRST
+#else
+#define TNI_REAL double
+#define TNI_T(name) tni_f64_##name
+#define TNI_ONCE
+#endif
+#ifdef TN_NO_F64
+#define TNI_ONCE
+#endif
 
 /* ---- copy, fill ------------------------------------------ >>op-copy
    y = x, from any dtype to any, any strides            dx += dy */
@@ -4595,7 +4648,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
    abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
    exp e^x   tanh: tanh' = 1 - tanh^2
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 static double tni_act_value(int64_t kind, double x)
 {
     switch (kind) {
@@ -5061,7 +5114,7 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
 
 /* ---- embed ------------------------------------------------ >>op-embed
    y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], rows in order          a bad id: zeros, and a fault */
-#ifndef TNI_ONCE
+#ifdef TNI_FIRST
 static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
 {
     int32_t *f = (int32_t *)word->data;
@@ -5158,7 +5211,7 @@ static void TNI_T(rmsnorm)(const tn_call *c)
 }
 
 /* Sums over rows are kept in double; this is the number of columns summed at once. */
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 enum { TNI_NORM_COLUMNS = 1024 };
 #endif
 
@@ -5565,7 +5618,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy         R^T turns back
    Su et al. 2021 */
 
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 /* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
 #define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
 
@@ -5713,7 +5766,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
    softmax: ds_ij = P_ij dP_ij     else: ds1_ij = s2_ij dP_ij, ds2_ij = s1_ij dP_ij
    dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
    saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
-#ifndef TNI_ONCE
+#ifdef TNI_FIRST
 /* The keys [low,high) of this call that query i sees, and how many there are with the past. */
 typedef struct tni_seen { int64_t low, high, n; } tni_seen;
 
@@ -5918,7 +5971,7 @@ static void TNI_T(attention_backward)(const tn_call *c)
    dphi(q_i) = f0^2 W S u'_i      dphi(k_j) = W G v'_j      dv_j += G^T W phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held.
    A state that has taken nothing in, and was not given, is not read: an infinity or a NaN times its zeros would be NaN. */
-#ifndef TNI_ONCE
+#ifdef TNI_FIRST
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
 
 static int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
@@ -6557,7 +6610,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
    number. They live on the device, so that no step waits for the host and a graph can replay one. The norm grows by
    hypot, which does not overflow where a square would. A fault, be it a bad id or a gradient that is not finite, makes
    the whole step a skip. */
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 /* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
 static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 #endif
@@ -6662,13 +6715,29 @@ static void TNI_T(muon_end)(const tn_call *c)
 /* ---- the reference backend's one entry ----------------------- >>reference */
 static tn_status tni_reference_run(void *state, const tn_call *c)
 {
+#ifdef TN_NO_F64
+#define TNI_X(ENUM, name) {tni_f32_##name, NULL},
+#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
+#else
 #define TNI_X(ENUM, name) {tni_f32_##name, tni_f64_##name},
+#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
+#endif
+#ifdef TN_NO_TRAINING
+    static void (*const row[][2])(const tn_call *) = { TN_KERNELS_BY(TNI_X, TNI_NONE) };
+#else
     static void (*const row[][2])(const tn_call *) = { TN_KERNELS(TNI_X) };
+#endif
 #undef TNI_X
+#undef TNI_NONE
     int i, wide = 0;
     (void)state;
+#ifndef TN_NO_F64
     for (i = 0; i < c->n_in; i++) wide |= c->in[i].dtype == TN_F64;
     for (i = 0; i < c->n_out; i++) wide |= c->out[i].dtype == TN_F64;
+#else
+    (void)i;
+#endif
+    if (!row[c->kernel][wide]) return TN_ERR_BACKEND;
     row[c->kernel][wide](c);
     return TN_OK;
 }
@@ -6753,9 +6822,13 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
     }
 }
 #endif
-#endif /* TNI_REAL */
+#undef TNI_FIRST
+#undef TNI_ONCE
+#undef TNI_T
+#undef TNI_REAL
+#endif /* TNI_PASS >= 8 */
 
-#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
    >>decomp-impl   host algebra, QR, symmetric eigen, SVD
@@ -11291,6 +11364,7 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
     return s;
 }
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim-impl
    ====================================================================== */
@@ -11920,6 +11994,7 @@ tn_status tn_graph_run(tn_graph *g)
     ctx->calls = g->calls;
     return TN_OK;
 }
+#endif /* TN_NO_TRAINING */
 
 /* ======================================================================
    >>io-impl  safetensors, npy, idx
@@ -13493,6 +13568,18 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
     return s;
 }
 
+/* As few digits as say exactly this number. */
+TNI_UNUSED static void tni_exact_text(char number[32], double v)
+{
+    int    digits;
+    double back = v;
+    for (digits = 15; digits <= 17; digits++) {
+        int n = tni_format_double(number, v, digits);
+        if (tni_parse_double(number, (size_t)n, &back) == (size_t)n && memcmp(&back, &v, sizeof v) == 0) return;
+    }
+}
+
+#ifndef TN_NO_TRAINING
 /* ---- checkpoints -------------------------------------------------------------
    A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
    Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
@@ -13533,17 +13620,6 @@ static const char *tni_names_natural(tni_names *p, uint64_t n)
     char *s = p->text + p->used;
     p->used += tni_print(s, p->room - p->used, "%llu", (unsigned long long)n) + 1;
     return s;
-}
-
-/* As few digits as say exactly this number. */
-static void tni_exact_text(char number[32], double v)
-{
-    int    digits;
-    double back = v;
-    for (digits = 15; digits <= 17; digits++) {
-        int n = tni_format_double(number, v, digits);
-        if (tni_parse_double(number, (size_t)n, &back) == (size_t)n && memcmp(&back, &v, sizeof v) == 0) return;
-    }
 }
 
 static const char *tni_names_double(tni_names *p, double v)
@@ -13942,6 +14018,7 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
     tni_free(ctx, r.names.text, r.names.room);
     return s;
 }
+#endif /* TN_NO_TRAINING */
 
 /* ---- npy ---------------------------------------------------------------------
        "\x93NUMPY"  major 0  length (2 bytes; from version 2 on 4)
@@ -14200,6 +14277,7 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
     return t;
 }
 
+#if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
 /* ---- JSON ---------------------------------------------------------------------------
    A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
    0 is nobody's; it holds the root. Strings stay where they are in the text. */
@@ -14383,6 +14461,7 @@ static const char *tni_json_string(tni_json *j, const tni_value *object, const c
     const tni_value *v = tni_json_get(j, object, key);
     return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
 }
+#endif
 
 /* ---- paths ----------------------------------------------------------------------- */
 
@@ -14400,6 +14479,7 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #undef TNI_SAFETENSORS_HEADER
 #undef TNI_NPY_HEADER
 
+#ifndef TN_NO_TEXT
 /* ======================================================================
    >>text-impl letters, words, pieces; tokenizer.json; training; token shards
    Hugging Face's steps, one after the other over the whole text, are folded into one: what NFD, StripAccents and Lowercase
@@ -15862,7 +15942,9 @@ tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t 
 }
 
 #undef TNI_LETTER_RUNS
+#endif /* TN_NO_TEXT */
 
+#ifndef TN_NO_MODELS
 /* ======================================================================
    >>models-impl
    A desc is checked and completed in one place; counting, init and config.json all begin there.
@@ -16321,7 +16403,11 @@ static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, con
     in[0] = x;
     in[1] = block->lambdas ? x0 : NULL;
     in[2] = values;
+#ifndef TN_NO_TRAINING
     return tn_recompute(ctx, tni_model_block_again, &b, sizeof b, 3, in);
+#else
+    return tni_model_block_again(ctx, &b, in);
+#endif
 }
 
 struct tn_transformer_cache {
@@ -17307,7 +17393,9 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_MUST
 #undef TNI_ONE
 #undef TNI_KEYS
+#endif /* TN_NO_MODELS */
 
+#ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image-impl matrices and curves as pixels
    A figure measures its text, makes a picture of the size that needs, and inks it shape by shape.
@@ -18772,6 +18860,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_GLYPH_STEP
 #undef TNI_FONT_UNITS
 #undef TNI_HUGE
+#endif /* TN_NO_IMAGE */
 
 /* ======================================================================
    >>cpu      the fast host backend
@@ -18788,16 +18877,22 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 /* gcc for Windows keeps its stack aligned to 16 bytes only, too little for wider vectors (GCC PR 54412). */
 #if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
 #define TNI_X86 1
+#if TN_SIMD_MAX >= 1
 #include <immintrin.h>
+#else
+#include <emmintrin.h>
+#endif
 #else
 #define TNI_X86 0
 #endif
-#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && TN_SIMD_MAX >= 1
 #define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
 #include <arm_neon.h>
 #else
 #define TNI_NEON 0
 #endif
+#define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
+#define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
 /* The x87 mixes with no vector. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -18809,11 +18904,11 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
    processor counts as plain. */
 static tn_simd tni_cpu_simd(tn_simd wanted)
 {
-#if TNI_X86
+#if TNI_AVX2
     bool avx2, avx512;
     __builtin_cpu_init();
     avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+    avx512 = TNI_AVX512 && avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
     if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
@@ -19246,77 +19341,46 @@ static int64_t tni_host_block(int64_t extent)
 }
 
 /* ---- the passes: each level in float, then in double ------------------------------ */
-#if TNI_X86
+#if TNI_AVX2
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 #endif
 static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-#define TNI_LEVEL 0
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_plain
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_plain
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#if TNI_X86
-#define TNI_LEVEL 1
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_avx2
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_avx2
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#define TNI_LEVEL 2
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_avx512
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_avx512
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#elif TNI_NEON
-#define TNI_LEVEL 3
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_neon
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_neon
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
+#define TNI_PASS 0
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#define TNI_PASS 1
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#if TNI_AVX2
+#define TNI_PASS 2
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 3
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
+#endif
+#if TNI_AVX512
+#define TNI_PASS 4
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 5
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
+#endif
+#if TNI_NEON
+#define TNI_PASS 6
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 7
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
 #endif
 
 #endif /* the implementation goes on below */
@@ -19324,7 +19388,38 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 /* ======================================================================
    >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512, 3 NEON) in one precision
    ====================================================================== */
-#ifdef TNI_LEVEL
+#if defined(TNI_PASS) && TNI_PASS < 8
+
+#define TNI_LEVEL (TNI_PASS / 2)
+#if TNI_PASS == 0
+#define TNI_T(name) tni_f32_##name##_plain
+#elif TNI_PASS == 1
+#define TNI_T(name) tni_f64_##name##_plain
+#elif TNI_PASS == 2
+#define TNI_T(name) tni_f32_##name##_avx2
+#elif TNI_PASS == 3
+#define TNI_T(name) tni_f64_##name##_avx2
+#elif TNI_PASS == 4
+#define TNI_T(name) tni_f32_##name##_avx512
+#elif TNI_PASS == 5
+#define TNI_T(name) tni_f64_##name##_avx512
+#elif TNI_PASS == 6
+#define TNI_T(name) tni_f32_##name##_neon
+#else
+#define TNI_T(name) tni_f64_##name##_neon
+#endif
+#if TNI_PASS % 2 == 0
+#define TNI_BITS 32
+#define TNI_REAL float
+#else
+#define TNI_BITS 64
+#define TNI_REAL double
+#endif
+#if TNI_BITS == 64 && defined(TN_NO_F64)
+#define TNI_ALL 0                       /* of double, the host's algebra and its products alone */
+#else
+#define TNI_ALL 1
+#endif
 
 #if TNI_LEVEL == 2
 #define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
@@ -20228,6 +20323,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
+#if TNI_ALL
 /* ---- chain, see >>op-chain: products of small square matrices, whose left factor is read element by element ------ */
 #define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
 #define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
@@ -20416,6 +20512,8 @@ TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn f
     tni_parallel_for(&cpu->pool, c->in[0].shape[0], fn, &p);
     return TN_OK;
 }
+
+#endif /* TNI_ALL */
 
 #if TNI_BITS == 32
 /* ---- float: whole numbers, comparisons, sums in double ---------------------------------- */
@@ -21771,6 +21869,7 @@ static const tni_algebra TNI_T(algebra) = {
 };
 #endif /* double */
 
+#if TNI_ALL
 /* ---- attention, see >>op-attention ----------------------------------------------------------------------------------
    A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
    Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
@@ -22861,43 +22960,48 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
-    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
-    case TN_KERNEL_ROPE:
-    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
+    case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
-    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
+#ifndef TN_NO_TRAINING
+    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
+#endif
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
-    case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
-    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
-    case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
     case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
-    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
     case TN_KERNEL_UNIFORM:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(uniform_task));
     case TN_KERNEL_NORMAL:           return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(normal_task));
+    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
+    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
+    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
+    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
+#ifndef TN_NO_TRAINING
+    case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
+    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
+    case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
+    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
     case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
     case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
     case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
     case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
     case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
-    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
-    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
-    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
     case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
-    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
     case TN_KERNEL_PROD_BACKWARD:
         if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
         return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
 #endif
+#endif
     default:                         return tni_reference_run(cpu, c);
     }
 }
+#endif /* TNI_ALL */
 
 #undef TNI_ISA
 #undef TNI_FAST
@@ -22932,9 +23036,14 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_PASS_OF
 #undef TNI_IN
 #undef TNI_OUT
-#endif /* TNI_LEVEL */
+#undef TNI_ALL
+#undef TNI_T
+#undef TNI_REAL
+#undef TNI_BITS
+#undef TNI_LEVEL
+#endif /* TNI_PASS < 8 */
 
-#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 /* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
    x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
    float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
@@ -22949,7 +23058,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
    A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all
    others no product of parts or sum of such can overflow, so that splitting never makes a NaN.
    Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
-#if TNI_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#if TNI_AVX512 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define TNI_BF16 1
 #include <cpuid.h>
 #else
@@ -23303,30 +23412,30 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
 #if TNI_BF16
     if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
 #endif
-    if (dtype == TN_F32 || dtype == TN_F64) return cpu->run[dtype == TN_F64](cpu, c);
+    if ((dtype == TN_F32 || dtype == TN_F64) && cpu->run[dtype == TN_F64]) return cpu->run[dtype == TN_F64](cpu, c);
     return tni_reference_run(cpu, c);
 }
 
+#ifdef TN_NO_F64
+#define TNI_BOTH(level) cpu->run[0] = tni_f32_run_##level
+#else
+#define TNI_BOTH(level) (cpu->run[0] = tni_f32_run_##level, cpu->run[1] = tni_f64_run_##level)
+#endif
 static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
 {
-    cpu->run[0] = tni_f32_run_plain;
-    cpu->run[1] = tni_f64_run_plain;
-#if TNI_X86
-    if (simd == TN_SIMD_AVX2) {
-        cpu->run[0] = tni_f32_run_avx2;
-        cpu->run[1] = tni_f64_run_avx2;
-    } else if (simd == TN_SIMD_AVX512) {
-        cpu->run[0] = tni_f32_run_avx512;
-        cpu->run[1] = tni_f64_run_avx512;
-    }
-#elif TNI_NEON
-    if (simd == TN_SIMD_NEON) {
-        cpu->run[0] = tni_f32_run_neon;
-        cpu->run[1] = tni_f64_run_neon;
-    }
+    TNI_BOTH(plain);
+#if TNI_AVX2
+    if (simd == TN_SIMD_AVX2) TNI_BOTH(avx2);
+#endif
+#if TNI_AVX512
+    if (simd == TN_SIMD_AVX512) TNI_BOTH(avx512);
+#endif
+#if TNI_NEON
+    if (simd == TN_SIMD_NEON) TNI_BOTH(neon);
 #endif
     (void)simd;
 }
+#undef TNI_BOTH
 
 static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[256])
 {
@@ -23356,36 +23465,51 @@ static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[256])
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }
 
+#ifdef TN_NO_TRAINING
+#define TNI_ROWS TN_KERNELS_BY(TNI_X, TNI_NONE)
+#else
+#define TNI_ROWS TN_KERNELS(TNI_X)
+#endif
+
 const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
+#define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, false, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
+#undef TNI_NONE
     return &cpu;
 }
 
 const tn_backend *tn_reference_backend(void)
 {
 #define TNI_X(ENUM, name) tni_reference_run,
+#define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
+#undef TNI_NONE
     return &reference;
 }
+#undef TNI_ROWS
 
 static const tni_algebra *tni_algebra_of(tn_simd level)
 {
-#if TNI_X86
+#ifndef TN_NO_F64
+#if TNI_AVX512
     if (level == TN_SIMD_AVX512) return &tni_f64_algebra_avx512;
+#endif
+#if TNI_AVX2
     if (level == TN_SIMD_AVX2) return &tni_f64_algebra_avx2;
 #endif
 #if TNI_NEON
     if (level == TN_SIMD_NEON) return &tni_f64_algebra_neon;
+#endif
 #endif
     (void)level;
     return &tni_f64_algebra_plain;
@@ -23395,6 +23519,7 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
    >>tables   long tables
    ====================================================================== */
 
+#ifndef TN_NO_TEXT
 /* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---- */
 static const char *const tni_letter_runs[] = {
     "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
@@ -23479,6 +23604,7 @@ static const char *const *tni_letter_rows(size_t *count)
     *count = sizeof tni_letter_runs / sizeof *tni_letter_runs;
     return tni_letter_runs;
 }
+#endif /* TN_NO_TEXT */
 
 #undef TNI_ALIGN
 #undef TNI_ALIVE
