@@ -40,7 +40,7 @@
                                                    >>dispatch  >>context
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
-       >>decomp   QR, symmetric eigen, SVD,        >>decomp-impl
+       >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
                   Lanczos
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   product, quadratic, modifier
@@ -558,6 +558,7 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
                                                tn_tensor *const *in);
 #endif /* TN_NO_TRAINING */
 
+#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
    Computed on the host in double from a copy of the matrix, whatever its dtype and strides; the results
@@ -676,6 +677,7 @@ TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
 
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
+#endif /* TN_NO_OPERATOR */
 
 /* ======================================================================
    >>layers   parameters by name, and the layers that own them
@@ -969,6 +971,7 @@ TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);    
 TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
                                       tn_tensor **values);
 
+#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator a layer's whole computation as one object
    y[o] = sum_h P[o,h] prod_k (F_k x)[h]: a tensor of order k+1 in CP factors, never formed unless asked for.
@@ -1096,6 +1099,7 @@ TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);
+#endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -2548,7 +2552,7 @@ static void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn,
     for (task = 0; task < tasks; task++) fn(arg, task, 0);
 }
 
-static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
+TNI_UNUSED static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
 static const tni_pool tni_alone = {1, NULL, NULL};
 
 #ifndef TN_NO_TRAINING
@@ -6831,6 +6835,67 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
+   >>blas     BLAS and LAPACK, where TN_USE_BLAS asks for them
+   ====================================================================== */
+#ifdef TN_USE_BLAS
+/* By their Fortran names: any library has them, and no header is needed. Integers are int.
+   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
+                   const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
+                   const int *ldc, size_t, size_t);
+extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha,
+                   const double *a, const int *lda, const double *b, const int *ldb, const double *beta, double *c,
+                   const int *ldc, size_t, size_t);
+extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
+                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
+extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
+                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info,
+                    size_t);
+#ifdef __cplusplus
+}
+#endif
+#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
+#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
+
+/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
+   0: neither. */
+static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
+{
+    const bool by_columns = row == 1 && col >= rows;
+    *ld = (int)(by_columns ? col : row);
+    if ((by_columns ? col : row) > INT32_MAX) return 0;
+    return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
+}
+
+/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
+   not pay. */
+static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
+                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
+                          int64_t c_row, int64_t c_col)
+{
+    int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
+    char  ta, tb;
+    float alpha32 = (float)alpha, beta32 = (float)beta;
+    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
+    if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
+    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
+    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
+    if (!ta || !tb) return false;
+    if (dtype == TN_F64)
+        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
+               &beta, (double *)c, &ldc, 1, 1);
+    else
+        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda,
+               &beta32, (float *)c, &ldc, 1, 1);
+    return true;
+}
+#endif
+
+#ifndef TN_NO_OPERATOR
+/* ======================================================================
    >>decomp-impl   host algebra, QR, symmetric eigen, SVD
    Pure functions on plain arrays of doubles: they take their workspace from the caller and touch no
    context, so that several may run at once. Each tni_X has a tni_X_work, the doubles it wants.
@@ -6966,63 +7031,6 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
         if (fabs(x[i * stride]) > fabs(largest)) largest = x[i * stride];
     return largest < 0;
 }
-
-#ifdef TN_USE_BLAS
-/* ---- BLAS and LAPACK, by their Fortran names: any library has them, and no header is needed. Integers are int.
-   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
-#ifdef __cplusplus
-extern "C" {
-#endif
-extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
-                   const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
-                   const int *ldc, size_t, size_t);
-extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha,
-                   const double *a, const int *lda, const double *b, const int *ldb, const double *beta, double *c,
-                   const int *ldc, size_t, size_t);
-extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
-                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
-extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
-                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info,
-                    size_t);
-#ifdef __cplusplus
-}
-#endif
-#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
-#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
-
-/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
-   0: neither. */
-static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
-{
-    const bool by_columns = row == 1 && col >= rows;
-    *ld = (int)(by_columns ? col : row);
-    if ((by_columns ? col : row) > INT32_MAX) return 0;
-    return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
-}
-
-/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
-   not pay. */
-static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
-                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
-                          int64_t c_row, int64_t c_col)
-{
-    int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
-    char  ta, tb;
-    float alpha32 = (float)alpha, beta32 = (float)beta;
-    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
-    if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
-    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
-    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
-    if (!ta || !tb) return false;
-    if (dtype == TN_F64)
-        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
-               &beta, (double *)c, &ldc, 1, 1);
-    else
-        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda,
-               &beta32, (float *)c, &ldc, 1, 1);
-    return true;
-}
-#endif
 
 /* ---- reflections -------------------------------------------- >>reflections
    H = I - tau v v^T, v[0] = 1, tau = 2/|v|^2.   [GVL 5.1] [dlarfg]
@@ -8470,6 +8478,7 @@ double tn_effective_rank(const double *values, int64_t n)
 }
 
 #undef TNI_EPS
+#endif /* TN_NO_OPERATOR */
 
 /* ======================================================================
    >>layers-impl
@@ -8537,14 +8546,14 @@ static void tni_params_destroy(tni_owned *o)
     tni_free(ctx, ps, sizeof *ps);
 }
 
-static void tni_params_watch(tn_params *ps, tni_watcher *w)
+TNI_UNUSED static void tni_params_watch(tn_params *ps, tni_watcher *w)
 {
     w->params = ps;
     w->next = ps->watchers;
     ps->watchers = w;
 }
 
-static void tni_params_unwatch(tni_watcher *w)
+TNI_UNUSED static void tni_params_unwatch(tni_watcher *w)
 {
     tni_watcher **link;
     if (!w->params) return;
@@ -9731,6 +9740,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     return y;
 }
 
+#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator-impl
    Rows of the factors are rank-one terms. Whatever joins an operator to biases, residuals or other layers
@@ -11363,6 +11373,7 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
     if (s == TN_OK) *cosine = inner / (na * nb);
     return s;
 }
+#endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -13007,7 +13018,7 @@ static const char *tni_twice(const void *const *p, size_t n)
     return NULL;
 }
 
-static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
 
 /* ---- safetensors -----------------------------------------------------------
        u64        n, little-endian, at most 100 MB
@@ -19327,6 +19338,7 @@ static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
 /* Of the linear form's backward pass: one for dq, one for dk and dv, where they are wanted. */
 static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
+#ifndef TN_NO_OPERATOR
 /* ---- blocks of the host's algebra, see >>host-algebra ---- */
 enum {
     TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
@@ -19339,6 +19351,7 @@ static int64_t tni_host_block(int64_t extent)
 {
     return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
 }
+#endif
 
 /* ---- the passes: each level in float, then in double ------------------------------ */
 #if TNI_AVX2
@@ -19349,9 +19362,11 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_PASS 0
 #include TN_HEADER_NAME
 #undef TNI_PASS
+#if !defined(TN_NO_F64) || !defined(TN_NO_OPERATOR)
 #define TNI_PASS 1
 #include TN_HEADER_NAME
 #undef TNI_PASS
+#endif
 #if TNI_AVX2
 #define TNI_PASS 2
 #include TN_HEADER_NAME
@@ -20085,6 +20100,19 @@ TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
 #undef TNI_CASE
 }
 
+/* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
+TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, int cols, const TNI_REAL *sums)
+{
+    int r, q;
+    for (r = 0; r < rows; r++)
+        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
+            for (q = 0; q < cols; q += TNI_W)
+                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
+                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
+        else
+            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+}
+
 /* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
    there is one vector it may have less than W lanes. */
 TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
@@ -20095,7 +20123,6 @@ TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[3 * 4 * TNI_W];
     int64_t         d;
-    int             r, q;
 #define TNI_STRIP(X) X(0) X(1) X(2)
 #define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
 #define TNI_STEP(i) if (i < rows) { \
@@ -20122,13 +20149,7 @@ TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T
 #undef TNI_BEGIN
 #undef TNI_STEP
 #undef TNI_END
-    for (r = 0; r < rows; r++)
-        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
-            for (q = 0; q < cols; q += TNI_W)
-                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
-                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
-        else
-            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+    TNI_T(gemm_strip_end)(g, rows, j, cols, sums);
 }
 
 TNI_INLINE void TNI_T(gemm_strips_of)(const int rows, const TNI_T(gemm) *g, int64_t j, int64_t end)
@@ -21637,7 +21658,7 @@ TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items
 }
 #endif /* float */
 
-#if TNI_BITS == 64
+#if TNI_BITS == 64 && !defined(TN_NO_OPERATOR)
 /* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
 TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
                                double beta, tni_mat c)
@@ -23498,6 +23519,7 @@ const tn_backend *tn_reference_backend(void)
 }
 #undef TNI_ROWS
 
+#ifndef TN_NO_OPERATOR
 static const tni_algebra *tni_algebra_of(tn_simd level)
 {
 #ifndef TN_NO_F64
@@ -23514,6 +23536,7 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
     (void)level;
     return &tni_f64_algebra_plain;
 }
+#endif
 
 /* ======================================================================
    >>tables   long tables
