@@ -53,16 +53,35 @@
                                                    >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
                                                    >>tables
 
+   FAMILIES: what belongs together and is in several places
+       attention   >>op-attention >>op-attention_linear >>pass-attention >>pass-attention_linear
+                   >>layer-attention >>layer-attention-cache >>model-decode
+       product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
+       eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
+       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
+       files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
+       text        >>text-tokenizer >>text-encode >>text-train >>text-shards >>letter-table
+       backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>pass-run >>host-backends
+
    MACROS, defined before the include; none of them changes a struct
        TENSORNET_IMPLEMENTATION  this file gets the code
        TN_STATIC                 everything is static: with the implementation in the same file
-       TN_API                    what stands before every public declaration (a dllexport, say); default extern
+       TN_API                    what every public declaration begins with (a dllexport, say); default extern
        TN_ASSERT(condition)      default: nothing
        TN_NO_STDIO               no paths and no stdio; memory and callbacks remain
        TN_NO_THREADS             no OpenMP even where it is compiled in
        TN_USE_BLAS               large products, eigh and SVD by BLAS and LAPACK (link them); equal bits are their affair
        TN_DEBUG                  the dead tensors of a reset arena are told from live ones, their numbers are NaN
        TN_ALLOW_FAST_MATH        compile under -ffast-math all the same: what is said of bits and NaN then fails
+       TN_HEADER_NAME            the name of this file, which includes itself: "tensornet.h" if it was not renamed
+     These leave parts out; what is left out is not declared. Files of one program agree on them.
+       TN_NO_TEXT                no tokenizers and token shards (>>text)
+       TN_NO_MODELS              no transformers (>>models)
+       TN_NO_IMAGE               no pictures (>>image)
+       TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
+       TN_NO_TRAINING            inference alone: no recording, backward pass, optimisers, graphs and checkpoints
+       TN_NO_F64                 contexts compute in F32, one of F64 is an error; decompositions stay in double, in plain C
+       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context takes the best there is
 
    LIMITS
        Ranks up to 8. One context is used by one thread at a time; two contexts need no lock. Compute is F32 or F64 by
@@ -630,7 +649,7 @@ typedef struct tn_svd_result {
 TN_API tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
 TN_API void      tn_svd_destroy(tn_svd_result *r);
 
-/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- */
+/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- >>lanczos-desc */
 
 /* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the
    search. */
@@ -748,7 +767,7 @@ TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
 
-/* ---- linear: y = W x + b ------------------------------------------------ */
+/* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {
     int64_t in, out;            /* required                                                         */
     bool    no_bias;
@@ -764,7 +783,7 @@ typedef struct tn_linear {
 TN_API tn_status  tn_linear_init(tn_params *params, const char *name, tn_linear *layer, const tn_linear_desc *desc);
 TN_API tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x);       /* [..,in] -> [..,out] */
 
-/* ---- embedding: a row of a table per id --------------------------------- */
+/* ---- embedding: a row of a table per id --------------------------------- >>layer-embedding */
 typedef struct tn_embedding_desc {
     int64_t count, dim;         /* required             */
     tn_init init;               /* 0: normal, std 1     */
@@ -776,7 +795,7 @@ typedef struct tn_embedding {
 TN_API tn_status  tn_embedding_init(tn_params *params, const char *name, tn_embedding *layer, const tn_embedding_desc *desc);
 TN_API tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids); /* I32 [..] -> [..,dim] */
 
-/* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---------- */
+/* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---- >>layer-norm */
 typedef enum tn_norm_kind {
     TN_NORM_RMS = 0,            /* x / rms(x) (x) gain                              */
     TN_NORM_LAYER               /* (x - mean(x)) / std(x) (x) gain + bias           */
@@ -796,7 +815,7 @@ typedef struct tn_norm {
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
-/* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) -------------
+/* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) ----------- >>layer-mlp
    One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear). */
 typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* P ((W x + b) (x) (V x + c)) + p: a third-order tensor */
@@ -829,7 +848,7 @@ TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x
 TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2 */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
 
-/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---------------
+/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---- >>layer-product
    k = 1 is linear, k = 2 bilinear. Weights start so that inputs of variance 1 give outputs of variance 1 at any k:
    F normal with 1/in, P normal with 1/hidden (docs/math.md 8). Novikov et al. 2017, Chrysos et al. 2020 */
 typedef struct tn_product_desc {
@@ -854,7 +873,7 @@ typedef struct tn_product {
 TN_API tn_status  tn_product_init(tn_params *params, const char *name, tn_product *layer, const tn_product_desc *desc);
 TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x);    /* [..,in] -> [..,out] */
 
-/* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself -----------------------------------------------
+/* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself ---------- >>layer-quadratic
    What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
    formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began, but for weight decay. Weights start
    normal with 1/n^2, which gives outputs of variance 1. */
@@ -871,7 +890,7 @@ typedef struct tn_quadratic {
 TN_API tn_status  tn_quadratic_init(tn_params *params, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc);
 TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x); /* [..,in] -> [..,out] */
 
-/* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x --------------------------------------------------
+/* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x ---------- >>layer-modifier
    V holds the default output features, m says by how much each is modified, and a penalty on W x keeps modifications
    few (L1) or small (L2): Sharkey 2023, footnote 5. W may be of low rank, W = A B, and W x rounded to multiples of
    `step` (its gradient goes straight through: Bengio, Leonard & Courville 2013). Without rounding the layer is a
@@ -905,7 +924,7 @@ TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, tn_modif
    loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
 
-/* ---- attention: heads that read other positions ----------------------------------------------------------------
+/* ---- attention: heads that read other positions ------------------------- >>layer-attention
    q, k and v are linear in x; tn_rope gives q and k their position, tn_attend their pattern, o adds the heads up.
    Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
    o_t = sum_s c (q1_t.k1_s)(q2_t.k2_s) v_s has degree 2 in x_t and 3 in the x_s.
@@ -1013,7 +1032,7 @@ TN_API tn_status tn_product_from_cp(tn_params *params, const char *name, tn_prod
 TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, tn_quadratic *layer, const tn_cp *cp);
 TN_API void   tn_cp_destroy(tn_cp *cp);
 
-/* ---- folding ------------------------------------------------------------- */
+/* ---- folding ------------------------------------------------------------ >>cp-folding */
 /* x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one). A bias sets `constant`. */
 TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b);
 /* x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
@@ -1028,7 +1047,7 @@ TN_API tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **lin
 /* Input `slot` held at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix: tn_cp_dense gives it). */
 TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u);
 
-/* ---- forms --------------------------------------------------------------- */
+/* ---- forms -------------------------------------------------------------- >>cp-forms */
 /* The full tensor [out,in_0,..]. `symmetric`: each slice as (B + B^T)/2, order 2 only.
    TN_ERR_MEMORY, with the size, where it would not fit desc.max_bytes. */
 TN_API tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric);
@@ -1040,7 +1059,7 @@ TN_API tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x);
 /* On k different inputs: b(u,v) for k = 2, with u in slot 0. Not symmetrised: symmetrise the operator first. */
 TN_API tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x);
 
-/* ---- eigenpairs ---------------------------------------------------------- */
+/* ---- eigenpairs --------------------------------------------------------- >>cp-eigen */
 typedef struct tn_eigen {
     int64_t    outputs, count, n;           /* matrices, pairs of each, length of a vector                    */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                           */
@@ -1063,7 +1082,7 @@ TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, boo
    Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
-/* ---- spectra and the space they belong to ----------------------------------- */
+/* ---- spectra and the space they belong to ------------------------------- >>cp-spectra */
 typedef struct tn_spectrum {
     int64_t    outputs, count;              /* matrices, values of each                                               */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
@@ -1088,7 +1107,7 @@ TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
    TN_ERR_NONFINITE. docs/math.md 12 */
 TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
 
-/* ---- comparing ----------------------------------------------------------- */
+/* ---- comparing ---------------------------------------------------------- >>cp-comparing */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
    Orders 1 and 2. O(h h' n), no tensor is formed. Operators of one context: TN_ERR_ARG; with the same order, input
    lengths and `constant`: TN_ERR_SHAPE. So do all below. */
@@ -1183,7 +1202,7 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim)
    before it since the last sync. */
 TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
 
-/* ---- graphs: what repeats is noted once and replayed ----------------------------------------------------------------
+/* ---- graphs: what repeats is noted once and replayed -------------------- >>graphs
    A step of a small model is a thousand short kernels, and a fast device waits for the host to name them. Where the
    backend can capture, a step whose shapes repeat is named once:
 
@@ -1296,7 +1315,7 @@ TN_API tn_source tn_from_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);
 TN_API tn_sink   tn_to_memory(void *data, size_t room, size_t *used);
 TN_API tn_sink   tn_to_calls(tn_store_fn store, void *user);
 
-/* ---- safetensors: named tensors and a few strings -------------------------
+/* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
    Opening reads and checks the header; a tensor's bytes are read when they are asked for.
    https://github.com/huggingface/safetensors */
 typedef struct tn_safetensors tn_safetensors;
@@ -1341,7 +1360,7 @@ TN_API tn_status tn_params_save(tn_params *params, const char *path);
 #endif
 
 #ifndef TN_NO_TRAINING
-/* ---- checkpoints: a run that goes on as if it had never stopped ------------
+/* ---- checkpoints: a run that goes on as if it had never stopped --------- >>io-checkpoints
    Written: the parameters under their names, so that tn_params_read takes them with TN_MATCH_IGNORE_EXTRA; what the
    optimiser remembers of each under optim.m.NAME and optim.v.NAME, its counts under optim.scalars, the random clock under
    optim.clock; steps, seed and desc as notes that begin with "tensornet.". The notes given are the caller's own: how far his
@@ -1356,7 +1375,7 @@ TN_API tn_status tn_checkpoint_write(tn_optim *optim, tn_sink sink, const tn_not
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 #endif /* TN_NO_TRAINING */
 
-/* ---- npy: one NumPy array --------------------------------------------------
+/* ---- npy: one NumPy array ----------------------------------------------- >>io-npy
    Reads versions 1 to 3, f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
    Objects are never unpickled. Writes version 1; BF16 goes as f4, because NumPy has no such type. */
 TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);
@@ -1366,7 +1385,7 @@ TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);
 TN_API tn_status  tn_npy_save(const tn_tensor *t, const char *path);
 #endif
 
-/* ---- idx: the format of MNIST -----------------------------------------------
+/* ---- idx: the format of MNIST ------------------------------------------- >>io-idx
    scale 0: integers become I32 (labels), floats stay as they are. Else all become floats of the context's dtype,
    times scale: tn_idx_load(ctx, "train-images-idx3-ubyte", 1 / 255.0) is [60000,28,28] in [0,1]. A batch of
    shuffled rows is tn_embed(ctx, tn_reshape_2d(images, 60000, 784), ids). */
@@ -1440,7 +1459,7 @@ TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, 
    in turn; one everywhere else. */
 TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
 
-/* ---- token shards, the format of llm.c ---------------------------------------
+/* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
    256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
    20240801, version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are
    checked against `vocab` as they are read. NULL or a status on error. */
@@ -1588,14 +1607,14 @@ TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *des
 /* The desc with its defaults in *out (may be NULL, and may be desc), or what is wrong with it. */
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
 
-/* ---- config.json ------------------------------------------------------------
+/* ---- config.json -------------------------------------------------------- >>model-config
    Written with every key of docs/guide.md, defaults filled in. Read: these keys, the required ones there, none unknown, none
    twice, all in range; or, where "model_type" is "gpt2" or "llama", Hugging Face's, of which the ones that change what
    is computed are understood or refused, and others ignored. On error *desc stays as it was. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source);
 
-/* ---- weights of others -------------------------------------------------------
+/* ---- weights of others -------------------------------------------------- >>model-weights
    A line of a map says where a part of a parameter stands in a file. Matrices are [out,in] here; rows of a vector are its
    numbers. {l} is a block's number; a line without it holds once. */
 typedef enum tn_head_rows {
@@ -1833,7 +1852,7 @@ static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
     return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
-/* ---- decimal numbers, whatever the locale -------------------------------
+/* ---- decimal numbers, whatever the locale ------------------------------- >>decimal
    A double is an integer times a power of two, so both directions are a long decimal that is shifted
    by bits: exact, and rounded once, half to even. 800 digits hold any double (at most 767 are needed);
    what a text has beyond them only has to say "not exactly half". */
@@ -2057,7 +2076,7 @@ static int tni_format_double(char dst[32], double v, int digits)
     return n;
 }
 
-/* ---- text ----------------------------------------------------------------
+/* ---- text --------------------------------------------------------------- >>messages
    The few conversions that messages need, %s %c %d %lld %llu %zu %g, in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
@@ -2204,7 +2223,7 @@ const char *tn_version(void)
     return TNI_VALUE(TN_VERSION_MAJOR) "." TNI_VALUE(TN_VERSION_MINOR) "." TNI_VALUE(TN_VERSION_PATCH);
 }
 
-/* ---- the context ----------------------------------------------------------
+/* ---- the context -------------------------------------------------------- >>context-state
    Owned objects hang in one list, so that the context can free what its user forgot. */
 typedef struct tni_owned {
     struct tni_owned *prev, *next;
@@ -2320,7 +2339,7 @@ void tn_ctx_clear_error(tn_ctx *ctx)
     ctx->error[0] = 0;
 }
 
-/* ---- what a tensor is marked with ----------------------------------------- */
+/* ---- what a tensor is marked with --------------------------------------- >>tensor-flags */
 
 #define TNI_ALIVE 0x7E4508u
 enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
@@ -2432,7 +2451,7 @@ static void tni_disown(tni_owned *o)
     if (o->next) o->next->prev = o->prev;
 }
 
-/* ---- arenas: blocks that are kept, a mark that moves ---------------------- */
+/* ---- arenas: blocks that are kept, a mark that moves -------------------- >>arenas */
 #define TNI_ALIGN 64
 
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
@@ -2557,7 +2576,8 @@ static const tni_pool tni_alone = {1, NULL, NULL};
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
-   >>graph    a captured step: what the host notes beside the backend's kernels
+   >>graph    what the host notes of a captured step, see >>graph-run
+   The owned tensors that it uses, so that the loss of one of them stops its replay.
    ====================================================================== */
 
 enum { TNI_GRAPH_OPTIMS = 8 };
@@ -2604,7 +2624,8 @@ static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 #endif /* TN_NO_TRAINING */
 
 /* ======================================================================
-   >>nodes    what was recorded; see >>tape
+   >>nodes    the nodes of the tape, as far as tensors ask for them; see >>tape
+   A tensor that the backward pass will read cannot be written.
    ====================================================================== */
 
 typedef struct tni_node tni_node;
@@ -2649,7 +2670,9 @@ static void tni_tape_clear(tn_ctx *ctx)
 }
 
 /* ======================================================================
-   >>dispatch from a kernel's number to somebody who runs it
+   >>dispatch chooses the implementation of a kernel call
+   The backend's own row, or a composition of its other rows, or the reference on the host. BF16 operands are
+   copied to F32 for rows that do not take them.
    ====================================================================== */
 
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
@@ -2802,7 +2825,7 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ----
+/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ---- >>dispatch-bf16
    The copies lie behind what the arena holds, and give their place back: nothing outlives a call. One rounding each way,
    be the call a row, a composition or the host's. */
 
@@ -2924,7 +2947,9 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 }
 
 /* ======================================================================
-   >>context
+   >>context  its desc, its backend, its end
+   Defaults are filled in, the backend is opened (the processor's, where the wanted one does not open), and
+   faults that kernels have left in a word on the device become errors at the next sync.
    ====================================================================== */
 
 static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best level there is up to the wanted one */
@@ -3109,7 +3134,9 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
 }
 
 /* ======================================================================
-   >>tensor-impl
+   >>tensor-impl  headers, views, copies to and from the host
+   A header is on the host and its bytes are the backend's. Arena tensors are linked newest first, so that a
+   mark gives back what came after it; owned ones are in a list of their own. A view has a base and no bytes.
    ====================================================================== */
 
 /* What an op asks of each operand; `what` names it in the message. */
@@ -3317,7 +3344,7 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
     return kept;
 }
 
-/* ---- reset and marks ------------------------------------------------------ */
+/* ---- reset and marks ---------------------------------------------------- >>tensor-reset */
 
 /* The headers that go are marked dead, so that a tensor kept too long is told from a live one; under
    TN_DEBUG they also stay readable until the next reset, and their data turns into NaN. */
@@ -3418,7 +3445,7 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
     return TN_OK;
 }
 
-/* ---- queries and views ----------------------------------------------------- */
+/* ---- queries and views -------------------------------------------------- >>tensor-views */
 
 int64_t tn_tensor_count(const tn_tensor *t)
 {
@@ -3549,7 +3576,7 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
     return tn_reshape(t, 2, shape);
 }
 
-/* ---- write and read --------------------------------------------------------
+/* ---- write and read ----------------------------------------------------- >>tensor-copies
    Contiguous tensors of the same dtype go through in one piece; what has to be converted goes in small
    ones by way of the stack, so that neither allocates. Views go by way of a contiguous copy, made by a kernel. */
 
@@ -3714,7 +3741,7 @@ double tn_item(const tn_tensor *t)
     return tn_read(t, TN_F64, &v, 1) == TN_OK ? v : (double)NAN;
 }
 
-/* ---- format: as NumPy prints ------------------------------------------------ */
+/* ---- format: as NumPy prints -------------------------------------------- >>tensor-format */
 
 #define TNI_FORMAT_EDGE 3                /* elements shown at both ends of an axis longer than 8 */
 
@@ -3964,7 +3991,7 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     return ctx->status;
 }
 
-/* ---- recompute ---------------------------------------------------------------
+/* ---- recompute ---------------------------------------------------------- >>recompute
    What fn makes lies aside: bytes in an arena of their own, headers behind a mark, nodes on a tape of their own. The first
    time all of that goes when fn returns, but for a copy of its result. The second time that tape is gone back over;
    gradients of the inputs go on from where they are, in the memory that they have, so that their sums have the same order.
@@ -4111,7 +4138,7 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
 }
 #endif /* TN_NO_TRAINING */
 
-/* ---- helpers of the ops ----------------------------------------------------- */
+/* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
 /* A contiguous tensor as rows x columns: all but the last axis are rows. */
 static tn_view tni_rows_view(const tn_tensor *t)
@@ -6943,7 +6970,7 @@ struct tni_algebra {
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
 };
 
-/* From the passes, >>cpu: the loops of a level, and the doubles of a block of gemm for matrices with extents up to `extent`. */
+/* From >>cpu: the loops of a level, and the doubles of a block of gemm for matrices with extents up to `extent`. */
 static const tni_algebra *tni_algebra_of(tn_simd level);
 static int64_t            tni_host_block(int64_t extent);
 
@@ -7164,7 +7191,7 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
       torn into two, and their eigenpairs are joined [dstedc].
    3. V = Z Q^T, by blocks of reflections. */
 
-/* ---- 1. to tridiagonal form: only the upper triangle of A is read
+/* ---- 1. to tridiagonal form: only the upper triangle of A is read ------- >>eigh-tridiagonal
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
    Small matrices stay in the cache: each pass over A takes the last reflection in and multiplies by the next
@@ -7260,7 +7287,7 @@ static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, 
     e[n - 1] = 0;
 }
 
-/* ---- 2. implicit QL, and its rotations
+/* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
    The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
    cache and lets each row be loaded once per sweep. The list holds, sweep after sweep: the row below the
    first rotation, how many there are, then c and s of each. They go upwards: the first turns rows
@@ -7354,7 +7381,7 @@ static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
     return TN_OK;
 }
 
-/* ---- divide and conquer
+/* ---- divide and conquer ------------------------------------------------- >>eigh-divide
    Without its middle off-diagonal element +-rho, T falls into two; their diagonals lose rho at the tear:
        T = diag(T1,T2) + rho u u^T      Z1, Z2 of T1, T2 make it      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
    Cuppen 1981. Where rho z_i is nothing, or two d are so near that a rotation makes it nothing, d_i is an
@@ -7622,7 +7649,7 @@ static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
     return tni_merge_halves(v, first, n, n1, e);
 }
 
-/* ---- 3. all together */
+/* ---- 3. all together ---------------------------------------------------- >>eigh-solve */
 static int64_t tni_divide_work(int64_t n)
 {
     return 2 * n * n + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n + (int64_t)TNI_LEAF * TNI_STRIP + TNI_LEAF_ROTATIONS;
@@ -8481,10 +8508,12 @@ double tn_effective_rank(const double *values, int64_t n)
 #endif /* TN_NO_OPERATOR */
 
 /* ======================================================================
-   >>layers-impl
+   >>layers-impl  named parameters, and layers that are structs of them
+   A layer's init makes its parameters, all or none, and its forward function calls ops: gradients come from
+   these. Parameters are found by name. Who keeps pointers to them is told when they are destroyed.
    ====================================================================== */
 
-/* ---- named parameters ------------------------------------------------------ */
+/* ---- named parameters --------------------------------------------------- >>layer-params-impl */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
 /* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to, and
@@ -9010,7 +9039,7 @@ static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
     return ctx && layer;
 }
 
-/* ---- linear ------------------------------------------------------------------ */
+/* ---- linear ------------------------------------------------------------- >>layer-linear-impl */
 tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, const tn_linear_desc *desc)
 {
     int64_t   before = tn_params_count(ps);
@@ -9039,7 +9068,7 @@ tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- embedding ------------------------------------------------------------------ */
+/* ---- embedding ---------------------------------------------------------- >>layer-embedding-impl */
 tn_status tn_embedding_init(tn_params *ps, const char *name, tn_embedding *layer, const tn_embedding_desc *desc)
 {
     int64_t   before = tn_params_count(ps);
@@ -9060,7 +9089,7 @@ tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tenso
     return tni_layer_given(ctx, layer, "embedding") ? tn_embed(ctx, layer->w, ids) : NULL;
 }
 
-/* ---- norm ----------------------------------------------------------------------- */
+/* ---- norm --------------------------------------------------------------- >>layer-norm-impl */
 tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn_norm_desc *desc)
 {
     int64_t   before = tn_params_count(ps);
@@ -9092,7 +9121,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
                                              : tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps);
 }
 
-/* ---- mlp ------------------------------------------------------------------------ */
+/* ---- mlp ---------------------------------------------------------------- >>layer-mlp-impl */
 #define TNI_MLP_LIST(X) /* tn_mlp_kind, name, encoders, tn_act */ \
     X(BILINEAR, "bilinear", 2, NONE) X(RELU, "relu", 1, RELU) X(RELU2, "relu2", 1, RELU2) X(GELU, "gelu", 1, GELU) \
     X(SWISH, "swish", 1, SWISH) X(GLU, "glu", 2, SIGMOID) X(REGLU, "reglu", 2, RELU) X(GEGLU, "geglu", 2, GELU) \
@@ -9177,7 +9206,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- product -------------------------------------------------------------------- */
+/* ---- product ------------------------------------------------------------ >>layer-product-impl */
 
 tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
 {
@@ -9233,7 +9262,7 @@ tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- quadratic ------------------------------------------------------------------ */
+/* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
 tn_status tn_quadratic_init(tn_params *ps, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc)
 {
     int64_t   shape[3], before = tn_params_count(ps);
@@ -9278,7 +9307,7 @@ tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tenso
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- modifier -------------------------------------------------------------------- */
+/* ---- modifier ----------------------------------------------------------- >>layer-modifier-impl */
 
 static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier_desc *d)
 {
@@ -9354,7 +9383,7 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
     return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
 }
 
-/* ---- attention --------------------------------------------------------------------- */
+/* ---- attention ---------------------------------------------------------- >>layer-attention-impl */
 #define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, tn_attend_kind, sets, differential */ \
     X(SOFTMAX, "softmax", SOFTMAX, 1, false) X(SQUARED, "squared", SQUARED, 1, false) \
     X(BILINEAR, "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", SOFTMAX, 2, true) \
@@ -9593,7 +9622,7 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     return y;
 }
 
-/* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
+/* ---- attention's memory of what was decoded: k and v, or the state ------ >>layer-attention-cache */
 struct tn_attention_cache {
     tni_owned         owned;
     tn_attention_desc desc;             /* of the layer it was made for             */
@@ -9742,7 +9771,10 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
 
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
-   >>operator-impl
+   >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
+   Factors stay factors: nothing here makes the dense tensor unless it is asked for. Folding multiplies
+   neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from the Gram
+   matrices of factors, or by products with a vector where there are many.
    Rows of the factors are rank-one terms. Whatever joins an operator to biases, residuals or other layers
    copies blocks into a larger one: views of blocks, moved by COPY, and products of them by GEMM.
    ====================================================================== */
@@ -9806,7 +9838,7 @@ static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
     return NULL;
 }
 
-/* ---- blocks ---------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------- >>cp-blocks */
 
 static tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
@@ -9889,7 +9921,7 @@ static void tni_scope_end(tn_ctx *ctx, tni_scope s)
     ctx->made = s.made;
 }
 
-/* ---- checks ---------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------- >>cp-checks */
 
 static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
@@ -9940,7 +9972,7 @@ static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
     return false;
 }
 
-/* ---- made from arrays, layers and stacks -------------------------------------- */
+/* ---- made from arrays, layers and stacks -------------------------------- >>cp-create */
 
 tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant)
 {
@@ -10237,7 +10269,7 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
     return cp;
 }
 
-/* ---- folding --------------------------------------------------------------------
+/* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
 tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b)
@@ -10329,7 +10361,7 @@ tn_cp *tn_cp_symmetrise(const tn_cp *cp)
     return tni_cp_done(to, s);
 }
 
-/* ---- bias split: W x (x) V x,  (diag(c) W + diag(b) V) x,  b (x) c, all under P -------- */
+/* ---- bias split: W x (x) V x,  (diag(c) W + diag(b) V) x,  b (x) c, all under P ---- >>cp-split */
 
 /* Row h of an [h,n] matrix on the host: all zeros? */
 static bool tni_zero_row(const double *f, int64_t n)
@@ -10453,7 +10485,7 @@ tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u)
     return to;
 }
 
-/* ---- forms ------------------------------------------------------------------------- */
+/* ---- forms -------------------------------------------------------------- >>cp-forms-impl */
 
 /* T[o] = (diag(P_o) K)^T F_last with K the Khatri-Rao product of the other factors, row by row. */
 static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t)
@@ -10604,7 +10636,7 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
     return tn_cp_apply_each(ctx, cp, all);
 }
 
-/* ---- eigenpairs -----------------------------------------------------------------------
+/* ---- eigenpairs --------------------------------------------------------- >>cp-eigen-impl
    Q_u = 1/2 (W^T D V + V^T D W),  D = diag(P^T u).
    With 2h < n:  [W^T V^T] = Q [R1 R2],  Q_u = Q T Q^T,  T = 1/2 (R1 D R2^T + R2 D R1^T): 2h x 2h.
    On the host in double, an output per task; every worker has its own workspace. */
@@ -10719,7 +10751,7 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
     return NULL;
 }
 
-/* ---- some of many eigenpairs: by products, see >>lanczos -----------------------------------
+/* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
    Q_u x = 1/2 (W^T (d (x) V x) + V^T (d (x) W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
@@ -11064,7 +11096,7 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     return to;
 }
 
-/* ---- spectra ------------------------------------------------------------------------------
+/* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
    |Q_o|^2 = sum_i l_i^2 without an eigenvalue: from Q_o itself, 2 h n^2 flops for each, or for all at once from K, see
    "comparing" below, 6 h^2 n. In double. */
 
@@ -11252,7 +11284,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
     return to;
 }
 
-/* ---- comparing --------------------------------------------------------------------------
+/* ---- comparing ---------------------------------------------------------- >>cp-comparing-impl
    K = 1/2 [(W1 W2^T)(x)(V1 V2^T) + (W1 V2^T)(x)(V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
    Order 1: K = W1 W2^T. */
 static tn_tensor *tni_cp_term_gram(const tn_cp *a, const tn_cp *b)           /* K [ha,hb], arena */
@@ -11377,7 +11409,9 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
-   >>optim-impl
+   >>optim-impl   schedules, update rules, graphs
+   A step is a few kernels per parameter. Learning rate, clip factor and the count of updates are numbers on
+   the device, so that nothing waits for the host and a captured step repeats with other ones.
    ====================================================================== */
 
 static int64_t tni_schedule_decay(const tn_schedule *s)
@@ -11639,7 +11673,7 @@ static tn_status tni_optim_begin(tn_optim *o)
     return tni_run(ctx, &c);
 }
 
-/* ---- Muon ------------------------------------------------------------------------
+/* ---- Muon --------------------------------------------------------------- >>optim-muon
    Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x leaves U and
    V, and takes each singular value s to a s + b s^3 + c s^5: five times, with coefficients that are steep at zero, and all
    that were above 1/500 or so lie between 0.68 and 1.21. What the matrix moves by is then about U V^T, the nearest matrix
@@ -11756,7 +11790,7 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     return s == TN_OK ? tni_run(ctx, &c) : s;
 }
 
-/* ---- a step ------------------------------------------------------------------------ */
+/* ---- a step ------------------------------------------------------------- >>optim-step */
 
 static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
 {
@@ -12014,9 +12048,6 @@ tn_status tn_graph_run(tn_graph *g)
    byte order into the context's. A number from a file is compared before it is added to anything.
    ====================================================================== */
 
-#ifndef TN_NO_STDIO
-#endif
-
 /* What a message shows of a file's name: at most the end of it. */
 typedef struct tni_file_name { char s[160]; } tni_file_name;
 
@@ -12051,7 +12082,7 @@ static const char *tni_reason(const char *otherwise)
     return otherwise;
 }
 
-/* ---- bytes in ------------------------------------------------------------ */
+/* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
 typedef struct tni_reader {
     tn_ctx       *ctx;
@@ -12183,7 +12214,7 @@ tn_source tn_from_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
     return s;
 }
 
-/* ---- bytes out -----------------------------------------------------------
+/* ---- bytes out ---------------------------------------------------------- >>io-writer
    The first failure stays; after it pieces are ignored, and the close says what it was. */
 
 typedef struct tni_writer {
@@ -12529,7 +12560,7 @@ tn_sink tn_to_calls(tn_store_fn store, void *user)
     return s;
 }
 
-/* ---- numbers: any kind, width and byte order ------------------------------ */
+/* ---- numbers: any kind, width and byte order ---------------------------- >>io-numbers */
 
 typedef enum tni_number_kind { TNI_OTHER = 0, TNI_FLOAT, TNI_BFLOAT, TNI_SIGNED, TNI_UNSIGNED, TNI_BOOL } tni_number_kind;
 typedef struct tni_number { tni_number_kind kind; unsigned bits; bool big_endian; } tni_number;
@@ -12759,7 +12790,7 @@ static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
     tn_tensor_destroy(flat);
 }
 
-/* ---- the scanner of text headers ------------------------------------------
+/* ---- the scanner of text headers ---------------------------------------- >>io-scanner
    Both are flat: an object of objects at most, so that nothing recurses. Strings are decoded where they
    stand, since no escape is longer than what it stands for, and end with a zero on their closing quote. */
 
@@ -12927,7 +12958,7 @@ static bool tni_scan_string(tni_scan *s, const char **out)
     return true;
 }
 
-/* ---- lists and names -------------------------------------------------------
+/* ---- lists and names ---------------------------------------------------- >>io-lists
    Everything that has a name has it as its first member, so one sort and one search serve all. */
 
 typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
@@ -13020,7 +13051,7 @@ static const char *tni_twice(const void *const *p, size_t n)
 
 TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
 
-/* ---- safetensors -----------------------------------------------------------
+/* ---- safetensors -------------------------------------------------------- >>io-safetensors-impl
        u64        n, little-endian, at most 100 MB
        n bytes    {"__metadata__":{"key":"value",...},
                    "name":{"dtype":"F32","shape":[3,4],"data_offsets":[begin,end]},...}    spaces may follow
@@ -13314,7 +13345,7 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
                     (unsigned long long)e->bytes, bytes, dst ? "" : ", and they cannot go to NULL");
 }
 
-/* ---- safetensors, written --------------------------------------------------- */
+/* ---- safetensors, written ----------------------------------------------- >>io-safetensors-write */
 
 static void tni_text_json(tni_text *t, const char *s)
 {
@@ -13475,7 +13506,7 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
     return s;
 }
 
-/* ---- parameters ------------------------------------------------------------- */
+/* ---- parameters --------------------------------------------------------- >>io-params */
 
 static tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
@@ -13591,7 +13622,7 @@ TNI_UNUSED static void tni_exact_text(char number[32], double v)
 }
 
 #ifndef TN_NO_TRAINING
-/* ---- checkpoints -------------------------------------------------------------
+/* ---- checkpoints -------------------------------------------------------- >>io-checkpoints-impl
    A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
    Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
 
@@ -14031,7 +14062,7 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
 }
 #endif /* TN_NO_TRAINING */
 
-/* ---- npy ---------------------------------------------------------------------
+/* ---- npy ---------------------------------------------------------------- >>io-npy-impl
        "\x93NUMPY"  major 0  length (2 bytes; from version 2 on 4)
        {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      padded with spaces, newline
        data
@@ -14238,7 +14269,7 @@ tn_status tn_npy_write(const tn_tensor *tensor, tn_sink sink)
     return tni_writer_close(&w);
 }
 
-/* ---- idx -----------------------------------------------------------------------
+/* ---- idx ---------------------------------------------------------------- >>io-idx-impl
        0 0 type rank, rank extents as u32, data; all big-endian
    http://yann.lecun.com/exdb/mnist */
 
@@ -14289,7 +14320,7 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
 }
 
 #if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
-/* ---- JSON ---------------------------------------------------------------------------
+/* ---- JSON --------------------------------------------------------------- >>io-json
    A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
    0 is nobody's; it holds the root. Strings stay where they are in the text. */
 
@@ -14474,7 +14505,7 @@ static const char *tni_json_string(tni_json *j, const tni_value *object, const c
 }
 #endif
 
-/* ---- paths ----------------------------------------------------------------------- */
+/* ---- paths -------------------------------------------------------------- >>io-paths */
 
 #ifndef TN_NO_STDIO
 tn_status  tn_params_load(tn_params *ps, const char *path) { return tn_params_read(ps, tn_from_path(path), TN_MATCH_ALL); }
@@ -14499,7 +14530,7 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
    Pieces are found in a trie: the longest one that begins here.
    ====================================================================== */
 
-/* ---- letters ----------------------------------------------------------------
+/* ---- letters ------------------------------------------------------------ >>text-letters
    Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
 enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
 
@@ -14644,7 +14675,7 @@ static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
     return kind == TNI_LETTER_GONE ? 0 : tni_utf8_put(utf8, c);
 }
 
-/* ---- maps and tries ------------------------------------------------------------
+/* ---- maps and tries ----------------------------------------------------- >>text-tries
    A map has a number (not 0) for each of its keys. A trie's edges are one: a node and a byte lead to a node. */
 
 typedef struct tni_slot { uint64_t key; uint32_t value; } tni_slot;
@@ -14746,7 +14777,7 @@ static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
     return tni_trie_value(t, node);
 }
 
-/* ---- the tokenizer ----------------------------------------------------------------- */
+/* ---- the tokenizer ------------------------------------------------------ >>text-tokenizer */
 
 typedef struct tni_added { int64_t id; bool special; } tni_added;
 
@@ -14894,7 +14925,7 @@ int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
     return (int64_t)value - 1;
 }
 
-/* ---- text to ids ------------------------------------------------------------------- */
+/* ---- text to ids -------------------------------------------------------- >>text-encode */
 
 typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, room; } tni_encoding;
 
@@ -14990,7 +15021,7 @@ int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bo
     return e.n;
 }
 
-/* ---- ids to text ------------------------------------------------------------------- */
+/* ---- ids to text -------------------------------------------------------- >>text-decode */
 
 /* How a token behaves among others: 'a' a word, '0' a digit, else the sign that it is or that it is like. */
 static char tni_token_shape(const char *s)
@@ -15086,7 +15117,7 @@ int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *ds
     return (int64_t)v.out.length;
 }
 
-/* ---- tokenizer.json, read -------------------------------------------------------------
+/* ---- tokenizer.json, read ----------------------------------------------- >>text-json-read
    https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
 
 TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
@@ -15288,7 +15319,7 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     return NULL;
 }
 
-/* ---- tokenizer.json, written ----------------------------------------------------------
+/* ---- tokenizer.json, written -------------------------------------------- >>text-json-write
    Written down without spaces and with ' for quotation marks, and set as Hugging Face does: an item a line. */
 
 typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty;      /* fresh: nothing since the bracket */
@@ -15426,7 +15457,7 @@ tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_token
 tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path) { return tn_tokenizer_write(t, tn_to_path(path)); }
 #endif
 
-/* ---- training ---------------------------------------------------------------------------
+/* ---- training ----------------------------------------------------------- >>text-train
    Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
    of pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
    since; whoever comes to its top with such a count goes back with the present one. Counts rise only with the new piece in
@@ -15628,7 +15659,7 @@ static void tni_training_spell(tni_training *r)
     }
 }
 
-/* ---- the heap: the most frequent pair on top, of equals the one with the lower ids */
+/* ---- the heap: the most frequent pair on top, of equals the one with the lower ids ---- >>text-train-heap */
 
 static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
 {
@@ -15664,7 +15695,7 @@ static uint32_t tni_heap_pop(tni_training *r)
     return top;
 }
 
-/* ---- pairs */
+/* ---- pairs -------------------------------------------------------------- >>text-train-pairs */
 
 /* Counts `by` more of a pair in word number `word`. A fresh pair is noted: it goes into the heap when the merge is done. */
 static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, uint32_t word, bool fresh)
@@ -15828,7 +15859,7 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     return NULL;
 }
 
-/* ---- token shards ------------------------------------------------------------------------- */
+/* ---- token shards ------------------------------------------------------- >>text-shards-impl */
 
 enum { TNI_SHARD_HEADER = 1024, TNI_SHARD_CHUNK = 4096 };
 static const struct { uint32_t magic, version; unsigned width; } tni_shard_kind[2] = {{20240520, 1, 2}, {20240801, 7, 4}};
@@ -15957,11 +15988,12 @@ tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t 
 
 #ifndef TN_NO_MODELS
 /* ======================================================================
-   >>models-impl
-   A desc is checked and completed in one place; counting, init and config.json all begin there.
+   >>models-impl  transformers
+   A desc is checked and completed in one place; counting, init and config.json all begin there. Blocks are
+   layers; decoding keeps what attention has read; maps bring the weights of other programs.
    ====================================================================== */
 
-/* ---- the desc ----------------------------------------------------------------- */
+/* ---- the desc ----------------------------------------------------------- >>model-desc */
 
 static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 {
@@ -16129,7 +16161,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     return TN_OK;
 }
 
-/* ---- what it costs ------------------------------------------------------------ */
+/* ---- what it costs ------------------------------------------------------ >>model-cost */
 
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
@@ -16189,7 +16221,7 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
 }
 
 
-/* ---- init ----------------------------------------------------------------------- */
+/* ---- init --------------------------------------------------------------- >>model-init */
 
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
@@ -16347,7 +16379,7 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *m
     return tni_layer_done(ps, before, whole, model, sizeof *model);
 }
 
-/* ---- forward -------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------ >>model-forward */
 
 static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
 {
@@ -16482,7 +16514,7 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
 }
 
-/* ---- decoding --------------------------------------------------------------------- */
+/* ---- decoding ----------------------------------------------------------- >>model-decode */
 
 static void tni_transformer_cache_destroy(tni_owned *owned)
 {
@@ -16592,7 +16624,7 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return x;
 }
 
-/* ---- sampling ----------------------------------------------------------------------
+/* ---- sampling ----------------------------------------------------------- >>model-sample
    Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with
    just this key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key:
    amounts (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
@@ -16715,7 +16747,7 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
     return chosen;
 }
 
-/* ---- config.json --------------------------------------------------------------------
+/* ---- config.json -------------------------------------------------------- >>model-config-impl
    One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
    walk the first one. */
 
@@ -17022,7 +17054,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     return tni_writer_close(&w);
 }
 
-/* ---- weights of others -------------------------------------------------------------- */
+/* ---- weights of others -------------------------------------------------- >>model-weights-impl */
 
 const tn_name_map *tn_name_map_gpt2(int64_t *count)
 {
@@ -18930,7 +18962,7 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
     return TN_SIMD_PLAIN;
 }
 
-/* ---- the state --------------------------------------------------------------
+/* ---- the state ---------------------------------------------------------- >>cpu-state
    The matrix product packs a block of A and one of B, so that its inner loop reads straight on. One large
    product has LARGE bytes for each; in a batch of small ones every worker has its own, of SMALL bytes. The
    two kinds are never in use at once and lie over each other. */
@@ -19017,7 +19049,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     return cpu;
 }
 
-/* ---- a pass over n elements or rows, cut into tasks -------------------------- */
+/* ---- a pass over n elements or rows, cut into tasks --------------------- >>cpu-tasks */
 typedef struct tni_pass {
     tni_cpu       *cpu;
     const tn_call *call;
@@ -19047,7 +19079,7 @@ static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
     return sum;
 }
 
-/* ---- lines ------------------------------------------------------------------
+/* ---- lines -------------------------------------------------------------- >>cpu-lines
    Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
    one. The last axis is the line that a kernel runs along; long ones are cut into pieces. */
 typedef struct tni_lines {
@@ -19119,7 +19151,7 @@ static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lin
     return TN_OK;
 }
 
-/* ---- copy and fill: by the size of an element, whatever it means ---------------- */
+/* ---- copy and fill: by the size of an element, whatever it means -------- >>cpu-copy */
 static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
 {
     int64_t i;
@@ -19237,7 +19269,7 @@ static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
     return tni_cpu_copy_run(cpu, &copy);
 }
 
-/* ---- embed, see >>op-embed ---- */
+/* ---- embed, see >>op-embed ---------------------------------------------- >>cpu-embed */
 static void tni_embed_task(void *arg, int64_t task, int worker)
 {
     const tni_pass *p = (const tni_pass *)arg;
@@ -19266,7 +19298,7 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- attention: what the passes of all levels know of a call, see >>op-attention ------------------------------------ */
+/* ---- attention: what the passes of all levels know of a call, see >>op-attention ---- >>cpu-attention */
 enum {
     TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
     TNI_ATTEND_PARTS = 4,               /* of few heads: of the keys backwards, of v's columns in the linear form */
@@ -19339,7 +19371,7 @@ static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
 static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 #ifndef TN_NO_OPERATOR
-/* ---- blocks of the host's algebra, see >>host-algebra ---- */
+/* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
 enum {
     TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
     TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
@@ -19353,7 +19385,7 @@ static int64_t tni_host_block(int64_t extent)
 }
 #endif
 
-/* ---- the passes: each level in float, then in double ------------------------------ */
+/* ---- the passes: each level in float, then in double -------------------- >>cpu-passes */
 #if TNI_AVX2
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 #endif
@@ -19450,7 +19482,7 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_INLINE static inline
 #endif
 
-/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----------------
+/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----- >>pass-vector
    TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
    so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
 #if TNI_LEVEL == 2 && TNI_BITS == 32
@@ -19583,7 +19615,7 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 }
 #endif
 
-/* ---- gemm: C = alpha A B + beta C + bias --------------------------------------------
+/* ---- gemm: C = alpha A B + beta C + bias -------------------------------- >>pass-gemm
    A tile of C, TNI_MR rows by two vectors, stays in registers while the kernel walks down the depth:
    each step multiplies MR numbers of A by 2W of B. Both come from panels, MR rows of A or 2W columns of B
    packed so that a step's numbers are neighbours; where packing would not pay they are read in place. The
@@ -19983,7 +20015,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
                      TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
+/* ---- gemm with few rows: B is read once and where it lies, so memory decides ---- >>pass-gemm-few */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -20203,7 +20235,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     } while (g->k > 0);
 }
 
-/* ---- gemm as a whole ------------------------------------------------------------------ */
+/* ---- gemm as a whole ---------------------------------------------------- >>pass-gemm-run */
 
 /* The whole product, in blocks of `bytes`. */
 TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
@@ -20345,7 +20377,8 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 #if TNI_ALL
-/* ---- chain, see >>op-chain: products of small square matrices, whose left factor is read element by element ------ */
+/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain
+   The left factor is read element by element. */
 #define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
 #define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
@@ -20537,7 +20570,7 @@ TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn f
 #endif /* TNI_ALL */
 
 #if TNI_BITS == 32
-/* ---- float: whole numbers, comparisons, sums in double ---------------------------------- */
+/* ---- float: whole numbers, comparisons, sums in double ------------------ >>pass-float */
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
 typedef uint32_t TNI_T(u);
 typedef int32_t  TNI_T(i);
@@ -20667,7 +20700,7 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
     return lane[0];
 }
 
-/* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------------------------------- */
+/* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------- >>pass-functions */
 
 /* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
 TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
@@ -20784,7 +20817,7 @@ TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction
     *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
 }
 
-/* ---- passes over elements ------------------------------------------------------------------------ */
+/* ---- passes over elements ----------------------------------------------- >>pass-elements */
 
 /* act(x) and its slope, see >>op-act. The switch is the same for a whole pass. */
 TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
@@ -20910,7 +20943,7 @@ TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ----------------------- */
+/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ---- >>pass-prod */
 TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -20952,7 +20985,7 @@ TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- add, mul: along lines whose step is 1, or 0 where broadcast ------------------------------------ */
+/* ---- add, mul: along lines whose step is 1, or 0 where broadcast -------- >>pass-add */
 TNI_INLINE TNI_V TNI_T(along)(const float *p, int64_t step, int64_t i, int k)
 {
     return step == 0 ? TNI_SET(*p) : TNI_LOAD(p + i, k);
@@ -21010,7 +21043,7 @@ TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
     return tni_line_pass_run(cpu, c, &l, c->kernel == TN_KERNEL_ADD ? TNI_T(add_task) : TNI_T(mul_task));
 }
 
-/* ---- sum: of everything, of each row, or of each column ----------------------------------------------- */
+/* ---- sum: of everything, of each row, or of each column ----------------- >>pass-sum */
 TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
 {
     TNI_T(wide) t = TNI_T(wide_zero)();
@@ -21087,7 +21120,7 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- rmsnorm, see >>op-rmsnorm --------------------------------------------------------------------------- */
+/* ---- rmsnorm, see >>op-rmsnorm ------------------------------------------ >>pass-rmsnorm */
 TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -21179,7 +21212,7 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- layernorm, see >>op-layernorm -------------------------------------------------------------------------
+/* ---- layernorm, see >>op-layernorm -------------------------------------- >>pass-layernorm
    The mean as a float and what that lost: a row far from zero keeps the digits it has. */
 TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
 {
@@ -21279,7 +21312,7 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- cross_entropy, see >>op-cross_entropy ----------------------------------------------------------------- */
+/* ---- cross_entropy, see >>op-cross_entropy ------------------------------ >>pass-cross_entropy */
 /* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
 TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
 {
@@ -21350,7 +21383,7 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng --------------------------------- */
+/* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng ---- >>pass-random */
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
 TNI_INLINE void TNI_T(multiply)(uint32_t a, uint32_t m, uint32_t *high, uint32_t *low)
 {
@@ -21501,7 +21534,7 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ----------------------------------- */
+/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ---- >>pass-optim */
 TNI_FAST void TNI_T(sumsq_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -21659,7 +21692,7 @@ TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items
 #endif /* float */
 
 #if TNI_BITS == 64 && !defined(TN_NO_OPERATOR)
-/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
+/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------ >>pass-algebra */
 TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
                                double beta, tni_mat c)
 {
@@ -21891,7 +21924,7 @@ static const tni_algebra TNI_T(algebra) = {
 #endif /* double */
 
 #if TNI_ALL
-/* ---- attention, see >>op-attention ----------------------------------------------------------------------------------
+/* ---- attention, see >>op-attention -------------------------------------- >>pass-attention
    A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
    Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
    read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
@@ -22490,7 +22523,7 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
+/* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
    Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
    each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
    features where it is added to, and 2 off the diagonal where it is read. A task goes through one head from end to end:
@@ -22815,7 +22848,8 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
     return TN_OK;
 }
 
-/* ---- rope, see >>op-rope: a task's positions go through the whole batch, so that each angle is made once ------------- */
+/* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
+   A task's positions go through the whole batch, so that each angle is made once. */
 typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
 
 /* cosine[h], sine[h] of position t. rates: angles per position */
@@ -22943,7 +22977,8 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- embed_backward, see >>op-embed: a task has some columns of all rows, so that rows are added in their order ------- */
+/* ---- embed_backward, see >>op-embed ------------------------------------- >>pass-embed
+   A task has some columns of all rows, so that rows are added in their order. */
 TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_pass *p = (const tni_pass *)arg;
@@ -22971,7 +23006,7 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- the entry ---------------------------------------------------------------------------------------------------- */
+/* ---- the entry ---------------------------------------------------------- >>pass-run */
 TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
@@ -23065,7 +23100,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #endif /* TNI_PASS < 8 */
 
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
-/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
+/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------- >>gemm-bf16
    x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
    float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
    are summed:
@@ -23230,7 +23265,8 @@ TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 #undef TNI_END
 }
 
-/* ---- the same by AMX. Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
+/* ---- the same by AMX ---------------------------------------------------- >>gemm-amx
+   Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
    instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
 #ifndef TNI_TILE_DOT
 #define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
@@ -23417,7 +23453,7 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
         tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
 }
 
-/* ---- the two host backends ------------------------------------------------------------------------------------------ */
+/* ---- the two host backends ---------------------------------------------- >>host-backends */
 
 /* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
 static tn_status tni_cpu_run(void *state, const tn_call *c)
@@ -23539,11 +23575,11 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
 #endif
 
 /* ======================================================================
-   >>tables   long tables
+   >>tables   long tables of numbers, made by programs
    ====================================================================== */
 
 #ifndef TN_NO_TEXT
-/* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---- */
+/* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---------- >>letter-table */
 static const char *const tni_letter_runs[] = {
     "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
     "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
@@ -23631,16 +23667,27 @@ static const char *const *tni_letter_rows(size_t *count)
 
 #undef TNI_ALIGN
 #undef TNI_ALIVE
+#undef TNI_ATTENTION_KINDS
+#undef TNI_ATTENTION_LIST
+#undef TNI_AVX2
+#undef TNI_AVX512
 #undef TNI_BF16
+#undef TNI_BLAS_WORK
 #undef TNI_BLOCKS
 #undef TNI_BLOCK_MOST
+#undef TNI_CHECKPOINT_FORMAT
 #undef TNI_DIGITS
 #undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE
 #undef TNI_ISA512
 #undef TNI_ISA_DOT
 #undef TNI_ISA_TILE
+#undef TNI_JSON_MOST
+#undef TNI_LAPACK_MOST
+#undef TNI_LAYERS_HEAD
 #undef TNI_MLP_KINDS
+#undef TNI_MLP_LIST
+#undef TNI_MOST_STEPS
 #undef TNI_NEON
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
