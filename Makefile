@@ -17,6 +17,7 @@
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
 # make docs        writes docs/api.md from tensornet.h
+# make map         every block of tensornet.h with its tag, its first line and its length
 # make clean       removes build/
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
@@ -27,7 +28,7 @@ JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all examples docs tn tn-cuda weights demo test test-all check mutants cuda bench fuzz clean
+.PHONY: all map docs examples tn tn-cuda weights demo test test-all check mutants cuda bench fuzz clean
 all: examples
 
 # ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION. Here the
@@ -123,6 +124,9 @@ test test-all check: $(PNG_OBJECT)
 	+@$(call suite,$@) simd || true
 	+@$(call suite,$@) run || true
 	+@$(call suite,$@) sum
+
+map:
+	@awk -f tests/map.awk tensornet.h
 
 # Small deliberate bugs in tensornet.h and tensornet_cuda.cu, one at a time, which the tests must find: two reports in
 # build/mutants. 23 minutes of processor time.

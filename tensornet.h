@@ -40,7 +40,7 @@
                                                    >>dispatch  >>context
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
-       >>decomp   QR, symmetric eigen, SVD,        >>decomp-impl
+       >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
                   Lanczos
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   product, quadratic, modifier
@@ -53,16 +53,35 @@
                                                    >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
                                                    >>tables
 
+   FAMILIES: what belongs together and is in several places
+       attention   >>op-attention >>op-attention_linear >>pass-attention >>pass-attention_linear
+                   >>layer-attention >>layer-attention-cache >>model-decode
+       product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
+       eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
+       training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>graph >>graph-run
+       files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
+       text        >>text-tokenizer >>text-encode >>text-train >>text-shards >>letter-table
+       backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>pass-run >>host-backends
+
    MACROS, defined before the include; none of them changes a struct
        TENSORNET_IMPLEMENTATION  this file gets the code
        TN_STATIC                 everything is static: with the implementation in the same file
-       TN_API                    what stands before every public declaration (a dllexport, say); default extern
+       TN_API                    what every public declaration begins with (a dllexport, say); default extern
        TN_ASSERT(condition)      default: nothing
        TN_NO_STDIO               no paths and no stdio; memory and callbacks remain
        TN_NO_THREADS             no OpenMP even where it is compiled in
        TN_USE_BLAS               large products, eigh and SVD by BLAS and LAPACK (link them); equal bits are their affair
        TN_DEBUG                  the dead tensors of a reset arena are told from live ones, their numbers are NaN
        TN_ALLOW_FAST_MATH        compile under -ffast-math all the same: what is said of bits and NaN then fails
+       TN_HEADER_NAME            the name of this file, which includes itself: "tensornet.h" if it was not renamed
+     These leave parts out; what is left out is not declared. Files of one program agree on them.
+       TN_NO_TEXT                no tokenizers and token shards (>>text)
+       TN_NO_MODELS              no transformers (>>models)
+       TN_NO_IMAGE               no pictures (>>image)
+       TN_NO_OPERATOR            no operators and no decompositions (>>decomp, >>operator)
+       TN_NO_TRAINING            inference alone: no recording, backward pass, optimisers, graphs and checkpoints
+       TN_NO_F64                 contexts compute in F32, one of F64 is an error; decompositions stay in double, in plain C
+       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context takes the best there is
 
    LIMITS
        Ranks up to 8. One context is used by one thread at a time; two contexts need no lock. Compute is F32 or F64 by
@@ -92,6 +111,12 @@
 #else
 #define TN_API extern
 #endif
+#endif
+#ifndef TN_HEADER_NAME
+#define TN_HEADER_NAME "tensornet.h"
+#endif
+#ifndef TN_SIMD_MAX
+#define TN_SIMD_MAX 2
 #endif
 /* Young: what is declared so may still change, with a recipe in docs/CHANGES.md. */
 #define TN_EXPERIMENTAL
@@ -243,7 +268,8 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 
 /* X(ENUM, name, what the parameter block holds). Rows are explained at their implementation, >>op-NAME.
    Every kernel that has an `accumulate` in its row adds to its first output instead of overwriting it. */
-#define TN_KERNELS(X) \
+#define TN_KERNELS(X) TN_KERNELS_BY(X, X)
+#define TN_KERNELS_BY(X, T) /* T: rows of training alone */ \
     X(COPY,                   copy)                   /* casts, any strides                     */ \
     X(FILL,                   fill)                   /* f0 value                               */ \
     X(UNIFORM,                uniform)                /* f0 low, f1 high; i0 key, i1 call       */ \
@@ -254,38 +280,38 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(WHERE,                  where)                  /* condition I32, broadcast; accumulate   */ \
     X(SUM,                    sum)                    /* f0 * sum over broadcast axes; accumulate */ \
     X(ACT,                    act)                    /* i0 tn_act                              */ \
-    X(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
+    T(ACT_BACKWARD,           act_backward)           /* i0 tn_act; accumulate                  */ \
     X(GLU,                    glu)                    /* i0 tn_act                              */ \
-    X(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
+    T(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
     X(PROD,                   prod)                   /* i0 how many factors                    */ \
-    X(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
+    T(PROD_BACKWARD,          prod_backward)          /* i0 how many factors; accumulate        */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta                      */ \
     X(EMBED,                  embed)                  \
-    X(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
+    T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
-    X(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
+    T(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
     X(LAYERNORM,              layernorm)              /* f0 eps                                 */ \
-    X(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
+    T(LAYERNORM_BACKWARD,     layernorm_backward)     /* accumulate                             */ \
     X(SOFTMAX,                softmax)                /* i0 1: its logarithm                    */ \
-    X(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
-    X(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
+    T(SOFTMAX_BACKWARD,       softmax_backward)       /* the same; accumulate                   */ \
+    T(DROPOUT,                dropout)                /* f0 p; i0 key, i1 call; accumulate      */ \
     X(CROSS_ENTROPY,          cross_entropy)          \
     X(CHAIN,                  chain)                  \
-    X(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
+    T(CHAIN_BACKWARD,         chain_backward)         /* accumulate                             */ \
     X(ROPE,                   rope)                   /* f0 base, f1 eps (< 0: no norm); i0 first, i1 no rotation */ \
-    X(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
+    T(ROPE_BACKWARD,          rope_backward)          /* the same; accumulate                   */ \
     X(ATTENTION,              attention)              /* i0 kind, i1 causal, i2 window, i3 past; */ \
-    X(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; always adds */ \
+    T(ATTENTION_BACKWARD,     attention_backward)     /*   f0 scale, f1 T0, f2 row scale, f3 eps; always adds */ \
     X(ATTENTION_LINEAR,       attention_linear)       /* the same numbers                       */ \
-    X(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
+    T(ATTENTION_LINEAR_BACKWARD, attention_linear_backward) /* the same; always adds            */ \
     X(ARGMAX,                 argmax)                 \
     X(ACCURACY,               accuracy)               \
-    X(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
-    X(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
-    X(ADAMW,                  adamw)                  \
-    X(SGD,                    sgd)                    \
-    X(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
-    X(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
+    T(SUMSQ,                  sumsq)                  /* i0 parameter's index                   */ \
+    T(STEP_BEGIN,             step_begin)             /* f0 clip norm                           */ \
+    T(ADAMW,                  adamw)                  \
+    T(SGD,                    sgd)                    \
+    T(MUON_BEGIN,             muon_begin)             /* f0 momentum (< 0: the scalars'), f1 Nesterov */ \
+    T(MUON_END,               muon_end)               /* f0 scale, f3 decay, f4 lr scale        */ \
     X(TICK,                   tick)                   /* i0 by how much                         */
 
 typedef enum tn_kernel {
@@ -565,6 +591,7 @@ TN_API tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);             /
 TN_API tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x);                        /* [..,c] -> I32 [..]; first of equals */
 TN_API tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *logits, tn_tensor *labels); /* share of rows right -> [] */
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
    >>grad     recording and the backward pass
    ====================================================================== */
@@ -590,7 +617,9 @@ TN_API tn_status  tn_watch(tn_tensor *t);
 typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);
 TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n,
                                                tn_tensor *const *in);
+#endif /* TN_NO_TRAINING */
 
+#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos
    Computed on the host in double from a copy of the matrix, whatever its dtype and strides; the results
@@ -662,7 +691,7 @@ typedef struct tn_svd_result {
 TN_API tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
 TN_API void      tn_svd_destroy(tn_svd_result *r);
 
-/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- */
+/* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- >>lanczos-desc */
 
 /* y = A x for `count` vectors at once: x and y are [count,n], rows, doubles of the host. Anything but TN_OK ends the
    search. */
@@ -709,6 +738,7 @@ TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
 
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
 TN_API double    tn_effective_rank(const double *values, int64_t n);
+#endif /* TN_NO_OPERATOR */
 
 /* ======================================================================
    >>layers   parameters by name, and the layers that own them
@@ -779,7 +809,7 @@ TN_API tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *params);
        model copy = original;   tn_params_rebind(clone, params, &copy, sizeof copy); */
 TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes);
 
-/* ---- linear: y = W x + b ------------------------------------------------ */
+/* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {
     int64_t in, out;            /* required                                                         */
     bool    no_bias;
@@ -795,7 +825,7 @@ typedef struct tn_linear {
 TN_API tn_status  tn_linear_init(tn_params *params, const char *name, tn_linear *layer, const tn_linear_desc *desc);
 TN_API tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x);       /* [..,in] -> [..,out] */
 
-/* ---- embedding: a row of a table per id --------------------------------- */
+/* ---- embedding: a row of a table per id --------------------------------- >>layer-embedding */
 typedef struct tn_embedding_desc {
     int64_t count, dim;         /* required             */
     tn_init init;               /* 0: normal, std 1     */
@@ -807,7 +837,7 @@ typedef struct tn_embedding {
 TN_API tn_status  tn_embedding_init(tn_params *params, const char *name, tn_embedding *layer, const tn_embedding_desc *desc);
 TN_API tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids); /* I32 [..] -> [..,dim] */
 
-/* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---------- */
+/* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---- >>layer-norm */
 typedef enum tn_norm_kind {
     TN_NORM_RMS = 0,            /* x / rms(x) (x) gain                              */
     TN_NORM_LAYER               /* (x - mean(x)) / std(x) (x) gain + bias           */
@@ -827,7 +857,7 @@ typedef struct tn_norm {
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
-/* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) -------------
+/* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) ----------- >>layer-mlp
    One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear). */
 typedef enum tn_mlp_kind {
     TN_MLP_BILINEAR = 0,        /* P ((W x + b) (x) (V x + c)) + p: a third-order tensor */
@@ -860,7 +890,7 @@ TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x
 TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2 */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
 
-/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---------------
+/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---- >>layer-product
    k = 1 is linear, k = 2 bilinear. Weights start so that inputs of variance 1 give outputs of variance 1 at any k:
    F normal with 1/in, P normal with 1/hidden (docs/math.md 8). Novikov et al. 2017, Chrysos et al. 2020 */
 typedef struct tn_product_desc {
@@ -885,7 +915,7 @@ typedef struct tn_product {
 TN_API tn_status  tn_product_init(tn_params *params, const char *name, tn_product *layer, const tn_product_desc *desc);
 TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x);    /* [..,in] -> [..,out] */
 
-/* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself -----------------------------------------------
+/* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself ---------- >>layer-quadratic
    What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
    formed. The gradient of T_o is symmetric, so T_o - T_o^T stays as it began, but for weight decay. Weights start
    normal with 1/n^2, which gives outputs of variance 1. */
@@ -902,7 +932,7 @@ typedef struct tn_quadratic {
 TN_API tn_status  tn_quadratic_init(tn_params *params, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc);
 TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x); /* [..,in] -> [..,out] */
 
-/* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x --------------------------------------------------
+/* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x ---------- >>layer-modifier
    V holds the default output features, m says by how much each is modified, and a penalty on W x keeps modifications
    few (L1) or small (L2): Sharkey 2023, footnote 5. W may be of low rank, W = A B, and W x rounded to multiples of
    `step` (its gradient goes straight through: Bengio, Leonard & Courville 2013). Without rounding the layer is a
@@ -936,7 +966,7 @@ TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, tn_modif
    loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
 
-/* ---- attention: heads that read other positions ----------------------------------------------------------------
+/* ---- attention: heads that read other positions ------------------------- >>layer-attention
    q, k and v are linear in x; tn_rope gives q and k their position, tn_attend their pattern, o adds the heads up.
    Softmax: Vaswani et al. 2017. Squared and bilinear, with a constant row scale, no QK-norm and no head norm, are tensors:
    o_t = sum_s c (q1_t.k1_s)(q2_t.k2_s) v_s has degree 2 in x_t and 3 in the x_s.
@@ -1002,6 +1032,7 @@ TN_API size_t     tn_attention_cache_bytes(const tn_attention_cache *cache);    
 TN_API tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *cache,
                                       tn_tensor **values);
 
+#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator a layer's whole computation as one object
    y[o] = sum_h P[o,h] prod_k (F_k x)[h]: a tensor of order k+1 in CP factors, never formed unless asked for.
@@ -1043,7 +1074,7 @@ TN_API tn_status tn_product_from_cp(tn_params *params, const char *name, tn_prod
 TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, tn_quadratic *layer, const tn_cp *cp);
 TN_API void   tn_cp_destroy(tn_cp *cp);
 
-/* ---- folding ------------------------------------------------------------- */
+/* ---- folding ------------------------------------------------------------ >>cp-folding */
 /* x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one). A bias sets `constant`. */
 TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b);
 /* x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
@@ -1058,7 +1089,7 @@ TN_API tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **lin
 /* Input `slot` held at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix: tn_cp_dense gives it). */
 TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u);
 
-/* ---- forms --------------------------------------------------------------- */
+/* ---- forms -------------------------------------------------------------- >>cp-forms */
 /* The full tensor [out,in_0,..]. `symmetric`: each slice as (B + B^T)/2, order 2 only.
    TN_ERR_MEMORY, with the size, where it would not fit desc.max_bytes. */
 TN_API tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric);
@@ -1070,7 +1101,7 @@ TN_API tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x);
 /* On k different inputs: b(u,v) for k = 2, with u in slot 0. Not symmetrised: symmetrise the operator first. */
 TN_API tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x);
 
-/* ---- eigenpairs ---------------------------------------------------------- */
+/* ---- eigenpairs --------------------------------------------------------- >>cp-eigen */
 typedef struct tn_eigen {
     int64_t    outputs, count, n;           /* matrices, pairs of each, length of a vector                    */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                           */
@@ -1093,7 +1124,7 @@ TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, boo
    Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
 
-/* ---- spectra and the space they belong to ----------------------------------- */
+/* ---- spectra and the space they belong to ------------------------------- >>cp-spectra */
 typedef struct tn_spectrum {
     int64_t    outputs, count;              /* matrices, values of each                                               */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                                   */
@@ -1118,7 +1149,7 @@ TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
    TN_ERR_NONFINITE. docs/math.md 12 */
 TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
 
-/* ---- comparing ----------------------------------------------------------- */
+/* ---- comparing ---------------------------------------------------------- >>cp-comparing */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
    Orders 1 and 2. O(h h' n), no tensor is formed. Operators of one context: TN_ERR_ARG; with the same order, input
    lengths and `constant`: TN_ERR_SHAPE. So do all below. */
@@ -1129,7 +1160,9 @@ TN_API tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b);
 TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);
+#endif /* TN_NO_OPERATOR */
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim    update rules and schedules
    ====================================================================== */
@@ -1211,7 +1244,7 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_grad_norm_view(const tn_optim *optim)
    before it since the last sync. */
 TN_API TN_EXPERIMENTAL tn_tensor *tn_optim_skipped_view(const tn_optim *optim);
 
-/* ---- graphs: what repeats is noted once and replayed ----------------------------------------------------------------
+/* ---- graphs: what repeats is noted once and replayed -------------------- >>graphs
    A step of a small model is a thousand short kernels, and a fast device waits for the host to name them. Where the
    backend can capture, a step whose shapes repeat is named once:
 
@@ -1263,6 +1296,7 @@ TN_API TN_EXPERIMENTAL tn_status tn_graph_end(tn_ctx *ctx, tn_graph **graph);
    read, the context has another seed, or a gradient that was zero at the capture is not (or the other way round). */
 TN_API TN_EXPERIMENTAL tn_status tn_graph_run(tn_graph *graph);
 TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);
+#endif /* TN_NO_TRAINING */
 
 /* ======================================================================
    >>io       safetensors, npy, idx
@@ -1323,7 +1357,7 @@ TN_API tn_source tn_from_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);
 TN_API tn_sink   tn_to_memory(void *data, size_t room, size_t *used);
 TN_API tn_sink   tn_to_calls(tn_store_fn store, void *user);
 
-/* ---- safetensors: named tensors and a few strings -------------------------
+/* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
    Opening reads and checks the header; a tensor's bytes are read when they are asked for.
    https://github.com/huggingface/safetensors */
 typedef struct tn_safetensors tn_safetensors;
@@ -1367,7 +1401,8 @@ TN_API tn_status tn_params_load(tn_params *params, const char *path);           
 TN_API tn_status tn_params_save(tn_params *params, const char *path);
 #endif
 
-/* ---- checkpoints: a run that goes on as if it had never stopped ------------
+#ifndef TN_NO_TRAINING
+/* ---- checkpoints: a run that goes on as if it had never stopped --------- >>io-checkpoints
    Written: the parameters under their names, so that tn_params_read takes them with TN_MATCH_IGNORE_EXTRA; what the
    optimiser remembers of each under optim.m.NAME and optim.v.NAME, its counts under optim.scalars, the random clock under
    optim.clock; steps, seed and desc as notes that begin with "tensornet.". The notes given are the caller's own: how far his
@@ -1380,8 +1415,9 @@ TN_API tn_status tn_params_save(tn_params *params, const char *path);
    say) is used as it is, with a line of warning in the log for each; so are numbers that are not finite. */
 TN_API tn_status tn_checkpoint_write(tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
+#endif /* TN_NO_TRAINING */
 
-/* ---- npy: one NumPy array --------------------------------------------------
+/* ---- npy: one NumPy array ----------------------------------------------- >>io-npy
    Reads versions 1 to 3, f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
    Objects are never unpickled. Writes version 1; BF16 goes as f4, because NumPy has no such type. */
 TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);
@@ -1391,7 +1427,7 @@ TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);
 TN_API tn_status  tn_npy_save(const tn_tensor *t, const char *path);
 #endif
 
-/* ---- idx: the format of MNIST -----------------------------------------------
+/* ---- idx: the format of MNIST ------------------------------------------- >>io-idx
    scale 0: integers become I32 (labels), floats stay as they are. Else all become floats of the context's dtype,
    times scale: tn_idx_load(ctx, "train-images-idx3-ubyte", 1 / 255.0) is [60000,28,28] in [0,1]. A batch of
    shuffled rows is tn_embed(ctx, tn_reshape_2d(images, 60000, 784), ids). */
@@ -1400,6 +1436,7 @@ TN_API tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale);
 TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
 #endif
 
+#ifndef TN_NO_TEXT
 /* ======================================================================
    >>text     tokens of text: WordPiece, bytes, shards
    A tokenizer turns UTF-8 into ids and back. Two kinds: bytes, which needs no vocabulary, and WordPiece as Hugging Face's
@@ -1464,12 +1501,7 @@ TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, 
    in turn; one everywhere else. */
 TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
 
-/* Where the first sign of a damaged encoding is, a byte's number, or -1: bytes that are no UTF-8, U+FFFD, C1 controls, and
-   UTF-8 that was taken for Windows-1252 or Latin-1 and encoded again, also if it was lower-cased after that: an a with a
-   circumflex and a euro sign where a quotation mark was, an A with a tilde and a copyright sign for an e with an acute. */
-TN_API int64_t tn_mojibake(const char *text, size_t bytes);
-
-/* ---- token shards, the format of llm.c ---------------------------------------
+/* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
    256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
    20240801, version 7, and ids of 32 bits. https://github.com/karpathy/llm.c. Opening checks header and length; ids are
    checked against `vocab` as they are read. NULL or a status on error. */
@@ -1480,7 +1512,9 @@ TN_API int64_t   tn_shard_count(const tn_shard *shard);
 TN_API tn_status tn_shard_read(const tn_shard *shard, int64_t first, int64_t n, int32_t *ids);
 /* 16 bits an id where `vocab` fits them, else 32. */
 TN_API tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t n, int64_t vocab);
+#endif /* TN_NO_TEXT */
 
+#ifndef TN_NO_MODELS
 /* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc
        x = E[ids] (+ position);  each block: x += a attn(norm(x)), x += m mlp(norm(x));  logits = U norm(x)
@@ -1612,33 +1646,17 @@ typedef struct tn_transformer_cost {
     double  forward, training;  /* weights + scores; three times that: a backward pass takes two more          */
 } tn_transformer_cost;
 TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
-TN_API int64_t    tn_transformer_params(const tn_transformer_desc *desc);              /* .params  */
-TN_API double     tn_transformer_flops(const tn_transformer_desc *desc, int64_t T);    /* .forward */
 /* The desc with its defaults in *out (may be NULL, and may be desc), or what is wrong with it. */
 TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out);
 
-/* ---- names -----------------------------------------------------------------
-       gpt2-MLP-12l-6h-768embd     MLP: bilinear, relu, relu2, gelu, swish, glu, reglu, geglu, swiglu, gelu_tanh
-       gpt2-MLP-ATTN-attn-12l-...  ATTN: sqrd, bilinear, diff, plaindiff; without: softmax
-       TinyStories-2-512           2 layers, dim 512
-   The first are models trained with modded-nanoGPT (github.com/KellerJordan/modded-nanogpt, late 2024): vocabulary 50304,
-   context 1024, hidden 4 dim, a bias on the MLP's output, RMSNorm without gain, also after the embedding and on queries
-   and keys, x0 and value residuals, soft-cap 30, output projections from 0, PyTorch's init. The second follow
-   github.com/tdooms/bilinear-decomposition: vocabulary 4096, context 256, bilinear of hidden 4 dim, heads of 64, RMSNorm
-   without gain (eps 1e-8), attention times 1/sqrt(2 layers), PyTorch's init. */
-TN_API tn_status  tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc);
-/* A TinyStories name where the desc is exactly what that says, else the gpt2 name of its shape, which tells no more than
-   what stands in it. Returns the length it would need without the final zero, as snprintf does; -1 if the desc is none. */
-TN_API int64_t    tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes);
-
-/* ---- config.json ------------------------------------------------------------
+/* ---- config.json -------------------------------------------------------- >>model-config
    Written with every key of docs/guide.md, defaults filled in. Read: these keys, the required ones there, none unknown, none
    twice, all in range; or, where "model_type" is "gpt2" or "llama", Hugging Face's, of which the ones that change what
    is computed are understood or refused, and others ignored. On error *desc stays as it was. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source);
 
-/* ---- weights of others -------------------------------------------------------
+/* ---- weights of others -------------------------------------------------- >>model-weights
    A line of a map says where a part of a parameter stands in a file. Matrices are [out,in] here; rows of a vector are its
    numbers. {l} is a block's number; a line without it holds once. */
 typedef enum tn_head_rows {
@@ -1662,7 +1680,9 @@ TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* and its Llama
    file has but the model lacks (a bias, say) are errors. Other tensors in the file are left alone, which the log says. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
+#endif /* TN_NO_MODELS */
 
+#ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image    matrices and curves as pixels
    Every figure is an owned picture: hand its pixels to a writer of your own, or save it. Values are
@@ -1769,6 +1789,7 @@ typedef struct tn_plot_desc {
 
 /* series [count] in one pair of axes, the first undermost. A NULL desc means all defaults. */
 TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc);
+#endif /* TN_NO_IMAGE */
 
 #ifdef __cplusplus
 }
@@ -1778,7 +1799,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 /* ======================================================================
    IMPLEMENTATION
    ====================================================================== */
-#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ======================================================================
    >>platform assert, numbers, text, errors
@@ -1873,7 +1894,7 @@ static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
     return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
-/* ---- decimal numbers, whatever the locale -------------------------------
+/* ---- decimal numbers, whatever the locale ------------------------------- >>decimal
    A double is an integer times a power of two, so both directions are a long decimal that is shifted
    by bits: exact, and rounded once, half to even. 800 digits hold any double (at most 767 are needed);
    what a text has beyond them only has to say "not exactly half". */
@@ -2097,7 +2118,7 @@ static int tni_format_double(char dst[32], double v, int digits)
     return n;
 }
 
-/* ---- text ----------------------------------------------------------------
+/* ---- text --------------------------------------------------------------- >>messages
    The few conversions that messages need, %s %c %d %lld %llu %zu %g, in every locale and without stdio. */
 typedef struct tni_text { char *dst; size_t room, length; } tni_text;
 
@@ -2244,7 +2265,7 @@ const char *tn_version(void)
     return TNI_VALUE(TN_VERSION_MAJOR) "." TNI_VALUE(TN_VERSION_MINOR) "." TNI_VALUE(TN_VERSION_PATCH);
 }
 
-/* ---- the context ----------------------------------------------------------
+/* ---- the context -------------------------------------------------------- >>context-state
    Owned objects hang in one list, so that the context can free what its user forgot. */
 typedef struct tni_owned {
     struct tni_owned *prev, *next;
@@ -2360,7 +2381,7 @@ void tn_ctx_clear_error(tn_ctx *ctx)
     ctx->error[0] = 0;
 }
 
-/* ---- what a tensor is marked with ----------------------------------------- */
+/* ---- what a tensor is marked with --------------------------------------- >>tensor-flags */
 
 #define TNI_ALIVE 0x7E4508u
 enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
@@ -2472,7 +2493,7 @@ static void tni_disown(tni_owned *o)
     if (o->next) o->next->prev = o->prev;
 }
 
-/* ---- arenas: blocks that are kept, a mark that moves ---------------------- */
+/* ---- arenas: blocks that are kept, a mark that moves -------------------- >>arenas */
 #define TNI_ALIGN 64
 
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
@@ -2592,11 +2613,13 @@ static void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn,
     for (task = 0; task < tasks; task++) fn(arg, task, 0);
 }
 
-static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
+TNI_UNUSED static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
 static const tni_pool tni_alone = {1, NULL, NULL};
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
-   >>graph    a captured step: what the host notes beside the backend's kernels
+   >>graph    what the host notes of a captured step, see >>graph-run
+   The owned tensors that it uses, so that the loss of one of them stops its replay.
    ====================================================================== */
 
 enum { TNI_GRAPH_OPTIMS = 8 };
@@ -2640,9 +2663,11 @@ static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
         else tni_print(g->lost, sizeof g->lost, "%s", why);
     }
 }
+#endif /* TN_NO_TRAINING */
 
 /* ======================================================================
-   >>nodes    what was recorded; see >>tape
+   >>nodes    the nodes of the tape, as far as tensors ask for them; see >>tape
+   A tensor that the backward pass will read cannot be written.
    ====================================================================== */
 
 typedef struct tni_node tni_node;
@@ -2690,7 +2715,9 @@ static void tni_tape_clear(tn_ctx *ctx)
 }
 
 /* ======================================================================
-   >>dispatch from a kernel's number to somebody who runs it
+   >>dispatch chooses the implementation of a kernel call
+   The backend's own row, or a composition of its other rows, or the reference on the host. BF16 operands are
+   copied to F32 for rows that do not take them.
    ====================================================================== */
 
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
@@ -2845,7 +2872,7 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ----
+/* ---- BF16 operands of what computes in F32: copies, the call, and its results cast back ---- >>dispatch-bf16
    The copies lie behind what the arena holds, and give their place back: nothing outlives a call. One rounding each way,
    be the call a row, a composition or the host's. */
 
@@ -2958,14 +2985,18 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     tn_status  s;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     ctx->kernel_calls[call->kernel]++;
+#ifndef TN_NO_TRAINING
     if (ctx->capture) tni_graph_notes(ctx, call);
+#endif
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE) s = tni_run_widened(ctx, call);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
 
 /* ======================================================================
-   >>context
+   >>context  its desc, its backend, its end
+   Defaults are filled in, the backend is opened (the processor's, where the wanted one does not open), and
+   faults that kernels have left in a word on the device become errors at the next sync.
    ====================================================================== */
 
 static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best level there is up to the wanted one */
@@ -3009,6 +3040,12 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
         tni_print(why, TN_WHY, "desc.dtype: a context computes in F32 or F64, not in %s", tn_dtype_name(d->dtype));
         return TN_ERR_DTYPE;
     }
+#ifdef TN_NO_F64
+    if (d->dtype == TN_F64) {
+        tni_print(why, 256, "desc.dtype: F64 was left out of this build (TN_NO_F64), expected F32");
+        return TN_ERR_DTYPE;
+    }
+#endif
     if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
         tni_print(why, TN_WHY, "desc.activations: a context of %s has its activations in %s, not in %s",
                   tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64", tn_dtype_name(d->activations));
@@ -3102,9 +3139,11 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char why[TN_WHY])
 
 void tn_ctx_destroy(tn_ctx *ctx)
 {
+#ifndef TN_NO_TRAINING
     tn_graph *captured;
+    if (ctx && ctx->capture) tn_graph_end(ctx, &captured);
+#endif
     if (!ctx) return;
-    if (ctx->capture) tn_graph_end(ctx, &captured);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
     tni_arena_free(ctx, &ctx->data[0]);
@@ -3142,7 +3181,9 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
 }
 
 /* ======================================================================
-   >>tensor-impl
+   >>tensor-impl  headers, views, copies to and from the host
+   A header is on the host and its bytes are the backend's. Arena tensors are linked newest first, so that a
+   mark gives back what came after it; owned ones are in a list of their own. A view has a base and no bytes.
    ====================================================================== */
 
 /* What an op asks of each operand; `what` names it in the message. */
@@ -3339,7 +3380,9 @@ void tn_tensor_destroy(tn_tensor *t)
     tn_ctx *ctx;
     if (!tni_alive(t) || !(t->flags & TNI_OWNED)) return;
     ctx = t->ctx;
+#ifndef TN_NO_TRAINING
     if (t->flags & TNI_GRAPHED) tni_graphs_lose(ctx, t, "was destroyed");
+#endif
     tn_tensor_destroy(t->grad);
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
@@ -3361,7 +3404,7 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
     return kept;
 }
 
-/* ---- reset and marks ------------------------------------------------------ */
+/* ---- reset and marks ---------------------------------------------------- >>tensor-reset */
 
 /* The headers that go are marked dead, so that a tensor kept too long is told from a live one; under
    TN_DEBUG they also stay readable until the next reset, and their data turns into NaN. */
@@ -3462,7 +3505,7 @@ tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
     return TN_OK;
 }
 
-/* ---- queries and views ----------------------------------------------------- */
+/* ---- queries and views -------------------------------------------------- >>tensor-views */
 
 int64_t tn_tensor_count(const tn_tensor *t)
 {
@@ -3593,7 +3636,7 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
     return tn_reshape(t, 2, shape);
 }
 
-/* ---- write and read --------------------------------------------------------
+/* ---- write and read ----------------------------------------------------- >>tensor-copies
    Contiguous tensors of the same dtype go through in one piece; what has to be converted goes in small
    ones by way of the stack, so that neither allocates. Views go by way of a contiguous copy, made by a kernel. */
 
@@ -3758,7 +3801,7 @@ double tn_item(const tn_tensor *t)
     return tn_read(t, TN_F64, &v, 1) == TN_OK ? v : (double)NAN;
 }
 
-/* ---- format: as NumPy prints ------------------------------------------------ */
+/* ---- format: as NumPy prints -------------------------------------------- >>tensor-format */
 
 #define TNI_FORMAT_EDGE 3                /* elements shown at both ends of an axis longer than 8 */
 
@@ -3835,6 +3878,20 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
    complete when the backward pass reaches the op that made it: all its readers came later.
    ====================================================================== */
 
+#ifdef TN_NO_TRAINING
+/* Nothing is recorded, and the compiler drops the backward functions that it is given. */
+static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
+                              tn_tensor *c)
+{
+    (void)ctx; (void)backward; (void)out; (void)a; (void)b; (void)c;
+    return NULL;
+}
+
+static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+{
+    return tni_note_all(ctx, backward, out, a, b, c);
+}
+#else
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
@@ -3856,6 +3913,7 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
     if (!ctx->recording || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
     return tni_note_all(ctx, backward, out, a, b, c);
 }
+#endif
 
 /* Memory of an intermediate gradient: one that has done its work, or new. */
 static tn_tensor *tni_grad_new(tn_tensor *t)
@@ -3924,6 +3982,7 @@ static void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
     tni_run(ctx, call);
 }
 
+#ifndef TN_NO_TRAINING
 void tn_record(tn_ctx *ctx)
 {
     if (!ctx || !tni_not_aside(ctx, "record")) return;
@@ -3998,7 +4057,7 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
     return ctx->status;
 }
 
-/* ---- recompute ---------------------------------------------------------------
+/* ---- recompute ---------------------------------------------------------- >>recompute
    What fn makes lies aside: bytes in an arena of their own, headers behind a mark, nodes on a tape of their own. The first
    time all of that goes when fn returns, but for a copy of its result. The second time that tape is gone back over;
    gradients of the inputs go on from where they are, in the memory that they have, so that their sums have the same order.
@@ -4143,8 +4202,9 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
     }
     return y;
 }
+#endif /* TN_NO_TRAINING */
 
-/* ---- helpers of the ops ----------------------------------------------------- */
+/* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
 /* A contiguous tensor as rows x columns: all but the last axis are rows. */
 static tn_view tni_rows_view(const tn_tensor *t)
@@ -4284,19 +4344,15 @@ static bool tni_walk_next(tni_walk *w)
     return false;
 }
 
-/* The ops' section is read twice, once for each precision; what knows no precision is read once. */
-#define TNI_REAL float
-#define TNI_T(name) tni_f32_##name
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_T(name) tni_f64_##name
-#define TNI_ONCE
-#include "tensornet.h"
-#undef TNI_ONCE
-#undef TNI_T
-#undef TNI_REAL
+/* The ops' section is read twice, in float and in double; what knows no precision is read once. */
+#define TNI_PASS 8
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 9
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
 
 #endif /* the lower half of the implementation */
 
@@ -4305,7 +4361,20 @@ static bool tni_walk_next(tni_walk *w)
    Kernels compute in double and store TNI_REAL: they are the textbook and the oracle, the fast ones are
    in >>cpu. R rows, C columns.
    ====================================================================== */
-#if defined(TNI_REAL) && !defined(TNI_LEVEL)
+#if defined(TNI_PASS) && TNI_PASS >= 8
+
+#if TNI_PASS == 8
+#define TNI_REAL float
+#define TNI_T(name) tni_f32_##name
+#define TNI_FIRST
+#else
+#define TNI_REAL double
+#define TNI_T(name) tni_f64_##name
+#define TNI_ONCE
+#endif
+#ifdef TN_NO_F64
+#define TNI_ONCE
+#endif
 
 /* ---- copy, fill ------------------------------------------ >>op-copy
    y = x, from any dtype to any, any strides            dx += dy */
@@ -4806,7 +4875,7 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
    abs |x|   round: to the nearest integer, with the slope 1 of the identity it stands for (Bengio et al. 2013)
    exp e^x   tanh: tanh' = 1 - tanh^2   sqrt: sqrt' = 1/(2 sqrt)   log: log' = 1/x
    GELU: Hendrycks & Gimpel 2016   swish: Ramachandran et al. 2017   ReLU squared: So et al. 2021 */
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 static double tni_act_value(int64_t kind, double x)
 {
     switch (kind) {
@@ -5416,7 +5485,7 @@ tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis)
 
 /* ---- embed ------------------------------------------------ >>op-embed
    y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], rows in order          a bad id: zeros, and a fault */
-#ifndef TNI_ONCE
+#ifdef TNI_FIRST
 static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
 {
     int32_t *f = (int32_t *)word->data;
@@ -5618,7 +5687,7 @@ static void TNI_T(rmsnorm)(const tn_call *c)
 }
 
 /* Sums over rows are kept in double; this is the number of columns summed at once. */
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 enum { TNI_NORM_COLUMNS = 1024 };
 #endif
 
@@ -6025,7 +6094,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    dx += (g - x mean_k(g x) / |x|^2) / |x|,  g = R_t^T dy         R^T turns back
    Su et al. 2021 */
 
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 /* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
 #define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
 
@@ -6173,7 +6242,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
    softmax: ds_ij = P_ij dP_ij     else: ds1_ij = s2_ij dP_ij, ds2_ij = s1_ij dP_ij
    dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
    saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
-#ifndef TNI_ONCE
+#ifdef TNI_FIRST
 /* The keys [low,high) of this call that query i sees, and how many there are with the past. */
 typedef struct tni_seen { int64_t low, high, n; } tni_seen;
 
@@ -6378,7 +6447,7 @@ static void TNI_T(attention_backward)(const tn_call *c)
    dphi(q_i) = f0^2 W S u'_i      dphi(k_j) = W G v'_j      dv_j += G^T W phi(k_j)
    dphi goes to its factors: dx1_a += dphi_ab x2_b, dx2_b += dphi_ab x1_a. phi is never held.
    A state that has taken nothing in, and was not given, is not read: an infinity or a NaN times its zeros would be NaN. */
-#ifndef TNI_ONCE
+#ifdef TNI_FIRST
 enum { TNI_ATTEND_CHUNK = 16 };          /* of the reference */
 
 static int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
@@ -7093,7 +7162,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
    number. They live on the device, so that no step waits for the host and a graph can replay one. The norm grows by
    hypot, which does not overflow where a square would. A fault, be it a bad id or a gradient that is not finite, makes
    the whole step a skip. */
-#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+#ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 /* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
 static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 #endif
@@ -7198,13 +7267,29 @@ static void TNI_T(muon_end)(const tn_call *c)
 /* ---- the reference backend's one entry ----------------------- >>reference */
 static tn_status tni_reference_run(void *state, const tn_call *c)
 {
+#ifdef TN_NO_F64
+#define TNI_X(ENUM, name) {tni_f32_##name, NULL},
+#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, NULL},
+#else
 #define TNI_X(ENUM, name) {tni_f32_##name, tni_f64_##name},
+#define TNI_NONE(ENUM, name) {0 ? tni_f32_##name : NULL, 0 ? tni_f64_##name : NULL},
+#endif
+#ifdef TN_NO_TRAINING
+    static void (*const row[][2])(const tn_call *) = { TN_KERNELS_BY(TNI_X, TNI_NONE) };
+#else
     static void (*const row[][2])(const tn_call *) = { TN_KERNELS(TNI_X) };
+#endif
 #undef TNI_X
+#undef TNI_NONE
     int i, wide = 0;
     (void)state;
+#ifndef TN_NO_F64
     for (i = 0; i < c->n_in; i++) wide |= c->in[i].dtype == TN_F64;
     for (i = 0; i < c->n_out; i++) wide |= c->out[i].dtype == TN_F64;
+#else
+    (void)i;
+#endif
+    if (!row[c->kernel][wide]) return TN_ERR_BACKEND;
     row[c->kernel][wide](c);
     return TN_OK;
 }
@@ -7289,10 +7374,75 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
     }
 }
 #endif
-#endif /* TNI_REAL */
+#undef TNI_FIRST
+#undef TNI_ONCE
+#undef TNI_T
+#undef TNI_REAL
+#endif /* TNI_PASS >= 8 */
 
-#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
+/* ======================================================================
+   >>blas     BLAS and LAPACK, where TN_USE_BLAS asks for them
+   ====================================================================== */
+#ifdef TN_USE_BLAS
+/* By their Fortran names: any library has them, and no header is needed. Integers are int.
+   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
+                   const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
+                   const int *ldc, size_t, size_t);
+extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha,
+                   const double *a, const int *lda, const double *b, const int *ldb, const double *beta, double *c,
+                   const int *ldc, size_t, size_t);
+extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
+                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
+extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
+                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info,
+                    size_t);
+#ifdef __cplusplus
+}
+#endif
+#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
+#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
+
+/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
+   0: neither. */
+static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
+{
+    const bool by_columns = row == 1 && col >= rows;
+    *ld = (int)(by_columns ? col : row);
+    if ((by_columns ? col : row) > INT32_MAX) return 0;
+    return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
+}
+
+/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
+   not pay. */
+static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
+                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
+                          int64_t c_row, int64_t c_col)
+{
+    int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
+    char  ta, tb;
+    float alpha32 = (float)alpha, beta32 = (float)beta;
+    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
+    if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
+    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
+    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
+    if (!ta || !tb) return false;
+    if (dtype == TN_F64)
+        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
+               &beta, (double *)c, &ldc, 1, 1);
+    else
+        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda,
+               &beta32, (float *)c, &ldc, 1, 1);
+    return true;
+}
+#endif
+
+#ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp-impl   host algebra, QR, symmetric eigen, SVD
    Pure functions on plain arrays of doubles: they take their workspace from the caller and touch no
@@ -7341,7 +7491,7 @@ struct tni_algebra {
     void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
 };
 
-/* From the passes, >>cpu: the loops of a level, and the doubles of a block of gemm for matrices with extents up to `extent`. */
+/* From >>cpu: the loops of a level, and the doubles of a block of gemm for matrices with extents up to `extent`. */
 static const tni_algebra *tni_algebra_of(tn_simd level);
 static int64_t            tni_host_block(int64_t extent);
 
@@ -7429,63 +7579,6 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
         if (fabs(x[i * stride]) > fabs(largest)) largest = x[i * stride];
     return largest < 0;
 }
-
-#ifdef TN_USE_BLAS
-/* ---- BLAS and LAPACK, by their Fortran names: any library has them, and no header is needed. Integers are int.
-   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
-#ifdef __cplusplus
-extern "C" {
-#endif
-extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
-                   const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
-                   const int *ldc, size_t, size_t);
-extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha,
-                   const double *a, const int *lda, const double *b, const int *ldb, const double *beta, double *c,
-                   const int *ldc, size_t, size_t);
-extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
-                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
-extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
-                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info,
-                    size_t);
-#ifdef __cplusplus
-}
-#endif
-#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
-#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
-
-/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
-   0: neither. */
-static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
-{
-    const bool by_columns = row == 1 && col >= rows;
-    *ld = (int)(by_columns ? col : row);
-    if ((by_columns ? col : row) > INT32_MAX) return 0;
-    return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
-}
-
-/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
-   not pay. */
-static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
-                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
-                          int64_t c_row, int64_t c_col)
-{
-    int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
-    char  ta, tb;
-    float alpha32 = (float)alpha, beta32 = (float)beta;
-    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
-    if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
-    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
-    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
-    if (!ta || !tb) return false;
-    if (dtype == TN_F64)
-        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
-               &beta, (double *)c, &ldc, 1, 1);
-    else
-        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda,
-               &beta32, (float *)c, &ldc, 1, 1);
-    return true;
-}
-#endif
 
 /* ---- reflections -------------------------------------------- >>reflections
    H = I - tau v v^T, v[0] = 1, tau = 2/|v|^2.   [GVL 5.1] [dlarfg]
@@ -7619,7 +7712,7 @@ static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_
       torn into two, and their eigenpairs are joined [dstedc].
    3. V = Z Q^T, by blocks of reflections. */
 
-/* ---- 1. to tridiagonal form: only the upper triangle of A is read
+/* ---- 1. to tridiagonal form: only the upper triangle of A is read ------- >>eigh-tridiagonal
    A reflection takes A to A - v w^T - w v^T with
        w = p - (tau/2)(p.v) v      p = tau A v
    Small matrices stay in the cache: each pass over A takes the last reflection in and multiplies by the next
@@ -7715,7 +7808,7 @@ static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, 
     e[n - 1] = 0;
 }
 
-/* ---- 2. implicit QL, and its rotations
+/* ---- 2. implicit QL, and its rotations ---------------------------------- >>eigh-ql
    The rotations are recorded and later applied to a strip of columns of Z at a time, which stays in the
    cache and lets each row be loaded once per sweep. The list holds, sweep after sweep: the row below the
    first rotation, how many there are, then c and s of each. They go upwards: the first turns rows
@@ -7809,7 +7902,7 @@ static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int swe
     return TN_OK;
 }
 
-/* ---- divide and conquer
+/* ---- divide and conquer ------------------------------------------------- >>eigh-divide
    Without its middle off-diagonal element +-rho, T falls into two; their diagonals lose rho at the tear:
        T = diag(T1,T2) + rho u u^T      Z1, Z2 of T1, T2 make it      diag(d) + rho z z^T,   z = diag(Z1,Z2) u
    Cuppen 1981. Where rho z_i is nothing, or two d are so near that a rotation makes it nothing, d_i is an
@@ -8077,7 +8170,7 @@ static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
     return tni_merge_halves(v, first, n, n1, e);
 }
 
-/* ---- 3. all together */
+/* ---- 3. all together ---------------------------------------------------- >>eigh-solve */
 static int64_t tni_divide_work(int64_t n)
 {
     return 2 * n * n + (TNI_MERGE_ARRAYS + TNI_MERGE_LISTS) * n + (int64_t)TNI_LEAF * TNI_STRIP + TNI_LEAF_ROTATIONS;
@@ -8933,12 +9026,15 @@ double tn_effective_rank(const double *values, int64_t n)
 }
 
 #undef TNI_EPS
+#endif /* TN_NO_OPERATOR */
 
 /* ======================================================================
-   >>layers-impl
+   >>layers-impl  named parameters, and layers that are structs of them
+   A layer's init makes its parameters, all or none, and its forward function calls ops: gradients come from
+   these. Parameters are found by name. Who keeps pointers to them is told when they are destroyed.
    ====================================================================== */
 
-/* ---- named parameters ------------------------------------------------------ */
+/* ---- named parameters --------------------------------------------------- >>layer-params-impl */
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* its name stands behind it */
 
 /* An array of layers that a model keeps outside its struct: it goes with the parameters that the layers point to, and
@@ -9000,14 +9096,14 @@ static void tni_params_destroy(tni_owned *o)
     tni_free(ctx, ps, sizeof *ps);
 }
 
-static void tni_params_watch(tn_params *ps, tni_watcher *w)
+TNI_UNUSED static void tni_params_watch(tn_params *ps, tni_watcher *w)
 {
     w->params = ps;
     w->next = ps->watchers;
     ps->watchers = w;
 }
 
-static void tni_params_unwatch(tni_watcher *w)
+TNI_UNUSED static void tni_params_unwatch(tni_watcher *w)
 {
     tni_watcher **link;
     if (!w->params) return;
@@ -9464,7 +9560,7 @@ static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
     return ctx && layer;
 }
 
-/* ---- linear ------------------------------------------------------------------ */
+/* ---- linear ------------------------------------------------------------- >>layer-linear-impl */
 tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, const tn_linear_desc *desc)
 {
     int64_t   before = tn_params_count(ps);
@@ -9493,7 +9589,7 @@ tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- embedding ------------------------------------------------------------------ */
+/* ---- embedding ---------------------------------------------------------- >>layer-embedding-impl */
 tn_status tn_embedding_init(tn_params *ps, const char *name, tn_embedding *layer, const tn_embedding_desc *desc)
 {
     int64_t   before = tn_params_count(ps);
@@ -9514,7 +9610,7 @@ tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tenso
     return tni_layer_given(ctx, layer, "embedding") ? tn_embed(ctx, layer->w, ids) : NULL;
 }
 
-/* ---- norm ----------------------------------------------------------------------- */
+/* ---- norm --------------------------------------------------------------- >>layer-norm-impl */
 tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn_norm_desc *desc)
 {
     int64_t   before = tn_params_count(ps);
@@ -9546,7 +9642,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
                                              : tn_rmsnorm(ctx, x, layer->gain, layer->desc.eps);
 }
 
-/* ---- mlp ------------------------------------------------------------------------ */
+/* ---- mlp ---------------------------------------------------------------- >>layer-mlp-impl */
 #define TNI_MLP_LIST(X) /* tn_mlp_kind, name, encoders, tn_act */ \
     X(BILINEAR, "bilinear", 2, NONE) X(RELU, "relu", 1, RELU) X(RELU2, "relu2", 1, RELU2) X(GELU, "gelu", 1, GELU) \
     X(SWISH, "swish", 1, SWISH) X(GLU, "glu", 2, SIGMOID) X(REGLU, "reglu", 2, RELU) X(GEGLU, "geglu", 2, GELU) \
@@ -9631,7 +9727,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- product -------------------------------------------------------------------- */
+/* ---- product ------------------------------------------------------------ >>layer-product-impl */
 
 tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
 {
@@ -9687,7 +9783,7 @@ tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- quadratic ------------------------------------------------------------------ */
+/* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
 tn_status tn_quadratic_init(tn_params *ps, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc)
 {
     int64_t   shape[3], before = tn_params_count(ps);
@@ -9732,7 +9828,7 @@ tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tenso
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 
-/* ---- modifier -------------------------------------------------------------------- */
+/* ---- modifier ----------------------------------------------------------- >>layer-modifier-impl */
 
 static tn_status tni_modifier_check(tn_params *ps, const char *name, tn_modifier_desc *d)
 {
@@ -9808,14 +9904,14 @@ tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor 
     return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;
 }
 
-/* ---- attention --------------------------------------------------------------------- */
-#define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, as models' names spell it, tn_attend_kind, sets, differential */ \
-    X(SOFTMAX, "softmax", "", SOFTMAX, 1, false) X(SQUARED, "squared", "sqrd", SQUARED, 1, false) \
-    X(BILINEAR, "bilinear", "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", "diff", SOFTMAX, 2, true) \
-    X(DIFFERENTIAL_PLAIN, "differential_plain", "plaindiff", SOFTMAX, 2, true)
-#define TNI_KIND(kind, name, spelt, attend, sets, differential) {name, spelt, TN_ATTEND_##attend, sets, differential},
+/* ---- attention ---------------------------------------------------------- >>layer-attention-impl */
+#define TNI_ATTENTION_LIST(X) /* tn_attention_kind, name, tn_attend_kind, sets, differential */ \
+    X(SOFTMAX, "softmax", SOFTMAX, 1, false) X(SQUARED, "squared", SQUARED, 1, false) \
+    X(BILINEAR, "bilinear", BILINEAR, 2, false) X(DIFFERENTIAL, "differential", SOFTMAX, 2, true) \
+    X(DIFFERENTIAL_PLAIN, "differential_plain", SOFTMAX, 2, true)
+#define TNI_KIND(kind, name, attend, sets, differential) {name, TN_ATTEND_##attend, sets, differential},
 static const struct {
-    const char *name, *spelt; tn_attend_kind attend; int sets; bool differential;
+    const char *name; tn_attend_kind attend; int sets; bool differential;
 } tni_attention_kinds[] = { TNI_ATTENTION_LIST(TNI_KIND) };
 #undef TNI_KIND
 #define TNI_ATTENTION_KINDS (sizeof tni_attention_kinds / sizeof *tni_attention_kinds)
@@ -10047,7 +10143,7 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
     return y;
 }
 
-/* ---- attention's memory of what was decoded: k and v, or the state ------------------ */
+/* ---- attention's memory of what was decoded: k and v, or the state ------ >>layer-attention-cache */
 struct tn_attention_cache {
     tni_owned         owned;
     tn_attention_desc desc;             /* of the layer it was made for             */
@@ -10194,8 +10290,12 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     return y;
 }
 
+#ifndef TN_NO_OPERATOR
 /* ======================================================================
-   >>operator-impl
+   >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
+   Factors stay factors: nothing here makes the dense tensor unless it is asked for. Folding multiplies
+   neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from the Gram
+   matrices of factors, or by products with a vector where there are many.
    Rows of the factors are rank-one terms. Whatever joins an operator to biases, residuals or other layers
    copies blocks into a larger one: views of blocks, moved by COPY, and products of them by GEMM.
    ====================================================================== */
@@ -10259,7 +10359,7 @@ static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
     return NULL;
 }
 
-/* ---- blocks ---------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------- >>cp-blocks */
 
 static tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
@@ -10342,7 +10442,7 @@ static void tni_scope_end(tn_ctx *ctx, tni_scope s)
     ctx->made = s.made;
 }
 
-/* ---- checks ---------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------- >>cp-checks */
 
 static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
@@ -10393,7 +10493,7 @@ static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
     return false;
 }
 
-/* ---- made from arrays, layers and stacks -------------------------------------- */
+/* ---- made from arrays, layers and stacks -------------------------------- >>cp-create */
 
 tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant)
 {
@@ -10690,7 +10790,7 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
     return cp;
 }
 
-/* ---- folding --------------------------------------------------------------------
+/* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
 tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b)
@@ -10782,7 +10882,7 @@ tn_cp *tn_cp_symmetrise(const tn_cp *cp)
     return tni_cp_done(to, s);
 }
 
-/* ---- bias split: W x (x) V x,  (diag(c) W + diag(b) V) x,  b (x) c, all under P -------- */
+/* ---- bias split: W x (x) V x,  (diag(c) W + diag(b) V) x,  b (x) c, all under P ---- >>cp-split */
 
 /* Row h of an [h,n] matrix on the host: all zeros? */
 static bool tni_zero_row(const double *f, int64_t n)
@@ -10906,7 +11006,7 @@ tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u)
     return to;
 }
 
-/* ---- forms ------------------------------------------------------------------------- */
+/* ---- forms -------------------------------------------------------------- >>cp-forms-impl */
 
 /* T[o] = (diag(P_o) K)^T F_last with K the Khatri-Rao product of the other factors, row by row. */
 static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t)
@@ -11057,7 +11157,7 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
     return tn_cp_apply_each(ctx, cp, all);
 }
 
-/* ---- eigenpairs -----------------------------------------------------------------------
+/* ---- eigenpairs --------------------------------------------------------- >>cp-eigen-impl
    Q_u = 1/2 (W^T D V + V^T D W),  D = diag(P^T u).
    With 2h < n:  [W^T V^T] = Q [R1 R2],  Q_u = Q T Q^T,  T = 1/2 (R1 D R2^T + R2 D R1^T): 2h x 2h.
    On the host in double, an output per task; every worker has its own workspace. */
@@ -11172,7 +11272,7 @@ static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
     return NULL;
 }
 
-/* ---- some of many eigenpairs: by products, see >>lanczos -----------------------------------
+/* ---- some of many eigenpairs: by products, see >>lanczos ---------------- >>cp-eigen-some
    Q_u x = 1/2 (W^T (d (x) V x) + V^T (d (x) W x)),  d = P^T u:  8 h n flops. In double whatever the context's dtype,
    by its backend's kernels. Where n <= 2 h the matrix itself is smaller than its factors: forming it takes 2 h n^2
    flops, at the speed of a large matrix product, and then a product reads n^2 numbers instead of 2 h n. */
@@ -11518,7 +11618,7 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     return to;
 }
 
-/* ---- spectra ------------------------------------------------------------------------------
+/* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
    |Q_o|^2 = sum_i l_i^2 without an eigenvalue: from Q_o itself, 2 h n^2 flops for each, or for all at once from K, see
    "comparing" below, 6 h^2 n. In double. */
 
@@ -11706,7 +11806,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
     return to;
 }
 
-/* ---- comparing --------------------------------------------------------------------------
+/* ---- comparing ---------------------------------------------------------- >>cp-comparing-impl
    K = 1/2 [(W1 W2^T)(x)(V1 V2^T) + (W1 V2^T)(x)(V1 W2^T)]      G = P1 K P2^T      <T1,T2> = tr G
    Order 1: K = W1 W2^T. */
 static tn_tensor *tni_cp_term_gram(const tn_cp *a, const tn_cp *b)           /* K [ha,hb], arena */
@@ -11827,9 +11927,13 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
     if (s == TN_OK) *cosine = inner / (na * nb);
     return s;
 }
+#endif /* TN_NO_OPERATOR */
 
+#ifndef TN_NO_TRAINING
 /* ======================================================================
-   >>optim-impl
+   >>optim-impl   schedules, update rules, graphs
+   A step is a few kernels per parameter. Learning rate, clip factor and the count of updates are numbers on
+   the device, so that nothing waits for the host and a captured step repeats with other ones.
    ====================================================================== */
 
 static int64_t tni_schedule_decay(const tn_schedule *s)
@@ -12091,7 +12195,7 @@ static tn_status tni_optim_begin(tn_optim *o)
     return tni_run(ctx, &c);
 }
 
-/* ---- Muon ------------------------------------------------------------------------
+/* ---- Muon --------------------------------------------------------------- >>optim-muon
    Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x leaves U and
    V, and takes each singular value s to a s + b s^3 + c s^5: five times, with coefficients that are steep at zero, and all
    that were above 1/500 or so lie between 0.68 and 1.21. What the matrix moves by is then about U V^T, the nearest matrix
@@ -12208,7 +12312,7 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     return s == TN_OK ? tni_run(ctx, &c) : s;
 }
 
-/* ---- a step ------------------------------------------------------------------------ */
+/* ---- a step ------------------------------------------------------------- >>optim-step */
 
 static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
 {
@@ -12457,6 +12561,7 @@ tn_status tn_graph_run(tn_graph *g)
     ctx->calls = g->calls;
     return TN_OK;
 }
+#endif /* TN_NO_TRAINING */
 
 /* ======================================================================
    >>io-impl  safetensors, npy, idx
@@ -12464,9 +12569,6 @@ tn_status tn_graph_run(tn_graph *g)
    between stand a scanner for the two text headers and one loop that turns numbers of any kind and
    byte order into the context's. A number from a file is compared before it is added to anything.
    ====================================================================== */
-
-#ifndef TN_NO_STDIO
-#endif
 
 /* What a message shows of a file's name: at most the end of it. */
 typedef struct tni_file_name { char s[160]; } tni_file_name;
@@ -12502,7 +12604,7 @@ static const char *tni_reason(const char *otherwise)
     return otherwise;
 }
 
-/* ---- bytes in ------------------------------------------------------------ */
+/* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
 typedef struct tni_reader {
     tn_ctx       *ctx;
@@ -12634,7 +12736,7 @@ tn_source tn_from_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
     return s;
 }
 
-/* ---- bytes out -----------------------------------------------------------
+/* ---- bytes out ---------------------------------------------------------- >>io-writer
    The first failure stays; after it pieces are ignored, and the close says what it was. */
 
 typedef struct tni_writer {
@@ -12980,7 +13082,7 @@ tn_sink tn_to_calls(tn_store_fn store, void *user)
     return s;
 }
 
-/* ---- numbers: any kind, width and byte order ------------------------------ */
+/* ---- numbers: any kind, width and byte order ---------------------------- >>io-numbers */
 
 typedef enum tni_number_kind { TNI_OTHER = 0, TNI_FLOAT, TNI_BFLOAT, TNI_SIGNED, TNI_UNSIGNED, TNI_BOOL } tni_number_kind;
 typedef struct tni_number { tni_number_kind kind; unsigned bits; bool big_endian; } tni_number;
@@ -13210,7 +13312,7 @@ static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
     tn_tensor_destroy(flat);
 }
 
-/* ---- the scanner of text headers ------------------------------------------
+/* ---- the scanner of text headers ---------------------------------------- >>io-scanner
    Both are flat: an object of objects at most, so that nothing recurses. Strings are decoded where they
    stand, since no escape is longer than what it stands for, and end with a zero on their closing quote. */
 
@@ -13378,7 +13480,7 @@ static bool tni_scan_string(tni_scan *s, const char **out)
     return true;
 }
 
-/* ---- lists and names -------------------------------------------------------
+/* ---- lists and names ---------------------------------------------------- >>io-lists
    Everything that has a name has it as its first member, so one sort and one search serve all. */
 
 typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
@@ -13469,9 +13571,9 @@ static const char *tni_twice(const void *const *p, size_t n)
     return NULL;
 }
 
-static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
 
-/* ---- safetensors -----------------------------------------------------------
+/* ---- safetensors -------------------------------------------------------- >>io-safetensors-impl
        u64        n, little-endian, at most 100 MB
        n bytes    {"__metadata__":{"key":"value",...},
                    "name":{"dtype":"F32","shape":[3,4],"data_offsets":[begin,end]},...}    spaces may follow
@@ -13765,7 +13867,7 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
                     (unsigned long long)e->bytes, bytes, dst ? "" : ", and they cannot go to NULL");
 }
 
-/* ---- safetensors, written --------------------------------------------------- */
+/* ---- safetensors, written ----------------------------------------------- >>io-safetensors-write */
 
 static void tni_text_json(tni_text *t, const char *s)
 {
@@ -13926,7 +14028,7 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
     return s;
 }
 
-/* ---- parameters ------------------------------------------------------------- */
+/* ---- parameters --------------------------------------------------------- >>io-params */
 
 static tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
@@ -14030,7 +14132,19 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
     return s;
 }
 
-/* ---- checkpoints -------------------------------------------------------------
+/* As few digits as say exactly this number. */
+TNI_UNUSED static void tni_exact_text(char number[32], double v)
+{
+    int    digits;
+    double back = v;
+    for (digits = 15; digits <= 17; digits++) {
+        int n = tni_format_double(number, v, digits);
+        if (tni_parse_double(number, (size_t)n, &back) == (size_t)n && memcmp(&back, &v, sizeof v) == 0) return;
+    }
+}
+
+#ifndef TN_NO_TRAINING
+/* ---- checkpoints -------------------------------------------------------- >>io-checkpoints-impl
    A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock.
    Whole numbers and the desc are notes, in decimal. Whoever changes what a later step depends on counts the format up. */
 
@@ -14070,17 +14184,6 @@ static const char *tni_names_natural(tni_names *p, uint64_t n)
     char *s = p->text + p->used;
     p->used += tni_print(s, p->room - p->used, "%llu", (unsigned long long)n) + 1;
     return s;
-}
-
-/* As few digits as say exactly this number. */
-static void tni_exact_text(char number[32], double v)
-{
-    int    digits;
-    double back = v;
-    for (digits = 15; digits <= 17; digits++) {
-        int n = tni_format_double(number, v, digits);
-        if (tni_parse_double(number, (size_t)n, &back) == (size_t)n && memcmp(&back, &v, sizeof v) == 0) return;
-    }
 }
 
 static const char *tni_names_double(tni_names *p, double v)
@@ -14479,8 +14582,9 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
     tni_free(ctx, r.names.text, r.names.room);
     return s;
 }
+#endif /* TN_NO_TRAINING */
 
-/* ---- npy ---------------------------------------------------------------------
+/* ---- npy ---------------------------------------------------------------- >>io-npy-impl
        "\x93NUMPY"  major 0  length (2 bytes; from version 2 on 4)
        {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      padded with spaces, newline
        data
@@ -14687,7 +14791,7 @@ tn_status tn_npy_write(const tn_tensor *tensor, tn_sink sink)
     return tni_writer_close(&w);
 }
 
-/* ---- idx -----------------------------------------------------------------------
+/* ---- idx ---------------------------------------------------------------- >>io-idx-impl
        0 0 type rank, rank extents as u32, data; all big-endian
    http://yann.lecun.com/exdb/mnist */
 
@@ -14737,7 +14841,8 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
     return t;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------
+#if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
+/* ---- JSON --------------------------------------------------------------- >>io-json
    A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
    0 is nobody's; it holds the root. Strings stay where they are in the text. */
 
@@ -14920,8 +15025,9 @@ static const char *tni_json_string(tni_json *j, const tni_value *object, const c
     const tni_value *v = tni_json_get(j, object, key);
     return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
 }
+#endif
 
-/* ---- paths ----------------------------------------------------------------------- */
+/* ---- paths -------------------------------------------------------------- >>io-paths */
 
 #ifndef TN_NO_STDIO
 tn_status  tn_params_load(tn_params *ps, const char *path) { return tn_params_read(ps, tn_from_path(path), TN_MATCH_ALL); }
@@ -14937,6 +15043,7 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
 #undef TNI_SAFETENSORS_HEADER
 #undef TNI_NPY_HEADER
 
+#ifndef TN_NO_TEXT
 /* ======================================================================
    >>text-impl letters, words, pieces; tokenizer.json; training; token shards
    Hugging Face's steps, one after the other over the whole text, are folded into one: what NFD, StripAccents and Lowercase
@@ -14945,7 +15052,7 @@ tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_
    Pieces are found in a trie: the longest one that begins here.
    ====================================================================== */
 
-/* ---- letters ----------------------------------------------------------------
+/* ---- letters ------------------------------------------------------------ >>text-letters
    Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
 enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
 
@@ -15090,7 +15197,7 @@ static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
     return kind == TNI_LETTER_GONE ? 0 : tni_utf8_put(utf8, c);
 }
 
-/* ---- maps and tries ------------------------------------------------------------
+/* ---- maps and tries ----------------------------------------------------- >>text-tries
    A map has a number (not 0) for each of its keys. A trie's edges are one: a node and a byte lead to a node. */
 
 typedef struct tni_slot { uint64_t key; uint32_t value; } tni_slot;
@@ -15192,7 +15299,7 @@ static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
     return tni_trie_value(t, node);
 }
 
-/* ---- the tokenizer ----------------------------------------------------------------- */
+/* ---- the tokenizer ------------------------------------------------------ >>text-tokenizer */
 
 typedef struct tni_added { int64_t id; bool special; } tni_added;
 
@@ -15340,7 +15447,7 @@ int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
     return (int64_t)value - 1;
 }
 
-/* ---- text to ids ------------------------------------------------------------------- */
+/* ---- text to ids -------------------------------------------------------- >>text-encode */
 
 typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, room; } tni_encoding;
 
@@ -15436,7 +15543,7 @@ int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bo
     return e.n;
 }
 
-/* ---- ids to text ------------------------------------------------------------------- */
+/* ---- ids to text -------------------------------------------------------- >>text-decode */
 
 /* How a token behaves among others: 'a' a word, '0' a digit, else the sign that it is or that it is like. */
 static char tni_token_shape(const char *s)
@@ -15532,7 +15639,7 @@ int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *ds
     return (int64_t)v.out.length;
 }
 
-/* ---- tokenizer.json, read -------------------------------------------------------------
+/* ---- tokenizer.json, read ----------------------------------------------- >>text-json-read
    https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */
 
 TNI_PRINTF(3, 4) static bool tni_tokens_fail(const tni_json *j, const tni_value *v, const char *fmt, ...)
@@ -15734,7 +15841,7 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
     return NULL;
 }
 
-/* ---- tokenizer.json, written ----------------------------------------------------------
+/* ---- tokenizer.json, written -------------------------------------------- >>text-json-write
    Written down without spaces and with ' for quotation marks, and set as Hugging Face does: an item a line. */
 
 typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty;      /* fresh: nothing since the bracket */
@@ -15872,7 +15979,7 @@ tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_token
 tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path) { return tn_tokenizer_write(t, tn_to_path(path)); }
 #endif
 
-/* ---- training ---------------------------------------------------------------------------
+/* ---- training ----------------------------------------------------------- >>text-train
    Words are counted, then written as letters; the most frequent pair of neighbours becomes a piece, again and again. Counts
    of pairs are kept up to date: a merge touches only the words that hold its pair. The heap may hold counts that have fallen
    since; whoever comes to its top with such a count goes back with the present one. Counts rise only with the new piece in
@@ -16074,7 +16181,7 @@ static void tni_training_spell(tni_training *r)
     }
 }
 
-/* ---- the heap: the most frequent pair on top, of equals the one with the lower ids */
+/* ---- the heap: the most frequent pair on top, of equals the one with the lower ids ---- >>text-train-heap */
 
 static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
 {
@@ -16110,7 +16217,7 @@ static uint32_t tni_heap_pop(tni_training *r)
     return top;
 }
 
-/* ---- pairs */
+/* ---- pairs -------------------------------------------------------------- >>text-train-pairs */
 
 /* Counts `by` more of a pair in word number `word`. A fresh pair is noted: it goes into the heap when the merge is done. */
 static bool tni_pair_count(tni_training *r, int32_t a, int32_t b, int64_t by, uint32_t word, bool fresh)
@@ -16274,7 +16381,7 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     return NULL;
 }
 
-/* ---- token shards ------------------------------------------------------------------------- */
+/* ---- token shards ------------------------------------------------------- >>text-shards-impl */
 
 enum { TNI_SHARD_HEADER = 1024, TNI_SHARD_CHUNK = 4096 };
 static const struct { uint32_t magic, version; unsigned width; } tni_shard_kind[2] = {{20240520, 1, 2}, {20240801, 7, 4}};
@@ -16398,77 +16505,17 @@ tn_status tn_shard_write(tn_ctx *ctx, tn_sink sink, const int32_t *ids, int64_t 
     return tni_writer_close(&w);
 }
 
-/* ---- mojibake --------------------------------------------------------------------------------
-   A character of two to four bytes whose bytes were read as Windows-1252 (or Latin-1) is a letter with an accent, for the
-   first byte, and signs. Such letters before such signs are rare in honest text, but for closing quotation marks, dashes and
-   the like, which follow letters: so these count only where the letter is one that few texts have there. Windows-1252 has
-   nothing at five places: what stood there is a C1 control, or lost. Lower-casing adds 32 to the first byte of most, and
-   makes 0xFF of 0x9F. */
-
-/* The byte that stands for a character in Windows-1252, or in Latin-1; 0 for ASCII and all that has none. */
-static unsigned tni_single_byte(uint32_t c)
-{
-    static const uint16_t sign[32] = {
-        0x20AC, 0, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0, 0x017D, 0,
-        0, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0, 0x017E, 0x0178
-    };
-    unsigned k;
-    if (c >= 0x80 && c < 0x100) return c;
-    for (k = 0; c >= 0x80 && k < 32; k++) if (sign[k] == c) return 0x80 + k;
-    return 0;
-}
-
-/* Signs among the bytes 0x80 to 0xBF that may well follow a letter: quotation marks, dashes, no-break space, (R) ... */
-static bool tni_may_follow(unsigned byte)
-{
-    static const uint8_t follow[] = {0x82, 0x84, 0x85, 0x8B, 0x91, 0x92, 0x93, 0x94, 0x96, 0x97, 0x99, 0x9B,
-                                     0xA0, 0xAA, 0xAB, 0xAE, 0xB0, 0xB2, 0xB3, 0xB9, 0xBA, 0xBB};
-    return memchr(follow, (int)byte, sizeof follow) != NULL;
-}
-
-/* Do these three begin UTF-8 read as single bytes? 0: no such byte. */
-static bool tni_is_mojibake(unsigned first, unsigned second, unsigned third)
-{
-    bool signs = second >= 0x80 && second < 0xC0, more = third >= 0x80 && third < 0xC0;
-    if (first == 0xF0 && (second == 0x9F || second == 0xFF)) return more;                    /* most of the emoji */
-    if (!signs) return false;
-    if (first == 0xC2 || first == 0xC3 || (first == 0xE2 && second == 0x80)) return true;
-    if (first == 0xE2 || first == 0xEF) return more || second > 0xA0;               /* arrows ...; U+FEFF, U+FFFD */
-    if (tni_may_follow(second)) return false;
-    if (first == 0xE3 || (first >= 0xC4 && first <= 0xDE && first != 0xD7)) return true;
-    return first >= 0xE0 && first <= 0xEF && more && !tni_may_follow(third);
-}
-
-int64_t tn_mojibake(const char *text, size_t bytes)
-{
-    size_t at = 0, n;
-    for (; text && at < bytes; at += n) {
-        unsigned byte[3];
-        uint32_t c;
-        size_t   k, used, next = at;
-        n = 1;
-        if ((unsigned char)text[at] < 128) continue;
-        if ((n = tni_utf8_length(text + at, bytes - at)) == 0) return (int64_t)at;
-        c = tni_utf8_get(text + at, n, &used);
-        if (c == 0xFFFD || (c >= 0x80 && c < 0xA0)) return (int64_t)at;
-        if (c < 0xC2 || c > 0xF0) continue;
-        for (k = 0; k < 3; k++, next += used) {
-            used = 0;
-            byte[k] = next < bytes ? tni_single_byte(tni_utf8_get(text + next, bytes - next, &used)) : 0;
-        }
-        if (tni_is_mojibake(byte[0], byte[1], byte[2])) return (int64_t)at;
-    }
-    return -1;
-}
-
 #undef TNI_LETTER_RUNS
+#endif /* TN_NO_TEXT */
 
+#ifndef TN_NO_MODELS
 /* ======================================================================
-   >>models-impl
-   A desc is checked and completed in one place; counting, init and config.json all begin there.
+   >>models-impl  transformers
+   A desc is checked and completed in one place; counting, init and config.json all begin there. Blocks are
+   layers; decoding keeps what attention has read; maps bring the weights of other programs.
    ====================================================================== */
 
-/* ---- the desc ----------------------------------------------------------------- */
+/* ---- the desc ----------------------------------------------------------- >>model-desc */
 
 static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 {
@@ -16636,7 +16683,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
     return TN_OK;
 }
 
-/* ---- what it costs ------------------------------------------------------------ */
+/* ---- what it costs ------------------------------------------------------ >>model-cost */
 
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
@@ -16695,10 +16742,8 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
     return c;
 }
 
-int64_t tn_transformer_params(const tn_transformer_desc *desc)          { return tn_transformer_cost_of(desc, 0).params; }
-double  tn_transformer_flops(const tn_transformer_desc *desc, int64_t T) { return tn_transformer_cost_of(desc, T).forward; }
 
-/* ---- init ----------------------------------------------------------------------- */
+/* ---- init --------------------------------------------------------------- >>model-init */
 
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
@@ -16856,7 +16901,7 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *m
     return tni_layer_done(ps, before, whole, model, sizeof *model);
 }
 
-/* ---- forward -------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------ >>model-forward */
 
 static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what)
 {
@@ -16923,7 +16968,11 @@ static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, con
     in[0] = x;
     in[1] = block->lambdas ? x0 : NULL;
     in[2] = values;
+#ifndef TN_NO_TRAINING
     return tn_recompute(ctx, tni_model_block_again, &b, sizeof b, 3, in);
+#else
+    return tni_model_block_again(ctx, &b, in);
+#endif
 }
 
 struct tn_transformer_cache {
@@ -16987,7 +17036,7 @@ tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
     return tn_cross_entropy(ctx, tn_transformer_forward(ctx, m, ids), targets);
 }
 
-/* ---- decoding --------------------------------------------------------------------- */
+/* ---- decoding ----------------------------------------------------------- >>model-decode */
 
 static void tni_transformer_cache_destroy(tni_owned *owned)
 {
@@ -17097,7 +17146,7 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return x;
 }
 
-/* ---- sampling ----------------------------------------------------------------------
+/* ---- sampling ----------------------------------------------------------- >>model-sample
    Logits in the order of their bits, as unsigned numbers. What is kept is all above a cut: a key, and of the logits with
    just this key those up to an index. A cut is found in three passes, each of which narrows it down by 11 bits of the key:
    amounts (1 each, or their mass) are added up in 2^11 buckets, from the top, until the goal is reached. */
@@ -17220,7 +17269,7 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
     return chosen;
 }
 
-/* ---- config.json --------------------------------------------------------------------
+/* ---- config.json -------------------------------------------------------- >>model-config-impl
    One flat object. A table of keys tells where in the desc a value goes, "model_type" which table. Writing and comparing
    walk the first one. */
 
@@ -17244,8 +17293,8 @@ typedef struct tni_key {
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 #define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL}
 
-#define TNI_MLP_WORD(kind, name, encoders, act)                              {name, TN_MLP_##kind},
-#define TNI_ATTENTION_WORD(kind, name, spelt, attend, sets, differential)    {name, TN_ATTENTION_##kind},
+#define TNI_MLP_WORD(kind, name, encoders, act)                       {name, TN_MLP_##kind},
+#define TNI_ATTENTION_WORD(kind, name, attend, sets, differential)    {name, TN_ATTENTION_##kind},
 static const tni_choice tni_mlp_words[]  = { TNI_MLP_LIST(TNI_MLP_WORD) {NULL, 0} };
 static const tni_choice tni_attn_words[] = { TNI_ATTENTION_LIST(TNI_ATTENTION_WORD) {NULL, 0} };
 #undef TNI_MLP_WORD
@@ -17506,16 +17555,6 @@ static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_des
     }
 }
 
-static bool tni_config_same(const tn_transformer_desc *a, const tn_transformer_desc *b)
-{
-    size_t i;
-    for (i = 0; i < sizeof tni_config_keys / sizeof *tni_config_keys; i++) {
-        const tni_key *k = &tni_config_keys[i];
-        if (memcmp((const char *)a + k->offset, (const char *)b + k->offset, k->bytes) != 0) return false;
-    }
-    return true;
-}
-
 tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink)
 {
     tn_transformer_desc d;
@@ -17537,121 +17576,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     return tni_writer_close(&w);
 }
 
-/* ---- names ------------------------------------------------------------------------- */
-
-/* Reads `word` at *s. */
-static bool tni_name_word(const char **s, const char *word)
-{
-    size_t n = strlen(word);
-    if (strncmp(*s, word, n) != 0) return false;
-    *s += n;
-    return true;
-}
-
-/* Reads a number without leading zeros, from 1 to 999999, and `behind` it. */
-static bool tni_name_number(const char **s, const char *behind, int64_t *out)
-{
-    const char *first = *s;
-    for (*out = 0; **s >= '0' && **s <= '9' && *s - first < 6; (*s)++) *out = *out * 10 + (**s - '0');
-    return *s > first && *first != '0' && tni_name_word(s, behind);
-}
-
-/* "bilinear-" and the like. */
-static bool tni_name_mlp(const char **s, tn_mlp_kind *kind)
-{
-    size_t k;
-    for (k = 0; k < TNI_MLP_KINDS; k++) {
-        const char *at = *s;
-        if (!tni_name_word(&at, tni_mlp_kinds[k].name) || !tni_name_word(&at, "-")) continue;
-        *kind = (tn_mlp_kind)k;
-        *s = at;
-        return true;
-    }
-    return false;
-}
-
-static void tni_name_attention(const char **s, tn_attention_kind *kind)
-{
-    size_t k;
-    for (k = 1; k < TNI_ATTENTION_KINDS; k++) {
-        const char *at = *s;
-        if (!tni_name_word(&at, tni_attention_kinds[k].spelt) || !tni_name_word(&at, "-attn-")) continue;
-        *kind = (tn_attention_kind)k;
-        *s = at;
-        return;
-    }
-}
-
-static void tni_desc_gpt2_name(tn_transformer_desc *d)
-{
-    d->vocab = 50304;
-    d->context = 1024;
-    d->hidden = 4 * d->dim;
-    d->mlp_out_bias = d->no_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->zero_out = true;
-    d->softcap = 30;
-    d->init = TN_INIT_UNIFORM;
-}
-
-static void tni_desc_stories_name(tn_transformer_desc *d, int64_t layers, int64_t dim)
-{
-    memset(d, 0, sizeof *d);
-    d->layers = layers;
-    d->dim = dim;
-    d->heads = dim / 64;
-    d->vocab = 4096;
-    d->context = 256;
-    d->hidden = 4 * dim;
-    d->no_gain = true;
-    d->norm_eps = 1e-8;
-    d->attn_scale = TN_SCALE_DEPTH;
-    d->init = TN_INIT_UNIFORM;
-}
-
-tn_status tn_transformer_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc)
-{
-    tn_transformer_desc d;
-    const char         *s = name, *want = "gpt2-MLP-12l-6h-768embd or TinyStories-2-512";
-    int64_t             layers, dim;
-    memset(&d, 0, sizeof d);
-    if (!name || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: the %s is NULL", name ? "desc" : "name");
-    if (tni_name_word(&s, "TinyStories-")) {
-        if (!tni_name_number(&s, "-", &layers) || !tni_name_number(&s, "", &dim) || *s)
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not layers and width at %s, as in TinyStories-2-512",
-                            tni_quote(name).s, tni_quote(s).s);
-        if (dim % 64 != 0)
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: width %lld is no multiple of 64, the size of a head",
-                            tni_quote(name).s, (long long)dim);
-        tni_desc_stories_name(&d, layers, dim);
-    } else {
-        if (!tni_name_word(&s, "gpt2-"))
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s is not like %s", tni_quote(name).s, want);
-        if (!tni_name_mlp(&s, &d.mlp))
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: no kind of MLP at %s", tni_quote(name).s,
-                            tni_quote(s).s);
-        tni_name_attention(&s, &d.attention);
-        if (!tni_name_number(&s, "l-", &d.layers) || !tni_name_number(&s, "h-", &d.heads)
-            || !tni_name_number(&s, "embd", &d.dim) || *s)
-            return tni_fail(ctx, TN_ERR_ARG, "transformer: the name %s: not what ends like 12l-6h-768embd at %s",
-                            tni_quote(name).s, tni_quote(s).s);
-        tni_desc_gpt2_name(&d);
-    }
-    return tn_transformer_check(ctx, &d, desc);
-}
-
-int64_t tn_transformer_name(const tn_transformer_desc *desc, char *dst, size_t bytes)
-{
-    tn_transformer_desc d, stories;
-    const char         *attention;
-    if (tn_transformer_check(NULL, desc, &d) != TN_OK) return -1;
-    tni_desc_stories_name(&stories, d.layers, d.dim);
-    if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && tni_config_same(&d, &stories))
-        return (int64_t)tni_print(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
-    attention = tni_attention_kinds[d.attention].spelt;
-    return (int64_t)tni_print(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tni_mlp_kinds[d.mlp].name, attention,
-                              attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);
-}
-
-/* ---- weights of others -------------------------------------------------------------- */
+/* ---- weights of others -------------------------------------------------- >>model-weights-impl */
 
 const tn_name_map *tn_name_map_gpt2(int64_t *count)
 {
@@ -18033,7 +17958,9 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_MUST
 #undef TNI_ONE
 #undef TNI_KEYS
+#endif /* TN_NO_MODELS */
 
+#ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image-impl matrices and curves as pixels
    A figure measures its text, makes a picture of the size that needs, and inks it shape by shape.
@@ -19498,6 +19425,7 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_GLYPH_STEP
 #undef TNI_FONT_UNITS
 #undef TNI_HUGE
+#endif /* TN_NO_IMAGE */
 
 /* ======================================================================
    >>cpu      the fast host backend
@@ -19516,16 +19444,22 @@ static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                    
 /* gcc for Windows keeps its stack aligned to 16 bytes only, too little for wider vectors (GCC PR 54412). */
 #if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
 #define TNI_X86 1
+#if TN_SIMD_MAX >= 1
 #include <immintrin.h>
+#else
+#include <emmintrin.h>
+#endif
 #else
 #define TNI_X86 0
 #endif
-#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && TN_SIMD_MAX >= 1
 #define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
 #include <arm_neon.h>
 #else
 #define TNI_NEON 0
 #endif
+#define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
+#define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
 /* The x87 mixes with no vector. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -19537,11 +19471,11 @@ static void tni_f32_rmsnorm_dx(const tn_call *c, int64_t n);                    
    processor counts as plain. */
 static tn_simd tni_cpu_simd(tn_simd wanted)
 {
-#if TNI_X86
+#if TNI_AVX2
     bool avx2, avx512;
     __builtin_cpu_init();
     avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+    avx512 = TNI_AVX512 && avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
     if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
@@ -19552,7 +19486,7 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
     return TN_SIMD_PLAIN;
 }
 
-/* ---- the state --------------------------------------------------------------
+/* ---- the state ---------------------------------------------------------- >>cpu-state
    The matrix product packs a block of A and one of B, so that its inner loop reads straight on. One large
    product has LARGE bytes for each; in a batch of small ones every worker has its own, of SMALL bytes. The
    two kinds are never in use at once and lie over each other. */
@@ -19639,7 +19573,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
     return cpu;
 }
 
-/* ---- a pass over n elements or rows, cut into tasks -------------------------- */
+/* ---- a pass over n elements or rows, cut into tasks --------------------- >>cpu-tasks */
 typedef struct tni_pass {
     tni_cpu       *cpu;
     const tn_call *call;
@@ -19669,7 +19603,7 @@ static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
     return sum;
 }
 
-/* ---- lines ------------------------------------------------------------------
+/* ---- lines -------------------------------------------------------------- >>cpu-lines
    Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
    one. The last axis is the line that a kernel runs along; long ones are cut into pieces. */
 typedef struct tni_lines {
@@ -19741,7 +19675,7 @@ static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lin
     return TN_OK;
 }
 
-/* ---- copy and fill: by the size of an element, whatever it means ---------------- */
+/* ---- copy and fill: by the size of an element, whatever it means -------- >>cpu-copy */
 static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
 {
     int64_t i;
@@ -19859,7 +19793,7 @@ static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
     return tni_cpu_copy_run(cpu, &copy);
 }
 
-/* ---- embed, see >>op-embed ---- */
+/* ---- embed, see >>op-embed ---------------------------------------------- >>cpu-embed */
 static void tni_embed_task(void *arg, int64_t task, int worker)
 {
     const tni_pass *p = (const tni_pass *)arg;
@@ -19888,7 +19822,7 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- attention: what the passes of all levels know of a call, see >>op-attention ------------------------------------ */
+/* ---- attention: what the passes of all levels know of a call, see >>op-attention ---- >>cpu-attention */
 enum {
     TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
     TNI_ATTEND_PARTS = 4,               /* of few heads: of the keys backwards, of v's columns in the linear form */
@@ -19960,7 +19894,8 @@ static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
 /* Of the linear form's backward pass: one for dq, one for dk and dv, where they are wanted. */
 static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
-/* ---- blocks of the host's algebra, see >>host-algebra ---- */
+#ifndef TN_NO_OPERATOR
+/* ---- blocks of the host's algebra, see >>host-algebra ------------------- >>cpu-algebra */
 enum {
     TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
     TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
@@ -19972,79 +19907,51 @@ static int64_t tni_host_block(int64_t extent)
 {
     return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
 }
+#endif
 
-/* ---- the passes: each level in float, then in double ------------------------------ */
-#if TNI_X86
+/* ---- the passes: each level in float, then in double -------------------- >>cpu-passes */
+#if TNI_AVX2
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 #endif
 static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-#define TNI_LEVEL 0
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_plain
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_plain
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#if TNI_X86
-#define TNI_LEVEL 1
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_avx2
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_avx2
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#define TNI_LEVEL 2
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_avx512
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_avx512
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#elif TNI_NEON
-#define TNI_LEVEL 3
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_neon
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_neon
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
+#define TNI_PASS 0
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#if !defined(TN_NO_F64) || !defined(TN_NO_OPERATOR)
+#define TNI_PASS 1
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
+#if TNI_AVX2
+#define TNI_PASS 2
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 3
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
+#endif
+#if TNI_AVX512
+#define TNI_PASS 4
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 5
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
+#endif
+#if TNI_NEON
+#define TNI_PASS 6
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#ifndef TN_NO_F64
+#define TNI_PASS 7
+#include TN_HEADER_NAME
+#undef TNI_PASS
+#endif
 #endif
 
 #endif /* the implementation goes on below */
@@ -20052,7 +19959,38 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 /* ======================================================================
    >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512, 3 NEON) in one precision
    ====================================================================== */
-#ifdef TNI_LEVEL
+#if defined(TNI_PASS) && TNI_PASS < 8
+
+#define TNI_LEVEL (TNI_PASS / 2)
+#if TNI_PASS == 0
+#define TNI_T(name) tni_f32_##name##_plain
+#elif TNI_PASS == 1
+#define TNI_T(name) tni_f64_##name##_plain
+#elif TNI_PASS == 2
+#define TNI_T(name) tni_f32_##name##_avx2
+#elif TNI_PASS == 3
+#define TNI_T(name) tni_f64_##name##_avx2
+#elif TNI_PASS == 4
+#define TNI_T(name) tni_f32_##name##_avx512
+#elif TNI_PASS == 5
+#define TNI_T(name) tni_f64_##name##_avx512
+#elif TNI_PASS == 6
+#define TNI_T(name) tni_f32_##name##_neon
+#else
+#define TNI_T(name) tni_f64_##name##_neon
+#endif
+#if TNI_PASS % 2 == 0
+#define TNI_BITS 32
+#define TNI_REAL float
+#else
+#define TNI_BITS 64
+#define TNI_REAL double
+#endif
+#if TNI_BITS == 64 && defined(TN_NO_F64)
+#define TNI_ALL 0                       /* of double, the host's algebra and its products alone */
+#else
+#define TNI_ALL 1
+#endif
 
 #if TNI_LEVEL == 2
 #define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
@@ -20068,7 +20006,7 @@ static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 
 #define TNI_INLINE static inline
 #endif
 
-/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----------------
+/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----- >>pass-vector
    TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
    so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
 #if TNI_LEVEL == 2 && TNI_BITS == 32
@@ -20201,7 +20139,7 @@ TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
 }
 #endif
 
-/* ---- gemm: C = alpha A B + beta C + bias --------------------------------------------
+/* ---- gemm: C = alpha A B + beta C + bias -------------------------------- >>pass-gemm
    A tile of C, TNI_MR rows by two vectors, stays in registers while the kernel walks down the depth:
    each step multiplies MR numbers of A by 2W of B. Both come from panels, MR rows of A or 2W columns of B
    packed so that a step's numbers are neighbours; where packing would not pay they are read in place. The
@@ -20601,7 +20539,7 @@ TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
                      TNI_T(gemm_part), g);
 }
 
-/* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
+/* ---- gemm with few rows: B is read once and where it lies, so memory decides ---- >>pass-gemm-few */
 
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
@@ -20718,6 +20656,19 @@ TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
 #undef TNI_CASE
 }
 
+/* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
+TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, int cols, const TNI_REAL *sums)
+{
+    int r, q;
+    for (r = 0; r < rows; r++)
+        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
+            for (q = 0; q < cols; q += TNI_W)
+                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
+                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
+        else
+            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+}
+
 /* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
    there is one vector it may have less than W lanes. */
 TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
@@ -20728,7 +20679,6 @@ TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[3 * 4 * TNI_W];
     int64_t         d;
-    int             r, q;
 #define TNI_STRIP(X) X(0) X(1) X(2)
 #define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
 #define TNI_STEP(i) if (i < rows) { \
@@ -20755,13 +20705,7 @@ TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T
 #undef TNI_BEGIN
 #undef TNI_STEP
 #undef TNI_END
-    for (r = 0; r < rows; r++)
-        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
-            for (q = 0; q < cols; q += TNI_W)
-                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
-                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
-        else
-            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+    TNI_T(gemm_strip_end)(g, rows, j, cols, sums);
 }
 
 TNI_INLINE void TNI_T(gemm_strips_of)(const int rows, const TNI_T(gemm) *g, int64_t j, int64_t end)
@@ -20815,7 +20759,7 @@ TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
     } while (g->k > 0);
 }
 
-/* ---- gemm as a whole ------------------------------------------------------------------ */
+/* ---- gemm as a whole ---------------------------------------------------- >>pass-gemm-run */
 
 /* The whole product, in blocks of `bytes`. */
 TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
@@ -20956,7 +20900,9 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- chain, see >>op-chain: products of small square matrices, whose left factor is read element by element ------ */
+#if TNI_ALL
+/* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain
+   The left factor is read element by element. */
 #define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
 #define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
@@ -21145,8 +21091,10 @@ TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn f
     return TN_OK;
 }
 
+#endif /* TNI_ALL */
+
 #if TNI_BITS == 32
-/* ---- float: whole numbers, comparisons, sums in double ---------------------------------- */
+/* ---- float: whole numbers, comparisons, sums in double ------------------ >>pass-float */
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
 typedef uint32_t TNI_T(u);
 typedef int32_t  TNI_T(i);
@@ -21276,7 +21224,7 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
     return lane[0];
 }
 
-/* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------------------------------- */
+/* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------- >>pass-functions */
 
 /* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
 TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
@@ -21405,7 +21353,7 @@ TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction
     *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
 }
 
-/* ---- passes over elements ------------------------------------------------------------------------ */
+/* ---- passes over elements ----------------------------------------------- >>pass-elements */
 
 /* act(x) and its slope, see >>op-act. The switch is the same for a whole pass. */
 TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
@@ -21538,7 +21486,7 @@ TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ----------------------- */
+/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ---- >>pass-prod */
 TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -21580,7 +21528,7 @@ TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- add, mul, div: along lines whose step is 1, or 0 where broadcast ------------------------------- */
+/* ---- add, mul, div: along lines whose step is 1, or 0 where broadcast -------- >>pass-add */
 TNI_INLINE TNI_V TNI_T(along)(const float *p, int64_t step, int64_t i, int k)
 {
     return step == 0 ? TNI_SET(*p) : TNI_LOAD(p + i, k);
@@ -21660,7 +21608,7 @@ TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
     return tni_line_pass_run(cpu, c, &l, task);
 }
 
-/* ---- sum: of everything, of each row, or of each column ----------------------------------------------- */
+/* ---- sum: of everything, of each row, or of each column ----------------- >>pass-sum */
 TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
 {
     TNI_T(wide) t = TNI_T(wide_zero)();
@@ -21737,7 +21685,7 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- rmsnorm, see >>op-rmsnorm --------------------------------------------------------------------------- */
+/* ---- rmsnorm, see >>op-rmsnorm ------------------------------------------ >>pass-rmsnorm */
 TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -21839,7 +21787,7 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- layernorm, see >>op-layernorm -------------------------------------------------------------------------
+/* ---- layernorm, see >>op-layernorm -------------------------------------- >>pass-layernorm
    The mean as a float and what that lost: a row far from zero keeps the digits it has. */
 TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
 {
@@ -21939,7 +21887,7 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- cross_entropy, see >>op-cross_entropy ----------------------------------------------------------------- */
+/* ---- cross_entropy, see >>op-cross_entropy ------------------------------ >>pass-cross_entropy */
 /* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
 TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
 {
@@ -22010,7 +21958,7 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- softmax, see >>op-softmax: y holds e^(x-m) until the sum is known ------------------------------------- */
+/* ---- softmax, see >>op-softmax: y holds e^(x-m) until the sum is known ---- >>pass-softmax */
 TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log_of)
 {
     float       lane[TNI_W], most = -(float)HUGE_VAL;
@@ -22053,6 +22001,7 @@ TNI_FAST void TNI_T(softmax_task)(void *arg, int64_t task, int worker)
     for (r = begin; r < end; r++) TNI_T(softmax_row)(TNI_IN(0) + r * C, TNI_OUT(0) + r * C, C, c->i[0] != 0);
 }
 
+#ifndef TN_NO_TRAINING
 TNI_FAST void TNI_T(softmax_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22080,8 +22029,9 @@ TNI_FAST void TNI_T(softmax_backward_task)(void *arg, int64_t task, int worker)
         }
     }
 }
+#endif
 
-/* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng --------------------------------- */
+/* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng ---- >>pass-random */
 #if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
 TNI_INLINE void TNI_T(multiply)(uint32_t a, uint32_t m, uint32_t *high, uint32_t *low)
 {
@@ -22232,7 +22182,7 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ----------------------------------- */
+/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ---- >>pass-optim */
 TNI_FAST void TNI_T(sumsq_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
@@ -22389,8 +22339,8 @@ TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items
 }
 #endif /* float */
 
-#if TNI_BITS == 64
-/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
+#if TNI_BITS == 64 && !defined(TN_NO_OPERATOR)
+/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------ >>pass-algebra */
 TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
                                double beta, tni_mat c)
 {
@@ -22621,7 +22571,8 @@ static const tni_algebra TNI_T(algebra) = {
 };
 #endif /* double */
 
-/* ---- attention, see >>op-attention ----------------------------------------------------------------------------------
+#if TNI_ALL
+/* ---- attention, see >>op-attention -------------------------------------- >>pass-attention
    A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
    Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
    read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
@@ -23220,7 +23171,7 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
+/* ---- attention in linear time, see >>op-attention_linear ---------------- >>pass-attention_linear
    Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
    each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
    features where it is added to, and 2 off the diagonal where it is read. A task goes through one head from end to end:
@@ -23545,7 +23496,8 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
     return TN_OK;
 }
 
-/* ---- rope, see >>op-rope: a task's positions go through the whole batch, so that each angle is made once ------------- */
+/* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
+   A task's positions go through the whole batch, so that each angle is made once. */
 typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
 
 /* cosine[h], sine[h] of position t. rates: angles per position */
@@ -23673,7 +23625,8 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- embed_backward, see >>op-embed: a task has some columns of all rows, so that rows are added in their order ------- */
+/* ---- embed_backward, see >>op-embed ------------------------------------- >>pass-embed
+   A task has some columns of all rows, so that rows are added in their order. */
 TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
 {
     const tni_pass *p = (const tni_pass *)arg;
@@ -23701,7 +23654,7 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 
-/* ---- the entry ---------------------------------------------------------------------------------------------------- */
+/* ---- the entry ---------------------------------------------------------- >>pass-run */
 TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
@@ -23711,46 +23664,51 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
-    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
-    case TN_KERNEL_ROPE:
-    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
+    case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
-    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
+#ifndef TN_NO_TRAINING
+    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
+#endif
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:
     case TN_KERNEL_DIV:              return TNI_T(binary_run)(cpu, c);
     case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
-    case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
-    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
     case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
     case TN_KERNEL_SOFTMAX:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_task));
-    case TN_KERNEL_SOFTMAX_BACKWARD: return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_backward_task));
-    case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
     case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
-    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
     case TN_KERNEL_UNIFORM:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(uniform_task));
     case TN_KERNEL_NORMAL:           return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(normal_task));
+    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
+    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
+    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
+    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
+#ifndef TN_NO_TRAINING
+    case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
+    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
+    case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
+    case TN_KERNEL_SOFTMAX_BACKWARD: return TNI_T(pass_run)(cpu, c, n, width, TNI_T(softmax_backward_task));
+    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
     case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
     case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
     case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
     case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
     case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
-    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
-    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
-    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
     case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
-    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
     case TN_KERNEL_PROD_BACKWARD:
         if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
         return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
 #endif
+#endif
     default:                         return tni_reference_run(cpu, c);
     }
 }
+#endif /* TNI_ALL */
 
 #undef TNI_ISA
 #undef TNI_FAST
@@ -23785,10 +23743,15 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_PASS_OF
 #undef TNI_IN
 #undef TNI_OUT
-#endif /* TNI_LEVEL */
+#undef TNI_ALL
+#undef TNI_T
+#undef TNI_REAL
+#undef TNI_BITS
+#undef TNI_LEVEL
+#endif /* TNI_PASS < 8 */
 
-#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
-/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
+#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
+/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------- >>gemm-bf16
    x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
    float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
    are summed:
@@ -23802,7 +23765,7 @@ TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
    A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all
    others no product of parts or sum of such can overflow, so that splitting never makes a NaN.
    Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
-#if TNI_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#if TNI_AVX512 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define TNI_BF16 1
 #include <cpuid.h>
 #else
@@ -23953,7 +23916,8 @@ TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 #undef TNI_END
 }
 
-/* ---- the same by AMX. Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
+/* ---- the same by AMX ---------------------------------------------------- >>gemm-amx
+   Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
    instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
 #ifndef TNI_TILE_DOT
 #define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
@@ -24140,7 +24104,7 @@ static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
         tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
 }
 
-/* ---- the two host backends ------------------------------------------------------------------------------------------ */
+/* ---- the two host backends ---------------------------------------------- >>host-backends */
 
 /* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
 static tn_status tni_cpu_run(void *state, const tn_call *c)
@@ -24156,30 +24120,30 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
 #if TNI_BF16
     if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
 #endif
-    if (dtype == TN_F32 || dtype == TN_F64) return cpu->run[dtype == TN_F64](cpu, c);
+    if ((dtype == TN_F32 || dtype == TN_F64) && cpu->run[dtype == TN_F64]) return cpu->run[dtype == TN_F64](cpu, c);
     return tni_reference_run(cpu, c);
 }
 
+#ifdef TN_NO_F64
+#define TNI_BOTH(level) cpu->run[0] = tni_f32_run_##level
+#else
+#define TNI_BOTH(level) (cpu->run[0] = tni_f32_run_##level, cpu->run[1] = tni_f64_run_##level)
+#endif
 static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
 {
-    cpu->run[0] = tni_f32_run_plain;
-    cpu->run[1] = tni_f64_run_plain;
-#if TNI_X86
-    if (simd == TN_SIMD_AVX2) {
-        cpu->run[0] = tni_f32_run_avx2;
-        cpu->run[1] = tni_f64_run_avx2;
-    } else if (simd == TN_SIMD_AVX512) {
-        cpu->run[0] = tni_f32_run_avx512;
-        cpu->run[1] = tni_f64_run_avx512;
-    }
-#elif TNI_NEON
-    if (simd == TN_SIMD_NEON) {
-        cpu->run[0] = tni_f32_run_neon;
-        cpu->run[1] = tni_f64_run_neon;
-    }
+    TNI_BOTH(plain);
+#if TNI_AVX2
+    if (simd == TN_SIMD_AVX2) TNI_BOTH(avx2);
+#endif
+#if TNI_AVX512
+    if (simd == TN_SIMD_AVX512) TNI_BOTH(avx512);
+#endif
+#if TNI_NEON
+    if (simd == TN_SIMD_NEON) TNI_BOTH(neon);
 #endif
     (void)simd;
 }
+#undef TNI_BOTH
 
 static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
@@ -24209,46 +24173,64 @@ static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[TN_WHY
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }
 
+#ifdef TN_NO_TRAINING
+#define TNI_ROWS TN_KERNELS_BY(TNI_X, TNI_NONE)
+#else
+#define TNI_ROWS TN_KERNELS(TNI_X)
+#endif
+
 const tn_backend *tn_cpu_backend(void)
 {
 #define TNI_X(ENUM, name) tni_cpu_run,
+#define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
         TN_BACKEND_ABI, "cpu", true, false, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
+#undef TNI_NONE
     return &cpu;
 }
 
 const tn_backend *tn_reference_backend(void)
 {
 #define TNI_X(ENUM, name) tni_reference_run,
+#define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
         TN_BACKEND_ABI, "reference", true, false, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
+#undef TNI_NONE
     return &reference;
 }
+#undef TNI_ROWS
 
+#ifndef TN_NO_OPERATOR
 static const tni_algebra *tni_algebra_of(tn_simd level)
 {
-#if TNI_X86
+#ifndef TN_NO_F64
+#if TNI_AVX512
     if (level == TN_SIMD_AVX512) return &tni_f64_algebra_avx512;
+#endif
+#if TNI_AVX2
     if (level == TN_SIMD_AVX2) return &tni_f64_algebra_avx2;
 #endif
 #if TNI_NEON
     if (level == TN_SIMD_NEON) return &tni_f64_algebra_neon;
 #endif
+#endif
     (void)level;
     return &tni_f64_algebra_plain;
 }
+#endif
 
 /* ======================================================================
-   >>tables   long tables
+   >>tables   long tables of numbers, made by programs
    ====================================================================== */
 
-/* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---- */
+#ifndef TN_NO_TEXT
+/* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---------- >>letter-table */
 static const char *const tni_letter_runs[] = {
     "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
     "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
@@ -24332,19 +24314,31 @@ static const char *const *tni_letter_rows(size_t *count)
     *count = sizeof tni_letter_runs / sizeof *tni_letter_runs;
     return tni_letter_runs;
 }
+#endif /* TN_NO_TEXT */
 
 #undef TNI_ALIGN
 #undef TNI_ALIVE
+#undef TNI_ATTENTION_KINDS
+#undef TNI_ATTENTION_LIST
+#undef TNI_AVX2
+#undef TNI_AVX512
 #undef TNI_BF16
+#undef TNI_BLAS_WORK
 #undef TNI_BLOCKS
 #undef TNI_BLOCK_MOST
+#undef TNI_CHECKPOINT_FORMAT
 #undef TNI_DIGITS
 #undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE
 #undef TNI_ISA512
 #undef TNI_ISA_DOT
 #undef TNI_ISA_TILE
+#undef TNI_JSON_MOST
+#undef TNI_LAPACK_MOST
+#undef TNI_LAYERS_HEAD
 #undef TNI_MLP_KINDS
+#undef TNI_MLP_LIST
+#undef TNI_MOST_STEPS
 #undef TNI_NEON
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX

@@ -18,6 +18,15 @@ for cc in gcc clang; do
     *) failed=$((failed + 1)); echo "FAIL $cc -std=c89: $(echo "$said" | head -n 1)" ;;
     esac
 done
+# A renamed copy that includes itself finds no tensornet.h.
+renamed=$(mktemp -d)
+cp tensornet.h "$renamed/other.h"
+named="-DTN_HEADER_NAME=\"other.h\" -DTENSORNET_IMPLEMENTATION"
+if said=$(cd "$renamed" && gcc -x c -std=c99 $FLAGS $named -fsyntax-only other.h 2>&1)
+then passed=$((passed + 1))
+else failed=$((failed + 1)); echo "FAIL a renamed copy: $(echo "$said" | head -n 1)"
+fi
+rm -r "$renamed"
 while read -r compiler language dialect what; do
     command -v $compiler > /dev/null || { missing $compiler; continue; }
     what=${what:--DTENSORNET_IMPLEMENTATION tensornet.h}
@@ -37,6 +46,14 @@ gcc c gnu17
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_STDIO tensornet.h
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_DEBUG tensornet.h
+$(for switch in TEXT MODELS IMAGE TRAINING OPERATOR F64; do
+    echo "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
+    echo "clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
+done)
+gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=0 tensornet.h
+gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=1 tensornet.h
+clang c c99 tests/compile/smallest.c
+g++ c++ c++17 tests/compile/smallest.c
 clang c c99
 clang c c17
 clang c c99 $(ls tests/test_*.c | grep -v '/test_cuda' | tr '\n' ' ')

@@ -280,8 +280,6 @@ static void models(life *l)
     CHECK_STATUS(tn_transformer_config_write(l->ctx, &d, into(&config)), TN_OK);
     CHECK_STATUS(tn_transformer_config_read(l->ctx, &read, from(&config)), TN_OK);
     CHECK_INT(read.dim, 8);
-    CHECK_STATUS(tn_transformer_from_name(l->ctx, "TinyStories-2-512", &read), TN_OK);
-    CHECK_INT(read.dim, 512);
     for (count = 0; count < tn_params_count(ps) && count < 32; count++) {
         const tn_param *p = tn_params_at(ps, count);
         named[count].name = p->name;

@@ -1,4 +1,4 @@
-/* test_models.c: transformers. Gradients, decoding, counts, names, config.json, weights of others, sampling, learning. */
+/* test_models.c: transformers. Gradients, decoding, counts, config.json, weights of others, sampling, learning. */
 
 #include "sealed.h"
 
@@ -465,7 +465,7 @@ TEST(counts)
         world          w;
         d = variant(k, &what);
         REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
-        if (!CHECK_INT(tn_transformer_params(&d), tn_params_elements(w.params))) printf("     %s\n", what);
+        if (!CHECK_INT(tn_transformer_cost_of(&d, 0).params, tn_params_elements(w.params))) printf("     %s\n", what);
         close_world(&w);
     }
     /* GPT-2 small, Radford et al. 2019: 124,439,808 parameters */
@@ -473,7 +473,7 @@ TEST(counts)
     d.vocab = 50257; d.layers = 12; d.dim = 768; d.heads = 12; d.context = 1024;
     d.mlp = TN_MLP_GELU_TANH; d.norm = TN_NORM_LAYER; d.positions = TN_POSITIONS_LEARNED; d.tied = true;
     d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = true;
-    CHECK_INT(tn_transformer_params(&d), 124439808);
+    CHECK_INT(tn_transformer_cost_of(&d, 0).params, 124439808);
     /* by hand: a token of 3 sees 2 keys in the mean. Per head and key 2 d_qk + 2 d_v flops, per matrix 2 flops a number. */
     d = tiny();
     c = tn_transformer_cost_of(&d, 3);
@@ -483,7 +483,6 @@ TEST(counts)
     CHECK_NEAR(c.scores, 2 * 2 * 2 * (2 * 2 + 2 * 2), 0);
     CHECK_NEAR(c.forward, c.weights + c.scores, 0);
     CHECK_NEAR(c.training, 3 * c.forward, 0);
-    CHECK_NEAR(tn_transformer_flops(&d, 3), c.forward, 0);
     d.window = 2;                                            /* 1, 2, 2 keys */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * (5 / 3.0) * 8, 1e-12);
     d.not_causal = true;                                     /* 2, 3, 2 keys */
@@ -499,11 +498,10 @@ TEST(counts)
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 4 * 8, 1e-12);
     d.attention = TN_ATTENTION_SQUARED;                      /* of 3 x 2 */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 4 * 6, 1e-12);
-    CHECK_NEAR(tn_transformer_cost_of(&d, 0).params, tn_transformer_params(&d), 0);
     d.heads = 3;
-    CHECK_INT(tn_transformer_params(&d), 0);
-    CHECK_NEAR(tn_transformer_flops(&d, 3), 0, 0);
-    CHECK_INT(tn_transformer_params(NULL), 0);
+    CHECK_INT(tn_transformer_cost_of(&d, 0).params, 0);
+    CHECK_NEAR(tn_transformer_cost_of(&d, 3).forward, 0, 0);
+    CHECK_INT(tn_transformer_cost_of(NULL, 0).params, 0);
 }
 
 /* With the same parameters whatever the kind of MLP, to the rounding. */
@@ -588,8 +586,7 @@ static void refused(world *w, tn_transformer_desc d, tn_status s, const char *pa
     if (strstr(part, "already")) return;
     CHECK_STATUS(tn_transformer_config_write(w->ctx, &d, nowhere), s);
     CHECK_ERROR(w->ctx, s, part);
-    CHECK_INT(tn_transformer_params(&d), 0);
-    CHECK_INT(tn_transformer_name(&d, NULL, 0), -1);
+    CHECK_INT(tn_transformer_cost_of(&d, 0).params, 0);
 }
 
 #define REFUSED(change, status, part) do { tn_transformer_desc d = tiny(); change; refused(&w, d, status, part); } while (0)
@@ -764,78 +761,6 @@ TEST(clones_refuse)
     close_world(&w);
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------- */
-
-static void named(tn_ctx *ctx, const char *name)
-{
-    tn_transformer_desc d;
-    char                again[80];
-    memset(&d, 0, sizeof d);
-    if (!CHECK_STATUS(tn_transformer_from_name(ctx, name, &d), TN_OK)) { printf("     %s\n", name); return; }
-    CHECK_INT(tn_transformer_name(&d, again, sizeof again), strlen(name));
-    CHECK_STR(again, name);
-}
-
-static void misnamed(tn_ctx *ctx, const char *name, const char *part)
-{
-    tn_transformer_desc d;
-    memset(&d, 0x5A, sizeof d);
-    CHECK_STATUS(tn_transformer_from_name(ctx, name, &d), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, part);
-    CHECK(d.vocab == 0x5A5A5A5A5A5A5A5A);                    /* as it was */
-}
-
-TEST(names)
-{
-    tn_transformer_desc d;
-    tn_ctx *ctx;
-    char    name[80];
-    int     k;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
-    for (k = 0; k <= TN_MLP_GELU_TANH; k++) {
-        snprintf(name, sizeof name, "gpt2-%s-12l-6h-768embd", tn_mlp_kind_name((tn_mlp_kind)k));
-        named(ctx, name);
-        CHECK_STATUS(tn_transformer_from_name(ctx, name, &d), TN_OK);
-        CHECK(d.mlp == (tn_mlp_kind)k && d.layers == 12 && d.heads == 6 && d.dim == 768 && d.vocab == 50304);
-        snprintf(name, sizeof name, "gpt2-%s-plaindiff-attn-1l-3h-12embd", tn_mlp_kind_name((tn_mlp_kind)k));
-        named(ctx, name);
-    }
-    named(ctx, "gpt2-bilinear-sqrd-attn-18l-9h-1152embd");
-    named(ctx, "gpt2-bilinear-bilinear-attn-1l-1h-1embd");
-    named(ctx, "gpt2-swiglu-diff-attn-2l-2h-8embd");
-    named(ctx, "TinyStories-1-512");
-    named(ctx, "TinyStories-12-64");
-    CHECK_STATUS(tn_transformer_from_name(ctx, "TinyStories-4-256", &d), TN_OK);
-    CHECK(d.layers == 4 && d.dim == 256 && d.heads == 4 && d.hidden == 1024 && d.vocab == 4096 && d.context == 256);
-    CHECK_NEAR(d.attn_scale, 1 / sqrt(8.0), 1e-15);
-    CHECK(d.mlp_scale == 1);
-    d.context = 512;                                         /* no longer what the name says */
-    CHECK_INT(tn_transformer_name(&d, name, sizeof name), strlen("gpt2-bilinear-4l-4h-256embd"));
-    CHECK_STR(name, "gpt2-bilinear-4l-4h-256embd");
-    CHECK_INT(tn_transformer_name(&d, name, 5), strlen("gpt2-bilinear-4l-4h-256embd"));
-    CHECK_STR(name, "gpt2");
-    misnamed(ctx, "gpt3-relu-1l-1h-4embd", "is not like gpt2-MLP-12l-6h-768embd or TinyStories-2-512");
-    misnamed(ctx, "", "\"\" is not like");
-    misnamed(ctx, "gpt2-maxout-1l-1h-4embd", "no kind of MLP at \"maxout-1l-1h-4embd\"");
-    misnamed(ctx, "gpt2-relu", "no kind of MLP at \"relu\"");
-    misnamed(ctx, "gpt2-relu-1l-1h-4", "not what ends like 12l-6h-768embd at");
-    misnamed(ctx, "gpt2-relu-1l-1h-4embd2", "at \"2\"");
-    misnamed(ctx, "gpt2-relu-01l-1h-4embd", "not what ends like");
-    misnamed(ctx, "gpt2-relu-0l-1h-4embd", "not what ends like");
-    misnamed(ctx, "gpt2-relu-odd-attn-1l-1h-4embd", "at \"odd-attn-1l-1h-4embd\"");
-    misnamed(ctx, "gpt2-relu-12345678l-1h-4embd", "at \"78l-1h-4embd\"");
-    misnamed(ctx, "TinyStories-2", "not layers and width");
-    misnamed(ctx, "TinyStories-2-512x", "at \"x\"");
-    misnamed(ctx, "TinyStories-2-100", "width 100 is no multiple of 64");
-    CHECK_STATUS(tn_transformer_from_name(ctx, "gpt2-relu-1l-3h-4embd", &d), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "with dim 4 and 3 heads");
-    CHECK_STATUS(tn_transformer_from_name(ctx, NULL, &d), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "the name is NULL");
-    CHECK_STATUS(tn_transformer_from_name(ctx, "TinyStories-2-512", NULL), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "the desc is NULL");
-    tn_ctx_destroy(ctx);
-}
-
 /* ---- config.json -------------------------------------------------------------------------------------------------- */
 
 static tn_status read_text(tn_ctx *ctx, const char *text, tn_transformer_desc *d)
@@ -981,7 +906,7 @@ TEST(configs_mutated)
             taken++;
             write_text(ctx, &back, again, sizeof again);
             CHECK_STATUS(read_text(ctx, again, &d), TN_OK);
-            CHECK_INT(tn_transformer_params(&back), tn_transformer_params(&d));
+            CHECK_INT(tn_transformer_cost_of(&back, 0).params, tn_transformer_cost_of(&d, 0).params);
         } else CHECK(tn_ctx_status(ctx) != TN_OK);
         CHECK(memcmp(text, changed, (size_t)n) == 0);        /* the source is only read */
         tn_ctx_clear_error(ctx);
@@ -1679,7 +1604,7 @@ TEST(a_map_that_begins_with_a_mistake)
 }
 
 TEST_MAIN(gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
-          hidden_widths, starts, bad_descs, check_is_init, clones, clones_refuse, names, configs, configs_refuse, configs_mutated, configs_of_others,
+          hidden_widths, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,
           a_cache_after_a_failed_call, a_map_that_begins_with_a_mistake)

@@ -154,7 +154,7 @@ static inline tn_transformer_desc study_desc(const study *s)
 static inline int64_t params_at(tn_transformer_desc d, int64_t hidden)
 {
     d.hidden = hidden;
-    return tn_transformer_params(&d);
+    return tn_transformer_cost_of(&d, 0).params;
 }
 
 /* The MLP's width for `params` parameters, which are a line in it: a multiple of 8 where that is within 0.4 %. */
@@ -170,13 +170,15 @@ static inline int64_t fit_hidden(const tn_transformer_desc *d, int64_t params)
 static inline int study_add(study *s, const char *name, tn_transformer_desc desc, bool fit)
 {
     variant *v = &s->variant[s->variants];
+    tn_transformer_cost cost;
     if (s->variants == MAX_VARIANTS) stop("too many variants");
     if (fit && s->variants > 0) desc.hidden = fit_hidden(&desc, s->variant[0].params);
     v->name = name;
     v->rate_of = s->variants;
     if (tn_transformer_check(s->ctx, &desc, &v->desc) != TN_OK) stop(tn_ctx_error(s->ctx));
-    v->params = tn_transformer_params(&v->desc);
-    v->flops = 3 * tn_transformer_flops(&v->desc, s->context);
+    cost = tn_transformer_cost_of(&v->desc, s->context);
+    v->params = cost.params;
+    v->flops = cost.training;
     return s->variants++;
 }
 

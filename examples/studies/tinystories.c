@@ -106,7 +106,7 @@ int main(int argc, char **argv)
     tn_desc        desc = { .threads = (int)o.threads, .seed = (uint64_t)o.seed };
     bool           bilinear = !strcmp(o.attention, "bilinear");
     double         start = now();
-    char           why[256], name[128];
+    char           why[256];
     tn_ctx        *ctx;
     tn_params     *params;
     tn_transformer model;
@@ -129,9 +129,9 @@ int main(int argc, char **argv)
     l = (lesson){ .params = params, .model = &model, .text = &text, .steps = (o.tokens - 1) / (o.batch * o.context) + 1,
                   .batch = o.batch, .context = o.context, .seed = (uint64_t)o.seed, .lr = o.rate };
     lesson_begin(&l);
-    tn_transformer_name(&model.desc, name, sizeof name);
-    printf("%s: %lld parameters, %.2f Mflop a token; %lld tokens to train with, %lld held out\n", name,
-           (long long)tn_params_elements(params), 3e-6 * tn_transformer_flops(&model.desc, o.context),
+    printf("%lld layers, width %lld: %lld parameters, %.2f Mflop a token; %lld tokens to train with, %lld held out\n",
+           (long long)model.desc.layers, (long long)model.desc.dim,
+           (long long)tn_params_elements(params), 3e-6 * tn_transformer_cost_of(&model.desc, o.context).forward,
            (long long)text.train.count, (long long)text.held.count);
 
     train(ctx, &l);

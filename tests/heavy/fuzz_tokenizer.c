@@ -1,6 +1,7 @@
 /* fuzz_tokenizer.c: a tokenizer.json that may be anything, and a text that may be: the file itself. See fuzz.h. */
 
 #include "fuzz.h"
+#include "../../tools/tn/mojibake.c"
 
 static char fuzz_file[FUZZ_FILE];
 
@@ -29,7 +30,7 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
 {
     tn_tokenizer *t = tn_tokenizer_read(ctx, fuzz_source(data, n)), *again;
     size_t        used = 0, more = 0;
-    tn_mojibake((const char *)data, n);
+    find_mojibake((const char *)data, n);
     if (!t) { fuzz_failed(ctx); return; }
     DEMAND(tn_tokenizer_count(t) > 0 && tn_tokenizer_unk(t) >= 0);
     for (int64_t i = 0; i < tn_tokenizer_count(t); i++) DEMAND(tn_tokenizer_id(t, tn_tokenizer_token(t, i)) == i);

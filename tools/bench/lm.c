@@ -121,7 +121,7 @@ static void generate(int threads, int kind, tn_attend_form form)
     snprintf(row.shape, sizeof row.shape, "%s, %.1f MiB", form == TN_ATTEND_LINEAR ? "state" : "cache",
              (double)tn_transformer_cache_bytes(g.cache) / 1048576);
     snprintf(work, sizeof work, "lm_generate %d 4", kind);
-    row.flops = tn_transformer_flops(&g.m.model.desc, TIME) * TIME;
+    row.flops = tn_transformer_cost_of(&g.m.model.desc, TIME).forward * TIME;
     bench_turns(&row, (bench_side){ run_generation, &g }, form == TN_ATTEND_LINEAR ? none : bench_torch(work, threads));
     snprintf(work, sizeof work, "tokens_per_second_%s_%s_%dt", kind_name[kind], form == TN_ATTEND_LINEAR ? "state" : "cache", threads);
     bench_value(work, TIME / row.ours);

@@ -1,5 +1,6 @@
 /* begin.c - tn train: a run begins, resumes, or continues from another run's checkpoint */
 #include "train.h"
+#include "names.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -127,7 +128,7 @@ static void print_facts(run *r)
     const corpus *c = &r->data;
     char          name[128];
     journal      *j = &r->journal;
-    tn_transformer_name(&r->m.desc, name, sizeof name);
+    model_name(&r->m.desc, name, sizeof name);
     journal_print(j, "model: %s, %lld parameters, %.3g Mflop per token forward, %.3g with backward\n", name,
                   (long long)tn_params_elements(r->m.params), r->flops / 3e6, r->flops / 1e6);
     journal_print(j, "data: %lld tokens to train on, %lld held out, vocabulary %lld", (long long)c->train_count,

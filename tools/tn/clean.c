@@ -1,5 +1,6 @@
-/* clean.c - tn clean: finds stories with mojibake (see tn_mojibake), and writes the others */
+/* clean.c - tn clean: finds stories with mojibake (names.h defines it), and writes the others */
 #include "tn.h"
+#include "names.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static int more_often(const void *a, const void *b)
 static int64_t count_damage(const char *text, size_t bytes, kinds *k)
 {
     int64_t found = 0, at;
-    while ((at = tn_mojibake(text, bytes)) >= 0) {
+    while ((at = find_mojibake(text, bytes)) >= 0) {
         size_t from = (size_t)at, to = from + 1;
         while (to < bytes && (unsigned char)text[to] >= 0x80) to++;
         count_kind(k, text + from, to - from);

@@ -1,5 +1,6 @@
 /* info.c - tn info: shows what a run, a checkpoint, a tokenizer, a shard or a config file holds */
 #include "train.h"
+#include "names.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
 {
     tn_transformer_cost cost = tn_transformer_cost_of(d, d->context);
     char                name[128];
-    tn_transformer_name(d, name, sizeof name);
+    model_name(d, name, sizeof name);
     check_ctx(ctx, "the model");
     printf("model: %s\nparameters: %lld\nparameters_in_tables: %lld\n", name, (long long)cost.params, (long long)cost.table);
     printf("mflop_per_token: %.4g\nmflop_per_token_training: %.4g\n", cost.forward / 1e6, cost.training / 1e6);

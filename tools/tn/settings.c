@@ -3,6 +3,7 @@
    The defaults are the recipe whose results docs/ reports. */
 #include "train.h"
 #include <limits.h>
+#include "names.h"
 #include <string.h>
 
 settings train_settings = {
@@ -130,8 +131,8 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     int i;
     memset(desc, 0, sizeof *desc);
     if (train_settings.model) {
-        tn_transformer_from_name(ctx, train_settings.model, desc);
-        if (tn_ctx_status(ctx) != TN_OK) usage_error("--model: %s", tn_ctx_error(ctx));
+        char why[256];
+        if (!model_from_name(ctx, train_settings.model, desc, why)) usage_error("--model: %s", why);
     } else {                                          /* QK-norm and zero projections, as in modded-nanoGPT */
         desc->no_gain = desc->embed_norm = true;
         desc->init = TN_INIT_NORMAL;
