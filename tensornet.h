@@ -22609,7 +22609,8 @@ static const char *const tni_greek[2][25] = {
      "gioAoajAeieQeqjQoio isia", "faooa ooaa", "gaoaiAeieQeqiqo isia", "gdoAlaiAefeKekikl kiKepeUeuiUlro"} /* xi ... omega */
 };
 
-/* Latin-1 from U+00C0: a letter, or '0' + k for tni_latin_own[k] (Ae, Eth, O/, Thorn, ss, ...), and the mark that it wears, of tni_latin_marks. */
+/* Latin-1 from U+00C0: a letter, or '0' + k for tni_latin_own[k] (Ae, Eth, O/, Thorn,
+   sharp s, ae, eth, o/, thorn, times, divided by), and the mark that it wears, of tni_latin_marks. */
 static const char tni_latin_base[] = "AAAAAA0CEEEEIIII1NOOOOO92UUUUY34aaaaaa5ceeeeiiii6nooooo:7uuuuy8y";
 static const char tni_latin_mark[] = "`'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"'  `'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"' \"";
 static const char *const tni_latin_own[] = {

@@ -131,7 +131,7 @@ static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *m
 /* ---- training ----------------------------------------------------------------- */
 
 typedef struct history {            /* for the curves */
-    double  loss[MAX_EPOCHS], accuracy[MAX_EPOCHS], epoch[MAX_EPOCHS];
+    double  loss[MAX_EPOCHS], train[MAX_EPOCHS], accuracy[MAX_EPOCHS], epoch[MAX_EPOCHS];   /* train: accuracy while training */
     int64_t count;
 } history;
 
@@ -233,6 +233,7 @@ static inline double train(tn_ctx *ctx, const training *t)
         if (t->history) {
             t->history->epoch[epoch] = (double)(epoch + 1);
             t->history->loss[epoch] = loss_sum / (double)set->count;
+            t->history->train[epoch] = right / (double)set->count;
             t->history->accuracy[epoch] = accuracy;
             t->history->count = epoch + 1;
         }
