@@ -116,7 +116,8 @@ static tn_image *eigenvector_tiles(tn_ctx *ctx, const double *top, const char *t
 {
     static const char *const heads[ROWS] = {"+1", "+2", "+3", "-1", "-2", "-3"};
     return tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_tiles_desc){ .rows = ROWS, .columns = CLASSES, .row_names = heads,
-        .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title });
+        .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title,
+        .caption = "The top eigenvectors of each class. Each tile has its own scale." });
 }
 
 /* Two pictures side by side. */
@@ -140,7 +141,7 @@ static void draw_eigenvectors(tn_ctx *ctx, const trained *t, double *const *top,
     tn_image *part[2];
     int       k;
     for (k = 0; k < 2; k++) {
-        snprintf(title, sizeof title, "%.0f %%: %s", 100 * t[k].accuracy, k && !clothes ? "digits" : seen[k]);
+        snprintf(title, sizeof title, "%.1f %%: %s", 100 * t[k].accuracy, k && !clothes ? "digits" : seen[k]);
         part[k] = eigenvector_tiles(ctx, top[k], title, names);
     }
     check(ctx);
@@ -170,8 +171,8 @@ static void draw_interaction(tn_ctx *ctx, const tn_cp *cp, int64_t c, const opti
     }
     snprintf(title, sizeof title, "What a pixel interacts with, in the logit of \"%s\"", names[c]);
     save_image(ctx, tn_image_tiles(ctx, rows, GRID * GRID, SIDE, SIDE, &(tn_tiles_desc){ .columns = GRID, .captions = captions,
-        .title = title, .caption = "25 rows of Q as images, one for the pixel (row,column) below each. Red: both lit raise the logit.\n"
-        "Blue: they lower it. Colours end at the 99.5th percentile.", .clip = 99.5, .cell = 3, .scale = 2 }), o->out, "interaction");
+        .title = title, .caption = "25 rows of Q as images, each of the pixel (row,column) below it.\nRed: both pixels lit raise the logit; "
+        "blue: they lower it.\nColours end at the 99.5th percentile.", .clip = 99.5, .cell = 3, .scale = 2 }), o->out, "interaction");
     snprintf(title, sizeof title, "Interaction matrix Q of class \"%s\"", names[c]);
     save_image(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_matrix_desc){ .title = title, .x_title = "pixel", .y_title = "pixel",
         .caption = "colours end at the 99.5th percentile", .size = 560, .clip = 99.5, .scale = 2 }), o->out, "interaction_matrix");
