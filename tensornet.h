@@ -1738,7 +1738,7 @@ typedef struct tn_series {
 typedef struct tn_plot_desc {
     const char *title, *caption, *x_title, *y_title;
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
-                                       entry that is NULL has no tick                                 */
+                                       entry that is NULL has no tick; the first 32 others are shown  */
     int64_t x_name_count;           /* number of x_names                                              */
     bool    log_x, log_y;           /* what is not positive is left out                               */
     double  x_low, x_high;          /* both 0: from the data                                          */
@@ -24588,6 +24588,9 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
     memset(&s, 0, sizeof s);
     s.p = tni_picture_of(image);
     count = s.p->marks.count;
+    if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
+        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: %lld x %lld pixels are too many to embed; at most %g "
+                        "are expected", (long long)image->width, (long long)image->height, tni_area_most);
     tni_writer_open(&s.w, image->ctx, &sink);
     tni_svg_number(&s, "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"",
                    (double)image->width / s.p->scale);

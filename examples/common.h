@@ -131,7 +131,8 @@ static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *m
 /* ---- training ----------------------------------------------------------------- */
 
 typedef struct history {            /* for the curves */
-    double  loss[MAX_EPOCHS], train[MAX_EPOCHS], accuracy[MAX_EPOCHS], epoch[MAX_EPOCHS];   /* train: accuracy while training */
+    double  loss[MAX_EPOCHS], accuracy[MAX_EPOCHS], epoch[MAX_EPOCHS];
+    double  train[MAX_EPOCHS];      /* accuracy of the training images, while training */
     int64_t count;
 } history;
 

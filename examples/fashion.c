@@ -69,7 +69,8 @@ static options read_options(int argc, char **argv)
    that has fewer leaves zeros. */
 static double *top_eigenvectors(tn_ctx *ctx, const tn_eigen *e)
 {
-    double *values = doubles(CLASSES * e->count), *vectors = doubles(CLASSES * e->count * PIXELS), *top = doubles(TILES * PIXELS);
+    double *values = doubles(CLASSES * e->count), *vectors = doubles(CLASSES * e->count * PIXELS);
+    double *top = doubles(TILES * PIXELS);
     int64_t c, i;
     tn_read(e->values, TN_F64, values, CLASSES * e->count);
     tn_read(e->vectors, TN_F64, vectors, CLASSES * e->count * PIXELS);
@@ -115,8 +116,8 @@ static double mean_autocorrelation(const double *top)
 static tn_image *eigenvector_tiles(tn_ctx *ctx, const double *top, const char *title, const char *const *names)
 {
     static const char *const heads[ROWS] = {"+1", "+2", "+3", "-1", "-2", "-3"};
-    return tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_tiles_desc){ .rows = ROWS, .columns = CLASSES, .row_names = heads,
-        .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title,
+    return tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_tiles_desc){ .rows = ROWS, .columns = CLASSES,
+        .row_names = heads, .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title,
         .caption = "The top eigenvectors of each class. Each tile has its own scale." });
 }
 
@@ -170,18 +171,25 @@ static void draw_interaction(tn_ctx *ctx, const tn_cp *cp, int64_t c, const opti
         captions[i] = caption[i];
     }
     snprintf(title, sizeof title, "What a pixel interacts with, in the logit of \"%s\"", names[c]);
-    save_image(ctx, tn_image_tiles(ctx, rows, GRID * GRID, SIDE, SIDE, &(tn_tiles_desc){ .columns = GRID, .captions = captions,
-        .title = title, .caption = "25 rows of Q as images, each of the pixel (row,column) below it.\nRed: both pixels lit raise the logit; "
-        "blue: they lower it.\nColours end at the 99.5th percentile.", .clip = 99.5, .cell = 3, .scale = 2 }), o->out, "interaction");
+    save_image(ctx, tn_image_tiles(ctx, rows, GRID * GRID, SIDE, SIDE, &(tn_tiles_desc){ .columns = GRID,
+        .captions = captions, .clip = 99.5, .cell = 3, .scale = 2, .title = title,
+        .caption = "25 rows of Q as images, each of the pixel (row,column) below it.\n"
+                   "Red: both pixels lit raise the logit; blue: they lower it.\n"
+                   "Colours end at the 99.5th percentile." }), o->out, "interaction");
     snprintf(title, sizeof title, "Interaction matrix Q of class \"%s\"", names[c]);
-    save_image(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_matrix_desc){ .title = title, .x_title = "pixel", .y_title = "pixel",
-        .caption = "colours end at the 99.5th percentile", .size = 560, .clip = 99.5, .scale = 2 }), o->out, "interaction_matrix");
+    save_image(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_matrix_desc){ .title = title, .x_title = "pixel",
+        .y_title = "pixel", .caption = "colours end at the 99.5th percentile", .size = 560, .clip = 99.5, .scale = 2 }),
+        o->out, "interaction_matrix");
     free(v);
     free(rows);
     tn_tensor_destroy(q);
 }
 
-static int descending(const void *a, const void *b) { return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b); }
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
 
 /* Of four classes the ENDS most positive and the ENDS most negative eigenvalues; what is between is left out. */
 static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const char *const *names)
@@ -212,7 +220,8 @@ static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const
         }
         series[k] = (tn_series){ .name = names[classes[k]], .y = y[k], .count = PLACES, .kind = TN_SERIES_STEMS };
     }
-    save_image(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){ .title = "Both ends of the spectra of four classes, in pixel space",
+    save_image(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){
+        .title = "Both ends of the spectra of four classes, in pixel space",
         .x_title = "place from the positive and from the negative end", .y_title = "eigenvalue", .x_names = x_names,
         .x_name_count = PLACES, .width = 680, .scale = 2 }), o->out, "spectra");
     free(v);
@@ -228,20 +237,22 @@ static void draw_curves(tn_ctx *ctx, const trained *t, const options *o)
         s[k] = (tn_series){ .name = names[k], .x = h->epoch, .y = k % 2 ? h->accuracy : h->train, .count = h->count,
                             .dashed = k % 2 == 0, .colour = k / 2 + 1, .show_last = true };
     }
-    save_image(ctx, tn_image_plot(ctx, s, 4, &(tn_plot_desc){ .title = "Accuracy of both networks, images with noise while training",
-        .x_title = "epoch", .y_title = "share of right answers", .scale = 2 }), o->out, "training");
+    save_image(ctx, tn_image_plot(ctx, s, 4, &(tn_plot_desc){
+        .title = "Accuracy of both networks, images with noise while training", .x_title = "epoch",
+        .y_title = "share of right answers", .scale = 2 }), o->out, "training");
 }
 
 /* ---- all together ------------------------------------------------------------------ */
 
-static void train_one(tn_ctx *ctx, trained *t, const image_set *set, const image_set *test, const options *o, bool regularised)
+static void train_one(tn_ctx *ctx, trained *t, const image_set *set, const image_set *test, const options *o,
+                      bool regularised)
 {
     char path[512];
     network_init(ctx, &t->net, o->width, regularised ? o->regularised_noise : o->noise);
     if (!regularised)
         printf("%s: %lld images, %lld parameters, %s (%s), %d thread%s\n", o->data, (long long)set->count,
-               (long long)tn_params_elements(t->net.params), tn_ctx_backend_name(ctx), tn_ctx_simd_name(ctx), tn_ctx_threads(ctx),
-               tn_ctx_threads(ctx) == 1 ? "" : "s");
+               (long long)tn_params_elements(t->net.params), tn_ctx_backend_name(ctx), tn_ctx_simd_name(ctx),
+               tn_ctx_threads(ctx), tn_ctx_threads(ctx) == 1 ? "" : "s");
     t->accuracy = train(ctx, &(training){ .params = t->net.params, .logits = logits_of_network, .model = &t->net, .set = set,
         .test = test, .epochs = o->epochs, .batch = o->batch, .seed = (uint64_t)o->seed, .lr = o->lr,
         .weight_decay = regularised ? o->regularised_weight_decay : o->weight_decay, .rescue = o->out, .history = &t->h,
@@ -298,7 +309,8 @@ int main(int argc, char **argv)
     for (k = 0; k < 2; k++) train_one(ctx, &t[k], &set, &test, &o, k == 1);
     after_training = now();
 
-    for (k = 0; k < 2; k++) t[k].cp = tn_cp_from_stack(ctx, &t[k].net.embed, &t[k].net.bilinear, &t[k].net.unembed);   /* three layers, one tensor */
+    for (k = 0; k < 2; k++)                   /* three layers, one tensor */
+        t[k].cp = tn_cp_from_stack(ctx, &t[k].net.embed, &t[k].net.bilinear, &t[k].net.unembed);
     check(ctx);
     printf("test_accuracy: %.4f\n", t[0].accuracy);
     printf("test_accuracy_regularised: %.4f\n", t[1].accuracy);
