@@ -23221,7 +23221,7 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
 
-/* The value of each cell, where it has room. */
+/* The value of each cell, where it has room; what is below a millionth of the scale is rounding, and 0. */
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
@@ -23233,7 +23233,7 @@ static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades 
             uint8_t rgb[3];
             char    number[32];
             tni_shade(s, v, rgb);
-            tni_tick_text(number, v, 3, 0);
+            tni_tick_text(number, fabs(v) < 1e-6 * (s->high - s->low) ? 0 : v, 3, 0);
             tni_draw_label(c, number, (double)(x + j * h->cell_w) + (double)h->cell_w / 2,
                            (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35, size, 0.5, false,
                            (double)h->cell_w - 4 * c->scale,
