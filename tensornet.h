@@ -1687,9 +1687,10 @@ TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transfo
    >>image    matrices and curves as pixels
    Every figure is an owned picture: hand its pixels to a writer of your own, or save it. Values are
    host doubles; tn_image_*_of reads them from a tensor. Sizes are in pixels at scale 1; a figure
-   drawn at scale 2 or 3 has the same layout with finer pixels. Text is UTF-8, of which ASCII and
-   a few signs of mathematics have glyphs (lambda, plus-minus, times, minus, middle dot); '\n' breaks
-   titles and captions. NaN is drawn grey. Strings are used during the call only.
+   drawn at scale 2 or 3 has the same layout with finer pixels. Text is UTF-8. ASCII, the letters of
+   Latin-1, Greek letters, digits as subscripts and superscripts, and a few mathematical signs have
+   glyphs; other characters are drawn as a box. '\n' breaks titles and captions. NaN is drawn grey.
+   Strings are used during the call only.
    ====================================================================== */
 
 typedef struct tn_image {
@@ -1707,9 +1708,16 @@ TN_API void      tn_image_destroy(tn_image *image);
    binary PPM needs no library, and most viewers know it. */
 TN_API tn_status tn_image_write_png(const tn_image *image, tn_sink sink);
 TN_API tn_status tn_image_write_ppm(const tn_image *image, tn_sink sink);
+/* A figure as SVG: lines, rectangles and text that stay sharp at any size, for papers and web pages. Text is set in the
+   viewer's own sans-serif font. A matrix of up to 4096 cells is made of rectangles, a larger one is an embedded PNG with
+   one pixel per cell. No library is needed, and equal figures give equal bytes. The file repeats what the figure
+   functions drew: a picture of tn_image_create is one embedded PNG, and pixels of a figure that were changed
+   afterwards show only within matrices. */
+TN_API tn_status tn_image_write_svg(const tn_image *image, tn_sink sink);
 #ifndef TN_NO_STDIO
 TN_API tn_status tn_image_save_png(const tn_image *image, const char *path);
 TN_API tn_status tn_image_save_ppm(const tn_image *image, const char *path);
+TN_API tn_status tn_image_save_svg(const tn_image *image, const char *path);
 #endif
 
 typedef enum tn_colours {
@@ -1728,6 +1736,9 @@ typedef struct tn_matrix_desc {
     tn_colours colours;
     double  low, high;              /* ends of the colour scale; both 0: from the data. Diverging
                                        scales reach as far below zero as above                        */
+    double  clip;                   /* with low = high = 0: the percentile of |value| at which the
+                                       scale ends, such as 99.5, so that a few huge values do not
+                                       leave the others white; 0: 100                                 */
     int64_t cell;                   /* pixels per cell; 0: as fits into size                          */
     int64_t size;                   /* of the longer side; 0: 400. Larger matrices show means of
                                        neighbours, and the scale is of what is shown                  */
@@ -1746,11 +1757,16 @@ typedef struct tn_tiles_desc {
     int64_t rows, columns;          /* of tiles, filled row by row; both 0: nearly square             */
     const char *title, *caption;
     const char *const *captions;    /* one under each tile, such as "+3.21", or NULL                  */
-    const char *const *row_names, *const *column_names;
+    const char *const *row_names, *const *column_names;    /* of the grid                             */
+    const char *x_title, *y_title;  /* of the columns, of the rows of every tile                      */
+    const char *const *x_names, *const *y_names;  /* one per column, per row of a tile: above the first
+                                       row of tiles, left of the first column                         */
     tn_colours colours;
     double  low, high;              /* of all tiles; both 0: from the data                            */
+    double  clip;                   /* as in tn_matrix_desc; of each tile if own_scales               */
     bool    own_scales;             /* each tile from its own data, and no bar                        */
     int64_t cell, size;             /* as above, of one tile; size 0: 84                              */
+    bool    numbers;                /* write the value into each cell that has room                   */
     bool    no_bar;
     int     scale;                  /* 0: 1                                                           */
 } tn_tiles_desc;
@@ -1762,24 +1778,32 @@ TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_til
 
 /* ---- curves and spectra ------------------------------------------------------ */
 typedef enum tn_series_kind {
-    TN_SERIES_LINE = 0,             /* with markers when the points are few; NaN leaves a gap         */
+    TN_SERIES_LINE = 0,             /* with markers if the points are few and the line is not
+                                       horizontal; NaN leaves a gap                                   */
     TN_SERIES_POINTS,
-    TN_SERIES_BARS,                 /* from zero; a lone series is red above and blue below           */
-    TN_SERIES_STEMS
+    TN_SERIES_BARS,                 /* from zero; a lone series is red above and blue below. Bars and
+                                       stems of several series are placed side by side                */
+    TN_SERIES_STEMS,
+    TN_SERIES_BAND                  /* the area between low and y, translucent                        */
 } tn_series_kind;
 
 typedef struct tn_series {
     const char   *name;             /* in the legend, or NULL                                         */
     const double *x;                /* [count], or NULL: 0, 1, 2 ...                                  */
     const double *y;                /* [count]                                                        */
+    const double *low;              /* [count]: the lower curve of a band                             */
     int64_t       count;
     tn_series_kind kind;
     bool          dashed;
+    bool          show_last;        /* write the last value at the end of the line                    */
     int           colour;           /* 1..7 of the palette; 0: the series' place among all            */
 } tn_series;
 
 typedef struct tn_plot_desc {
     const char *title, *caption, *x_title, *y_title;
+    const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
+                                       entry that is NULL has no tick; the first 32 others are shown  */
+    int64_t x_name_count;           /* number of x_names                                              */
     bool    log_x, log_y;           /* what is not positive is left out                               */
     double  x_low, x_high;          /* both 0: from the data                                          */
     double  y_low, y_high;
@@ -17969,12 +17993,35 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
    Lengths in the code are in pixels at scale 1, times the canvas' scale where they are used.
    ====================================================================== */
 
-typedef struct tni_picture { tni_owned owned; tn_image image; } tni_picture;
+/* What was drawn, in order, for tn_image_write_svg. A shape is several marks that a TNI_MARK_INK ends. */
+typedef enum tni_mark_kind { TNI_MARK_LINE, TNI_MARK_BOX, TNI_MARK_TEXT, TNI_MARK_BAND, TNI_MARK_CELLS, TNI_MARK_CLIP,
+                             TNI_MARK_INK } tni_mark_kind;
+
+typedef struct tni_mark {
+    tni_mark_kind kind;
+    uint32_t      ink;
+    double        v[6];                 /* see tni_svg_mark */
+    size_t        text, bytes;          /* in the picture's letters */
+} tni_mark;
+
+typedef struct tni_picture {
+    tni_owned owned;
+    tn_image  image;
+    double    scale;
+    tni_list  marks, letters;
+} tni_picture;
+
+static tni_picture *tni_picture_of(const tn_image *image)
+{
+    return (tni_picture *)(void *)((char *)(uintptr_t)image - offsetof(tni_picture, image));
+}
 
 static void tni_picture_free(tni_owned *owned)
 {
     tni_picture *p = (tni_picture *)(void *)owned;
     tni_disown(owned);
+    tni_free(owned->ctx, p->marks.items, p->marks.room * p->marks.each);
+    tni_free(owned->ctx, p->letters.items, p->letters.room * p->letters.each);
     tni_free(owned->ctx, p->image.pixels, (size_t)p->image.height * (size_t)p->image.width * 3);
     tni_free(owned->ctx, p, sizeof *p);
 }
@@ -17991,6 +18038,10 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
     }
     p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
     if (!p) return NULL;
+    memset(p, 0, sizeof *p);
+    p->scale = 1;
+    p->marks.each = sizeof(tni_mark);
+    p->letters.each = 1;
     p->image.ctx = ctx;
     p->image.width = width;
     p->image.height = height;
@@ -18006,15 +18057,15 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
 
 void tn_image_destroy(tn_image *image)
 {
-    if (image) tni_picture_free((tni_owned *)(void *)((char *)image - offsetof(tni_picture, image)));
+    if (image) tni_picture_free(&tni_picture_of(image)->owned);
 }
 
-/* ---- colour ----------------------------------------------------------------
+/* ---- colour ------------------------------------------------- >>image-colour
    Maps are few points in Oklab, a space where equal distances look equal, with a smooth curve through
    them. Lightness falls evenly from white, and both arms of the diverging map have the same.
    Ottosson 2020 (Oklab), Catmull & Rom 1974 (the curve). */
 enum { TNI_WHITE = 0xFFFFFF, TNI_TEXT_INK = 0x262626, TNI_LINE_INK = 0x4A4A4A, TNI_GRID_INK = 0xE4E4E4,
-       TNI_NAN_INK = 0xA8A8A8 };
+       TNI_FRAME_INK = 0xC4C4C4, TNI_NAN_INK = 0xA8A8A8 };
 enum { TNI_KNOTS = 5 };
 
 typedef struct tni_lch { double lightness, chroma, hue; } tni_lch;
@@ -18080,14 +18131,28 @@ void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
     else tni_map_colour(t < 0 ? tni_blue : tni_red, size > 1 ? 1 : size, rgb);
 }
 
-/* ---- ink ------------------------------------------------------------------ */
+/* ---- ink ---------------------------------------------------- >>image-ink
+   Each function that covers pixels also notes what it covered, for the SVG. */
 typedef struct tni_canvas {
     tn_image *image;
     uint8_t  *cover;                              /* [height,width] of the shape in hand; zero between shapes */
     int64_t   clip_x0, clip_y0, clip_x1, clip_y1; /* nothing outside is touched                               */
     int64_t   x0, y0, x1, y1;                     /* where cover may be other than zero                       */
     double    scale;
+    bool      failed;                             /* a note found no memory                                   */
 } tni_canvas;
+
+static tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, double v1, double v2, double v3, double v4)
+{
+    tni_mark *m = c->failed ? NULL : (tni_mark *)tni_list_add(c->image->ctx, &tni_picture_of(c->image)->marks, "image");
+    if (!m) {
+        c->failed = true;
+        return NULL;
+    }
+    m->kind = kind;
+    m->v[0] = v0; m->v[1] = v1; m->v[2] = v2; m->v[3] = v3; m->v[4] = v4;
+    return m;
+}
 
 static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, int64_t y1)
 {
@@ -18095,6 +18160,7 @@ static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, i
     c->clip_y0 = tni_max(y0, 0);
     c->clip_x1 = tni_min(x1, c->image->width);
     c->clip_y1 = tni_min(y1, c->image->height);
+    tni_mark_add(c, TNI_MARK_CLIP, (double)c->clip_x0, (double)c->clip_y0, (double)c->clip_x1, (double)c->clip_y1, 0);
 }
 
 static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double height, double scale)
@@ -18103,6 +18169,7 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
     c->scale = scale;
     c->image = tn_image_create(ctx, (int64_t)ceil(width), (int64_t)ceil(height));
     if (!c->image) return false;
+    tni_picture_of(c->image)->scale = scale;
     c->cover = (uint8_t *)tni_alloc(ctx, (size_t)c->image->width * (size_t)c->image->height, "image");
     if (!c->cover) {
         tn_image_destroy(c->image);
@@ -18117,6 +18184,10 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
 static tn_image *tni_canvas_close(tni_canvas *c)
 {
     tni_free(c->image->ctx, c->cover, (size_t)c->image->width * (size_t)c->image->height);
+    if (c->failed) {
+        tn_image_destroy(c->image);
+        return NULL;
+    }
     return c->image;
 }
 
@@ -18134,7 +18205,7 @@ static void tni_cover_grow(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, in
 }
 
 /* A stroke with round ends: a pixel's share is radius + 1/2 - distance of its centre. a == b gives a dot. */
-static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+static void tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
     int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
@@ -18163,8 +18234,14 @@ static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, do
     }
 }
 
+static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+{
+    tni_mark_add(c, TNI_MARK_LINE, ax, ay, bx, by, radius);
+    tni_cover_stroke(c, ax, ay, bx, by, radius);
+}
+
 /* A rectangle: a pixel's share is the area inside. Neighbours that share a pixel add up. */
-static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
+static void tni_cover_area(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
     int64_t left = tni_pixel(x0, c->clip_x0, c->clip_x1), right = tni_pixel(ceil(x1), c->clip_x0, c->clip_x1);
     int64_t top = tni_pixel(y0, c->clip_y0, c->clip_y1), bottom = tni_pixel(ceil(y1), c->clip_y0, c->clip_y1);
@@ -18177,11 +18254,33 @@ static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double
         }
 }
 
+static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
+{
+    tni_mark_add(c, TNI_MARK_BOX, x0, y0, x1, y1, 0);
+    tni_cover_area(c, x0, y0, x1, y1);
+}
+
+/* The area between two lines from x = a to x = b: from (a,a0) to (b,b0) and from (a,a1) to (b,b1), by columns of pixels. */
+static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
+{
+    tni_mark *m = tni_mark_add(c, TNI_MARK_BAND, a, a0, a1, b, b0);
+    double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1);
+    if (m) m->v[5] = b1;
+    for (double x = from; x < to && b > a;) {
+        double end = fmin(floor(x) + 1, to), t = ((x + end) / 2 - a) / (b - a);
+        double y0 = a0 + t * (b0 - a0), y1 = a1 + t * (b1 - a1);
+        tni_cover_area(c, x, fmin(y0, y1), end, fmax(y0, y1));
+        x = end;
+    }
+}
+
 /* Ends a shape: mixes its colour in and clears the coverage. */
 static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
-    uint8_t rgb[3];
-    int     most = (int)(strength * 256);
+    uint8_t   rgb[3];
+    int       most = (int)(strength * 256);
+    tni_mark *m = tni_mark_add(c, TNI_MARK_INK, strength, 0, 0, 0, 0);
+    if (m) m->ink = ink;
     tni_unpack(ink, rgb);
     for (int64_t y = c->y0; y < c->y1; y++)
         for (int64_t x = c->x0; x < c->x1; x++) {
@@ -18211,7 +18310,7 @@ static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, doubl
     tni_paint(c, ink, 1);
 }
 
-/* ---- letters ----------------------------------------------------------------
+/* ---- letters ------------------------------------------------ >>image-letters
    Glyphs are strokes. A glyph's first letter is the space it leaves at its sides; then come points of
    two letters, x and y: a..z = 0..25 in steps of 0.54 units to the right; units from the base line up,
    e = 0, so that o = 10 is the height of an x and s = 14 that of a capital. A blank lifts the pen. A
@@ -18239,16 +18338,89 @@ static const char *const tni_glyphs[] = {
     "gpopa pjPohoAoajAehePepj", "faoae akAoio", "fmmMohoBoblBkhjNinhNeheAeag", "eerehEeje aojo",                /* q r s t */
     "iaoaiAeheOeoi oooe", "daoheoo", "daogeloqewo", "eaooe ooae", "daohe ooheFaba", "gaonoaene",                /* u .. z */
     "giuEueremEkakEkegedEaia", "iauaa", "gauEueremEkikEkegedEaaa", "hajEnikMhql",                               /* { | } ~ */
-    "hamqm iqii afqf", "haklk", "hanmh ahmn", "fatEtgqoe inae", "hakqk", "haeasosoeae" /* +- middle dot x lambda minus box */
+    "hamqm iqii afqf", "hakal", "hanmh ahmn", "hakqk", "gdqAqasAuduGugsGqdq",   /* +- middle dot x minus degree */
+    "heoakeg moikmg", "haoekag iomkig", "haeasosoeae"                           /* << >> box */
 };
+enum { TNI_GLYPH_MORE = 127 - 32, TNI_GLYPH_BOX = TNI_GLYPH_MORE + 7 };
+
+/* Greek from U+0391 and from U+03B1; one letter alone is the Latin letter of the same form. */
+static const char *const tni_greek[2][25] = {
+    {"A", "B", "haeasms", "eaejsseae", "E", "Z", "H", "gksUsulUekeAealAsks flpl", "I", "K", "eaejsse", "M", "N",  /* to Nu */
+     "gasos clml aeoe", "O", "iaeasqsqe", "P", NULL, "gosasilaeoe", "T", "Y", "gkpUpukUfkfAfakApkp kske", "X",
+     "gasanAhjhShsnss jsje", "gaeheAhamAsksUsumUhneue"},                                              /* Xi ... Omega */
+    {"gqoNeheAeajAohoMoqe", "gaaaoAsgsMsmpMlgl glOloiOeheCeag", "daogeoo gega", "gnrLsisDsdqDnknPmpiPeheAeaiAnin",
+     "gnnKohoBoblBjhj hjAjahAeheLeog", "gcsmsAlaiAeieMemcMaha", "iaoae akAohoOookoa", "ghsAsalAeheOeolOshs alol",
+     "haoahAeee", "gaoae moai ekme", "fatEtgqoe inae", "iaoaa aiAeheOeoi oooe", "faoheOjoo",           /* alpha ... nu */
+     "gcsms isBsbpBmimkm imAmaiAeieMemcMaha", "o", "faoro eoee nonhNeqe", "gaaajAoioQoqjQeieAeaj",
+     "gnnKohoAoajAfhfMfmcMaha", "froioAoajAeheOeojOoio", "faooo hohhHele", "haoaiAeheOeojOmmo",
+     "gioAoajAeieQeqjQoio isia", "faooa ooaa", "gaoaiAeieQeqiqo isia", "gdoAlaiAefeKekikl kiKepeUeuiUlro"} /* xi ... omega */
+};
+
+/* Latin-1 from U+00C0: a letter, or '0' + k for tni_latin_own[k] (Ae, Eth, O/, Thorn,
+   sharp s, ae, eth, o/, thorn, times, divided by), and the mark that it wears, of tni_latin_marks. */
+static const char tni_latin_base[] = "AAAAAA0CEEEEIIII1NOOOOO92UUUUY34aaaaaa5ceeeeiiii6nooooo:7uuuuy8y";
+static const char tni_latin_mark[] = "`'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"'  `'^~\"o ,`'^\"`'^\" ~`'^~\"  `'^\"' \"";
+static const char *const tni_latin_own[] = {
+    "faeksvs kskeve fjkj kltl", "hdedslsVsvlVelede alil", "gksUsulUekeAealAsks cdst", "haeas apkpRprlRhkhah",
+    "gaeaoAsgsMsmpMlhl hlOloiOehefe", "gbmBogoLoljLereVexg ljxjXoroLolj lkfkAkahAefeLelh",                     /* ss ae */
+    "ghnAnaiAeheOeoiOnhn oiOodt ftlr", "fioQoqjQeieAeajAoio bdpp", "gasaa ajAoioQoqjQeieAeaj",         /* eth o/ thorn */
+    "hanmh ahmn", "halql ipiq igih"                                                             /* times, divided by */
+};
+static const char tni_latin_marks[] = "`'^~\"o,";
+static const char *const tni_mark_strokes[] = {            /* above a small letter; the cedilla is below */
+    "aauer", "aeuar", "aareuir", "aarCufsIqkt", "aaras hrhs", "adqAqasAuduGugsGqdq", "acecdGdgbGacaaa"
+};
+static const char tni_dotless[] = "haoae";
+
+/* What is drawn for a character: strokes, perhaps a mark above or below them, perhaps small and raised or lowered. */
+typedef struct tni_sign { const char *body, *mark; double size, up, mark_up; } tni_sign;
+
+static const char *tni_greek_glyph(uint32_t code)
+{
+    const char *glyph = code >= 0x391 && code < 0x391 + 25 ? tni_greek[0][code - 0x391]
+                      : code >= 0x3B1 && code < 0x3B1 + 25 ? tni_greek[1][code - 0x3B1] : NULL;
+    return glyph && glyph[1] == 0 ? tni_glyphs[glyph[0] - 32] : glyph;
+}
 
 static const char *tni_glyph(uint32_t code)
 {
-    static const uint32_t more[] = {0xB1, 0xB7, 0xD7, 0x3BB, 0x2212};
+    static const uint32_t more[] = {0xB1, 0xB7, 0xD7, 0x2212, 0xB0, 0xAB, 0xBB};
+    const char *greek = tni_greek_glyph(code == 0xB5 ? 0x3BC : code);               /* the sign micro is a mu */
     int k = 0;
     if (code >= 32 && code < 127) return tni_glyphs[code - 32];
-    while (k < 5 && more[k] != code) k++;
-    return tni_glyphs[95 + k];
+    if (greek) return greek;
+    while (k < 7 && more[k] != code) k++;
+    return tni_glyphs[TNI_GLYPH_MORE + k];
+}
+
+/* The digit of a superscript or subscript, and how far up it is; 0: the character is neither. */
+static uint32_t tni_script_digit(uint32_t code, double *up)
+{
+    *up = code >= 0x2080 ? -3 : 7;
+    if (code == 0xB9) return '1';
+    if (code == 0xB2 || code == 0xB3) return '0' + code - 0xB0;
+    if (code == 0x207A || code == 0x208A) return '+';
+    if (code == 0x207B || code == 0x208B) return 0x2212;
+    if (code == 0x2070 || (code >= 0x2074 && code <= 0x2079)) return '0' + code - 0x2070;
+    return code >= 0x2080 && code <= 0x2089 ? '0' + code - 0x2080 : 0;
+}
+
+static void tni_sign_of(tni_sign *s, uint32_t code)
+{
+    uint32_t digit = tni_script_digit(code, &s->up);
+    const char *mark;
+    char        base;
+    memset(&s->mark, 0, sizeof s->mark);
+    s->size = digit ? 0.62 : 1;
+    s->mark_up = 0;
+    if (!digit) s->up = 0;
+    s->body = tni_glyph(digit ? digit : code);
+    if (code < 0xC0 || code > 0xFF) return;
+    base = tni_latin_base[code - 0xC0];
+    s->body = base <= ':' ? tni_latin_own[base - '0'] : base == 'i' ? tni_dotless : tni_glyphs[base - 32];
+    mark = strchr(tni_latin_marks, tni_latin_mark[code - 0xC0]);
+    s->mark = mark ? tni_mark_strokes[mark - tni_latin_marks] : NULL;
+    s->mark_up = base < 'a' && mark && *mark != ',' ? 3 : 0;
 }
 
 /* The next character of a text; a byte that begins none, and a sign without its end, counts as one unknown.
@@ -18277,14 +18449,27 @@ static int tni_glyph_width(const char *glyph)            /* of the ink, in steps
     return width;
 }
 
+static int tni_sign_width(const tni_sign *s)
+{
+    int width = tni_glyph_width(s->body);
+    return s->mark ? (int)tni_max(width, tni_glyph_width(s->mark)) : width;
+}
+
+static double tni_sign_advance(const tni_sign *s)         /* in units */
+{
+    return (s->body[0] - 'a' + tni_sign_width(s)) * TNI_GLYPH_STEP * s->size;
+}
+
 /* The bytes of a text that fit into `room`, and their width. */
 static size_t tni_text_fit(const char *s, size_t bytes, double size, double room, double *width)
 {
     const char *at = s, *end = s + bytes, *next = s;
     uint32_t    code = 0;
     for (*width = 0; at < end; at = next) {
-        const char *glyph = tni_glyph(code = tni_text_next(&next, end, code));
-        double      advance = (glyph[0] - 'a' + tni_glyph_width(glyph)) * TNI_GLYPH_STEP * size / TNI_FONT_UNITS;
+        tni_sign sign;
+        double   advance;
+        tni_sign_of(&sign, code = tni_text_next(&next, end, code));
+        advance = tni_sign_advance(&sign) * size / TNI_FONT_UNITS;
         if (*width + advance > room) break;
         *width += advance;
     }
@@ -18312,8 +18497,8 @@ typedef struct tni_pen { tni_canvas *canvas; double x, y, unit, radius; bool tur
 static void tni_pen_line(const tni_pen *pen, const double a[2], const double b[2])
 {
     double x = pen->x, y = pen->y;
-    if (pen->turned) tni_cover_segment(pen->canvas, x - a[1], y - a[0], x - b[1], y - b[0], pen->radius);
-    else tni_cover_segment(pen->canvas, x + a[0], y - a[1], x + b[0], y - b[1], pen->radius);
+    if (pen->turned) tni_cover_stroke(pen->canvas, x - a[1], y - a[0], x - b[1], y - b[0], pen->radius);
+    else tni_cover_stroke(pen->canvas, x + a[0], y - a[1], x + b[0], y - b[1], pen->radius);
 }
 
 static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[2], const double c[2])
@@ -18329,14 +18514,15 @@ static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[
     }
 }
 
-static void tni_pen_glyph(const tni_pen *pen, const char *glyph)
+/* `right` is in steps, `up` in units. */
+static void tni_pen_glyph(const tni_pen *pen, const char *glyph, double right, double up)
 {
     double p[3][2] = {{0, 0}, {0, 0}, {0, 0}};            /* where the pen is, the bend, the new point */
     bool   down = false, bent = false;
     for (const char *s = glyph + 1; *s; s += 2) {
         if (*s == ' ') { s++; down = false; }
-        p[2][0] = ((*s | 32) - 'a' + (glyph[0] - 'a') / 2.0) * TNI_GLYPH_STEP * pen->unit;
-        p[2][1] = tni_hint(s[1] - 'e', pen->unit);
+        p[2][0] = ((*s | 32) - 'a' + right) * TNI_GLYPH_STEP * pen->unit;
+        p[2][1] = tni_hint(s[1] - 'e', pen->unit) + up * pen->unit;
         if (*s < 'a') {
             memcpy(p[1], p[2], sizeof p[1]);
             bent = true;
@@ -18350,6 +18536,34 @@ static void tni_pen_glyph(const tni_pen *pen, const char *glyph)
     }
 }
 
+/* A sign's strokes and those of its mark, each in the middle of the sign's width. */
+static void tni_pen_sign(const tni_pen *at, const tni_sign *s)
+{
+    tni_pen pen = *at;
+    double  side = (s->body[0] - 'a') / 2.0, width = tni_sign_width(s);
+    pen.unit *= s->size;
+    tni_pen_glyph(&pen, s->body, side + (width - tni_glyph_width(s->body)) / 2, s->up / s->size);
+    if (s->mark) tni_pen_glyph(&pen, s->mark, side + (width - tni_glyph_width(s->mark)) / 2, s->mark_up);
+}
+
+/* Text for the SVG: its characters, as they are drawn, and where. */
+static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
+                          bool turned)
+{
+    tni_list *letters = &tni_picture_of(c->image)->letters;
+    size_t    from = letters->count;
+    tni_mark *m;
+    for (size_t i = 0; i < bytes && !c->failed; i++) {
+        char *to = (char *)tni_list_add(c->image->ctx, letters, "image");
+        if (to) *to = s[i];
+        else c->failed = true;
+    }
+    m = tni_mark_add(c, TNI_MARK_TEXT, x, y, size, align, turned);
+    if (!m) return;
+    m->text = from;
+    m->bytes = bytes;
+}
+
 /* align: 0 begins at (x, base line y), 1/2 is centred there, 1 ends there. Turned text reads upwards. */
 static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x, double y, double size, double align,
                            bool turned)
@@ -18358,6 +18572,7 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
     uint32_t    code = 0;
     tni_pen     pen;
     double      back = align * tni_text_width(s, bytes, size);
+    tni_mark_text(c, s, bytes, x, y, size, align, turned);
     pen.canvas = c;
     pen.unit = size / TNI_FONT_UNITS;
     pen.radius = fmax(0.86 * pen.unit, 0.5);
@@ -18365,15 +18580,17 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
     pen.x = turned ? floor(x) + 0.5 : x - back;
     pen.y = turned ? y + back : floor(y) + 0.5;
     while (s < end && fabs(pen.x) < 1e7 && fabs(pen.y) < 1e7) {
-        const char *glyph = tni_glyph(code = tni_text_next(&s, end, code));
-        double      advance = (glyph[0] - 'a' + tni_glyph_width(glyph)) * TNI_GLYPH_STEP * pen.unit;
-        tni_pen_glyph(&pen, glyph);
+        tni_sign sign;
+        double   advance;
+        tni_sign_of(&sign, code = tni_text_next(&s, end, code));
+        advance = tni_sign_advance(&sign) * pen.unit;
+        tni_pen_sign(&pen, &sign);
         if (turned) pen.y -= advance;
         else pen.x += advance;
     }
 }
 
-/* ---- words ------------------------------------------------------------------ */
+/* ---- words -------------------------------------------------- >>image-words */
 static const double tni_small = 12, tni_medium = 13, tni_large = 15;       /* font sizes          */
 enum { TNI_LINES = 6 };                                                    /* of a paragraph      */
 
@@ -18430,17 +18647,19 @@ static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, do
     return height;
 }
 
-/* ---- rulers: an axis and its round numbers ----------------------------------
+/* ---- rulers: an axis and its round numbers ------------------ >>image-rulers
    Steps are 1, 2 or 5 times a power of ten. On a logarithmic axis they are powers of ten, or 1, 2, 5
-   between two of them, or round numbers where it spans less than that. */
+   between two of them, or round numbers where it spans less than that. All labels of an axis are
+   written in one style: with exponents if one of them needs an exponent. */
 enum { TNI_TICKS = 32 };
 
 typedef struct tni_ruler {
     double low, high;                   /* on a logarithmic axis: their log10 */
     double from, to;                    /* the pixels of low and high         */
     bool   log;
-    int    ticks;
+    int    ticks, decimals;
     double at[TNI_TICKS];               /* as low and high                    */
+    double value[TNI_TICKS];            /* what the label says                */
     char   label[TNI_TICKS][32];
 } tni_ruler;
 
@@ -18473,11 +18692,23 @@ static void tni_tick_text(char dst[32], double v, int digits, int decimals)
     }
 }
 
+/* A mantissa of at most `digits` digits and an exponent, such as -2.5e3. */
+static void tni_tick_exponent(char dst[32], double v, int digits)
+{
+    char   mantissa[32];
+    double e = v == 0 ? 0 : floor(log10(fabs(v)) + 1e-9);
+    tni_format_double(mantissa, v / pow(10, e), digits);
+    if (v == 0) tni_print(dst, 32, "0");
+    else tni_print(dst, 32, "%se%d", mantissa, (int)e);
+}
+
 static void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
 {
     double slack = 1e-9 * (r->high - r->low);
     if (r->ticks == TNI_TICKS || at < r->low - slack || at > r->high + slack) return;
     r->at[r->ticks] = at;
+    r->value[r->ticks] = value;
+    r->decimals = decimals;
     tni_tick_text(r->label[r->ticks++], value, digits, decimals);
 }
 
@@ -18513,6 +18744,15 @@ static void tni_ticks_log(tni_ruler *r, double wanted)
     tni_ticks_even(r, pow(10, r->low), pow(10, r->high), wanted, false);
 }
 
+/* One label with an exponent gives one to all. */
+static void tni_ticks_one_style(tni_ruler *r, int digits)
+{
+    int with = 0;
+    for (int k = 0; k < r->ticks; k++) with += strchr(r->label[k], 'e') != NULL;
+    for (int k = 0; with > 0 && k < r->ticks; k++)
+        if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
+}
+
 static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
     memset(r, 0, sizeof *r);
@@ -18525,6 +18765,7 @@ static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
         if (log) tni_ticks_log(r, wanted);
         else tni_ticks_even(r, low, high, wanted, whole);
     }
+    tni_ticks_one_style(r, 12);
 }
 
 static double tni_ruler_label_width(const tni_ruler *r, double size)
@@ -18534,7 +18775,7 @@ static double tni_ruler_label_width(const tni_ruler *r, double size)
     return width;
 }
 
-/* ---- heat: a matrix as coloured cells ----------------------------------------- */
+/* ---- heat: a matrix as coloured cells ----------------------- >>image-heat */
 #define TNI_HUGE 1e300
 enum { TNI_SHADES = 1025, TNI_SIDE_MAX = 1 << 24, TNI_CELL_MAX = 40, TNI_THIN = 12 };
 static const double tni_area_most = 268435456;      /* pixels of a figure */
@@ -18636,13 +18877,64 @@ static void tni_shades_init(tni_shades *s, tn_colours colours, double low, doubl
     }
 }
 
-/* The scale of `count` matrices: as asked for, or of the data and zero. */
-static void tni_shades_of(tni_shades *s, tn_colours colours, double low, double high, const tni_heat *h,
-                          const double *values, int64_t count)
+/* The k-th smallest of n numbers, in place (Hoare 1961, FIND): those before it are not larger, those
+   after it not smaller. */
+static double tni_kth_smallest(double *v, int64_t n, int64_t k)
 {
-    if (low == 0 && high == 0 && h->down > 0)
+    int64_t low = 0, high = n - 1;
+    while (low < high) {
+        double  pivot = v[low + (high - low) / 2], other;
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (v[i] < pivot) i++;
+            while (v[j] > pivot) j--;
+            if (i > j) break;
+            other = v[i];
+            v[i++] = v[j];
+            v[j--] = other;
+        }
+        if (k <= j) high = j;
+        else if (k >= i) low = i;
+        else break;
+    }
+    return v[k];
+}
+
+/* Where a percentile of the sizes of all finite values lies; 0 if most are zero, -1 without memory. */
+static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
+{
+    int64_t cells = h->down * h->across, n = 0;
+    double *sizes = tni_alloc_f64(ctx, count, cells, "image"), end = 0;
+    if (!sizes) return -1;
+    for (int64_t k = 0; k < count; k++)
+        for (int64_t i = 0; i < cells; i++) {
+            double v = fabs(tni_heat_value(h, values + k * h->rows * h->columns, i / h->across, i % h->across));
+            if (v < TNI_HUGE) sizes[n++] = v;
+        }
+    if (n > 0) end = tni_kth_smallest(sizes, n, tni_max((int64_t)ceil(percent / 100 * (double)n) - 1, 0));
+    tni_free_f64(ctx, sizes, count, cells);
+    return end;
+}
+
+/* What a figure's desc says of its colours. */
+typedef struct tni_scale { tn_colours colours; double low, high, clip; } tni_scale;
+
+/* The scale of `count` matrices: as asked for, or of the data and zero. A clip at zero is ignored: it would leave
+   nothing to see. */
+static bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
+                          int64_t count)
+{
+    double low = scale->low, high = scale->high;
+    if (low == 0 && high == 0 && h->down > 0) {
         for (int64_t k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
-    tni_shades_init(s, colours, low, high);
+        if (scale->clip > 0 && scale->clip < 100 && count > 0) {
+            double end = tni_heat_percentile(ctx, h, values, count, scale->clip);
+            if (end < 0) return false;
+            if (end > 0) { low = fmax(low, -end); high = fmin(high, end); }
+        }
+    }
+    tni_shades_init(s, scale->colours, low, high);
+    return true;
 }
 
 static void tni_shade(const tni_shades *s, double v, uint8_t rgb[3])
@@ -18652,9 +18944,18 @@ static void tni_shade(const tni_shades *s, double v, uint8_t rgb[3])
     else memcpy(rgb, s->rgb[t <= 0 ? 0 : t >= 1 ? TNI_SHADES - 1 : (int)(t * (TNI_SHADES - 1) + 0.5)], 3);
 }
 
+/* Cells for the SVG, which takes each one's colour from the pixel in its corner. */
+static void tni_mark_cells(tni_canvas *c, int64_t x, int64_t y, int64_t width, int64_t height, int64_t cell_w,
+                           int64_t cell_h)
+{
+    tni_mark *m = tni_mark_add(c, TNI_MARK_CELLS, (double)x, (double)y, (double)width, (double)height, (double)cell_w);
+    if (m) m->v[5] = (double)cell_h;
+}
+
 /* Cells with their corner at (x,y), in a thin frame. */
 static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
+    tni_mark_cells(c, x, y, h->width, h->height, h->cell_w, h->cell_h);
     for (int64_t i = 0; i < h->down; i++) {
         uint8_t *line = c->image->pixels + 3 * ((y + i * h->cell_h) * c->image->width + x);
         for (int64_t j = 0; j < h->across; j++) {
@@ -18667,7 +18968,7 @@ static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s,
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
 
-/* The value of each cell, where it has room. */
+/* The value of each cell, where it has room; what is below a millionth of the scale is rounding, and 0. */
 static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
@@ -18679,7 +18980,7 @@ static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades 
             uint8_t rgb[3];
             char    number[32];
             tni_shade(s, v, rgb);
-            tni_tick_text(number, v, 3, 0);
+            tni_tick_text(number, fabs(v) < 1e-6 * (s->high - s->low) ? 0 : v, 3, 0);
             tni_draw_label(c, number, (double)(x + j * h->cell_w) + (double)h->cell_w / 2,
                            (double)(y + i * h->cell_h) + (double)h->cell_h / 2 + size * 0.35, size, 0.5, false,
                            (double)h->cell_w - 4 * c->scale,
@@ -18687,20 +18988,44 @@ static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades 
         }
 }
 
-/* ---- the colour bar: 14 wide, its numbers at the right ------------------------- */
+/* ---- the colour bar: 14 wide, its numbers at the right ------ >>image-bar
+   Both ends have a number; round numbers too near to an end are left out. */
 static const double tni_pad = 12, tni_tick_length = 4;
-static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64, tni_bar_most = 240;
+static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64;
+
+static void tni_bar_end(tni_ruler *r, double v)
+{
+    int k = r->ticks;
+    if (k == TNI_TICKS) return;
+    r->at[k] = r->value[k] = v;
+    tni_tick_text(r->label[k], v, 3, r->decimals);
+    r->ticks++;
+}
 
 /* returns the width it needs */
 static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
+    double least = 16 * scale / height * (s->high - s->low);
+    int    kept = 0;
     tni_ruler_init(r, s->low, s->high, false, height / (36 * scale), false);
+    for (int k = 0; k < r->ticks; k++) {
+        if (r->at[k] - s->low < least || s->high - r->at[k] < least) continue;
+        r->at[kept] = r->at[k];
+        r->value[kept] = r->value[k];
+        memmove(r->label[kept++], r->label[k], sizeof r->label[k]);
+    }
+    r->ticks = kept;
+    tni_bar_end(r, s->low);
+    tni_bar_end(r, s->high);
+    tni_ticks_one_style(r, 3);
     return (tni_bar_gap + tni_bar_width + tni_tick_length + 4) * scale + tni_ruler_label_width(r, tni_small * scale);
 }
 
 static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
     double u = c->scale, right = x + tni_bar_width * u;
+    tni_mark_cells(c, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x, (int64_t)(y + height) - (int64_t)y,
+                   (int64_t)right - (int64_t)x, 1);
     for (int64_t row = (int64_t)y; row < (int64_t)(y + height); row++)
         for (int64_t column = (int64_t)x; column < (int64_t)right; column++)
             tni_shade(s, s->high - (s->high - s->low) * (((double)row + 0.5 - y) / height),
@@ -18716,12 +19041,14 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
     }
 }
 
-/* ---- one matrix ---------------------------------------------------------------- */
-static const char *tni_desc_problem(int64_t cell, int64_t size, int scale, double low, double high, bool symmetric)
+/* ---- one matrix --------------------------------------------- >>image-matrix */
+static const char *tni_desc_problem(int64_t cell, int64_t size, int scale, double low, double high, double clip,
+                                    bool symmetric)
 {
     if (cell < 0 || cell > 4096) return "cell is not in 0..4096";
     if (size < 0 || size > 65536) return "size is not in 0..65536";
     if (scale < 0 || scale > 16) return "scale is not in 0..16";
+    if (!(clip >= 0 && clip <= 100)) return "clip is not in 0..100";
     if (!(fabs(low) < TNI_HUGE && fabs(high) < TNI_HUGE)) return "low or high is not finite";
     if ((low != 0 || high != 0) && !symmetric && !(high - low > 1e-9 * fmax(fabs(low), fabs(high))))
         return "low is not below high";
@@ -18771,22 +19098,27 @@ static void tni_side_init(tni_side *s, const char *const *names, int64_t count, 
     s->widest = fmin(s->widest, s->room);
 }
 
-static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, bool across)
+/* Where the labels of a side are: below and left with tick marks, above without. */
+typedef enum tni_side_place { TNI_BELOW, TNI_LEFT, TNI_ABOVE } tni_side_place;
+
+static void tni_draw_side_label(tni_canvas *c, const tni_side *s, const char *label, double at, double y, bool above)
+{
+    double u = c->scale, size = tni_small * u, away = (tni_tick_length + 4) * u;
+    if (s->turned) tni_draw_label(c, label, at + size * 0.35, above ? y - away : y + away + u, size, above ? 0 : 1, true,
+                                  s->room, TNI_TEXT_INK);
+    else tni_draw_label(c, label, at, above ? y - 6 * u : y + away + size * 0.75, size, 0.5, false, s->room, TNI_TEXT_INK);
+}
+
+static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, tni_side_place place)
 {
     double u = c->scale, size = tni_small * u;
     char   number[32];
     for (int64_t k = 0; k < s->count; k += s->step) {
         const char *label = tni_side_label(s, k, number);
-        double      at = ((double)k + 0.5) * s->spacing, edge = floor((across ? x : y) + at - u / 2 + 0.5);
-        if (across) {
-            tni_draw_box(c, edge, y + u, edge + u, y + (tni_tick_length + 1) * u, TNI_LINE_INK);
-            if (s->turned)
-                tni_draw_label(c, label, x + at + size * 0.35, y + (tni_tick_length + 5) * u, size, 1, true, s->room,
-                               TNI_TEXT_INK);
-            else
-                tni_draw_label(c, label, x + at, y + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false, s->room,
-                               TNI_TEXT_INK);
-        } else {
+        double      at = ((double)k + 0.5) * s->spacing, edge = floor((place == TNI_LEFT ? y : x) + at - u / 2 + 0.5);
+        if (place == TNI_BELOW) tni_draw_box(c, edge, y + u, edge + u, y + (tni_tick_length + 1) * u, TNI_LINE_INK);
+        if (place != TNI_LEFT) tni_draw_side_label(c, s, label, x + at, y, place == TNI_ABOVE);
+        else {
             tni_draw_box(c, x - (tni_tick_length + 1) * u, edge, x - u, edge + u, TNI_LINE_INK);
             tni_draw_label(c, label, x - (tni_tick_length + 4) * u, y + at + size * 0.35, size, 1, false, s->room,
                            TNI_TEXT_INK);
@@ -18846,61 +19178,87 @@ static void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char 
     tni_draw_label(c, y_title, left + size * 0.8, y, size, 0.5, true, 2 * fmin(y, f->height - y), TNI_TEXT_INK);
 }
 
-tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_matrix_desc *desc)
-{
+typedef struct tni_matrix {
     tn_matrix_desc d;
-    tni_heat       heat;
-    tni_shades     shades;
-    tni_side       across, down;
-    tni_ruler      bar;
-    tni_figure     f;
-    tni_canvas     c;
-    double         u, bar_height, left, below;
-    int64_t        x, y;
-    const char    *problem;
-    memset(&d, 0, sizeof d);
-    if (desc) d = *desc;
-    problem = tni_desc_problem(d.cell, d.size, d.scale, d.low, d.high, d.colours == TN_COLOURS_DIVERGING);
-    if (!tni_figure_ok(ctx, "image_matrix", problem)) return NULL;
-    u = d.scale = (int)tni_max(d.scale, 1);
-    if (!tni_heat_plan(ctx, &heat, rows, columns, d.cell, d.size ? d.size : 400, d.scale)) return NULL;
-    if (!tni_figure_ok(ctx, "image_matrix", heat.down > 0 && !values ? "values is NULL" : NULL)) return NULL;
-    tni_shades_of(&shades, d.colours, d.low, d.high, &heat, values, 1);
-    tni_side_init(&across, d.x_names, columns, (double)heat.cell_w / (double)heat.block, true, u);
-    tni_side_init(&down, d.y_names, rows, (double)heat.cell_h / (double)heat.block, false, u);
+    tni_heat   heat;
+    tni_shades shades;
+    tni_side   across, down;
+    tni_ruler  bar;
+    tni_figure f;
+    tni_canvas c;
+    double     bar_height, left, below;     /* left, below: the room of the labels at those sides */
+} tni_matrix;
 
-    memset(&f, 0, sizeof f);
-    f.title = d.title;
-    f.caption = d.caption;
-    f.scale = u;
-    bar_height = fmax((double)heat.height, tni_bar_least * u);
-    f.body_width = (double)heat.width;
-    f.body_height = d.no_bar ? (double)heat.height : bar_height;
-    left = f.left = ceil(tni_pad * u + tni_axis_title_room(d.y_title, u)
-                         + (d.no_ticks ? 2 * u : down.widest + (tni_tick_length + 4) * u));
-    below = tni_axis_title_room(d.x_title, u)
-          + (d.no_ticks ? 2 * u : (across.turned ? across.widest : tni_small * u * 0.75) + (tni_tick_length + 5) * u);
-    f.bottom = fmax(below - (f.body_height - (double)heat.height) / 2, 2 * u);
-    f.right = tni_pad * u + (d.no_bar ? 4 * u : tni_bar_init(&bar, &shades, bar_height, u));
-    if (!tni_figure_open(&f, &c, ctx)) return NULL;
-
-    x = (int64_t)f.left;
-    y = (int64_t)(f.top + (f.body_height - (double)heat.height) / 2);
-    tni_draw_heat(&c, &heat, &shades, values, x, y);
-    if (d.numbers) tni_draw_numbers(&c, &heat, &shades, values, x, y);
-    if (heat.down == 0)
-        tni_draw_label(&c, "empty", (double)x + f.body_width / 2, (double)y + (double)heat.height / 2, tni_small * u, 0.5,
-                       false, f.body_width, TNI_TEXT_INK);
-    if (!d.no_ticks) {
-        tni_draw_side(&c, &across, (double)x, (double)(y + heat.height), true);
-        tni_draw_side(&c, &down, (double)x, (double)y, false);
-    }
-    tni_draw_axis_titles(&c, &f, d.x_title, d.y_title, (double)(y + heat.height) + below, f.left - left + tni_pad * u);
-    if (!d.no_bar) tni_draw_bar(&c, &bar, &shades, f.left + f.body_width + tni_bar_gap * u, f.top, bar_height);
-    return tni_canvas_close(&c);
+static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, int64_t rows, int64_t columns)
+{
+    tn_matrix_desc *d = &m->d;
+    const char *problem = tni_desc_problem(d->cell, d->size, d->scale, d->low, d->high, d->clip,
+                                           d->colours == TN_COLOURS_DIVERGING);
+    if (!tni_figure_ok(ctx, "image_matrix", problem)) return false;
+    d->scale = (int)tni_max(d->scale, 1);
+    if (!tni_heat_plan(ctx, &m->heat, rows, columns, d->cell, d->size ? d->size : 400, d->scale)) return false;
+    return tni_figure_ok(ctx, "image_matrix", m->heat.down > 0 && !values ? "values is NULL" : NULL);
 }
 
-/* ---- a grid of matrices ---------------------------------------------------------- */
+static void tni_matrix_plan(tni_matrix *m)
+{
+    const tn_matrix_desc *d = &m->d;
+    tni_figure *f = &m->f;
+    double      u = f->scale = d->scale, height = (double)m->heat.height;
+    tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block, true, u);
+    tni_side_init(&m->down, d->y_names, m->heat.rows, (double)m->heat.cell_h / (double)m->heat.block, false, u);
+    f->title = d->title;
+    f->caption = d->caption;
+    m->bar_height = fmax(height, tni_bar_least * u);
+    f->body_width = (double)m->heat.width;
+    f->body_height = d->no_bar ? height : m->bar_height;
+    m->left = f->left = ceil(tni_pad * u + tni_axis_title_room(d->y_title, u)
+                             + (d->no_ticks ? 2 * u : m->down.widest + (tni_tick_length + 4) * u));
+    m->below = tni_axis_title_room(d->x_title, u)
+             + (d->no_ticks ? 2 * u
+                : (m->across.turned ? m->across.widest : tni_small * u * 0.75) + (tni_tick_length + 5) * u);
+    f->bottom = fmax(m->below - (f->body_height - height) / 2, 2 * u);
+    f->right = tni_pad * u + (d->no_bar ? 4 * u : tni_bar_init(&m->bar, &m->shades, m->bar_height, u));
+}
+
+static void tni_matrix_draw(tni_matrix *m, const double *values)
+{
+    tni_canvas *c = &m->c;
+    tni_figure *f = &m->f;
+    double      u = c->scale, height = (double)m->heat.height;
+    int64_t     x = (int64_t)f->left, y = (int64_t)(f->top + (f->body_height - height) / 2);
+    tni_draw_heat(c, &m->heat, &m->shades, values, x, y);
+    if (m->d.numbers) tni_draw_numbers(c, &m->heat, &m->shades, values, x, y);
+    if (m->heat.down == 0)
+        tni_draw_label(c, "empty", (double)x + f->body_width / 2, (double)y + height / 2, tni_small * u, 0.5, false,
+                       f->body_width, TNI_TEXT_INK);
+    if (!m->d.no_ticks) {
+        tni_draw_side(c, &m->across, (double)x, (double)y + height, TNI_BELOW);
+        tni_draw_side(c, &m->down, (double)x, (double)y, TNI_LEFT);
+    }
+    tni_draw_axis_titles(c, f, m->d.x_title, m->d.y_title, (double)y + height + m->below, f->left - m->left + tni_pad * u);
+    if (!m->d.no_bar) tni_draw_bar(c, &m->bar, &m->shades, f->left + f->body_width + tni_bar_gap * u, f->top, m->bar_height);
+}
+
+tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_matrix_desc *desc)
+{
+    tni_matrix m;
+    tni_scale  scale;
+    memset(&m, 0, sizeof m);
+    if (desc) m.d = *desc;
+    if (!tni_matrix_check(&m, ctx, values, rows, columns)) return NULL;
+    scale.colours = m.d.colours;
+    scale.low = m.d.low;
+    scale.high = m.d.high;
+    scale.clip = m.d.clip;
+    if (!tni_shades_of(ctx, &m.shades, &scale, &m.heat, values, 1)) return NULL;
+    tni_matrix_plan(&m);
+    if (!tni_figure_open(&m.f, &m.c, ctx)) return NULL;
+    tni_matrix_draw(&m, values);
+    return tni_canvas_close(&m.c);
+}
+
+/* ---- a grid of matrices ------------------------------------- >>image-tiles */
 static const double tni_tile_gap = 10, tni_tile_caption = 20;
 
 static double tni_widest(const char *const *names, int64_t count, double size, double room)
@@ -18923,70 +19281,121 @@ static const char *tni_tiles_problem(tn_tiles_desc *d, int64_t count)
     return NULL;
 }
 
-static void tni_draw_tiles(tni_canvas *c, const tn_tiles_desc *d, const tni_heat *heat, const tni_shades *shared,
-                           const double *values, int64_t count, double left, double top, double step_x, double step_y)
+typedef struct tni_tiles {
+    tn_tiles_desc d;
+    int64_t    count;
+    tni_scale  scale;
+    tni_heat   heat;                        /* of one tile                                                     */
+    tni_shades shades;                      /* shared by all tiles, unless each has its own                    */
+    tni_side   across, down;
+    tni_ruler  bar;
+    tni_figure f;
+    tni_canvas c;
+    double     step_x, step_y, bar_height, left;    /* left: the figure's before titles widened it             */
+} tni_tiles;
+
+static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int64_t height, int64_t width)
 {
-    double u = c->scale, w = (double)heat->width, h = (double)heat->height;
-    for (int64_t k = 0; k < count; k++) {
-        const double *tile = values ? values + k * heat->rows * heat->columns : NULL;
-        double        x = left + (double)(k % d->columns) * step_x, y = top + (double)(k / d->columns) * step_y;
-        tni_shades    own;
-        if (d->own_scales) tni_shades_of(&own, d->colours, d->low, d->high, heat, tile, 1);
-        tni_draw_heat(c, heat, d->own_scales ? &own : shared, tile, (int64_t)x, (int64_t)y);
-        if (d->captions)
-            tni_draw_label(c, d->captions[k], x + w / 2, y + h + 15 * u, tni_small * u, 0.5, false, step_x - 4 * u,
-                           TNI_TEXT_INK);
-    }
+    tn_tiles_desc *d = &t->d;
+    size_t      bytes;
+    const char *problem = tni_desc_problem(d->cell, d->size, d->scale, d->low, d->high, d->clip,
+                                           d->colours == TN_COLOURS_DIVERGING);
+    if (!tni_figure_ok(ctx, "image_tiles", problem ? problem : tni_tiles_problem(d, t->count))) return false;
+    d->scale = (int)tni_max(d->scale, 1);
+    if (!tni_heat_plan(ctx, &t->heat, height, width, d->cell, d->size ? d->size : 84, d->scale)) return false;
+    problem = !tni_area_size(t->count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
+            : bytes > 0 && !values ? "values is NULL" : NULL;
+    d->no_bar = d->no_bar || d->own_scales;
+    t->scale.colours = d->colours;
+    t->scale.low = d->low;
+    t->scale.high = d->high;
+    t->scale.clip = d->clip;
+    return tni_figure_ok(ctx, "image_tiles", problem);
+}
+
+/* From the left: y title, names of the grid's rows, names of a tile's rows. From above: names of the grid's columns, those
+   of a tile's. */
+static void tni_tiles_plan(tni_tiles *t)
+{
+    const tn_tiles_desc *d = &t->d;
+    const tni_heat *h = &t->heat;
+    tni_figure *f = &t->f;
+    double      u = f->scale = d->scale;
+    tni_side_init(&t->across, d->x_names, d->x_names ? h->columns : 0, (double)h->cell_w / (double)h->block, true, u);
+    tni_side_init(&t->down, d->y_names, d->y_names ? h->rows : 0, (double)h->cell_h / (double)h->block, false, u);
+    f->title = d->title;
+    f->caption = d->caption;
+    t->step_x = (double)h->width + tni_tile_gap * u;
+    t->step_y = (double)h->height + (d->captions ? tni_tile_caption + 4 : tni_tile_gap) * u;
+    f->body_width = (double)d->columns * t->step_x - tni_tile_gap * u;
+    f->body_height = fmax((double)d->rows * t->step_y - (d->captions ? 4 : tni_tile_gap) * u,
+                          d->no_bar ? 0 : tni_bar_least * u);
+    f->left = ceil((tni_pad + 2) * u + tni_axis_title_room(d->y_title, u)
+                   + (d->row_names ? tni_widest(d->row_names, d->rows, tni_medium * u, 130 * u) + 8 * u : 0)
+                   + (d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0));
+    t->left = f->left;
+    f->top = (d->column_names ? 20 * u : 2 * u)
+           + (d->x_names ? (t->across.turned ? t->across.widest + 10 * u : 18 * u) : 0);
+    f->bottom = tni_axis_title_room(d->x_title, u);
+    t->bar_height = f->body_height - (d->captions ? tni_tile_caption * u : 0);
+    f->right = (tni_pad + 2) * u + (d->no_bar ? 0 : tni_bar_init(&t->bar, &t->shades, t->bar_height, u));
+}
+
+static bool tni_draw_tile(tni_tiles *t, const double *tile, int64_t k)
+{
+    tni_canvas *c = &t->c;
+    double      u = c->scale, w = (double)t->heat.width, h = (double)t->heat.height;
+    double      x = t->f.left + (double)(k % t->d.columns) * t->step_x,
+                y = t->f.top + (double)(k / t->d.columns) * t->step_y;
+    if (t->d.own_scales && !tni_shades_of(c->image->ctx, &t->shades, &t->scale, &t->heat, tile, 1)) return false;
+    tni_draw_heat(c, &t->heat, &t->shades, tile, (int64_t)x, (int64_t)y);
+    if (t->d.numbers) tni_draw_numbers(c, &t->heat, &t->shades, tile, (int64_t)x, (int64_t)y);
+    if (t->d.captions)
+        tni_draw_label(c, t->d.captions[k], x + w / 2, y + h + 15 * u, tni_small * u, 0.5, false, t->step_x - 4 * u,
+                       TNI_TEXT_INK);
+    if (t->d.x_names && k < t->d.columns) tni_draw_side(c, &t->across, x, y, TNI_ABOVE);
+    if (t->d.y_names && k % t->d.columns == 0) tni_draw_side(c, &t->down, x, y, TNI_LEFT);
+    return true;
+}
+
+static void tni_draw_grid_names(tni_tiles *t)
+{
+    const tn_tiles_desc *d = &t->d;
+    tni_canvas *c = &t->c;
+    double      u = c->scale, size = tni_medium * u, x = t->f.left, y = t->f.top;
+    double      side = d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0, above = t->f.top - 7 * u;
+    if (d->x_names) above -= t->across.turned ? t->across.widest + 10 * u : 18 * u;
     for (int64_t k = 0; d->row_names && k < d->rows; k++)
-        tni_draw_label(c, d->row_names[k], left - 8 * u, top + (double)k * step_y + h / 2 + tni_medium * u * 0.35,
-                       tni_medium * u, 1, false, 130 * u, TNI_TEXT_INK);
+        tni_draw_label(c, d->row_names[k], x - 8 * u - side,
+                       y + (double)k * t->step_y + (double)t->heat.height / 2 + size * 0.35, size, 1, false, 130 * u,
+                       TNI_TEXT_INK);
     for (int64_t k = 0; d->column_names && k < d->columns; k++)
-        tni_draw_label(c, d->column_names[k], left + (double)k * step_x + w / 2, top - 7 * u, tni_medium * u, 0.5, false,
-                       step_x - 6 * u, TNI_TEXT_INK);
+        tni_draw_label(c, d->column_names[k], x + (double)k * t->step_x + (double)t->heat.width / 2, above, size, 0.5, false,
+                       t->step_x - 6 * u, TNI_TEXT_INK);
+    tni_draw_axis_titles(c, &t->f, d->x_title, d->y_title, t->f.top + t->f.body_height + t->f.bottom,
+                         t->f.left - t->left + tni_pad * u);
 }
 
 tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
                          const tn_tiles_desc *desc)
 {
-    tn_tiles_desc d;
-    tni_heat      heat;
-    tni_shades    shades;
-    tni_ruler     bar;
-    tni_figure    f;
-    tni_canvas    c;
-    size_t        bytes;
-    double        u, step_x, step_y, bar_height;
-    const char   *problem;
-    memset(&d, 0, sizeof d);
-    if (desc) d = *desc;
-    problem = tni_desc_problem(d.cell, d.size, d.scale, d.low, d.high, d.colours == TN_COLOURS_DIVERGING);
-    if (!tni_figure_ok(ctx, "image_tiles", problem)) return NULL;
-    if (!tni_figure_ok(ctx, "image_tiles", tni_tiles_problem(&d, count))) return NULL;
-    u = d.scale = (int)tni_max(d.scale, 1);
-    if (!tni_heat_plan(ctx, &heat, height, width, d.cell, d.size ? d.size : 84, d.scale)) return NULL;
-    problem = !tni_area_size(count, height * width, sizeof(double), &bytes) ? "the values do not fit a size"
-            : bytes > 0 && !values ? "values is NULL" : NULL;
-    if (!tni_figure_ok(ctx, "image_tiles", problem)) return NULL;
-    d.no_bar = d.no_bar || d.own_scales;
-    tni_shades_of(&shades, d.colours, d.low, d.high, &heat, values, d.own_scales ? 0 : count);
-
-    memset(&f, 0, sizeof f);
-    f.title = d.title;
-    f.caption = d.caption;
-    f.scale = u;
-    step_x = (double)heat.width + tni_tile_gap * u;
-    step_y = (double)heat.height + (d.captions ? tni_tile_caption + 4 : tni_tile_gap) * u;
-    f.body_width = (double)d.columns * step_x - tni_tile_gap * u;
-    f.body_height = fmax((double)d.rows * step_y - (d.captions ? 4 : tni_tile_gap) * u, d.no_bar ? 0 : tni_bar_least * u);
-    f.left = ceil((tni_pad + 2) * u + (d.row_names ? tni_widest(d.row_names, d.rows, tni_medium * u, 130 * u) + 8 * u : 0));
-    f.top = d.column_names ? 20 * u : 2 * u;
-    bar_height = fmin(f.body_height - (d.captions ? tni_tile_caption * u : 0), tni_bar_most * u);
-    f.right = (tni_pad + 2) * u + (d.no_bar ? 0 : tni_bar_init(&bar, &shades, bar_height, u));
-    if (!tni_figure_open(&f, &c, ctx)) return NULL;
-
-    tni_draw_tiles(&c, &d, &heat, &shades, values, count, f.left, f.top, step_x, step_y);
-    if (!d.no_bar) tni_draw_bar(&c, &bar, &shades, f.left + f.body_width + tni_bar_gap * u, f.top, bar_height);
-    return tni_canvas_close(&c);
+    tni_tiles t;
+    tn_image *image;
+    bool      ok = true;
+    memset(&t, 0, sizeof t);
+    if (desc) t.d = *desc;
+    t.count = count;
+    if (!tni_tiles_check(&t, ctx, values, height, width)) return NULL;
+    if (!tni_shades_of(ctx, &t.shades, &t.scale, &t.heat, values, t.d.own_scales ? 0 : count)) return NULL;
+    tni_tiles_plan(&t);
+    if (!tni_figure_open(&t.f, &t.c, ctx)) return NULL;
+    for (int64_t k = 0; k < count && ok; k++) ok = tni_draw_tile(&t, values ? values + k * height * width : NULL, k);
+    tni_draw_grid_names(&t);
+    if (!t.d.no_bar)
+        tni_draw_bar(&t.c, &t.bar, &t.shades, t.f.left + t.f.body_width + tni_bar_gap * t.c.scale, t.f.top, t.bar_height);
+    image = tni_canvas_close(&t.c);
+    if (!ok) tn_image_destroy(image);
+    return ok ? image : NULL;
 }
 
 /* A tensor's values as doubles; freed by tni_free_f64(ctx, p, tn_tensor_count(t), 1). */
@@ -19021,7 +19430,7 @@ tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc
     return image;
 }
 
-/* ---- curves and spectra ------------------------------------------------------------ */
+/* ---- curves and spectra ------------------------------------- >>image-plot */
 static const double tni_legend_line = 18;
 enum { TNI_FEW = 24, TNI_LEGEND_INSIDE = 5, TNI_SERIES_INKS = 7 };
 
@@ -19029,11 +19438,12 @@ typedef struct tni_plot {
     tn_plot_desc     d;
     const tn_series *series;
     int64_t          count;
-    int64_t          bars;              /* how many of the series are bars                            */
-    bool             upright;           /* there are bars or stems                                    */
+    int64_t          upright;           /* how many of the series are bars or stems                   */
     bool             two_colours;       /* a lone series of them: red above, blue below               */
-    int64_t          lines;             /* of the legend; more than five stand outside, at the right  */
-    double           legend_width;
+    int64_t          lines;             /* of the legend                                              */
+    bool             outside;           /* it is right of the axes: no corner is free, or many lines  */
+    double           legend_width, legend_x, legend_y;
+    double           last_width;        /* room for the last values of lines                          */
     tni_figure       f;
     tni_canvas       c;
     tni_ruler        x, y;
@@ -19041,6 +19451,7 @@ typedef struct tni_plot {
 
 static bool   tni_is_upright(const tn_series *s) { return s->kind == TN_SERIES_BARS || s->kind == TN_SERIES_STEMS; }
 static double tni_series_x(const tn_series *s, int64_t i) { return s->x ? s->x[i] : (double)i; }
+static double tni_series_low(const tn_series *s, int64_t i) { return s->kind == TN_SERIES_BAND ? s->low[i] : s->y[i]; }
 static bool   tni_is_dashed(const tn_series *s, int64_t k) { return s->dashed || (s->colour == 0 && k >= TNI_SERIES_INKS); }
 
 /* Seven colours that stay apart for every kind of colour vision. Okabe & Ito 2008, without their yellow. */
@@ -19057,6 +19468,15 @@ static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, dou
     *y = s->y[i];
     if (!(fabs(*x) < TNI_HUGE && fabs(*y) < TNI_HUGE) || (p->d.log_x && *x <= 0) || (p->d.log_y && *y <= 0)) return false;
     if (p->d.log_x) *x = log10(*x);
+    if (p->d.log_y) *y = log10(*y);
+    return true;
+}
+
+/* A value on the ruler of y, from a band's lower curve. */
+static bool tni_plot_low(const tni_plot *p, const tn_series *s, int64_t i, double *y)
+{
+    *y = tni_series_low(s, i);
+    if (!(fabs(*y) < TNI_HUGE) || (p->d.log_y && *y <= 0)) return false;
     if (p->d.log_y) *y = log10(*y);
     return true;
 }
@@ -19088,7 +19508,7 @@ static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
     double margin, x, y, side = 0, top = across ? 0.015 : 0.05;
-    bool   from_zero = p->upright && !across && !log;
+    bool   from_zero = p->upright > 0 && !across && !log;
     *low = HUGE_VAL;
     *high = -HUGE_VAL;
     for (int64_t k = 0; k < p->count; k++) {
@@ -19096,6 +19516,7 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
             if (tni_plot_point(p, &p->series[k], i, &x, &y)) {
                 *low = fmin(*low, across ? x : y);
                 *high = fmax(*high, across ? x : y);
+                if (!across && tni_plot_low(p, &p->series[k], i, &y)) *low = fmin(*low, y);
             }
         if (across && tni_is_upright(&p->series[k])) side = fmax(side, 0.6 * tni_series_spacing(p, &p->series[k]));
     }
@@ -19107,7 +19528,7 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
         *high += margin;
         return;
     }
-    if (p->bars > 0 && !across && p->lines <= TNI_LEGEND_INSIDE)
+    if (p->upright > 0 && !across && !p->outside)
         top += fmin((double)p->lines * tni_legend_line * p->f.scale / p->f.body_height, 0.4);
     margin = *high - *low;
     if (!(from_zero && *low == 0)) *low -= fmax(margin * (across ? 0.015 : 0.05), side);
@@ -19122,6 +19543,30 @@ static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double 
     if (low == 0 && high == 0) tni_plot_range(p, across, log, &low, &high);
     else if (log) { low = log10(low); high = log10(high); }
     tni_ruler_init(r, low, high, log, wanted, whole);
+    if (!across || !p->d.x_names || log) return;
+    r->ticks = 0;
+    for (int64_t k = 0; k < p->d.x_name_count; k++)
+        if (p->d.x_names[k] && r->ticks < TNI_TICKS) tni_tick(r, (double)k, (double)k, 6, 0);
+}
+
+/* The label of tick k: a name, where there are names. */
+static const char *tni_plot_label(const tni_plot *p, int k)
+{
+    return p->d.x_names && !p->d.log_x ? p->d.x_names[(int64_t)p->x.value[k]] : p->x.label[k];
+}
+
+/* Small ticks at 2 to 9 times each power of ten, where decades are wide enough. */
+static void tni_draw_minor_ticks(tni_plot *p, const tni_ruler *r, bool across, double edge)
+{
+    double u = p->c.scale, decade = fabs(r->to - r->from) / (r->high - r->low), slack = 1e-9 * (r->high - r->low);
+    if (!r->log || decade < 28 * u || r->high - r->low < 0.3) return;
+    for (double e = floor(r->low); e <= r->high; e++)
+        for (int digit = 2; digit < 10; digit++) {
+            double v = e + log10((double)digit), at = floor(tni_ruler_pixel(r, v) - u / 2 + 0.5);
+            if (v < r->low - slack || v > r->high + slack) continue;
+            if (across) tni_draw_box(&p->c, at, edge, at + u, edge + 2.5 * u, TNI_LINE_INK);
+            else tni_draw_box(&p->c, edge - 2.5 * u, at, edge, at + u, TNI_LINE_INK);
+        }
 }
 
 static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y1)
@@ -19132,16 +19577,18 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
         double at = floor(tni_ruler_pixel(&p->x, p->x.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, at, y0, at + u, y1, TNI_GRID_INK);
         tni_draw_box(c, at, y1, at + u, y1 + tni_tick_length * u, TNI_LINE_INK);
-        tni_draw_label(c, p->x.label[k], at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false, 1e6,
-                       TNI_TEXT_INK);
+        tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5, false,
+                       1e6, TNI_TEXT_INK);
     }
     for (int k = 0; k < p->y.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->y, p->y.at[k]) - u / 2 + 0.5);
-        tni_draw_box(c, x0, at, x1, at + u, p->upright && !p->d.log_y && p->y.at[k] == 0 ? TNI_LINE_INK : TNI_GRID_INK);
+        tni_draw_box(c, x0, at, x1, at + u, p->upright > 0 && !p->d.log_y && p->y.at[k] == 0 ? TNI_LINE_INK : TNI_GRID_INK);
         tni_draw_box(c, x0 - tni_tick_length * u, at, x0, at + u, TNI_LINE_INK);
         tni_draw_label(c, p->y.label[k], x0 - (tni_tick_length + 4) * u, at + u / 2 + size * 0.35, size, 1, false, 1e6,
                        TNI_TEXT_INK);
     }
+    tni_draw_minor_ticks(p, &p->x, true, y1);
+    tni_draw_minor_ticks(p, &p->y, false, x0);
     tni_draw_box(c, x0 - u, y0, x0, y1 + u, TNI_LINE_INK);
     tni_draw_box(c, x0 - u, y1, x1, y1 + u, TNI_LINE_INK);
 }
@@ -19173,6 +19620,22 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
     tni_paint(&p->c, ink, 1);
 }
 
+/* Points always, lines when they have few points and are not horizontal: then markers would say nothing. */
+static bool tni_has_markers(const tn_series *s)
+{
+    double first = 0;
+    bool   any = false, varies = false;
+    if (s->kind == TN_SERIES_POINTS) return true;
+    if (s->kind != TN_SERIES_LINE || s->count > TNI_FEW) return false;
+    for (int64_t i = 0; i < s->count; i++) {
+        if (s->y[i] != s->y[i]) continue;
+        varies = varies || (any && s->y[i] != first);
+        if (!any) first = s->y[i];
+        any = true;
+    }
+    return varies;
+}
+
 /* A point without neighbours is a dot; few points are marked, with a white ring around each. */
 static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 {
@@ -19189,16 +19652,16 @@ static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
     }
     if (dot) tni_cover_segment(&p->c, ax, ay, ax, ay, 2 * radius);
     tni_paint(&p->c, tni_series_ink(s, k), 1);
-    if (s->kind == TN_SERIES_LINE && s->count > TNI_FEW) return;
+    if (!tni_has_markers(s)) return;
     if (s->count <= 4 * TNI_FEW) tni_draw_markers(p, s, 4 * u, TNI_WHITE);
     tni_draw_markers(p, s, 2.8 * u, tni_series_ink(s, k));
 }
 
-/* Bars or stems of one sign. Bars of several series stand side by side: these are number `place`. */
+/* Bars or stems of one sign. Those of several series are side by side: these are number `place`. */
 static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, int64_t place)
 {
     double u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
-    double half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width = 2 * half / (double)tni_max(p->bars, 1);
+    double half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width = 2 * half / (double)tni_max(p->upright, 1);
     double zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
     for (int64_t i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
@@ -19206,10 +19669,28 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
             tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width,
                           fmax(y, zero));
         else {
-            tni_cover_segment(&p->c, x, zero, x, y, fmin(0.7 * u, spacing / 3));
-            if (spacing > 5 * u) tni_cover_segment(&p->c, x, y, x, y, 2.8 * u);
+            x += ((double)place + 0.5) * width - half;
+            tni_cover_segment(&p->c, x, zero, x, y, fmin(0.7 * u, width / 3));
+            if (width > 3 * u) tni_cover_segment(&p->c, x, y, x, y, fmin(2.8 * u, width / 2));
         }
     }
+}
+
+static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
+{
+    double ax = 0, a0 = 0, a1 = 0, x, y, low;
+    bool   before = false;
+    for (int64_t i = 0; i < s->count; i++) {
+        bool shown = tni_plot_low(p, s, i, &low) && tni_plot_pixel(p, s, i, &x, &y);
+        if (shown) low = tni_ruler_pixel(&p->y, low);
+        if (shown && before) tni_cover_band(&p->c, ax, a0, a1, x, y, low);
+        before = shown;
+        if (!shown) continue;
+        ax = x;
+        a0 = y;
+        a1 = low;
+    }
+    tni_paint(&p->c, tni_series_ink(s, k), 0.22);
 }
 
 static uint32_t tni_pack(tn_colours colours, double t)
@@ -19225,7 +19706,8 @@ static void tni_draw_series(tni_plot *p)
     for (int64_t k = 0; k < p->count; k++) {
         const tn_series *s = &p->series[k];
         if (!tni_is_upright(s)) {
-            tni_draw_curve(p, s, k);
+            if (s->kind == TN_SERIES_BAND) tni_draw_band(p, s, k);
+            else tni_draw_curve(p, s, k);
             continue;
         }
         for (int sign = 0; sign < 2; sign++) {
@@ -19233,73 +19715,147 @@ static void tni_draw_series(tni_plot *p)
             tni_cover_upright(p, s, sign == 1, place);
             tni_paint(&p->c, p->two_colours ? tni_pack(TN_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
         }
-        place += s->kind == TN_SERIES_BARS;
+        place++;
     }
 }
 
-/* How much is drawn in a box: the sum of how dark its pixels are, the grid's excepted. */
-static double tni_darkness(const tn_image *image, double x0, double y0, double width, double height)
+/* The last value shown of a line, and its number; false without one. */
+static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32], double *x, double *y)
 {
-    double sum = 0;
-    for (int64_t y = (int64_t)y0; y < (int64_t)(y0 + height); y++)
-        for (int64_t x = (int64_t)x0; x < (int64_t)(x0 + width); x++) {
-            const uint8_t *rgb = image->pixels + 3 * (y * image->width + x);
-            int64_t        least = tni_min(rgb[0], tni_min(rgb[1], rgb[2]));
-            if (least < (TNI_GRID_INK & 255)) sum += (double)(255 - least);
-        }
-    return sum;
+    for (int64_t i = s->count; s->show_last && i-- > 0;) {
+        if (!tni_plot_point(p, s, i, x, y)) continue;
+        tni_tick_text(number, s->y[i], fabs(s->y[i]) < 1 ? 3 : 4, 0);
+        return true;
+    }
+    return false;
+}
+
+/* The last values, right of the lines' ends; one that would touch another moves away from it. */
+static void tni_draw_last(tni_plot *p)
+{
+    double u = p->c.scale, size = tni_small * u, line = size * 1.1, taken[TNI_SERIES_INKS], x, y;
+    int    used = 0;
+    char   number[32];
+    for (int64_t k = 0; k < p->count && used < TNI_SERIES_INKS; k++) {
+        if (!tni_last_label(p, &p->series[k], number, &x, &y)) continue;
+        x = tni_ruler_pixel(&p->x, x);
+        y = tni_ruler_pixel(&p->y, y);
+        if (y < p->f.top || y > p->f.top + p->f.body_height) continue;
+        for (int tries = 0; tries < used; tries++)
+            for (int i = 0; i < used; i++)
+                if (fabs(y - taken[i]) < line) y = y < taken[i] ? taken[i] - line : taken[i] + line;
+        taken[used++] = y;
+        tni_draw_label(&p->c, number, x + 7 * u, y + size * 0.35, size, 0, false, 1e6, tni_series_ink(&p->series[k], k));
+    }
 }
 
 static double tni_legend_height(const tni_plot *p) { return ((double)p->lines * tni_legend_line + 6) * p->f.scale; }
 
+/* Equal but for the case of ASCII letters. */
+static bool tni_same_words(const char *a, const char *b)
+{
+    if (!a || !b) return false;
+    for (; *a && *b; a++, b++)
+        if (*a != *b && !((*a | 32) == (*b | 32) && (*a | 32) >= 'a' && (*a | 32) <= 'z')) return false;
+    return *a == *b;
+}
+
+/* One series whose name is the title or that of the axis needs no legend. */
 static void tni_legend_plan(tni_plot *p)
 {
-    double u = p->f.scale;
+    double      u = p->f.scale;
+    const char *name = NULL;
     if (p->two_colours) return;
     for (int64_t k = 0; k < p->count; k++) {
         if (!p->series[k].name) continue;
-        p->legend_width = fmax(p->legend_width, fmin(tni_label_width(p->series[k].name, tni_small * u), 180 * u) + 44 * u);
+        name = p->series[k].name;
+        p->legend_width = fmax(p->legend_width, fmin(tni_label_width(name, tni_small * u), 180 * u) + 44 * u);
         p->lines++;
     }
+    if (p->lines == 1 && (tni_same_words(name, p->d.title) || tni_same_words(name, p->d.y_title))) p->lines = 0;
     p->lines = tni_min(p->lines, (int64_t)(p->f.body_height / (tni_legend_line * u)) - 1);
-    if (p->lines > TNI_LEGEND_INSIDE) p->f.right += p->legend_width;
+    p->outside = p->lines > TNI_LEGEND_INSIDE;
 }
 
-/* Inside, the legend stands in the corner with the least ink, and veils what is there. */
-static void tni_legend_place(tni_plot *p, double x0, double y0, double x1, double y1, double *x, double *y)
+/* Whether a segment meets a box (Liang & Barsky 1984): the part of it on the inner side of each edge is kept. */
+static bool tni_meets_box(const double a[2], const double b[2], const double low[2], const double high[2])
 {
-    double u = p->c.scale, w = p->legend_width, h = tni_legend_height(p), least = HUGE_VAL;
-    *x = x1 + 8 * u;
-    *y = y0;
-    if (p->lines > TNI_LEGEND_INSIDE) return;
-    for (int corner = 0; corner < 4; corner++) {
-        double cx = corner & 1 ? x0 + 8 * u : x1 - w - 4 * u, cy = corner & 2 ? y1 - h - 8 * u : y0 + 4 * u;
-        double ink = tni_darkness(p->c.image, cx, cy, w, h);
-        if (ink >= least * 0.98) continue;
-        least = ink;
-        *x = cx;
-        *y = cy;
+    double t0 = 0, t1 = 1;
+    for (int i = 0; i < 2; i++) {
+        double d = b[i] - a[i], in = (low[i] - a[i]), out = (high[i] - a[i]);
+        if (d == 0 && (in > 0 || out < 0)) return false;
+        if (d == 0) continue;
+        t0 = fmax(t0, fmin(in / d, out / d));
+        t1 = fmin(t1, fmax(in / d, out / d));
     }
-    tni_cover_box(&p->c, *x, *y, *x + w, *y + h);
-    tni_paint(&p->c, TNI_WHITE, 0.85);
+    return t0 <= t1;
 }
 
-static void tni_draw_legend(tni_plot *p, double x0, double y0, double x1, double y1)
+/* How many pieces of a series are in a box: segments of a line, points, uprights, verticals of a band. */
+static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const double low[2], const double high[2])
+{
+    double  a[2] = {0, 0}, b[2], y;
+    bool    before = false;
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->count; i++) {
+        bool shown = tni_plot_pixel(p, s, i, &b[0], &b[1]);
+        if (!shown || !(before && s->kind == TN_SERIES_LINE)) memcpy(a, b, sizeof a);
+        if (shown && tni_is_upright(s)) a[1] = p->y.from;
+        if (shown && s->kind == TN_SERIES_BAND && tni_plot_low(p, s, i, &y)) a[1] = tni_ruler_pixel(&p->y, y);
+        n += shown && tni_meets_box(a, b, low, high);
+        before = shown;
+        memcpy(a, b, sizeof a);
+    }
+    return n;
+}
+
+/* The corner in which the fewest pieces of the series are, and how many. */
+static int64_t tni_legend_corner(tni_plot *p)
+{
+    double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
+            y1 = p->y.from;
+    int64_t least = INT64_MAX;
+    for (int corner = 0; corner < 4; corner++) {
+        double  low[2], high[2];
+        int64_t n = 0;
+        low[0] = corner & 1 ? x0 + 8 * u : x1 - w - 6 * u;
+        low[1] = corner & 2 ? y1 - h - 8 * u : y0 + 6 * u;
+        high[0] = low[0] + w;
+        high[1] = low[1] + h;
+        for (int64_t k = 0; k < p->count; k++) n += tni_series_in_box(p, &p->series[k], low, high);
+        if (n >= least) continue;
+        least = n;
+        p->legend_x = low[0];
+        p->legend_y = low[1];
+    }
+    return least;
+}
+
+static void tni_draw_legend_key(tni_plot *p, const tn_series *s, int64_t k, double x, double y)
 {
     tni_canvas *c = &p->c;
-    double      u = c->scale, size = tni_small * u, x, y, phase = 0;
+    double      u = c->scale, phase = 0;
+    if (s->kind == TN_SERIES_LINE) tni_cover_line(c, x + 6 * u, y, x + 28 * u, y, 0.85 * u, tni_is_dashed(s, k), &phase);
+    if (s->kind == TN_SERIES_BARS) tni_cover_box(c, x + 11 * u, y - 5 * u, x + 23 * u, y + 5 * u);
+    else if (s->kind == TN_SERIES_BAND) tni_cover_box(c, x + 6 * u, y - 5 * u, x + 28 * u, y + 5 * u);
+    else if (s->kind == TN_SERIES_STEMS || tni_has_markers(s))
+        tni_cover_segment(c, x + 17 * u, y, x + 17 * u, y, 2.8 * u);
+    tni_paint(c, tni_series_ink(s, k), s->kind == TN_SERIES_BAND ? 0.22 : 1);
+}
+
+static void tni_draw_legend(tni_plot *p)
+{
+    tni_canvas *c = &p->c;
+    double      u = c->scale, size = tni_small * u, x = p->legend_x, y = p->legend_y;
     int64_t     lines = p->lines;
     if (lines < 1) return;
-    tni_legend_place(p, x0, y0, x1, y1, &x, &y);
+    tni_draw_box(c, x, y, x + p->legend_width, y + tni_legend_height(p), TNI_WHITE);
+    tni_draw_frame(c, x, y, x + p->legend_width, y + tni_legend_height(p), u, TNI_FRAME_INK);
     y += (3 + tni_legend_line / 2) * u;
     for (int64_t k = 0; k < p->count && lines > 0; k++) {
         const tn_series *s = &p->series[k];
         if (!s->name) continue;
-        if (s->kind == TN_SERIES_LINE) tni_cover_line(c, x + 6 * u, y, x + 28 * u, y, 0.85 * u, tni_is_dashed(s, k), &phase);
-        if (s->kind == TN_SERIES_BARS) tni_cover_box(c, x + 11 * u, y - 5 * u, x + 23 * u, y + 5 * u);
-        else if (s->kind != TN_SERIES_LINE || s->count <= TNI_FEW)
-            tni_cover_segment(c, x + 17 * u, y, x + 17 * u, y, 2.8 * u);
-        tni_paint(c, tni_series_ink(s, k), 1);
+        tni_draw_legend_key(p, s, k, x, y);
         tni_draw_label(c, s->name, x + 36 * u, y + size * 0.35, size, 0, false, p->legend_width - 40 * u, TNI_TEXT_INK);
         y += tni_legend_line * u;
         lines--;
@@ -19308,14 +19864,16 @@ static void tni_draw_legend(tni_plot *p, double x0, double y0, double x1, double
 
 static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *series, int64_t count)
 {
-    const char *problem = tni_desc_problem(0, 0, d->scale, d->x_low, d->x_high, false);
-    if (!problem) problem = tni_desc_problem(0, 0, d->scale, d->y_low, d->y_high, false);
+    const char *problem = tni_desc_problem(0, 0, d->scale, d->x_low, d->x_high, 0, false);
+    if (!problem) problem = tni_desc_problem(0, 0, d->scale, d->y_low, d->y_high, 0, false);
     if (problem) return problem;
     if (count < 0 || (count > 0 && !series)) return "series is NULL or count negative";
     for (int64_t k = 0; k < count; k++) {
         if (series[k].count < 0 || (series[k].count > 0 && !series[k].y)) return "a series' y is NULL or its count negative";
+        if (series[k].kind == TN_SERIES_BAND && series[k].count > 0 && !series[k].low) return "a band's low is NULL";
         if (series[k].colour < 0 || series[k].colour > TNI_SERIES_INKS) return "a series' colour is not in 0..7";
     }
+    if (d->x_name_count < 0 || (d->x_name_count > 0 && !d->x_names)) return "x_names is NULL or x_name_count negative";
     if (d->width < 0 || d->width > 65536 || d->height < 0 || d->height > 65536) return "width or height is not in 0..65536";
     if ((d->log_x && d->x_low <= 0 && (d->x_low != 0 || d->x_high != 0))
         || (d->log_y && d->y_low <= 0 && (d->y_low != 0 || d->y_high != 0)))
@@ -19323,7 +19881,36 @@ static const char *tni_plot_problem(const tn_plot_desc *d, const tn_series *seri
     return NULL;
 }
 
-/* Everything but title and caption lies within width x height; each side leaves the other its room. */
+static double tni_last_room(const tni_plot *p)
+{
+    double widest = 0, x, y;
+    char   number[32];
+    for (int64_t k = 0; k < p->count; k++)
+        if (tni_last_label(p, &p->series[k], number, &x, &y))
+            widest = fmax(widest, tni_label_width(number, tni_small * p->f.scale));
+    return widest > 0 ? widest + 4 * p->f.scale : 0;
+}
+
+/* The rulers and the sides that they need; where the axes are. */
+static void tni_plot_axes(tni_plot *p)
+{
+    tni_figure *f = &p->f;
+    double      u = f->scale;
+    f->right = (tni_pad + 10) * u + p->last_width + (p->outside ? p->legend_width + 4 * u : 0);
+    tni_plot_ruler(p, &p->y, false, f->body_height / (44 * u));
+    f->left = ceil(tni_pad * u + tni_axis_title_room(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u)
+                   + (tni_tick_length + 5) * u);
+    f->body_width = floor(fmax((double)(p->d.width ? p->d.width : 560) * u - f->left - f->right, 80 * u));
+    if (!p->outside) p->legend_width = fmin(p->legend_width, f->body_width - 12 * u);
+    tni_plot_ruler(p, &p->x, true, f->body_width / (70 * u));
+    p->x.from = f->left;
+    p->x.to = f->left + f->body_width;
+    p->y.to = f->top;
+    p->y.from = floor(f->top + f->body_height);
+}
+
+/* Everything but title and caption lies within width x height; each side leaves the other its room. A legend that no
+   corner has room for goes outside, if that leaves the axes most of the width. */
 static void tni_plot_plan(tni_plot *p)
 {
     tni_figure *f = &p->f;
@@ -19334,49 +19921,64 @@ static void tni_plot_plan(tni_plot *p)
     f->bottom = tni_axis_title_room(p->d.x_title, u) + (tni_tick_length + 5 + tni_small * 0.75) * u;
     f->body_height = fmax((double)(p->d.height ? p->d.height : 360) * u - f->bottom
                           - (2 * tni_pad + (f->title ? 27 : 6)) * u, 60 * u);
-    f->right = (tni_pad + 10) * u;
     tni_legend_plan(p);
-    tni_plot_ruler(p, &p->y, false, f->body_height / (44 * u));
-    f->left = ceil(tni_pad * u + tni_axis_title_room(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u)
-                   + (tni_tick_length + 5) * u);
-    f->body_width = floor(fmax((double)(p->d.width ? p->d.width : 560) * u - f->left - f->right, 80 * u));
-    if (p->lines <= TNI_LEGEND_INSIDE) p->legend_width = fmin(p->legend_width, f->body_width - 12 * u);
-    tni_plot_ruler(p, &p->x, true, f->body_width / (70 * u));
+    p->last_width = tni_last_room(p);
+    tni_plot_axes(p);
+    if (p->lines < 1 || p->outside || tni_legend_corner(p) == 0 || p->legend_width > 0.4 * f->body_width) return;
+    p->outside = true;
+    tni_plot_axes(p);
+}
+
+/* Where the picture has the axes, once title and caption have taken their room. */
+static void tni_plot_place(tni_plot *p)
+{
+    double u = p->f.scale;
+    p->x.from = p->f.left;
+    p->x.to = p->f.left + p->f.body_width;
+    p->y.to = p->f.top;
+    p->y.from = floor(p->f.top + p->f.body_height);
+    if (!p->outside) tni_legend_corner(p);
+    else {
+        p->legend_x = p->x.to + 10 * u + p->last_width;
+        p->legend_y = p->y.to;
+    }
+}
+
+static void tni_plot_draw(tni_plot *p, double left)
+{
+    double      u = p->f.scale, x0 = p->x.from, x1 = p->x.to, y0 = p->y.to, y1 = p->y.from;
+    tni_canvas *c = &p->c;
+    tni_draw_grid(p, x0, y0, x1, y1);
+    tni_draw_axis_titles(c, &p->f, p->d.x_title, p->d.y_title, y1 + p->f.bottom, p->f.left - left + tni_pad * u);
+    tni_canvas_clip(c, (int64_t)x0, (int64_t)(y0 - 3 * u), (int64_t)(x1 + 3 * u), (int64_t)y1);
+    tni_draw_series(p);
+    tni_canvas_clip(c, 0, 0, c->image->width, c->image->height);
+    tni_draw_last(p);
+    tni_draw_legend(p);
 }
 
 tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc)
 {
     tni_plot p;
-    double   u, x0, y0, x1, y1, left;
+    double   left;
     memset(&p, 0, sizeof p);
     if (desc) p.d = *desc;
     if (!tni_figure_ok(ctx, "image_plot", tni_plot_problem(&p.d, series, count))) return NULL;
     p.series = series;
     p.count = count;
-    for (int64_t k = 0; k < count; k++) {
-        p.bars += series[k].kind == TN_SERIES_BARS;
-        p.upright = p.upright || tni_is_upright(&series[k]);
-    }
-    p.two_colours = count == 1 && p.upright && series[0].colour == 0;
-    u = p.f.scale = (double)tni_max(p.d.scale, 1);
+    for (int64_t k = 0; k < count; k++) p.upright += tni_is_upright(&series[k]);
+    p.two_colours = count == 1 && p.upright > 0 && series[0].colour == 0;
+    p.f.scale = (double)tni_max(p.d.scale, 1);
     tni_plot_plan(&p);
     left = p.f.left;
     if (!tni_figure_open(&p.f, &p.c, ctx)) return NULL;
-
-    x0 = p.x.from = p.f.left;
-    x1 = p.x.to = p.f.left + p.f.body_width;
-    y0 = p.y.to = p.f.top;
-    y1 = p.y.from = floor(p.f.top + p.f.body_height);
-    tni_draw_grid(&p, x0, y0, x1, y1);
-    tni_draw_axis_titles(&p.c, &p.f, p.d.x_title, p.d.y_title, y1 + p.f.bottom, p.f.left - left + tni_pad * u);
-    tni_canvas_clip(&p.c, (int64_t)x0, (int64_t)(y0 - 3 * u), (int64_t)(x1 + 3 * u), (int64_t)y1);
-    tni_draw_series(&p);
-    tni_canvas_clip(&p.c, 0, 0, p.c.image->width, p.c.image->height);
-    tni_draw_legend(&p, x0, y0, x1, y1);
+    tni_plot_place(&p);
+    tni_plot_draw(&p, left);
     return tni_canvas_close(&p.c);
 }
 
-/* ---- files: through the same writer as weights, so that a picture is replaced whole or not at all ---- */
+/* ---- files -------------------------------------------------- >>image-files
+   Through the same writer as weights, so that a picture is replaced whole or not at all. */
 static bool tni_is_image(const tn_image *image) { return image && image->ctx && image->pixels; }
 
 #ifdef INCLUDE_STB_IMAGE_WRITE_H
@@ -19417,9 +20019,343 @@ tn_status tn_image_write_ppm(const tn_image *image, tn_sink sink)
     return tni_writer_close(&w);
 }
 
+/* ---- SVG ---------------------------------------------------- >>image-svg
+   The marks of a picture, printed in their order. Coordinates are pixels with two decimals, written by integers, so that
+   the bytes depend neither on locale nor on a C library. Lines that continue each other become one path. */
+enum { TNI_SVG_CELLS = 4096 };          /* more cells than this are one embedded PNG */
+
+typedef struct tni_svg { tni_writer w; const tni_picture *p; const uint8_t *ink; bool clipped; } tni_svg;
+
+static void tni_svg_put(tni_svg *s, const char *text) { tni_put(&s->w, text, strlen(text)); }
+
+static void tni_svg_number(tni_svg *s, const char *before, double v)
+{
+    char      text[32];
+    long long n = (long long)floor(fmin(fmax(v, -1e9), 1e9) * 100 + 0.5), size = n < 0 ? -n : n;
+    size_t    bytes = tni_print(text, sizeof text, "%s%lld.%d%d", n < 0 ? "-" : "", size / 100, (int)(size / 10 % 10),
+                                (int)(size % 10));
+    while (text[bytes - 1] == '0') bytes--;
+    if (text[bytes - 1] == '.') bytes--;
+    tni_svg_put(s, before);
+    tni_put(&s->w, text, bytes);
+}
+
+static void tni_svg_colour(tni_svg *s, const char *before, const uint8_t rgb[3])
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[8];
+    text[0] = '#';
+    for (int k = 0; k < 6; k++) text[k + 1] = hex[rgb[k / 2] >> (k % 2 ? 0 : 4) & 15];
+    tni_svg_put(s, before);
+    tni_svg_put(s, "\"");
+    tni_put(&s->w, text, 7);
+    tni_svg_put(s, "\"");
+}
+
+static void tni_svg_box(tni_svg *s, double x, double y, double width, double height)
+{
+    tni_svg_number(s, "<rect x=\"", x);
+    tni_svg_number(s, "\" y=\"", y);
+    tni_svg_number(s, "\" width=\"", width);
+    tni_svg_number(s, "\" height=\"", height);
+    tni_svg_put(s, "\"");
+}
+
+/* Escaped, as it is drawn: with minus signs, and U+FFFD for bytes that are not UTF-8 and for control characters. */
+static void tni_svg_text(tni_svg *s, const char *text, size_t bytes)
+{
+    const char *end = text + bytes;
+    uint32_t    code = 0;
+    while (text < end) {
+        char utf8[4];
+        code = tni_text_next(&text, end, code);
+        if (code == '&') tni_svg_put(s, "&amp;");
+        else if (code == '<') tni_svg_put(s, "&lt;");
+        else if (code == '>') tni_svg_put(s, "&gt;");
+        else {
+            bool fits = code >= 32 && code < 0x110000 && (code < 0x7F || code > 0x9F) && (code < 0xD800 || code > 0xDFFF)
+                     && (code & 0xFFFE) != 0xFFFE;
+            tni_put(&s->w, utf8, tni_utf8_put(utf8, fits ? code : 0xFFFD));
+        }
+    }
+}
+
+static void tni_svg_label(tni_svg *s, const tni_mark *m)
+{
+    static const char *const anchor[] = {"\"", "\" text-anchor=\"middle\"", "\" text-anchor=\"end\""};
+    tni_svg_number(s, "<text x=\"", m->v[0]);
+    tni_svg_number(s, "\" y=\"", m->v[1]);
+    if (m->v[4] != 0) {
+        tni_svg_number(s, "\" transform=\"rotate(-90 ", m->v[0]);
+        tni_svg_number(s, " ", m->v[1]);
+        tni_svg_put(s, ")");
+    }
+    tni_svg_number(s, "\" font-size=\"", m->v[2]);
+    tni_svg_put(s, anchor[(int)(2 * m->v[3])]);
+    tni_svg_colour(s, " fill=", s->ink);
+    tni_svg_put(s, ">");
+    tni_svg_text(s, (const char *)s->p->letters.items + m->text, m->bytes);
+    tni_svg_put(s, "</text>\n");
+}
+
+static void tni_svg_point(tni_svg *s, const char *before, double x, double y)
+{
+    tni_svg_number(s, before, x);
+    tni_svg_number(s, " ", y);
+}
+
+/* Lines from mark i on that continue each other, or a dot; returns the number of marks. */
+static size_t tni_svg_lines(tni_svg *s, const tni_mark *m, size_t count)
+{
+    size_t n = 1;
+    if (m->v[0] == m->v[2] && m->v[1] == m->v[3]) {
+        tni_svg_number(s, "<circle cx=\"", m->v[0]);
+        tni_svg_number(s, "\" cy=\"", m->v[1]);
+        tni_svg_number(s, "\" r=\"", m->v[4]);
+        tni_svg_colour(s, "\" fill=", s->ink);
+        tni_svg_put(s, "/>\n");
+        return 1;
+    }
+    tni_svg_point(s, "<path d=\"M", m->v[0], m->v[1]);
+    tni_svg_point(s, "L", m->v[2], m->v[3]);
+    for (; n < count && m[n].kind == TNI_MARK_LINE && m[n].v[4] == m->v[4] && m[n].v[0] == m[n - 1].v[2]
+           && m[n].v[1] == m[n - 1].v[3]; n++)
+        tni_svg_point(s, " ", m[n].v[2], m[n].v[3]);
+    tni_svg_number(s, "\" stroke-width=\"", 2 * m->v[4]);
+    tni_svg_colour(s, "\" fill=\"none\" stroke-linecap=\"round\" stroke-linejoin=\"round\" stroke=", s->ink);
+    tni_svg_put(s, "/>\n");
+    return n;
+}
+
+/* The pieces of a band from mark i on: along its upper curve, and back along the lower one. */
+static size_t tni_svg_band(tni_svg *s, const tni_mark *m, size_t count)
+{
+    size_t n = 1;
+    while (n < count && m[n].kind == TNI_MARK_BAND && m[n].v[0] == m[n - 1].v[3]) n++;
+    tni_svg_point(s, "<path d=\"M", m->v[0], m->v[1]);
+    for (size_t i = 0; i < n; i++) tni_svg_point(s, i ? " " : "L", m[i].v[3], m[i].v[4]);
+    for (size_t i = n; i-- > 0;) tni_svg_point(s, " ", m[i].v[3], m[i].v[5]);
+    tni_svg_point(s, " ", m->v[0], m->v[2]);
+    tni_svg_colour(s, "Z\" fill=", s->ink);
+    tni_svg_put(s, "/>\n");
+    return n;
+}
+
+/* ---- an embedded PNG: deflate's stored blocks, in base64 (RFC 1950, 1951, 2083, 4648) ---- >>image-svg-png */
+typedef struct tni_png { tni_svg *s; uint32_t crc, a, b; uint8_t left[3]; int have; } tni_png;
+
+static void tni_base64(tni_svg *s, const uint8_t *three, int have)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t bits = (uint32_t)three[0] << 16 | (uint32_t)three[1] << 8 | three[2];
+    char     four[4];
+    for (int k = 0; k < 4; k++) four[k] = digit[bits >> (18 - 6 * k) & 63];
+    for (int k = have + 1; k < 4; k++) four[k] = '=';
+    tni_put(&s->w, four, 4);
+}
+
+static void tni_png_put(tni_png *p, const uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        p->crc ^= data[i];
+        for (int k = 0; k < 8; k++) p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xEDB88320u : 0);
+        p->left[p->have++] = data[i];
+        if (p->have < 3) continue;
+        tni_base64(p->s, p->left, 3);
+        p->have = 0;
+    }
+}
+
+static void tni_png_u32(tni_png *p, uint32_t v)
+{
+    uint8_t four[4];
+    for (int k = 0; k < 4; k++) four[k] = (uint8_t)(v >> (24 - 8 * k));
+    tni_png_put(p, four, 4);
+}
+
+static void tni_png_open(tni_png *p, size_t bytes, const char *name)
+{
+    tni_png_u32(p, (uint32_t)bytes);
+    p->crc = 0xFFFFFFFFu;
+    tni_png_put(p, (const uint8_t *)name, 4);
+}
+
+static void tni_png_close(tni_png *p) { tni_png_u32(p, ~p->crc); }
+
+/* One row of pixels as a stored block: final, length, its complement, then filter 0 and the pixels; counts Adler-32. */
+static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t width, bool last)
+{
+    size_t  bytes = 3 * width + 1;
+    uint8_t head[6];
+    head[0] = last;
+    head[1] = (uint8_t)(bytes & 255);
+    head[2] = (uint8_t)(bytes >> 8);
+    head[3] = (uint8_t)~head[1];
+    head[4] = (uint8_t)~head[2];
+    head[5] = 0;
+    tni_png_put(p, head, 6);
+    p->b = (p->b + p->a) % 65521;
+    for (size_t i = 0; i < width; i++, from += step) {
+        tni_png_put(p, from, 3);
+        for (int k = 0; k < 3; k++) {
+            p->a = (p->a + from[k]) % 65521;
+            p->b = (p->b + p->a) % 65521;
+        }
+    }
+}
+
+enum { TNI_PNG_WIDEST = 21844 };        /* a row of 3 width + 1 bytes fits the 65535 of a block */
+
+/* Pixels at (x,y) and from there in steps, as one picture of across x down. */
+static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_t step_y, int64_t across, int64_t down)
+{
+    static const uint8_t signature[] = {137, 'P', 'N', 'G', 13, 10, 26, 10}, kind[] = {8, 2, 0, 0, 0}, zlib[] = {0x78, 0x01};
+    const tn_image *image = &s->p->image;
+    tni_png p;
+    memset(&p, 0, sizeof p);
+    p.s = s;
+    p.a = 1;
+    tni_png_put(&p, signature, sizeof signature);
+    tni_png_open(&p, 13, "IHDR");
+    tni_png_u32(&p, (uint32_t)across);
+    tni_png_u32(&p, (uint32_t)down);
+    tni_png_put(&p, kind, sizeof kind);
+    tni_png_close(&p);
+    tni_png_open(&p, (size_t)down * (size_t)(3 * across + 6) + 6, "IDAT");
+    tni_png_put(&p, zlib, sizeof zlib);
+    for (int64_t i = 0; i < down; i++)
+        tni_png_row(&p, image->pixels + 3 * ((y + i * step_y) * image->width + x), (size_t)(3 * step_x), (size_t)across,
+                    i == down - 1);
+    tni_png_u32(&p, p.b << 16 | p.a);
+    tni_png_close(&p);
+    tni_png_open(&p, 0, "IEND");
+    tni_png_close(&p);
+    if (p.have > 0) {
+        memset(p.left + p.have, 0, (size_t)(3 - p.have));
+        tni_base64(s, p.left, p.have);
+    }
+}
+
+/* Cells as one picture, in strips that a block can hold. */
+static void tni_svg_raster(tni_svg *s, int64_t x, int64_t y, int64_t cell_w, int64_t cell_h, int64_t across, int64_t down)
+{
+    for (int64_t first = 0; first < across; first += TNI_PNG_WIDEST) {
+        int64_t n = tni_min(across - first, TNI_PNG_WIDEST);
+        tni_svg_number(s, "<image x=\"", (double)(x + first * cell_w));
+        tni_svg_number(s, "\" y=\"", (double)y);
+        tni_svg_number(s, "\" width=\"", (double)(n * cell_w));
+        tni_svg_number(s, "\" height=\"", (double)(down * cell_h));
+        tni_svg_put(s, "\" preserveAspectRatio=\"none\" style=\"image-rendering:pixelated\" "
+                    "xlink:href=\"data:image/png;base64,");
+        tni_svg_png(s, x + first * cell_w, y, cell_w, cell_h, n, down);
+        tni_svg_put(s, "\"/>\n");
+    }
+}
+
+/* Few cells are rectangles, neighbours of one colour in a row or a column a single one. */
+static void tni_svg_cells(tni_svg *s, const tni_mark *m)
+{
+    const tn_image *image = &s->p->image;
+    int64_t x = (int64_t)m->v[0], y = (int64_t)m->v[1], w = (int64_t)m->v[4], h = (int64_t)m->v[5];
+    int64_t across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0;
+    if (across < 1 || down < 1) return;
+    if (across > TNI_SVG_CELLS / down && across > 1) {
+        tni_svg_raster(s, x, y, w, h, across, down);
+        return;
+    }
+    tni_svg_put(s, "<g shape-rendering=\"crispEdges\">\n");
+    for (int64_t i = 0, j, n; i < down; i += across == 1 ? n : 1)
+        for (j = 0, n = 1; j < across; j += across == 1 ? 1 : n) {
+            const uint8_t *rgb = image->pixels + 3 * ((y + i * h) * image->width + x + j * w);
+            int64_t        next = across == 1 ? 3 * h * image->width : 3 * w, most = across == 1 ? down - i : across - j;
+            for (n = 1; n < most && memcmp(rgb + n * next, rgb, 3) == 0;) n++;
+            tni_svg_box(s, (double)(x + j * w), (double)(y + i * h), (double)(across == 1 ? w : n * w),
+                        (double)(across == 1 ? n * h : h));
+            tni_svg_colour(s, " fill=", rgb);
+            tni_svg_put(s, "/>\n");
+        }
+    tni_svg_put(s, "</g>\n");
+}
+
+/* What is outside a clip is cut off by an inner SVG, which needs no name that could meet another on a page. */
+static void tni_svg_clip(tni_svg *s, const tni_mark *m)
+{
+    const tn_image *image = &s->p->image;
+    if (s->clipped) tni_svg_put(s, "</svg>\n");
+    s->clipped = m->v[0] > 0 || m->v[1] > 0 || m->v[2] < (double)image->width || m->v[3] < (double)image->height;
+    if (!s->clipped) return;
+    tni_svg_number(s, "<svg x=\"", m->v[0]);
+    tni_svg_number(s, "\" y=\"", m->v[1]);
+    tni_svg_number(s, "\" width=\"", m->v[2] - m->v[0]);
+    tni_svg_number(s, "\" height=\"", m->v[3] - m->v[1]);
+    tni_svg_point(s, "\" viewBox=\"", m->v[0], m->v[1]);
+    tni_svg_point(s, " ", m->v[2] - m->v[0], m->v[3] - m->v[1]);
+    tni_svg_put(s, "\">\n");
+}
+
+/* v of a line: both ends and the radius; of a box: two corners; of a text: its anchor, size, alignment, turned; of a band:
+   x, y and low of both ends; of cells: corner, width, height, and width and height of one; of ink: its strength.
+   Returns the number of marks. */
+static size_t tni_svg_mark(tni_svg *s, const tni_mark *m, size_t count)
+{
+    if (m->kind == TNI_MARK_LINE) return tni_svg_lines(s, m, count);
+    if (m->kind == TNI_MARK_BAND) return tni_svg_band(s, m, count);
+    if (m->kind == TNI_MARK_TEXT) tni_svg_label(s, m);
+    if (m->kind == TNI_MARK_CELLS) tni_svg_cells(s, m);
+    if (m->kind == TNI_MARK_CLIP) tni_svg_clip(s, m);
+    if (m->kind == TNI_MARK_BOX && m->v[2] > m->v[0] && m->v[3] > m->v[1]) {
+        tni_svg_box(s, m->v[0], m->v[1], m->v[2] - m->v[0], m->v[3] - m->v[1]);
+        tni_svg_colour(s, " fill=", s->ink);
+        tni_svg_put(s, "/>\n");
+    }
+    return 1;
+}
+
+/* A shape: the marks up to the ink that ends it. */
+static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
+{
+    uint8_t rgb[3] = {0, 0, 0};
+    size_t  n = 0, i = 0;
+    while (n < count && m[n].kind != TNI_MARK_INK && m[n].kind != TNI_MARK_CLIP && m[n].kind != TNI_MARK_CELLS) n++;
+    if (n == 0 && count > 0 && m->kind != TNI_MARK_INK) return tni_svg_mark(s, m, count);
+    if (n < count) tni_unpack(m[n].ink, rgb);
+    s->ink = rgb;
+    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_number(s, "<g opacity=\"", m[n].v[0]);
+    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_put(s, "\">\n");
+    while (i < n) i += tni_svg_mark(s, m + i, n - i);
+    if (n < count && n > 0 && m[n].v[0] < 1) tni_svg_put(s, "</g>\n");
+    return n + (n < count && m[n].kind == TNI_MARK_INK);
+}
+
+tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
+{
+    tni_svg s;
+    size_t  i = 0, count;
+    if (!tni_is_image(image)) return TN_ERR_ARG;
+    memset(&s, 0, sizeof s);
+    s.p = tni_picture_of(image);
+    count = s.p->marks.count;
+    if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
+        return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: %lld x %lld pixels are too many to embed; at most %g "
+                        "are expected", (long long)image->width, (long long)image->height, tni_area_most);
+    tni_writer_open(&s.w, image->ctx, &sink);
+    tni_svg_number(&s, "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"",
+                   (double)image->width / s.p->scale);
+    tni_svg_number(&s, "\" height=\"", (double)image->height / s.p->scale);
+    tni_svg_point(&s, "\" viewBox=\"0 0 ", (double)image->width, (double)image->height);
+    tni_svg_put(&s, "\" font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n");
+    if (count > 0) tni_svg_put(&s, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
+    else tni_svg_raster(&s, 0, 0, 1, 1, image->width, image->height);
+    while (i < count && s.w.status == TN_OK)
+        i += tni_svg_shape(&s, (const tni_mark *)s.p->marks.items + i, count - i);
+    tni_svg_put(&s, s.clipped ? "</svg>\n</svg>\n" : "</svg>\n");
+    return tni_writer_close(&s.w);
+}
+
 #ifndef TN_NO_STDIO
 tn_status tn_image_save_png(const tn_image *image, const char *path) { return tn_image_write_png(image, tn_to_path(path)); }
 tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn_image_write_ppm(image, tn_to_path(path)); }
+tn_status tn_image_save_svg(const tn_image *image, const char *path) { return tn_image_write_svg(image, tn_to_path(path)); }
 #endif
 
 #undef TNI_GLYPH_STEP

@@ -1,12 +1,18 @@
-/* fashion.c - train a bilinear network on images, fold it into one tensor, look at what it learnt
+/* fashion.c - train bilinear networks on images, fold each into one tensor, look at what they learnt
 
-   embed 784 -> 256, bilinear 256 -> 256, unembed 256 -> 10: logits = U ((W E x) (x) (V E x)). Folded it is one
+   embed 784 -> 256, bilinear 256 -> 256, unembed 256 -> 10: logits = U ((W E x) * (V E x)). Folded it is one
    third-order tensor in pixel space: a class's logit is x^T Q x, and the eigenvectors of Q are pictures.
+   A network that may fit every pixel has noise in them. A second one, trained with noise on its images and more weight
+   decay, is a few percent less accurate, and its eigenvectors show clothes. How smooth they are is measured by
+       autocorrelation   I = [mean of (v_p - m)(v_q - m) over all pairs p,q of pixels side by side or one above the other]
+                             / [mean of (v_p - m)^2 over all pixels p],                                  m the mean of v
+                         (Moran's I at lag 1): 1 for a slow wave, -1/783 expected of white noise; the mean over classes and
+                         their SHOWN most positive and SHOWN most negative eigenvectors in pixel space
 
    make demo      or   sh examples/get_data.sh fashion
                        cc -O2 -fopenmp -I. examples/fashion.c -o fashion -lm && ./fashion
-   --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --width N   --seed N
-   --threads N   --out FOLDER */
+   --data fashion|mnist   --epochs N   --batch N   --lr X   --weight-decay X   --noise X   --regularised-weight-decay X
+   --regularised-noise X   --width N   --seed N   --threads N   --out FOLDER */
 #define _POSIX_C_SOURCE 200809L
 #ifdef HAVE_STB_IMAGE_WRITE
 #include "stb_image_write.h"
@@ -16,19 +22,28 @@
 #define PROGRAM "fashion"
 #include "studies/common.h"
 
-enum { SHOWN = 3 };
+enum { SHOWN = 3, ROWS = 2 * SHOWN, TILES = ROWS * CLASSES, ENDS = 15 };
 
 typedef struct options {
     const char *data, *out;
     int64_t     epochs, batch, width, seed, threads;
-    double      lr, weight_decay, noise;
+    double      lr, weight_decay, noise, regularised_weight_decay, regularised_noise;
 } options;
+
+/* A network that was trained, and what it became. */
+typedef struct trained {
+    network  net;
+    history  h;
+    double   accuracy;
+    tn_cp   *cp;
+    tn_eigen e;
+} trained;
 
 /* ---- options -------------------------------------------------------------- */
 
 static options read_options(int argc, char **argv)
 {
-    options    o = {"fashion", "out", 15, 128, 256, 1, 0, 2e-3, 0.05, 0.1};
+    options    o = {"fashion", "out", 15, 128, 256, 1, 0, 2e-3, 0.05, 0.1, 0.3, 0.42};
     const flag flags[] = {
         {"--data", FLAG_CHOICE, &o.data, 0, 0, "fashion|mnist"},
         {"--epochs", FLAG_COUNT, &o.epochs, 1, MAX_EPOCHS, NULL},
@@ -36,6 +51,8 @@ static options read_options(int argc, char **argv)
         {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
         {"--weight-decay", FLAG_REAL, &o.weight_decay, 0, 10, NULL},
         {"--noise", FLAG_REAL, &o.noise, 0, 1000, NULL},
+        {"--regularised-weight-decay", FLAG_REAL, &o.regularised_weight_decay, 0, 10, NULL},
+        {"--regularised-noise", FLAG_REAL, &o.regularised_noise, 0, 1000, NULL},
         {"--width", FLAG_COUNT, &o.width, 1, 1e5, NULL},
         {"--seed", FLAG_COUNT, &o.seed, 0, 1e15, NULL},
         {"--threads", FLAG_COUNT, &o.threads, 0, 1024, NULL},
@@ -46,160 +63,283 @@ static options read_options(int argc, char **argv)
     return o;
 }
 
-/* ---- pictures ------------------------------------------------------------------- */
+/* ---- the top eigenvectors --------------------------------------------------------- */
 
-/* A row per class: its SHOWN largest positive eigenvectors, then its SHOWN largest negative ones. */
-static void draw_eigenvectors(tn_ctx *ctx, const tn_eigen *e, const options *o, const char *const *names)
+/* Pictures [ROWS,CLASSES,PIXELS]: of each class its SHOWN most positive, then its SHOWN most negative eigenvectors. A class
+   that has fewer leaves zeros. */
+static double *top_eigenvectors(tn_ctx *ctx, const tn_eigen *e)
 {
-    static const char *const heads[2 * SHOWN] = {"+1", "+2", "+3", "-1", "-2", "-3"};
-    static char caption[CLASSES * 2 * SHOWN][16];
-    const char *captions[CLASSES * 2 * SHOWN];
-    double *values = malloc(sizeof *values * (size_t)(CLASSES * e->count)), *vectors = malloc(sizeof *vectors * (size_t)(CLASSES * e->count * PIXELS));
-    double *tiles = calloc((size_t)(CLASSES * 2 * SHOWN * PIXELS), sizeof *tiles);
+    double *values = doubles(CLASSES * e->count), *vectors = doubles(CLASSES * e->count * PIXELS);
+    double *top = doubles(TILES * PIXELS);
     int64_t c, i;
-    if (!values || !vectors || !tiles) stop("no memory for the eigenvectors");
     tn_read(e->values, TN_F64, values, CLASSES * e->count);
     tn_read(e->vectors, TN_F64, vectors, CLASSES * e->count * PIXELS);
+    check(ctx);
     for (c = 0; c < CLASSES; c++) {
         int64_t got[2] = {0, 0};
         for (i = 0; i < e->count; i++) {
-            double  v = values[c * e->count + i];
-            int64_t negative = v < 0, tile;
+            int64_t negative = values[c * e->count + i] < 0, row;
             if (got[negative] == SHOWN) continue;
-            tile = c * 2 * SHOWN + negative * SHOWN + got[negative]++;
-            memcpy(tiles + tile * PIXELS, vectors + (c * e->count + i) * PIXELS, sizeof *tiles * PIXELS);
-            snprintf(caption[tile], sizeof caption[tile], "%+.2f", v);
+            row = negative * SHOWN + got[negative]++;
+            memcpy(top + (row * CLASSES + c) * PIXELS, vectors + (c * e->count + i) * PIXELS, sizeof *top * PIXELS);
         }
     }
-    for (i = 0; i < CLASSES * 2 * SHOWN; i++) captions[i] = caption[i];
-    save_image(ctx, tn_image_tiles(ctx, tiles, CLASSES * 2 * SHOWN, SIDE, SIDE, &(tn_tiles_desc){
-        .rows = CLASSES, .columns = 2 * SHOWN, .captions = captions, .row_names = names, .column_names = heads, .own_scales = true,
-        .title = "Eigenvectors of each class in pixel space", .scale = 2 }), o->out, "eigenvectors");
     free(values);
     free(vectors);
-    free(tiles);
+    return top;
 }
 
-static int descending(const void *a, const void *b) { return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b); }
+/* Of one picture, as the head of this file defines it; 0 for a constant one. */
+static double autocorrelation(const double *v)
+{
+    double mean = 0, square = 0, product = 0;
+    int    i, j;
+    for (i = 0; i < PIXELS; i++) mean += v[i] / PIXELS;
+    for (i = 0; i < PIXELS; i++) square += (v[i] - mean) * (v[i] - mean) / PIXELS;
+    for (i = 0; i < SIDE; i++)
+        for (j = 0; j + 1 < SIDE; j++)
+            product += (v[i * SIDE + j] - mean) * (v[i * SIDE + j + 1] - mean)
+                     + (v[j * SIDE + i] - mean) * (v[(j + 1) * SIDE + i] - mean);
+    return square > 0 ? product / (2 * SIDE * (SIDE - 1)) / square : 0;
+}
 
-/* A few border pixels that are hardly ever lit have huge entries: the colours end at the 99.5th percentile. */
+static double mean_autocorrelation(const double *top)
+{
+    double sum = 0;
+    int    i;
+    for (i = 0; i < TILES; i++) sum += autocorrelation(top + i * PIXELS) / TILES;
+    return sum;
+}
+
+/* ---- pictures ------------------------------------------------------------------- */
+
+static tn_image *eigenvector_tiles(tn_ctx *ctx, const double *top, const char *title, const char *const *names)
+{
+    static const char *const heads[ROWS] = {"+1", "+2", "+3", "-1", "-2", "-3"};
+    return tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_tiles_desc){ .rows = ROWS, .columns = CLASSES,
+        .row_names = heads, .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title,
+        .caption = "The top eigenvectors of each class. Each tile has its own scale." });
+}
+
+/* Two pictures side by side. */
+static tn_image *beside(tn_ctx *ctx, const tn_image *a, const tn_image *b)
+{
+    int64_t   height = a && b && b->height > a->height ? b->height : a ? a->height : 0, y;
+    tn_image *both = a && b ? tn_image_create(ctx, a->width + b->width, height) : NULL;
+    if (!both) return NULL;
+    for (y = 0; y < a->height; y++)
+        memcpy(both->pixels + 3 * y * both->width, a->pixels + 3 * y * a->width, 3 * (size_t)a->width);
+    for (y = 0; y < b->height; y++)
+        memcpy(both->pixels + 3 * (y * both->width + a->width), b->pixels + 3 * y * b->width, 3 * (size_t)b->width);
+    return both;
+}
+
+static void draw_eigenvectors(tn_ctx *ctx, const trained *t, double *const *top, const options *o, const char *const *names)
+{
+    static const char *const seen[2] = {"noise", "clothes"};
+    bool      clothes = !strcmp(o->data, "fashion");
+    char      title[96];
+    tn_image *part[2];
+    int       k;
+    for (k = 0; k < 2; k++) {
+        snprintf(title, sizeof title, "%.1f %%: %s", 100 * t[k].accuracy, k && !clothes ? "digits" : seen[k]);
+        part[k] = eigenvector_tiles(ctx, top[k], title, names);
+    }
+    check(ctx);
+    save_image(ctx, beside(ctx, part[0], part[1]), o->out, "eigenvectors");
+    tn_image_destroy(part[0]);
+    tn_image_destroy(part[1]);
+}
+
+/* Rows of a class's interaction matrix as pictures: what a pixel, marked by its place, is multiplied with. */
 static void draw_interaction(tn_ctx *ctx, const tn_cp *cp, int64_t c, const options *o, const char *const *names)
 {
-    char       title[64];
-    tn_tensor *q = tn_cp_interaction_of(cp, c);
-    int64_t    i, n = PIXELS * PIXELS;
-    double    *v = malloc(sizeof *v * (size_t)n), *sorted = malloc(sizeof *sorted * (size_t)n);
-    if (!v || !sorted) stop("no memory for the interaction matrix");
+    enum { GRID = 5 };
+    static const int at[GRID] = {5, 9, 14, 18, 22};
+    static char caption[GRID * GRID][16];
+    const char *captions[GRID * GRID];
+    char        title[96];
+    tn_tensor  *q = tn_cp_interaction_of(cp, c);
+    double     *v = doubles(PIXELS * PIXELS), *rows = doubles(GRID * GRID * PIXELS);
+    int         i;
     check(ctx);
-    tn_read(q, TN_F64, v, n);
-    for (i = 0; i < n; i++) sorted[i] = fabs(v[i]);
-    qsort(sorted, (size_t)n, sizeof *sorted, descending);
-    snprintf(title, sizeof title, "Interaction matrix of class \"%s\"", names[c]);
-    save_image(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_matrix_desc){ .title = title, .x_title = "pixel", .y_title = "pixel",
-        .caption = "colours end at the 99.5th percentile", .size = 560, .high = sorted[n / 200], .low = -sorted[n / 200], .scale = 2 }), o->out, "interaction");
+    tn_read(q, TN_F64, v, PIXELS * PIXELS);
+    for (i = 0; i < GRID * GRID; i++) {
+        int y = at[i / GRID], x = at[i % GRID];
+        memcpy(rows + i * PIXELS, v + (y * SIDE + x) * PIXELS, sizeof *rows * PIXELS);
+        snprintf(caption[i], sizeof caption[i], "(%d,%d)", y, x);
+        captions[i] = caption[i];
+    }
+    snprintf(title, sizeof title, "What a pixel interacts with, in the logit of \"%s\"", names[c]);
+    save_image(ctx, tn_image_tiles(ctx, rows, GRID * GRID, SIDE, SIDE, &(tn_tiles_desc){ .columns = GRID,
+        .captions = captions, .clip = 99.5, .cell = 3, .scale = 2, .title = title,
+        .caption = "25 rows of Q as images, each of the pixel (row,column) below it.\n"
+                   "Red: both pixels lit raise the logit; blue: they lower it.\n"
+                   "Colours end at the 99.5th percentile." }), o->out, "interaction");
+    snprintf(title, sizeof title, "Interaction matrix Q of class \"%s\"", names[c]);
+    save_image(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_matrix_desc){ .title = title, .x_title = "pixel",
+        .y_title = "pixel", .caption = "colours end at the 99.5th percentile", .size = 560, .clip = 99.5, .scale = 2 }),
+        o->out, "interaction_matrix");
     free(v);
-    free(sorted);
+    free(rows);
     tn_tensor_destroy(q);
 }
 
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Of four classes the ENDS most positive and the ENDS most negative eigenvalues; what is between is left out. */
 static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const char *const *names)
 {
-    double   *v = malloc(sizeof *v * (size_t)(CLASSES * e->count));
-    tn_series series[4];
-    int64_t   i, shown = e->count < 40 ? e->count : 40;
+    enum { GAP = 2, PLACES = 2 * ENDS + GAP };
     static const int classes[4] = {0, 1, 5, 7};
-    if (!v) stop("no memory for the spectra");
+    static double    y[4][PLACES];
+    static char      name[PLACES][8];
+    const char      *x_names[PLACES];
+    double          *v = doubles(CLASSES * e->count);
+    tn_series        series[4];
+    int64_t          i, k, ends = e->count < 2 * ENDS ? e->count / 2 : ENDS;
     tn_read(e->values, TN_F64, v, CLASSES * e->count);
-    for (i = 0; i < 4; i++) {                             /* the `shown` of largest magnitude, in falling order */
-        double *own = v + classes[i] * e->count;
-        qsort(own, (size_t)shown, sizeof *own, descending);
-        series[i] = (tn_series){ .name = names[classes[i]], .y = own, .count = shown };
+    check(ctx);
+    for (i = 0; i < PLACES; i++) {
+        int64_t place = i < ENDS ? i + 1 : i - PLACES;
+        bool    named = place == 1 || place == -1 || place % 5 == 0;
+        snprintf(name[i], sizeof name[i], "%+d", (int)place);
+        x_names[i] = named && (i < ENDS || i >= ENDS + GAP) ? name[i] : NULL;
     }
-    save_image(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){ .title = "Spectra in pixel space: the largest |eigenvalues| of four classes",
-        .x_title = "rank", .y_title = "eigenvalue", .width = 680, .scale = 2 }), o->out, "spectra");
+    for (k = 0; k < 4; k++) {
+        double *own = v + classes[k] * e->count;
+        qsort(own, (size_t)e->count, sizeof *own, descending);
+        for (i = 0; i < PLACES; i++) y[k][i] = HUGE_VAL;                 /* not finite: not drawn */
+        for (i = 0; i < ends; i++) {
+            y[k][i] = own[i];
+            y[k][PLACES - 1 - i] = own[e->count - 1 - i];
+        }
+        series[k] = (tn_series){ .name = names[classes[k]], .y = y[k], .count = PLACES, .kind = TN_SERIES_STEMS };
+    }
+    save_image(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){
+        .title = "Both ends of the spectra of four classes, in pixel space",
+        .x_title = "place from the positive and from the negative end", .y_title = "eigenvalue", .x_names = x_names,
+        .x_name_count = PLACES, .width = 680, .scale = 2 }), o->out, "spectra");
     free(v);
 }
 
-static void draw_curves(tn_ctx *ctx, const history *h, const options *o)
+static void draw_curves(tn_ctx *ctx, const trained *t, const options *o)
 {
-    tn_series loss = { .name = "training loss", .x = h->epoch, .y = h->loss, .count = h->count };
-    tn_series accuracy = { .name = "test accuracy", .x = h->epoch, .y = h->accuracy, .count = h->count };
-    save_image(ctx, tn_image_plot(ctx, &loss, 1, &(tn_plot_desc){ .title = "Training loss", .x_title = "epoch", .y_title = "cross-entropy", .scale = 2 }), o->out, "loss");
-    save_image(ctx, tn_image_plot(ctx, &accuracy, 1, &(tn_plot_desc){ .title = "Test accuracy", .x_title = "epoch", .y_title = "share right", .scale = 2 }), o->out, "accuracy");
+    static const char *const names[4] = {"training", "test", "training, regularised", "test, regularised"};
+    tn_series s[4];
+    int       k;
+    for (k = 0; k < 4; k++) {
+        const history *h = &t[k / 2].h;
+        s[k] = (tn_series){ .name = names[k], .x = h->epoch, .y = k % 2 ? h->accuracy : h->train, .count = h->count,
+                            .dashed = k % 2 == 0, .colour = k / 2 + 1, .show_last = true };
+    }
+    save_image(ctx, tn_image_plot(ctx, s, 4, &(tn_plot_desc){
+        .title = "Accuracy of both networks, images with noise while training", .x_title = "epoch",
+        .y_title = "share of right answers", .scale = 2 }), o->out, "training");
 }
 
 /* ---- all together ------------------------------------------------------------------ */
 
+static void train_one(tn_ctx *ctx, trained *t, const image_set *set, const image_set *test, const options *o,
+                      bool regularised)
+{
+    char path[512];
+    network_init(ctx, &t->net, o->width, regularised ? o->regularised_noise : o->noise);
+    if (!regularised)
+        printf("%s: %lld images, %lld parameters, %s (%s), %d thread%s\n", o->data, (long long)set->count,
+               (long long)tn_params_elements(t->net.params), tn_ctx_backend_name(ctx), tn_ctx_simd_name(ctx),
+               tn_ctx_threads(ctx), tn_ctx_threads(ctx) == 1 ? "" : "s");
+    t->accuracy = train(ctx, &(training){ .params = t->net.params, .logits = logits_of_network, .model = &t->net, .set = set,
+        .test = test, .epochs = o->epochs, .batch = o->batch, .seed = (uint64_t)o->seed, .lr = o->lr,
+        .weight_decay = regularised ? o->regularised_weight_decay : o->weight_decay, .rescue = o->out, .history = &t->h,
+        .label = regularised ? "regularised  " : NULL });
+    snprintf(path, sizeof path, "%s/%s.safetensors", o->out, regularised ? "regularised" : "model");
+    tn_params_save(t->net.params, path);
+    check(ctx);
+}
+
+/* Of the first network's answers: what its eigenvectors keep. */
+static void print_truncations(tn_ctx *ctx, const tn_eigen *e, const image_set *test)
+{
+    static const int64_t ks[] = {1, 2, 3, 5, 10, 20};
+    size_t i;
+    for (i = 0; i <= sizeof ks / sizeof *ks; i++) {
+        bool   all = i == sizeof ks / sizeof *ks;
+        tn_cp *cut;
+        if (!all && ks[i] > e->count) continue;
+        cut = tn_cp_from_eigen(ctx, e, all ? e->count : ks[i], false);
+        check(ctx);
+        if (all) printf("accuracy_all: %.4f\n", accuracy_of(ctx, logits_of_operator, cut, test));
+        else printf("accuracy_k%lld: %.4f\n", (long long)ks[i], accuracy_of(ctx, logits_of_operator, cut, test));
+        tn_cp_destroy(cut);
+    }
+}
+
+static double mean_effective_rank(tn_ctx *ctx, const tn_eigen *e)
+{
+    double *v = doubles(CLASSES * e->count), rank = 0;
+    int     c;
+    tn_read(e->values, TN_F64, v, CLASSES * e->count);
+    check(ctx);
+    for (c = 0; c < CLASSES; c++) rank += tn_effective_rank(v + c * e->count, e->count) / CLASSES;
+    free(v);
+    return rank;
+}
+
 int main(int argc, char **argv)
 {
-    static history h;
-    static const int64_t ks[] = {1, 2, 3, 5, 10, 20};
+    static trained t[2];                      /* without and with regularisation */
     options   o = read_options(argc, argv);
     tn_desc   desc = { .seed = (uint64_t)o.seed, .threads = (int)o.threads };
     const char *const *names = names_of(o.data);
-    char      why[256], path[512];
-    double    start = now(), trained, folded, eigen, accuracy;
+    char      why[256];
+    double    start = now(), after_training, folded, eigen, *top[2];
     tn_ctx   *ctx;
-    network   net;
     image_set set, test;
-    tn_cp    *cp;
-    tn_eigen  e;
-    size_t    i;
+    int       k;
 
     make_folder(o.out);
     if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
-    network_init(ctx, &net, o.width, o.noise);
-    printf("%s: %lld images, %lld parameters, %s (%s), %d thread%s\n", o.data, (long long)set.count, (long long)tn_params_elements(net.params),
-           tn_ctx_backend_name(ctx), tn_ctx_simd_name(ctx), tn_ctx_threads(ctx), tn_ctx_threads(ctx) == 1 ? "" : "s");
-    accuracy = train(ctx, &(training){ .params = net.params, .logits = logits_of_network, .model = &net, .set = &set, .test = &test,
-        .epochs = o.epochs, .batch = o.batch, .seed = (uint64_t)o.seed, .lr = o.lr, .weight_decay = o.weight_decay, .rescue = o.out, .history = &h });
-    trained = now();
-    snprintf(path, sizeof path, "%s/model.safetensors", o.out);
-    tn_params_save(net.params, path);
-    check(ctx);
+    for (k = 0; k < 2; k++) train_one(ctx, &t[k], &set, &test, &o, k == 1);
+    after_training = now();
 
-    cp = tn_cp_from_stack(ctx, &net.embed, &net.bilinear, &net.unembed);       /* three layers, one tensor */
+    for (k = 0; k < 2; k++)                   /* three layers, one tensor */
+        t[k].cp = tn_cp_from_stack(ctx, &t[k].net.embed, &t[k].net.bilinear, &t[k].net.unembed);
     check(ctx);
-    printf("test_accuracy: %.4f\n", accuracy);
-    printf("fold_error: %.2e\n", largest_difference(ctx, logits_of_network, &net, logits_of_operator, cp, &test));
+    printf("test_accuracy: %.4f\n", t[0].accuracy);
+    printf("test_accuracy_regularised: %.4f\n", t[1].accuracy);
+    printf("fold_error: %.2e\n", largest_difference(ctx, logits_of_network, &t[0].net, logits_of_operator, t[0].cp, &test));
     folded = now();
 
-    if (tn_cp_eigen_all(cp, 0, &e) != TN_OK) check(ctx);
+    for (k = 0; k < 2; k++) {
+        if (tn_cp_eigen_all(t[k].cp, 0, &t[k].e) != TN_OK) check(ctx);
+        top[k] = top_eigenvectors(ctx, &t[k].e);
+    }
     eigen = now();
-    for (i = 0; i < sizeof ks / sizeof *ks && ks[i] <= e.count; i++) {
-        tn_cp *cut = tn_cp_from_eigen(ctx, &e, ks[i], false);
-        check(ctx);
-        printf("accuracy_k%lld: %.4f\n", (long long)ks[i], accuracy_of(ctx, logits_of_operator, cut, &test));
-        tn_cp_destroy(cut);
-    }
-    {
-        tn_cp *all = tn_cp_from_eigen(ctx, &e, e.count, false);
-        check(ctx);
-        printf("accuracy_all: %.4f\n", accuracy_of(ctx, logits_of_operator, all, &test));
-        tn_cp_destroy(all);
-    }
-    {
-        double  *v = malloc(sizeof *v * (size_t)(CLASSES * e.count)), rank = 0;
-        int64_t  c;
-        if (!v) stop("no memory for the eigenvalues");
-        tn_read(e.values, TN_F64, v, CLASSES * e.count);
-        for (c = 0; c < CLASSES; c++) rank += tn_effective_rank(v + c * e.count, e.count) / CLASSES;
-        printf("effective_rank_pixels: %.1f\n", rank);
-        free(v);
-    }
+    print_truncations(ctx, &t[0].e, &test);
+    printf("effective_rank_pixels: %.1f\n", mean_effective_rank(ctx, &t[0].e));
+    printf("autocorrelation: %.3f\n", mean_autocorrelation(top[0]));
+    printf("autocorrelation_regularised: %.3f\n", mean_autocorrelation(top[1]));
     printf("pictures:\n");
-    draw_eigenvectors(ctx, &e, &o, names);
-    draw_interaction(ctx, cp, 7, &o, names);
-    draw_spectra(ctx, &e, &o, names);
-    draw_curves(ctx, &h, &o);
-    printf("  %s\n", path);
-    printf("seconds_training: %.1f\n", trained - start);
-    printf("seconds_folding: %.1f\n", folded - trained);
+    draw_eigenvectors(ctx, t, top, &o, names);
+    draw_interaction(ctx, t[1].cp, 7, &o, names);
+    draw_spectra(ctx, &t[1].e, &o, names);
+    draw_curves(ctx, t, &o);
+    printf("  %s/model.safetensors\n  %s/regularised.safetensors\n", o.out, o.out);
+    printf("seconds_training: %.1f\n", after_training - start);
+    printf("seconds_folding: %.1f\n", folded - after_training);
     printf("seconds_eigen: %.1f\n", eigen - folded);
     printf("seconds: %.1f\n", now() - start);
-    tn_eigen_destroy(&e);
+    for (k = 0; k < 2; k++) {
+        tn_eigen_destroy(&t[k].e);
+        free(top[k]);
+    }
     tn_ctx_destroy(ctx);
     free_set(&set);
     free_set(&test);

@@ -127,21 +127,30 @@ TEST(colours_beyond_the_ends_are_those_of_the_ends)
 
 /* ---- letters */
 
+static void check_glyph(const char *s, char highest)
+{
+    bool bend = false, first = true;
+    CHECK(*s >= 'a' && *s <= 'z');
+    for (s++; *s; s += 2, first = false) {
+        if (*s == ' ') { CHECK(!bend); s++; first = true; }
+        CHECK(((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z')) && s[1] >= 'a' && s[1] <= highest);
+        if (*s < 'a') CHECK(!bend && !first);              /* a bend is between two points */
+        bend = *s < 'a';
+    }
+    CHECK(!bend);
+}
+
 TEST(glyphs_are_well_formed)
 {
-    for (size_t g = 0; g < sizeof tni_glyphs / sizeof *tni_glyphs; g++) {
-        const char *s = tni_glyphs[g];
-        bool        bend = false, first = true;
-        CHECK(*s >= 'a' && *s <= 'z');
-        for (s++; *s; s += 2, first = false) {
-            if (*s == ' ') { CHECK(!bend); s++; first = true; }
-            CHECK(((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z')) && s[1] >= 'a' && s[1] <= 'u');
-            if (*s < 'a') CHECK(!bend && !first);      /* a bend stands between two points */
-            bend = *s < 'a';
-        }
-        CHECK(!bend);
-    }
-    CHECK_INT(sizeof tni_glyphs / sizeof *tni_glyphs, 127 - 32 + 6);
+    for (size_t g = 0; g < sizeof tni_glyphs / sizeof *tni_glyphs; g++) check_glyph(tni_glyphs[g], 'u');
+    for (int g = 0; g < 50; g++)
+        if (tni_greek[g / 25][g % 25] && tni_greek[g / 25][g % 25][1]) check_glyph(tni_greek[g / 25][g % 25], 'u');
+    for (size_t g = 0; g < sizeof tni_latin_own / sizeof *tni_latin_own; g++) check_glyph(tni_latin_own[g], 'u');
+    for (size_t g = 0; g < sizeof tni_mark_strokes / sizeof *tni_mark_strokes; g++) check_glyph(tni_mark_strokes[g], 'u');
+    CHECK_INT(sizeof tni_glyphs / sizeof *tni_glyphs, TNI_GLYPH_BOX + 1);
+    CHECK_INT(strlen(tni_latin_base), 64);
+    CHECK_INT(strlen(tni_latin_mark), 64);
+    CHECK_INT(strlen(tni_latin_marks), sizeof tni_mark_strokes / sizeof *tni_mark_strokes);
 }
 
 static tni_canvas open_canvas(tn_ctx *ctx, double width, double height)
@@ -168,6 +177,48 @@ TEST(every_character_looks_different_and_stays_in_its_place)
         for (int k = 0; k < code - 32; k++) CHECK(seen[k] != seen[code - 32]);
         tn_image_destroy(c.image);
     }
+    tn_ctx_destroy(ctx);
+}
+
+/* The picture of one character, as its hash. */
+static uint64_t picture_of(tn_ctx *ctx, uint32_t code)
+{
+    tni_canvas c = open_canvas(ctx, 64, 64);
+    char       text[4];
+    uint64_t   h;
+    tni_cover_text(&c, text, tni_utf8_put(text, code), 16, 40, 32, 0, false);
+    tni_paint(&c, 0, 1);
+    h = hash(tni_canvas_close(&c));
+    tn_image_destroy(c.image);
+    return h;
+}
+
+/* Latin-1, Greek, scripts: no box, and no two alike but for the Greek letters that have a Latin form. */
+TEST(letters_beyond_ascii_are_drawn_and_differ)
+{
+    static const uint32_t ranges[][2] = {{'!', '~'}, {0xC0, 0xFF}, {0x391, 0x3A9}, {0x3B1, 0x3C9}, {0x2080, 0x2089}, {0x2074, 0x2079},
+                                         {0xB2, 0xB3}, {0xB9, 0xB9}, {0x2070, 0x2070}, {0xB0, 0xB1}, {0xAB, 0xAB}, {0xBB, 0xBB}};
+    tn_ctx  *ctx = open_ctx(NULL);
+    uint64_t seen[300], box = picture_of(ctx, 0x4E00);
+    uint32_t code[300];
+    int      n = 0, alike = 0;
+    CHECK(box == picture_of(ctx, 0x3A2));                  /* no letter has this number */
+    CHECK(box == picture_of(ctx, 0x1F600));
+    for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++)
+        for (uint32_t c = ranges[r][0]; c <= ranges[r][1]; c++) {
+            if (c == 0x3A2) continue;
+            if (!CHECK(n < 300)) break;
+            code[n] = c;
+            seen[n] = picture_of(ctx, c);
+            CHECK(seen[n] != box);
+            for (int k = 0; k < n; k++) {
+                bool same = seen[k] == seen[n];
+                alike += same;
+                if (same && !CHECK(code[k] < 128 && c >= 0x391 && c <= 0x3C9)) printf("     U+%04X is like U+%04X\n", c, code[k]);
+            }
+            n++;
+        }
+    CHECK_INT(alike, 15);                                   /* 14 capitals from Alpha to Chi, and omicron */
     tn_ctx_destroy(ctx);
 }
 
@@ -268,6 +319,12 @@ TEST(ticks_of_logarithmic_axes)
     tni_ruler_init(&r, 0.5, 0.51, true, 8, false);          /* less than a step: round numbers between */
     CHECK(r.ticks >= 3);
     for (int i = 0; i < r.ticks; i++) CHECK(r.at[i] >= 0.5 - 1e-9 && r.at[i] <= 0.51 + 1e-9);
+    tni_ruler_init(&r, 0, 6, true, 8, false);               /* one needs an exponent, so all have one */
+    CHECK_STR(r.label[0], "1e0");
+    CHECK_STR(r.label[6], "1e6");
+    tni_ruler_init(&r, 0, 1.2e6, false, 6, false);
+    for (int i = 1; i < r.ticks; i++) CHECK(strchr(r.label[i], 'e') != NULL);
+    CHECK_STR(r.label[0], "0");
     tni_ruler_init(&r, -290, 290, true, 8, false);
     CHECK(r.ticks >= 3 && r.ticks <= 20);
 }
@@ -551,6 +608,12 @@ TEST(refusals_say_why)
     s.colour = 8;
     refused(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "colour");
     s.colour = 0;
+    s.kind = TN_SERIES_BAND;
+    refused(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "low is NULL");
+    s.kind = TN_SERIES_LINE;
+    p.x_name_count = 1;
+    refused(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG, "x_names");
+    p.x_name_count = 0;
     p.log_y = true;
     p.y_high = 1;
     refused(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG, "above zero");
@@ -599,6 +662,83 @@ TEST(tiles_share_a_scale_or_have_their_own)
     tn_ctx_destroy(ctx);
 }
 
+TEST(a_clip_ends_the_scale_at_a_percentile)
+{
+    enum { N = 40 };
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_tiles_desc  t;
+    tn_image      *image;
+    double         v[N * N], zero[4] = {0, 0, 0, 7};
+    uint8_t        rgb[3];
+    memset(&d, 0, sizeof d);
+    memset(&t, 0, sizeof t);
+    for (int i = 0; i < N * N; i++) v[i] = (i % 2 ? -1 : 1) * (double)(i * 7 % (N * N) + 1);     /* 1 ... 1600, each once */
+    v[0] = (double)NAN;                                              /* was 1: 1599 numbers are left */
+    d.cell = 3;
+    d.no_bar = d.no_ticks = true;
+    d.clip = 50;
+    image = tn_image_matrix(ctx, v, N, N, &d);
+    REQUIRE(image != NULL);
+    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);                         /* the middle, 801, and all larger ones, by sign */
+    {
+        uint8_t blue[3];
+        int64_t shown = 0;
+        tn_colour(TN_COLOURS_DIVERGING, -1, blue);
+        shown = count_colour(image, rgb) + count_colour(image, blue);
+        CHECK(shown >= 800 * 9 && shown <= 802 * 9);                  /* 1025 shades: the neighbour may share the last */
+    }
+    tn_image_destroy(image);
+    d.clip = 0;
+    image = tn_image_matrix(ctx, v, N, N, &d);
+    CHECK(count_colour(image, rgb) <= 9);
+    tn_image_destroy(image);
+    d.clip = 50;                                                     /* most are zero: a clip there would show nothing */
+    image = tn_image_matrix(ctx, zero, 2, 2, &d);
+    CHECK_INT(count_colour(image, rgb), 9);
+    tn_image_destroy(image);
+    d.clip = 99;
+    d.high = 1600;                                                   /* given ends are kept */
+    image = tn_image_matrix(ctx, v, N, N, &d);
+    CHECK(count_colour(image, rgb) <= 9);
+    tn_image_destroy(image);
+    d.clip = -1;
+    refused(ctx, tn_image_matrix(ctx, v, N, N, &d), TN_ERR_ARG, "clip");
+    t.clip = (double)NAN;
+    refused(ctx, tn_image_tiles(ctx, v, 1, N, N, &t), TN_ERR_ARG, "clip");
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Names and numbers make a grid larger and darker, and leave its cells as they are. */
+TEST(tiles_have_names_and_numbers)
+{
+    static const double values[2 * 4] = {1, 2, 3, 4, -1, -2, -3, -4};
+    static const char *const names[2] = {"a", "a name that is turned because it is wide"};
+    tn_ctx       *ctx = open_ctx(NULL);
+    tn_tiles_desc d;
+    tn_image     *plain, *named;
+    uint8_t       rgb[3];
+    memset(&d, 0, sizeof d);
+    d.cell = 30;
+    plain = tn_image_tiles(ctx, values, 2, 2, 2, &d);
+    d.x_names = d.y_names = names;
+    d.x_title = d.y_title = "title";
+    named = tn_image_tiles(ctx, values, 2, 2, 2, &d);
+    REQUIRE(plain && named);
+    CHECK(named->width > plain->width + 60 && named->height > plain->height + 60);
+    tn_colour(TN_COLOURS_DIVERGING, 0.25, rgb);
+    CHECK(count_colour(named, rgb) >= 900 && count_colour(plain, rgb) >= 900);
+    CHECK(count_ink(named, TNI_TEXT_INK) > count_ink(plain, TNI_TEXT_INK));
+    tn_image_destroy(plain);
+    d.numbers = true;
+    plain = tn_image_tiles(ctx, values, 2, 2, 2, &d);
+    CHECK(plain->width == named->width && plain->height == named->height);
+    CHECK(count_colour(plain, rgb) < count_colour(named, rgb));
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* ---- plots */
 
 static tn_series series_of(const double *x, const double *y, int64_t count, tn_series_kind kind)
@@ -626,12 +766,15 @@ TEST(plots_of_every_odd_kind)
     text[sizeof text - 1] = 0;
     for (int log = 0; log < 4; log++)
         for (int k = 0; k < 7; k++)
-            for (int kind = 0; kind < 4; kind++) {
+            for (int kind = 0; kind < 5; kind++) {
                 tn_series s[2];
                 memset(&d, 0, sizeof d);
                 d.log_x = log & 1;
                 d.log_y = log & 2;
                 s[0] = series_of(NULL, data[k], count[k], (tn_series_kind)kind);
+                s[0].low = below;
+                if (kind == TN_SERIES_BAND && s[0].count > 3) s[0].count = 3;
+                s[0].show_last = true;
                 s[1] = series_of(data[k], data[k], count[k], TN_SERIES_LINE);
                 s[1].dashed = true;
                 s[1].name = text;
@@ -688,6 +831,94 @@ TEST(plots_draw_lines_bars_and_gaps)
     tn_ctx_destroy(ctx);
 }
 
+static int64_t dark_right_of(const tn_image *image, int64_t x)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < image->width * image->height; i++) n += i % image->width >= x && image->pixels[3 * i] < 128;
+    return n;
+}
+
+TEST(bands_markers_and_last_values)
+{
+    static const double y[3] = {4, 4, 4}, low[3] = {2, 2, 2}, rising[3] = {1, 2, 3};
+    static const char *const names[3] = {"one", NULL, "three"};
+    tn_ctx      *ctx = open_ctx(NULL);
+    tn_plot_desc d;
+    tn_series    s[2];
+    tn_image    *image;
+    int64_t      area;
+    uint8_t      rgb[3];
+    memset(&d, 0, sizeof d);
+    d.y_low = 1;
+    d.y_high = 5;
+    s[0] = series_of(NULL, y, 3, TN_SERIES_BAND);
+    s[0].low = low;
+    image = tn_image_plot(ctx, s, 1, &d);
+    REQUIRE(image != NULL);
+    rgb[0] = 255 - 255 * 56 / 256; rgb[1] = 0; rgb[2] = 0;           /* strength 0.22: all pixels have one colour */
+    memcpy(rgb, image->pixels + 3 * (image->width * (image->height / 2 - 12) + image->width / 2 + 21), 3);
+    area = count_colour(image, rgb);
+    CHECK(rgb[0] < 255 && rgb[0] > 150 && rgb[2] > rgb[0]);
+    CHECK(area > image->width * image->height / 4 && area < image->width * image->height / 2);
+    tn_image_destroy(image);
+    s[0] = series_of(NULL, y, 3, TN_SERIES_LINE);                    /* a horizontal line has no markers */
+    image = tn_image_plot(ctx, s, 1, &d);
+    CHECK(dark_right_of(image, image->width - 20) == 0);
+    tn_image_destroy(image);
+    s[0] = series_of(NULL, rising, 3, TN_SERIES_LINE);
+    CHECK(tni_has_markers(&s[0]));
+    s[0] = series_of(NULL, y, 3, TN_SERIES_LINE);
+    CHECK(!tni_has_markers(&s[0]));
+    s[0].show_last = true;
+    image = tn_image_plot(ctx, s, 1, &d);
+    CHECK(dark_right_of(image, image->width - 31) > 5);              /* the 4 */
+    tn_image_destroy(image);
+    d.x_names = names;
+    d.x_name_count = 3;
+    {
+        tni_plot p;
+        memset(&p, 0, sizeof p);
+        p.d = d;
+        p.series = s;
+        p.count = 1;
+        p.f.scale = 1;
+        tni_plot_plan(&p);
+        CHECK_INT(p.x.ticks, 2);
+        CHECK_STR(tni_plot_label(&p, 0), "one");
+        CHECK_STR(tni_plot_label(&p, 1), "three");
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* A legend is where no series is; where every corner is taken it is outside; it does not repeat the title. */
+TEST(legends_hide_nothing)
+{
+    double    free_corner[40], busy[40];
+    tn_series s[1];
+    for (int kind = 0; kind < 3; kind++) {
+        tni_plot p;
+        memset(&p, 0, sizeof p);
+        for (int i = 0; i < 40; i++) { free_corner[i] = -i; busy[i] = i % 2; }
+        s[0] = series_of(NULL, kind == 1 ? busy : free_corner, 40, TN_SERIES_LINE);
+        s[0].name = "Loss";
+        p.series = s;
+        p.count = 1;
+        p.f.scale = 1;
+        if (kind == 2) p.d.title = "loss";
+        tni_plot_plan(&p);
+        CHECK_INT(p.lines, kind == 2 ? 0 : 1);
+        CHECK_INT(p.outside, kind == 1);
+        if (kind == 0) {
+            double low[2], high[2];
+            low[0] = p.legend_x; low[1] = p.legend_y;
+            high[0] = low[0] + p.legend_width; high[1] = low[1] + tni_legend_height(&p);
+            CHECK_INT(tni_series_in_box(&p, s, low, high), 0);
+            CHECK(low[0] >= p.x.from && high[0] <= p.x.to && low[1] >= p.y.to && high[1] <= p.y.from);
+        }
+    }
+}
+
 TEST(a_long_curve_is_drawn_in_time)
 {
     tn_ctx   *ctx = open_ctx(NULL);
@@ -704,7 +935,7 @@ TEST(a_long_curve_is_drawn_in_time)
 
 /* ---- all figures: same pixels, sizes at scale, memory */
 
-enum { FIGURES = 4 };
+enum { FIGURES = 5 };
 
 static tn_image *figure(tn_ctx *ctx, int which, int scale)
 {
@@ -727,6 +958,12 @@ static tn_image *figure(tn_ctx *ctx, int which, int scale)
     t.columns = 3;
     if (which == 0) return tn_image_matrix(ctx, v, 12, 12, &m);
     if (which == 1) return tn_image_tiles(ctx, v, 3, 6, 8, &t);
+    if (which == 4) {                                       /* a percentile, names, numbers, a band */
+        t.clip = 90;
+        t.own_scales = t.numbers = true;
+        t.x_names = t.y_names = names;
+        return tn_image_tiles(ctx, v, 4, 3, 3, &t);
+    }
     s[0] = series_of(NULL, v, 24, which == 2 ? TN_SERIES_LINE : TN_SERIES_BARS);
     s[1] = series_of(NULL, v + 24, 40, which == 2 ? TN_SERIES_POINTS : TN_SERIES_STEMS);
     s[0].name = s[1].name = "series";
@@ -862,6 +1099,166 @@ TEST(png_reads_back)
 #endif
 }
 
+/* ---- SVG */
+
+static char *svg_of(const tn_image *image, size_t *bytes)
+{
+    char  *file;
+    size_t again = 0;
+    *bytes = 0;
+    CHECK_STATUS(tn_image_write_svg(image, tn_to_memory(NULL, 0, bytes)), TN_OK);
+    file = (char *)malloc(*bytes + 1);
+    if (!CHECK(file != NULL)) return NULL;
+    CHECK_STATUS(tn_image_write_svg(image, tn_to_memory(file, *bytes, &again)), TN_OK);
+    CHECK_INT(again, *bytes);
+    file[*bytes] = 0;
+    return file;
+}
+
+static int64_t count_text(const char *s, const char *part)
+{
+    int64_t n = 0;
+    for (; (s = strstr(s, part)) != NULL; s += strlen(part)) n++;
+    return n;
+}
+
+static void hex_of(tn_colours colours, double t, char text[32])
+{
+    uint8_t rgb[3];
+    tn_colour(colours, t, rgb);
+    snprintf(text, 32, "fill=\"#%02x%02x%02x\"", rgb[0], rgb[1], rgb[2]);
+}
+
+TEST(svg_has_every_cell_and_escapes_text)
+{
+    static const double values[6] = {0, 2, -2, 1, -0.5, (double)NAN};
+    static const char   odd[] = "a<b & \"c\" > d \x01\xFF \xCE\xBB -1";
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_image      *image;
+    char          *svg, colour[32];
+    size_t         bytes;
+    memset(&d, 0, sizeof d);
+    d.cell = 9;
+    d.scale = 2;
+    d.no_bar = true;
+    d.title = odd;
+    image = tn_image_matrix(ctx, values, 2, 3, &d);
+    REQUIRE(image != NULL);
+    svg = svg_of(image, &bytes);
+    REQUIRE(svg != NULL);
+    CHECK(strncmp(svg, "<svg ", 5) == 0 && bytes > 7 && strcmp(svg + bytes - 7, "</svg>\n") == 0);
+    for (int k = 0; k < 6; k++) {
+        hex_of(TN_COLOURS_DIVERGING, values[k] / 2, colour);
+        CHECK(count_text(svg, colour) >= 1);
+    }
+    CHECK_INT(count_text(svg, "width=\"18\" height=\"18\""), 6);    /* cells, in pixels of scale 2 */
+    CHECK(strstr(svg, "a&lt;b &amp; \"c\" &gt; d \xEF\xBF\xBD\xEF\xBF\xBD \xCE\xBB \xE2\x88\x92" "1</text>") != NULL);
+    for (size_t i = 0; i < bytes; i++) CHECK((unsigned char)svg[i] >= 32 || svg[i] == '\n');
+    free(svg);
+    tn_image_destroy(image);
+    CHECK_STATUS(tn_image_write_svg(NULL, tn_to_memory(NULL, 0, NULL)), TN_ERR_ARG);
+    CHECK_STATUS(tn_image_save_svg(figure(ctx, 0, 1), "no/such/folder/figure.svg"), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/folder/figure.svg");
+    tn_ctx_destroy(ctx);
+}
+
+/* Base64 back to bytes; returns their number. */
+static size_t decode(const char *s, uint8_t *to)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t   n = 0;
+    uint32_t bits = 0;
+    int      have = 0;
+    for (const char *at; *s && (at = strchr(digit, *s)) != NULL; s++) {
+        bits = bits << 6 | (uint32_t)(at - digit);
+        have += 6;
+        if (have >= 8) to[n++] = (uint8_t)(bits >> (have -= 8));
+    }
+    return n;
+}
+
+/* Many cells are a PNG, whose stored rows are those colours; a picture without marks is one as well. */
+TEST(svg_embeds_large_matrices)
+{
+    enum { N = 70 };
+    tn_ctx        *ctx = open_ctx(NULL);
+    tn_matrix_desc d;
+    tn_image      *image;
+    double         v[N * N];
+    char          *svg, *data;
+    uint8_t       *png, rgb[3];
+    size_t         bytes, n;
+    uint64_t       state = 5;
+    memset(&d, 0, sizeof d);
+    d.no_bar = d.no_ticks = true;
+    d.low = -1;
+    d.high = 1;
+    for (int i = 0; i < N * N; i++) v[i] = (double)test_random_int(&state, -4, 4) / 4;
+    image = tn_image_matrix(ctx, v, N, N, &d);
+    REQUIRE(image != NULL);
+    svg = svg_of(image, &bytes);
+    REQUIRE(svg != NULL);
+    data = strstr(svg, "data:image/png;base64,");
+    REQUIRE(data != NULL);
+    png = (uint8_t *)malloc(bytes);
+    REQUIRE(png != NULL);
+    n = decode(data + strlen("data:image/png;base64,"), png);
+    CHECK_INT(n, 8 + 25 + 12 + 2 + 4 + N * (3 * N + 6) + 12);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) {
+            tn_colour(TN_COLOURS_DIVERGING, v[i * N + j], rgb);
+            CHECK(memcmp(png + 8 + 25 + 8 + 2 + i * (3 * N + 6) + 6 + 3 * j, rgb, 3) == 0);
+        }
+#ifdef HAVE_STB_IMAGE                   /* lengths and sums are right, too */
+    {
+        int      width = 0, height = 0, channels = 0;
+        uint8_t *back = stbi_load_from_memory(png, (int)n, &width, &height, &channels, 3);
+        CHECK(back != NULL && width == N && height == N && channels == 3);
+        tn_colour(TN_COLOURS_DIVERGING, v[N * N - 1], rgb);
+        if (back) CHECK(memcmp(back + 3 * (N * N - 1), rgb, 3) == 0);
+        stbi_image_free(back);
+    }
+#endif
+    free(svg);
+    free(png);
+    tn_image_destroy(image);
+    image = tn_image_create(ctx, 30000, 2);                          /* wider than a block: two strips */
+    REQUIRE(image != NULL);
+    svg = svg_of(image, &bytes);
+    if (svg) CHECK_INT(count_text(svg, "<image "), 2);
+    free(svg);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+/* Figures of every kind, read by another parser of XML. */
+TEST(svg_is_well_formed)
+{
+    tn_ctx *ctx = open_ctx(NULL);
+    char    path[64], command[256];
+    bool    parser = system("xmllint --version >/dev/null 2>&1") == 0;
+    snprintf(path, sizeof path, "test_image_%llu.svg", (unsigned long long)(uintptr_t)ctx);
+    for (int which = 0; which < FIGURES; which++) {
+        tn_image *image = figure(ctx, which, 1);
+        size_t    bytes;
+        char     *svg = svg_of(image, &bytes);
+        REQUIRE(svg != NULL);
+        CHECK_INT(count_text(svg, "<g"), count_text(svg, "</g>"));
+        CHECK_INT(count_text(svg, "<svg"), count_text(svg, "</svg>"));
+        CHECK(count_text(svg, "<text") >= 4);
+        CHECK_INT(count_text(svg, "<text"), count_text(svg, "</text>"));
+        free(svg);
+        if (!parser) continue;
+        CHECK_STATUS(tn_image_save_svg(image, path), TN_OK);
+        snprintf(command, sizeof command, "xmllint --noout %s", path);
+        CHECK_INT(system(command), 0);
+        remove(path);
+    }
+    tn_ctx_destroy(ctx);
+    if (!parser) SKIP("xmllint", "xmllint (libxml2-utils)");
+}
+
 /* A title that has no room above the body is centred on the picture; none comes near its sides. */
 TEST(titles_keep_their_margin)
 {
@@ -937,13 +1334,16 @@ TEST(legends_of_narrow_plots)
         p.f.scale = 1;
         tni_plot_plan(&p);
         CHECK_INT(p.lines, lines);
-        if (lines <= TNI_LEGEND_INSIDE) CHECK(p.legend_width <= p.f.body_width - 12);
+        if (!p.outside) CHECK(p.legend_width <= p.f.body_width - 12);
         else CHECK(p.f.right > p.legend_width);
+        if (lines > TNI_LEGEND_INSIDE) CHECK(p.outside);
     }
 }
 
 TEST_MAIN(colours_are_white_at_zero_symmetric_and_monotone, colours_beyond_the_ends_are_those_of_the_ends, glyphs_are_well_formed,
-          every_character_looks_different_and_stays_in_its_place, characters_are_read_as_utf8, labels_shrink_and_are_cut_but_stay_in_their_room,
+          every_character_looks_different_and_stays_in_its_place, letters_beyond_ascii_are_drawn_and_differ, a_clip_ends_the_scale_at_a_percentile,
+          tiles_have_names_and_numbers, bands_markers_and_last_values, legends_hide_nothing, svg_has_every_cell_and_escapes_text,
+          svg_embeds_large_matrices, svg_is_well_formed, characters_are_read_as_utf8, labels_shrink_and_are_cut_but_stay_in_their_room,
           ticks_are_round_and_their_labels_say_so, ticks_of_logarithmic_axes, numbers_are_short, matrix_shows_each_value_in_its_colour,
           large_matrices_show_means, a_mean_ignores_nan, numbers_can_be_read_in_dark_cells,
           matrices_of_every_odd_kind, refusals_say_why, tiles_share_a_scale_or_have_their_own, plots_of_every_odd_kind,

@@ -143,6 +143,7 @@ static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *m
 
 typedef struct history {            /* for the curves */
     double  loss[MAX_EPOCHS], accuracy[MAX_EPOCHS], epoch[MAX_EPOCHS];
+    double  train[MAX_EPOCHS];      /* accuracy of the training images, while training */
     int64_t count;
 } history;
 
@@ -244,6 +245,7 @@ static inline double train(tn_ctx *ctx, const training *t)
         if (t->history) {
             t->history->epoch[epoch] = (double)(epoch + 1);
             t->history->loss[epoch] = loss_sum / (double)set->count;
+            t->history->train[epoch] = right / (double)set->count;
             t->history->accuracy[epoch] = accuracy;
             t->history->count = epoch + 1;
         }

@@ -329,7 +329,8 @@ static void save(tn_ctx *ctx, tn_image *image, const char *folder, const char *f
 static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const double *trained, const double *abc)
 {
     static const char *const digits[16] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "A", "B", "C", "D", "E", "F"};
-    static const char *const ways[3] = {"by hand", "as trained", "(a - b)(a - b)"};
+    static const char *const ways[3] = {"by hand", "as trained", "(a \xE2\x88\x92 b)(a \xE2\x88\x92 b)"};
+    static const char *const inputs[3] = {"a", "b", "1"};
     static const double a_minus_b[3] = {1, -1, 0};
     double     three[3 * 9];
     tn_tensor *p = tn_tensor_2d(ctx, TN_REAL, 1, 1), *w = tn_tensor_2d(ctx, TN_REAL, 1, 3), *both[2];
@@ -340,9 +341,11 @@ static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const d
     memcpy(three + 9, trained + 9 * XOR, 9 * sizeof *three);
     matrices(ctx, tn_cp_create(ctx, 2, p, both, true), three + 18);
     save(ctx, tn_image_tiles(ctx, by_hand, 16, 3, 3, &(tn_tiles_desc){ .rows = 4, .columns = 4, .captions = gate_name, .cell = 28,
+        .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "The sixteen gates as interaction matrices on [a b 1]", .scale = 2 }), folder, "gates");
     save(ctx, tn_image_tiles(ctx, three, 3, 3, 3, &(tn_tiles_desc){ .rows = 1, .columns = 3, .captions = ways, .cell = 44,
-        .title = "a xor b: three matrices, one gate, because a a = a", .scale = 2 }), folder, "xor");
+        .x_names = inputs, .y_names = inputs, .numbers = true,
+        .title = "a xor b: three matrices, one gate, because a\xC2\xB2 = a", .scale = 2 }), folder, "xor");
     save(ctx, tn_image_matrix(ctx, abc, 16, 16, &(tn_matrix_desc){ .title = "The coefficient of abc in the 256 gates of three bits",
         .caption = "White: one layer holds the gate exactly. All others by sign, but for a xor b xor c\n"
                    "and its complement, at 4 and \xE2\x88\x92" "4.",

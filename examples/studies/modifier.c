@@ -209,7 +209,7 @@ static void draw(tn_ctx *ctx, const task *t, const options *o, const double *l1,
         { .name = "L1", .x = curve, .y = l1, .count = CURVE }, { .name = "L2", .x = curve, .y = l2, .count = CURVE },
         { .name = "L1, rank 1", .x = curve, .y = slim, .count = CURVE },
         { .name = "linear: no W", .x = curve, .y = level, .count = CURVE, .dashed = true } }, 4,
-        &(tn_plot_desc){ .title = "m(x) = 1 + W x: loss against penalty", .caption = caption, .x_title = "strength of the penalty on W x", .y_title = "test loss", .log_x = true, .scale = 2 });
+        &(tn_plot_desc){ .title = "A penalty on the modifier: loss of the test set", .caption = caption, .x_title = "strength of the penalty on W x", .y_title = "test loss", .log_x = true, .scale = 2 });
     check(ctx);
     mkdir(o->out, 0777);
 #ifdef HAVE_STB_IMAGE_WRITE

@@ -418,7 +418,7 @@ static void draw_spectra(tn_ctx *ctx, const measure *const *at, const options *o
     for (k = 0; k <= KINDS; k++)
         series[k] = (tn_series){ .name = names[k], .y = at[k]->falling[space], .count = at[k]->count[space] < WIDTH ? at[k]->count[space] : WIDTH };
     save_image(ctx, tn_image_plot(ctx, series, KINDS + 1, &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
-        .y_title = "|eigenvalue| / the largest", .caption = "means over classes", .log_y = true, .y_low = 1e-4, .y_high = 1.2,
+        .y_title = "|eigenvalue| / the largest", .caption = "means over classes", .log_y = true, .y_low = 1e-5, .y_high = 1.2,
         .width = 680, .scale = 2 }), o->out, space ? "spectra_pixels" : "spectra_embedding");
 }
 
