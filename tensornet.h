@@ -43,7 +43,7 @@
        >>decomp   QR, symmetric eigen, SVD,        >>decomp-impl
                   Lanczos
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
-                  product, quadratic, modifier
+                  quadratic, modifier, attention
        >>operator tn_cp: fold, split, eigen        >>operator-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
@@ -783,63 +783,43 @@ typedef struct tn_norm {
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
-/* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) -------------
-   One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear). */
+/* ---- mlp: P (act(W x + b)) + p, P (act(W x + b) * (V x + c)) + p, and products of more encoders -------------
+   One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear).
+   A bilinear layer of order k is y = P ((F_1 x + b_1) * ... * (F_k x + b_k)) + p, a CP tensor of order k + 1: k = 1 is
+   linear, k = 2 the third-order tensor of W = F_1 and V = F_2. Novikov et al. 2017, Chrysos et al. 2020 */
 typedef enum tn_mlp_kind {
-    TN_MLP_BILINEAR = 0,        /* P ((W x + b) (x) (V x + c)) + p: a third-order tensor */
+    TN_MLP_BILINEAR = 0,        /* no activation: P ((W x + b) * (V x + c)) + p, or desc.order factors */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
-    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) (x) V x */
+    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) * V x  */
     TN_MLP_GELU_TANH            /* one: GELU's approximation by tanh, as GPT-2 has it; made of several passes */
 } tn_mlp_kind;
+/* Default inits: TN_INIT_UNIFORM; with an order other than 2 TN_INIT_NORMAL, with which inputs of variance 1 give outputs of
+   variance 1 at any order (docs/math.md 8): F normal with variance 1/in, P with 1/hidden. */
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
     int64_t     out;            /* 0: in                                                           */
     tn_mlp_kind kind;
+    int64_t     order;          /* k, the number of encoders of TN_MLP_BILINEAR; 0: 2. 0 for other kinds */
     bool        bias;           /* of the encoders                                                 */
     bool        out_bias;       /* of the projection                                               */
     bool        no_projection;  /* P = I: out is hidden                                            */
     bool        residual;       /* y = x + layer(x): out must be in                                */
     bool        augmented;      /* x ends with the constant one and so does y; biases are the last
-                                   columns of W, V and P (in, hidden and out do not count the one) */
-    tn_init     init;           /* of W and V; 0: TN_INIT_UNIFORM                                  */
-    tn_init     init_out;       /* of P; 0: TN_INIT_UNIFORM                                        */
+                                   columns of the encoders and of P (in, hidden and out do not count the one) */
+    tn_init     init;           /* of the encoders; 0: see above                                   */
+    tn_init     init_out;       /* of P; 0: see above                                              */
 } tn_mlp_desc;
 typedef struct tn_mlp {
-    tn_mlp_desc desc;
-    tn_tensor *w;               /* [e,hidden,in] the encoders stacked: W, then V (e = 1 or 2); augmented: [e,hidden,in+1] */
-    tn_tensor *b;               /* [e,hidden] b, then c; or NULL                                                          */
+    tn_mlp_desc desc;           /* with out and order filled in                                                           */
+    tn_tensor *w;               /* [e,hidden,in] the e encoders stacked: W, then V, ...; augmented: [e,hidden,in+1]       */
+    tn_tensor *b;               /* [e,hidden] b, then c, ...; or NULL                                                     */
     tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                                        */
     tn_tensor *pb;              /* [out] or NULL                                                                          */
 } tn_mlp;
 TN_API tn_status   tn_mlp_init(tn_params *params, const char *name, tn_mlp *layer, const tn_mlp_desc *desc);
 TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x);            /* [..,in] -> [..,out] */
-TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2 */
+TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2; bilinear: 2 */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
-
-/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---------------
-   k = 1 is linear, k = 2 bilinear. Weights start so that inputs of variance 1 give outputs of variance 1 at any k:
-   F normal with 1/in, P normal with 1/hidden (docs/math.md 8). Novikov et al. 2017, Chrysos et al. 2020 */
-typedef struct tn_product_desc {
-    int64_t in, hidden;         /* required                                                        */
-    int64_t out;                /* 0: in                                                           */
-    int64_t order;              /* k; 0: 2                                                         */
-    bool    bias;               /* of the encoders                                                 */
-    bool    out_bias;           /* of the projection                                               */
-    bool    no_projection;      /* P = I: out is hidden                                            */
-    bool    augmented;          /* x ends with the constant one and so does y; biases are the last
-                                   columns of F and P (in, hidden and out do not count the one)    */
-    tn_init init;               /* of F; 0: TN_INIT_NORMAL                                         */
-    tn_init init_out;           /* of P; 0: TN_INIT_NORMAL                                         */
-} tn_product_desc;
-typedef struct tn_product {
-    tn_product_desc desc;
-    tn_tensor *w;               /* [k,hidden,in] the encoders stacked; augmented: [k,hidden,in+1]  */
-    tn_tensor *b;               /* [k,hidden] or NULL                                              */
-    tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                 */
-    tn_tensor *pb;              /* [out] or NULL                                                   */
-} tn_product;
-TN_API tn_status  tn_product_init(tn_params *params, const char *name, tn_product *layer, const tn_product_desc *desc);
-TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x);    /* [..,in] -> [..,out] */
 
 /* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself -----------------------------------------------
    What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
@@ -863,7 +843,7 @@ TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, t
    few (L1) or small (L2): Sharkey 2023, footnote 5. W may be of low rank, W = A B, and W x rounded to multiples of
    `step` (its gradient goes straight through: Bengio, Leonard & Courville 2013). Without rounding the layer is a
    bilinear one whose first encoder has the bias 1, and so a tensor. W (A, if there is one) starts at zero: no
-   modification; B, V and P as in a product layer. */
+   modification; B, V and P start as in a bilinear layer of order other than 2. */
 typedef enum tn_penalty { TN_PENALTY_L1 = 0, TN_PENALTY_L2 } tn_penalty;     /* mean |W x|, mean (W x)^2 */
 typedef struct tn_modifier_desc {
     int64_t    in, hidden;      /* required                                                        */
@@ -982,10 +962,10 @@ typedef struct tn_cp {
 
 /* From arrays (copied): p [out,terms], f[0..order) [terms,in_k]. */
 TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant);
-/* From a bilinear layer. Biases and a residual are folded in, and set `constant`; without them it stays clear. */
+/* From a bilinear layer of order up to TN_CP_MAX_ORDER. Biases and a residual are folded in, and set `constant`; without
+   them it stays clear. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
-/* From a layer of up to TN_CP_MAX_ORDER encoders, from a modifier layer without rounding, from a tensor layer. */
-TN_API tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *layer);
+/* From a modifier layer without rounding, from a tensor layer. */
 TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);
 TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);
 /* From a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
@@ -995,7 +975,7 @@ TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant);
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
 /* Back to layers that train, with the operator's numbers: in factors, or (order 2 only) as the tensor itself. With
    `constant` the layer has biases and takes a plain x. All inputs of equal length. */
-TN_API tn_status tn_product_from_cp(tn_params *params, const char *name, tn_product *layer, const tn_cp *cp);
+TN_API tn_status tn_mlp_from_cp(tn_params *params, const char *name, tn_mlp *layer, const tn_cp *cp);
 TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, tn_quadratic *layer, const tn_cp *cp);
 TN_API void   tn_cp_destroy(tn_cp *cp);
 
@@ -1004,7 +984,7 @@ TN_API void   tn_cp_destroy(tn_cp *cp);
 TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b);
 /* x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
 TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b);
-/* B+: x -> x + cp(x), h + n terms on [x;1]. Order 2 only; out = in (without the one). */
+/* B+: x -> x + cp(x), h + n terms on [x;1]. All inputs of equal length; out = in (without the one). */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
 /* (B + B^T)/2 in 2 h terms. Order 2 only. */
 TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
@@ -1463,7 +1443,7 @@ typedef struct tn_transformer_desc {
     int64_t context;            /* required: tokens it is trained on; a limit with learned positions only       */
     /* the MLP */
     tn_mlp_kind mlp;
-    int64_t order;              /* encoders of TN_MLP_BILINEAR (a tn_product); 0: 2                             */
+    int64_t order;              /* encoders of TN_MLP_BILINEAR; 0: 2                                            */
     int64_t hidden;             /* 0: 4 dim with one encoder; with k of them 8 dim/(k+1), which are as many
                                    parameters, rounded to the nearest multiple of 8                             */
     bool    mlp_bias, mlp_out_bias;
@@ -1512,7 +1492,6 @@ typedef struct tn_transformer_block {
     tn_norm      norm1_out, norm2_out;  /* of a sandwich                 NAME.blocks.0.norm1_out.gain            */
     tn_attention attn;                  /*                               NAME.blocks.0.attn.qk                   */
     tn_mlp       mlp;                   /*                               NAME.blocks.0.mlp.w                     */
-    tn_product   product;               /* instead of mlp with an order  NAME.blocks.0.mlp.w                     */
     tn_tensor   *lambdas;               /* [2] or NULL                   NAME.blocks.0.lambdas                   */
 } tn_transformer_block;
 
@@ -13482,7 +13461,7 @@ static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char 
                     layer, name ? name : "", (long long)a, (long long)b);
 }
 
-/* What mlp, product and modifier layers ask of their output side; `out` gets its default. */
+/* What mlp and modifier layers ask of their output side; `out` gets its default. */
 static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
                                       int64_t *out, bool none, bool bias)
 {
@@ -13620,12 +13599,28 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     if (s != TN_OK) return s;
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
+    if (d->kind != TN_MLP_BILINEAR && d->order != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear layers have an order",
+                        name, (long long)d->order, tn_mlp_kind_name(d->kind));
+    if (d->kind == TN_MLP_BILINEAR && d->order == 0) d->order = 2;
+    if (d->order < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 1 or more, or 0 for 2", name, (long long)d->order);
     s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
     if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
         return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in,
                         (long long)d->out);
     return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
+}
+
+/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). Where they are normal, a constant one is an input. */
+static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
+{
+    const bool         normal = d->kind == TN_MLP_BILINEAR && d->order != 2;
+    const tn_init_rule usual = normal ? TN_INIT_NORMAL : TN_INIT_UNIFORM;
+    const int64_t      one = normal && d->augmented;
+    *in = tni_init_or(d->init, usual, d->in + one);
+    *out = tni_init_or(d->init_out, usual, d->hidden + one);
 }
 
 tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_mlp_desc *desc)
@@ -13640,9 +13635,8 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_m
     d = *desc;
     if ((s = tni_mlp_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
-    in = tni_init_or(d.init, TN_INIT_UNIFORM, d.in);
-    out = tni_init_or(d.init_out, TN_INIT_UNIFORM, d.hidden);
-    shape[0] = tn_mlp_encoders(d.kind);
+    tni_mlp_rules(&d, &in, &out);
+    shape[0] = d.kind == TN_MLP_BILINEAR ? d.order : tn_mlp_encoders(d.kind);
     shape[1] = d.hidden;
     shape[2] = d.in + d.augmented;
     layer->w = tni_layer_param(ps, name, "w", 3, shape, in, true);
@@ -13662,7 +13656,16 @@ static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
     return tn_mul(ctx, x, tn_activation(ctx, z, TN_ACT_SIGMOID));
 }
 
-/* Both encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x]. */
+/* From [.., W x | V x | ..] to [.., act(W x) * V x * ..]. */
+static tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
+{
+    if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
+    if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
+    if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod(ctx, y, encoders) : y;
+    return tn_activation(ctx, y, tni_mlp_kinds[kind].act);
+}
+
+/* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
 tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 {
     const tn_mlp_desc *d;
@@ -13675,69 +13678,12 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     if (!w || (layer->b && !b)) return NULL;
     y = tn_affine(ctx, x, w, b);
     if (!y) return NULL;
-    y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act)
-        : d->kind == TN_MLP_GELU_TANH ? tni_gelu_tanh(ctx, y) : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
+    y = tni_mlp_hidden(ctx, d->kind, layer->w->shape[0], y);
     if (y && layer->p) {
         if (d->augmented) y = tn_append_one(ctx, y);
         y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
     }
     if (y && d->residual) y = tn_add(ctx, d->augmented ? tn_slice(x, -1, 0, d->in) : x, y);
-    return y && d->augmented ? tn_append_one(ctx, y) : y;
-}
-
-/* ---- product -------------------------------------------------------------------- */
-
-tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
-{
-    int64_t         shape[3], before = tn_params_count(ps);
-    tn_ctx         *ctx = tn_params_ctx(ps);
-    tn_init         in, out;
-    tn_product_desc d;
-    tn_status       s;
-    bool            whole;
-    if (!layer || !desc) return tni_fail(ctx, TN_ERR_ARG, "product: layer or desc is NULL");
-    memset(layer, 0, sizeof *layer);
-    d = *desc;
-    if (d.order == 0) d.order = 2;
-    if ((s = tni_layer_extents(ps, "product", name, d.in, d.hidden)) != TN_OK) return s;
-    if (d.order < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "product %s: order %lld, but it must be at least 1", name ? name : "",
-                        (long long)d.order);
-    s = tni_layer_projection(ctx, "product", name, d.in, d.hidden, &d.out, d.no_projection, d.out_bias);
-    if (s == TN_OK) s = tni_layer_augmented(ctx, "product", name, d.augmented, d.bias || d.out_bias);
-    if (s != TN_OK) return s;
-    layer->desc = d;
-    in = tni_init_or(d.init, TN_INIT_NORMAL, d.in + d.augmented);
-    out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden + d.augmented);
-    shape[0] = d.order;
-    shape[1] = d.hidden;
-    shape[2] = d.in + d.augmented;
-    layer->w = tni_layer_param(ps, name, "w", 3, shape, in, true);
-    if (layer->w && d.bias) layer->b = tni_layer_param(ps, name, "b", 2, shape, tni_init_bias(in), false);
-    whole = layer->w && (layer->b || !d.bias);
-    if (whole && !d.no_projection) layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden + d.augmented, out);
-    whole = whole && (layer->p || d.no_projection);
-    if (whole && d.out_bias) layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out));
-    return tni_layer_done(ps, before, whole && (layer->pb || !d.out_bias), layer, sizeof *layer);
-}
-
-/* All encoders in one product: w [k,h,n] as [k h, n], the result as [.., F_1 x | F_2 x | ..]. */
-tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x)
-{
-    const tn_product_desc *d;
-    int64_t    all = -1;
-    tn_tensor *y, *w, *b;
-    if (!tni_layer_given(ctx, layer, "product") || !tni_usable(ctx, layer->w, "product", "w")) return NULL;
-    d = &layer->desc;
-    w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
-    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
-    if (!w || (layer->b && !b)) return NULL;
-    y = tn_affine(ctx, x, w, b);
-    y = y && d->order > 1 ? tn_prod(ctx, y, d->order) : y;
-    if (y && layer->p) {
-        if (d->augmented) y = tn_append_one(ctx, y);
-        y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
-    }
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
@@ -14526,20 +14472,21 @@ static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [
 }
 
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
-static tn_cp *tni_cp_from_encoders(const tn_product *m)
+static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
 {
-    const tn_product_desc *d = &m->desc;
+    const tn_mlp_desc *d = &m->desc;
+    const int order = (int)m->w->shape[0];
     tn_ctx   *ctx = m->w->ctx;
     tn_cp    *cp;
     tn_status s;
     int64_t   in[TN_CP_MAX_ORDER];
     int       k;
-    for (k = 0; k < d->order; k++) in[k] = d->in + (m->b || d->augmented);
-    cp = tni_cp_make(ctx, (int)d->order, d->out, d->hidden, in, m->b || d->augmented);
+    for (k = 0; k < order; k++) in[k] = d->in + (m->b || d->augmented);
+    cp = tni_cp_make(ctx, order, d->out, d->hidden, in, m->b || d->augmented);
     if (!cp) return NULL;
     s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden))
              : tni_put_identity(ctx, tni_view(cp->p));
-    for (k = 0; k < d->order && s == TN_OK; k++) {
+    for (k = 0; k < order && s == TN_OK; k++) {
         tn_view w = tni_slice_view(m->w, k);
         s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
         if (s == TN_OK && m->b) {
@@ -14555,37 +14502,20 @@ static tn_cp *tni_cp_from_encoders(const tn_product *m)
 
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
-    tn_product two;
-    tn_cp     *cp;
+    tn_cp *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
         tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is",
                  tn_mlp_kind_name(m->desc.kind));
         return NULL;
     }
-    memset(&two, 0, sizeof two);
-    two.desc.in = m->desc.in;
-    two.desc.hidden = m->desc.hidden;
-    two.desc.out = m->desc.out;
-    two.desc.order = 2;
-    two.desc.augmented = m->desc.augmented;
-    two.w = m->w;
-    two.b = m->b;
-    two.p = m->p;
-    two.pb = m->pb;
-    cp = tni_cp_from_encoders(&two);
-    if (cp && m->desc.residual) cp = tni_cp_next(cp, tn_cp_residual(cp));
-    return cp;
-}
-
-tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *m)
-{
-    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_product", "layer")) return NULL;
-    if (m->desc.order <= TN_CP_MAX_ORDER) return tni_cp_from_encoders(m);
-    tni_fail(ctx, TN_ERR_ARG,
-             "cp_from_product: the layer has %lld encoders, but an operator has at most %d (TN_CP_MAX_ORDER)",
-             (long long)m->desc.order, TN_CP_MAX_ORDER);
-    return NULL;
+    if (m->w->shape[0] > TN_CP_MAX_ORDER) {
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
+                 (long long)m->w->shape[0], TN_CP_MAX_ORDER);
+        return NULL;
+    }
+    cp = tni_cp_from_encoders(m);
+    return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
 }
 
 /* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
@@ -14660,16 +14590,16 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 }
 
 /* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
-tn_status tn_product_from_cp(tn_params *ps, const char *name, tn_product *layer, const tn_cp *cp)
+tn_status tn_mlp_from_cp(tn_params *ps, const char *name, tn_mlp *layer, const tn_cp *cp)
 {
-    int64_t         before = tn_params_count(ps), n;
-    tn_ctx         *ctx = tn_params_ctx(ps);
-    tn_product_desc d;
-    tn_status       s;
-    int             k;
-    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "product_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    int64_t     before = tn_params_count(ps), n;
+    tn_ctx     *ctx = tn_params_ctx(ps);
+    tn_mlp_desc d;
+    tn_status   s;
+    int         k;
+    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "mlp_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
-    if (!tni_cp_of_params(ps, cp, "product_from_cp")) return tn_ctx_status(ctx);
+    if (!tni_cp_of_params(ps, cp, "mlp_from_cp")) return tn_ctx_status(ctx);
     n = cp->in[0] - cp->constant;
     memset(&d, 0, sizeof d);
     d.in = n;
@@ -14678,7 +14608,7 @@ tn_status tn_product_from_cp(tn_params *ps, const char *name, tn_product *layer,
     d.order = cp->order;
     d.bias = cp->constant;
     d.init.rule = d.init_out.rule = TN_INIT_ZERO;
-    if ((s = tn_product_init(ps, name, layer, &d)) != TN_OK) return s;
+    if ((s = tn_mlp_init(ps, name, layer, &d)) != TN_OK) return s;
     s = tni_copy(layer->p, cp->p);
     for (k = 0; k < cp->order && s == TN_OK; k++) {
         s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
@@ -14796,13 +14726,14 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b)
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
 }
 
-/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]] */
+/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]], and as V' every further factor */
 tn_cp *tn_cp_residual(const tn_cp *cp)
 {
     tn_cp    *to;
     tn_status s;
     int64_t   n;
-    if (!tni_cp_is_bilinear(cp, "residual")) return NULL;
+    int       k;
+    if (!tni_cp_one_input(cp, "residual")) return NULL;
     n = cp->in[0] - cp->constant;
     if (cp->out != n) {
         tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: %lld inputs but %lld outputs", (long long)n, (long long)cp->out);
@@ -14812,7 +14743,8 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
     if (!to) return NULL;
     s = tni_put_identity(cp->ctx, tni_block_of(to->p, 0, n, cp->terms, n));
     if (s == TN_OK) s = tni_put_identity(cp->ctx, tni_block_of(to->f[0], cp->terms, n, 0, n));
-    if (s == TN_OK) s = tni_put_value(cp->ctx, tni_block_of(to->f[1], cp->terms, n, n, 1), 1);
+    for (k = 1; k < cp->order && s == TN_OK; k++)
+        s = tni_put_value(cp->ctx, tni_block_of(to->f[k], cp->terms, n, n, 1), 1);
     return tni_cp_done(to, s);
 }
 
@@ -20919,27 +20851,13 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
     m.in = d->dim;
     m.hidden = d->hidden;
     m.kind = d->mlp;
+    m.order = d->order;
     m.bias = d->mlp_bias;
     m.out_bias = d->mlp_out_bias;
     m.no_projection = d->no_projection;
     m.init = tni_transformer_rule(d, false);
     m.init_out = tni_transformer_rule(d, true);
     return tn_mlp_init(ps, name, mlp, &m) == TN_OK;
-}
-
-static bool tni_model_product(tn_params *ps, const char *name, tn_product *product, const tn_transformer_desc *d)
-{
-    tn_product_desc p;
-    memset(&p, 0, sizeof p);
-    p.in = d->dim;
-    p.hidden = d->hidden;
-    p.order = d->order;
-    p.bias = d->mlp_bias;
-    p.out_bias = d->mlp_out_bias;
-    p.no_projection = d->no_projection;
-    p.init = tni_transformer_rule(d, false);
-    p.init_out = tni_transformer_rule(d, true);
-    return tn_product_init(ps, name, product, &p) == TN_OK;
 }
 
 /* [2] = (1, 0): at first the block reads x alone. */
@@ -20963,8 +20881,7 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
          && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &b->attn, &a) == TN_OK
          && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
-    part = tni_part_of(block.s, "mlp");
-    whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));
+    whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, d);
     if (whole && d->place == TN_NORM_SANDWICH)
         whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
              && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
@@ -21079,7 +20996,7 @@ static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, 
     y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
     x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
     y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
-    y = m->desc.order > 0 ? tn_product_forward(ctx, &b->product, y) : tn_mlp_forward(ctx, &b->mlp, y);
+    y = tn_mlp_forward(ctx, &b->mlp, y);
     return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
 }
 
