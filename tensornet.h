@@ -1,4 +1,4 @@
-/* tensornet.h - tensor-network neural layers in one C file. v0.1.0. No warranty; licence at the end.
+/* tensornet.h - tensor-network neural layers in one C file. v0.2.0. No warranty; licence at the end.
 
    >>readme
 
@@ -68,6 +68,10 @@
        a failed call returns NULL or a status, the context keeps the first message, NULL operands pass it on.
        OpenMP's idle threads spin by default: on a busy machine set OMP_WAIT_POLICY=passive in the environment.
 
+   ARGUMENTS
+       First the object or the context, then what is read, last what is filled in (after it only `why`, a buffer for a
+       message). Calls that copy a number of elements or bytes, such as tn_read, have the order of memcpy and snprintf.
+
    docs/guide.md teaches, docs/math.md explains, docs/internals.md is for those who change this file.
 */
 
@@ -103,7 +107,7 @@ extern "C" {
    ====================================================================== */
 
 #define TN_VERSION_MAJOR 0
-#define TN_VERSION_MINOR 1
+#define TN_VERSION_MINOR 2
 #define TN_VERSION_PATCH 0
 #define TN_MAX_RANK 8
 
@@ -408,6 +412,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    >>ops      pure functions of tensors
    Results are arena tensors. Any NULL operand gives NULL: check once per step. Float operands have
    the context's dtype, ids and labels are I32. Leading axes of row-wise ops are flattened.
+   Ops take the context besides their operands, because an operand may be NULL, the result of a call that failed, and then
+   names none. So does all that is made of ops (the layers' _forward, tn_cp_apply) or makes an object from another kind of
+   object (tn_cp_from_...); functions of one object, such as views and the other tn_cp_ functions, find it there.
    With desc.activations BF16 operands are F32 and BF16 in any mix, results BF16 but for those of rank 0 (losses, means),
    tn_chain's, those of tn_full, tn_uniform and tn_normal, which are yours, and copies, which are as what they copy.
    A gradient has the dtype of what it is the gradient of.
@@ -499,8 +506,9 @@ typedef enum tn_row_scale {
 typedef struct tn_attend_desc {
     tn_attend_kind kind;
     tn_attend_form form;
-    bool           causal;      /* query i sees keys up to its own position, past + Tk - Tq + i of 0..past+Tk-1 */
-    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, not causal, < query's + w   */
+    bool           bidirectional;  /* queries see later keys, too; default: each sees keys up to its own position, which is
+                                      past + Tk - Tq + i of 0..past+Tk-1 for query i                              */
+    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, if bidirectional, < query's + w */
     double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
     tn_row_scale   row;
     int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
@@ -578,7 +586,6 @@ typedef struct tn_eigh_result {
     tn_tensor *values;           /* [k]                                          */
     tn_tensor *vectors;          /* [k,n]: row i belongs to values[i]; orthonormal */
     double     error;
-    tn_status  status;
 } tn_eigh_result;
 
 /* Eigenvalues and -vectors of the symmetric part (A + A^T)/2.   a [n,n]
@@ -593,7 +600,6 @@ typedef struct tn_qr_result {
     tn_tensor *q;                /* [m,k], k = min(m,n): orthonormal columns, whatever the rank */
     tn_tensor *r;                /* [k,n] upper triangular, its diagonal not negative           */
     double     error;
-    tn_status  status;
 } tn_qr_result;
 
 /* A = Q R.   a [m,n] */
@@ -610,7 +616,6 @@ typedef struct tn_svd_result {
     tn_tensor *s;                /* [k] descending            */
     tn_tensor *vt;               /* [k,n] orthonormal rows    */
     double     error;
-    tn_status  status;
 } tn_svd_result;
 
 /* A = U diag(s) Vt, every s right to about eps times the largest.   a [m,n]
@@ -651,7 +656,6 @@ typedef struct tn_lanczos_result {
                                     if desc.measure asks, by products with the vectors as stored. Set
                                     where TN_ERR_CONVERGENCE says that `products` did not suffice, too */
     int64_t    products;         /* vectors multiplied                                                 */
-    tn_status  status;
 } tn_lanczos_result;
 
 /* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
@@ -672,6 +676,8 @@ TN_API double    tn_effective_rank(const double *values, int64_t n);
    reads the struct. Gradients come from the ops. Tensors in the struct belong to the tn_params. An init
    that fails adds no parameter and leaves the struct zeroed: TN_ERR_SHAPE for extents below 1 or of
    2^31 - 1 and more, TN_ERR_ARG for a desc that contradicts itself or a name that is taken.
+   Flags of a desc name what is added to the plain layer (bias, residual, bidirectional); no_X is only for an X that is
+   on by default wherever there is one (no_gain, no_projection, no_rope).
    ====================================================================== */
 
 typedef struct tn_param {
@@ -713,11 +719,12 @@ TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, c
 TN_API tn_status  tn_params_zero_grad(tn_params *params);
 /* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
    standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
-   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). A group's
+   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed. A group's
    scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. So decay is masked by
    tn_params_group(params, "embed.", 1, 0), all of it off and then on again for "*.w" in two calls. What is given to
    AdamW (adamw = true) is so for good, unless the program sets it back. */
-TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern, bool frozen);
+TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
+TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);
 TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 TN_API int64_t    tn_params_adamw(tn_params *params, const char *pattern);
 /* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
@@ -738,7 +745,7 @@ TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *l
 /* ---- linear: y = W x + b ------------------------------------------------ */
 typedef struct tn_linear_desc {
     int64_t in, out;            /* required                                                         */
-    bool    no_bias;
+    bool    bias;
     bool    augmented;          /* x ends with the constant one: the bias is the last column of W,
                                    and y ends with a one again (in and out do not count it)         */
     tn_init init;               /* 0: TN_INIT_UNIFORM for W and b                                   */
@@ -773,12 +780,12 @@ typedef struct tn_norm_desc {
     bool    no_gain;
     double  eps;                /* 0: 1e-5           */
     tn_norm_kind kind;
-    bool    no_bias;            /* of TN_NORM_LAYER  */
+    bool    bias;               /* TN_NORM_LAYER only */
 } tn_norm_desc;
 typedef struct tn_norm {
     tn_norm_desc desc;
     tn_tensor *gain;            /* [dim], ones at first, or NULL                     */
-    tn_tensor *bias;            /* [dim], zeros at first; NULL in RMSNorm            */
+    tn_tensor *bias;            /* [dim], zeros at first, or NULL                    */
 } tn_norm;
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
@@ -889,7 +896,7 @@ typedef struct tn_attention_desc {
     int64_t d_qk, d_v;          /* of a head; 0: dim/heads, and d_qk of the differential kinds dim/(2 heads) */
     tn_attention_kind kind;
     tn_attend_form form;        /* of squared and bilinear                                              */
-    bool    not_causal;
+    bool    bidirectional;      /* queries see later keys, too; default: each sees keys up to its own position */
     int64_t window;             /* 0: none; see tn_attend_desc, for this and the next three             */
     tn_row_scale row;
     int64_t length;
@@ -960,8 +967,12 @@ typedef struct tn_cp {
     tn_tensor *f[TN_CP_MAX_ORDER];          /* [terms,in[k]]                    */
 } tn_cp;
 
+typedef enum tn_cp_input {
+    TN_CP_INPUT_PLAIN = 0,      /* all elements of an input are variables      */
+    TN_CP_INPUT_CONSTANT        /* the last one is the constant one            */
+} tn_cp_input;
 /* From arrays (copied): p [out,terms], f[0..order) [terms,in_k]. */
-TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant);
+TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input);
 /* From a bilinear layer of order up to TN_CP_MAX_ORDER. Biases and a residual are folded in, and set `constant`; without
    them it stays clear. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
@@ -970,7 +981,7 @@ TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);
 TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);
 /* From a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
    out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, where these would not fit desc.max_bytes. */
-TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant);
+TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input);
 /* The stack x -> embed -> mlp -> unembed as one operator; embed or unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
 /* Back to layers that train, with the operator's numbers: in factors, or (order 2 only) as the tensor itself. With
@@ -981,9 +992,9 @@ TN_API void   tn_cp_destroy(tn_cp *cp);
 
 /* ---- folding ------------------------------------------------------------- */
 /* x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one). A bias sets `constant`. */
-TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b);
+TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b);
 /* x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
-TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b);
+TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b);
 /* B+: x -> x + cp(x), h + n terms on [x;1]. All inputs of equal length; out = in (without the one). */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
 /* (B + B^T)/2 in 2 h terms. Order 2 only. */
@@ -992,14 +1003,15 @@ TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
    Pass NULL for a part that is not wanted. Without `constant` L and c are zero. Order 2 only. */
 TN_API tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant);
 /* Input `slot` held at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix: tn_cp_dense gives it). */
-TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u);
+TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u);
 
 /* ---- forms --------------------------------------------------------------- */
-/* The full tensor [out,in_0,..]. `symmetric`: each slice as (B + B^T)/2, order 2 only.
+/* The full tensor [out,in_0,..]; and the same with each slice as (B + B^T)/2, order 2 only.
    TN_ERR_MEMORY, with the size, where it would not fit desc.max_bytes. */
-TN_API tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric);
+TN_API tn_tensor *tn_cp_dense(const tn_cp *cp);
+TN_API tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp);
 /* Q_u = sum_o u[o] (B_o + B_o^T)/2, the interaction matrix of output direction u [out]: [in,in]. Order 2 only. */
-TN_API tn_tensor *tn_cp_interaction(const tn_cp *cp, tn_tensor *u);
+TN_API tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u);
 TN_API tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output);
 /* As a function (differentiable, arena result): x [..,in] -> [..,out]. With `constant` x may come without the one. */
 TN_API tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x);
@@ -1011,6 +1023,7 @@ typedef struct tn_eigen {
     int64_t    outputs, count, n;           /* matrices, pairs of each, length of a vector                    */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                           */
     tn_tensor *vectors;                     /* [outputs,count,n] unit rows; the largest component is positive */
+    bool       constant;                    /* the operator's: the last component belongs to the constant one */
 } tn_eigen;
 
 /* Pairs of the interaction matrix of output direction u [out], the `count` largest by |value| (0: all that
@@ -1019,12 +1032,12 @@ typedef struct tn_eigen {
    size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the
    largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only.
    TN_ERR_SHAPE where n or 2 terms are 2^31 or more. */
-TN_API tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *out);
+TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *out);
 /* The same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
 TN_API void      tn_eigen_destroy(tn_eigen *e);
-/* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2 */
-TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant);
+/* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant */
+TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
 /* The same from an operator's own pairs. k = 0 is the zero operator here, where a count of 0 above means all.
    Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
@@ -1052,7 +1065,7 @@ TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
    the data hardly reach counts little. Any order, all inputs of equal length. `constant` is clear, as no element of
    z is the one. TN_ERR_SHAPE where s is of another size, TN_ERR_ARG where it is not positive semidefinite,
    TN_ERR_NONFINITE. docs/math.md 12 */
-TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
+TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s);
 
 /* ---- comparing ----------------------------------------------------------- */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
@@ -1387,10 +1400,12 @@ TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);
    for what it hides. Nothing ([0,0)) is behind the [BOS] in front. The parts of a Hangul syllable share its bytes. */
 typedef struct tn_span { size_t begin, end; } tn_span;
 
+typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* [BOS] before the text: no, yes */
+
 /* The ids of a UTF-8 text. Returns how many there are; only the first `room` are written, so (NULL, 0) counts. -1: error.
    Names of added tokens in the text ("[EOS]") become their ids. Where the text is no UTF-8 it reads U+FFFD. spans: room for
    `room`, or NULL. */
-TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
                          tn_span *spans);
 /* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an
    id is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again
@@ -1453,7 +1468,7 @@ typedef struct tn_transformer_desc {
     tn_attend_form    form;
     int64_t d_qk, d_v;
     int64_t window;
-    bool    not_causal;
+    bool    bidirectional;      /* queries see later keys, too; default: each sees keys up to its own position  */
     bool    qk_norm, head_norm;
     tn_row_scale row;
     int64_t row_length;         /* 0: context                                                                   */
@@ -1465,7 +1480,8 @@ typedef struct tn_transformer_desc {
     tn_norm_kind  norm;
     tn_norm_place place;
     bool    no_norm;            /* no norms at all (but those inside attention)                                 */
-    bool    no_gain, no_norm_bias;
+    bool    no_gain;
+    bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
     bool    embed_norm;         /* another one after the embedding                                              */
     double  norm_eps;           /* 0: 1e-5                                                                      */
     /* the residual stream */
@@ -10849,7 +10865,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
     const tn_attend_kind   kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SUM);
-    const double own = a->causal ? (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d : r->whole;
+    const double own = a->bidirectional ? r->whole : (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d;
     const double pair = sets * (double)d + (double)dv;
     if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
     return r->state * F * values * ((double)Tq + (double)Tk) < (double)Tq * ((double)Tk - own) * pair;
@@ -10973,7 +10989,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     c.out[c.n_out++] = tni_view(stat);
     if (linear) c.out[c.n_out++] = tni_view(a.state);
     c.i[0] = a.kind;
-    c.i[1] = a.causal;
+    c.i[1] = !a.bidirectional;
     c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* nobody is further away */
     c.i[3] = a.past;
     c.f[0] = a.scale;
@@ -12797,60 +12813,63 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
 {
     static const tn_eigh_desc usual = {TN_EIGH_ASCENDING, 0, false, false};
     int64_t n, top, size;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
-    if ((out->status = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return out->status;
+    if ((s = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return s;
     n = a->shape[0];
     if (n != a->shape[1])
-        return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
-    if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return out->status = TN_ERR_ARG;
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
+    if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return TN_ERR_ARG;
     size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
-    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
-    out->status = tni_eigh_tensor(ctx, out, a, desc, top, room);
+    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
+    s = tni_eigh_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
-    if (out->status != TN_OK) tn_eigh_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_eigh_destroy(out);
+    return s;
 }
 
 tn_status tn_qr(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
 {
     static const tn_qr_desc usual = {false};
     int64_t m, n, k, size;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
-    if ((out->status = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return out->status;
+    if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
     size = m * n + k * (m + n) + tni_qr_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return out->status = TN_ERR_MEMORY;
-    out->status = tni_qr_tensor(ctx, out, a, desc ? desc : &usual, room);
+    if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
+    s = tni_qr_tensor(ctx, out, a, desc ? desc : &usual, room);
     tni_free_f64(ctx, room, 1, size);
-    if (out->status != TN_OK) tn_qr_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_qr_destroy(out);
+    return s;
 }
 
 tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
 {
     static const tn_svd_desc usual = {0, false};
     int64_t m, n, k, top, size;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
-    if ((out->status = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return out->status;
+    if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
-    if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return out->status = TN_ERR_ARG;
+    if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return TN_ERR_ARG;
     size = m * n + k * (m + n + 1) + tni_svd_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return out->status = TN_ERR_MEMORY;
-    out->status = tni_svd_tensor(ctx, out, a, desc, top, room);
+    if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+    s = tni_svd_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
-    if (out->status != TN_OK) tn_svd_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_svd_destroy(out);
+    return s;
 }
 
 /* The sizes that a desc leaves open, and what it may not ask for. */
@@ -12922,22 +12941,23 @@ tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_f
 {
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
-    if (!ctx) return out->status = TN_ERR_ARG;
-    if (!fn) return out->status = tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
-    if ((out->status = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return out->status;
+    if (!ctx) return TN_ERR_ARG;
+    if (!fn) return tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
+    if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
-    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return out->status = TN_ERR_MEMORY;
+    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
     tni_lanczos_lay(&job, room);
-    out->status = tni_lanczos_tensor(ctx, out, &job, desc);
+    s = tni_lanczos_tensor(ctx, out, &job, desc);
     tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
-    if (out->status != TN_OK) tn_lanczos_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_lanczos_destroy(out);
+    return s;
 }
 
 static void tni_drop(tn_tensor **t)
@@ -13191,7 +13211,7 @@ static bool tni_name_fits(const char *name, const char *pattern)
     return *pattern == 0;
 }
 
-int64_t tn_params_freeze(tn_params *ps, const char *pattern, bool frozen)
+static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
 {
     int64_t i, n = 0;
     for (i = 0; ps && pattern && i < ps->count; i++) {
@@ -13208,6 +13228,9 @@ int64_t tn_params_freeze(tn_params *ps, const char *pattern, bool frozen)
     }
     return n;
 }
+
+int64_t tn_params_freeze(tn_params *ps, const char *pattern) { return tni_params_mark(ps, pattern, true); }
+int64_t tn_params_thaw(tn_params *ps, const char *pattern)   { return tni_params_mark(ps, pattern, false); }
 
 int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, double decay_scale)
 {
@@ -13478,7 +13501,7 @@ static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char
 static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, bias and out_bias contradict it",
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, a bias beside them contradicts it",
                     layer, name ? name : "");
 }
 
@@ -13503,19 +13526,15 @@ tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, cons
     int64_t   before = tn_params_count(ps);
     tn_init   init;
     tn_status s;
-    bool      bias;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "linear", name, desc->in, desc->out)) != TN_OK) return s;
-    if (desc->augmented && desc->no_bias)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear %s: augmented holds the bias in W, no_bias contradicts it",
-                        name ? name : "");
-    bias = !desc->no_bias && !desc->augmented;
+    if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, desc->augmented, desc->bias)) != TN_OK) return s;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
     layer->w = tni_layer_matrix(ps, name, "w", desc->out, desc->in + desc->augmented, init);
-    if (layer->w && bias) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
-    return tni_layer_done(ps, before, layer->w && (layer->b || !bias), layer, sizeof *layer);
+    if (layer->w && desc->bias) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
+    return tni_layer_done(ps, before, layer->w && (layer->b || !desc->bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
@@ -13553,7 +13572,7 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
     tn_status s;
-    bool      bias, whole;
+    bool      whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
@@ -13561,15 +13580,17 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
     if ((unsigned)desc->kind > TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
-    bias = desc->kind == TN_NORM_LAYER && !desc->no_bias;
+    if (desc->bias && desc->kind != TN_NORM_LAYER)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: bias is true, expected false: only TN_NORM_LAYER has one",
+                        name ? name : "");
     if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
     if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
     whole = layer->gain || desc->no_gain;
     ones.rule = TN_INIT_ZERO;
-    if (whole && bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
-    return tni_layer_done(ps, before, whole && (layer->bias || !bias), layer, sizeof *layer);
+    if (whole && desc->bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
+    return tni_layer_done(ps, before, whole && (layer->bias || !desc->bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
@@ -13600,7 +13621,7 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
     if (d->kind != TN_MLP_BILINEAR && d->order != 0)
-        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear layers have an order",
+        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
                         name, (long long)d->order, tn_mlp_kind_name(d->kind));
     if (d->kind == TN_MLP_BILINEAR && d->order == 0) d->order = 2;
     if (d->order < 0)
@@ -13832,7 +13853,7 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
     memset(&a, 0, sizeof a);
     a.kind = tni_attention_kinds[d->kind].attend;
     a.form = d->form;
-    a.causal = !d->not_causal;
+    a.bidirectional = d->bidirectional;
     a.window = d->window;
     a.scale = d->scale;
     a.row = d->row;
@@ -14101,12 +14122,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     int64_t                  k[4], v[4], state[4];
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
-    if (d->not_causal)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is not causal: what comes later would change what was said");
+    if (d->bidirectional)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional: later tokens would change earlier outputs");
     else if (batch < 1 || length < 1)
         tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
                  (long long)length);
-    if (d->not_causal || batch < 1 || length < 1) return NULL;
+    if (d->bidirectional || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
     tni_own(ctx, &c->owned, tni_attention_cache_free);
@@ -14395,12 +14416,13 @@ static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
 
 /* ---- made from arrays, layers and stacks -------------------------------------- */
 
-tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant)
+tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
 {
-    int64_t   in[TN_CP_MAX_ORDER];
-    tn_cp    *cp;
-    tn_status s;
-    int       k;
+    const bool constant = input == TN_CP_INPUT_CONSTANT;
+    int64_t    in[TN_CP_MAX_ORDER];
+    tn_cp     *cp;
+    tn_status  s;
+    int        k;
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
         tni_fail(ctx, TN_ERR_ARG, "cp: order %d, but it must be 1 to %d, with as many factors", order, TN_CP_MAX_ORDER);
@@ -14549,12 +14571,13 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
 }
 
 /* Term (o,i): P = e_o, F_0 = e_i, F_1 = t[o,i,:]. */
-tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant)
+tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
 {
-    int64_t   in[2], out, n, terms, o;
-    size_t    numbers, bytes;
-    tn_cp    *cp;
-    tn_status s = TN_OK;
+    const bool constant = input == TN_CP_INPUT_CONSTANT;
+    int64_t    in[2], out, n, terms, o;
+    size_t     numbers, bytes;
+    tn_cp     *cp;
+    tn_status  s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
     if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
         tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t),
@@ -14586,7 +14609,7 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant)
 tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 {
     if (!tni_usable(ctx, m ? m->t : NULL, "cp_from_quadratic", "layer")) return NULL;
-    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented);
+    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
 }
 
 /* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
@@ -14636,7 +14659,7 @@ tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, tn_quadratic *la
     d.out = cp->out;
     d.bias = cp->constant;
     d.init.rule = TN_INIT_ZERO;
-    if (!(t = tn_cp_dense(cp, false))) return tn_ctx_status(ctx);
+    if (!(t = tn_cp_dense(cp))) return tn_ctx_status(ctx);
     s = tn_quadratic_init(ps, name, layer, &d);
     if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
     tn_tensor_destroy(t);
@@ -14677,7 +14700,7 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
 /* ---- folding --------------------------------------------------------------------
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
-tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b)
+tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 {
     int64_t   in[TN_CP_MAX_ORDER], m;
     tn_cp    *to;
@@ -14706,7 +14729,7 @@ tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b)
     return tni_cp_done(to, s);
 }
 
-tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b)
+tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
 {
     tn_cp    *to;
     tn_status s;
@@ -14862,7 +14885,7 @@ tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn
 }
 
 /* P' = P diag(F_slot u) */
-tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u)
+tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
 {
     int64_t    in[TN_CP_MAX_ORDER];
     tn_cp     *to = NULL;
@@ -14947,14 +14970,14 @@ static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
     return NULL;
 }
 
-tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
+tn_tensor *tn_cp_dense(const tn_cp *cp)
 {
     int64_t    shape[TN_CP_MAX_ORDER + 1];
     tn_tensor *t, *k;
     tni_scope  scope;
     tn_status  s;
     size_t     bytes;
-    if (!cp || (symmetric && !tni_cp_is_bilinear(cp, "dense"))) return NULL;
+    if (!cp) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
     if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
@@ -14971,13 +14994,20 @@ tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
         s = k ? tni_cp_dense_slices(cp, k, t) : TN_ERR_MEMORY;
     }
     tni_scope_end(cp->ctx, scope);
-    if (s == TN_OK && !symmetric) return t;
-    k = s == TN_OK ? tni_symmetric_slices(cp->ctx, t) : NULL;
+    if (s == TN_OK) return t;
     tn_tensor_destroy(t);
-    return k;
+    return NULL;
 }
 
-tn_tensor *tn_cp_interaction(const tn_cp *cp, tn_tensor *u)
+tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp)
+{
+    tn_tensor *t = tni_cp_is_bilinear(cp, "dense") ? tn_cp_dense(cp) : NULL;
+    tn_tensor *symmetric = t ? tni_symmetric_slices(cp->ctx, t) : NULL;
+    tn_tensor_destroy(t);
+    return symmetric;
+}
+
+tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u)
 {
     tn_tensor *d, *scaled, *g, *q = NULL;
     tni_scope  scope;
@@ -15422,12 +15452,13 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
     if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
     most = tni_min(cp->in[0], 2 * cp->terms);
+    e->constant = cp->constant;
     if (count >= 0 && count <= most) return TN_OK;
     return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count,
                     (long long)most);
 }
 
-tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *e)
+tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
 {
     tn_status s = tni_eigen_check(cp, count, e);
     double   *host;
@@ -15466,7 +15497,7 @@ void tn_eigen_destroy(tn_eigen *e)
 }
 
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
-tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant)
+tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
 {
     int64_t   in[2], o;
     tn_cp    *cp;
@@ -15478,7 +15509,7 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant
         return NULL;
     }
     in[0] = in[1] = e->n;
-    cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, constant);
+    cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
     if (!cp) return NULL;
     for (o = 0; o < e->outputs && s == TN_OK; o++) {
         tn_view v = tni_view(e->vectors);
@@ -15498,7 +15529,7 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     tn_eigen e;
     tn_cp   *to;
     if (tn_cp_eigen_all(cp, k, &e) != TN_OK) return NULL;
-    to = tn_cp_from_eigen(cp->ctx, &e, k, cp->constant);
+    to = tn_cp_from_eigen(cp->ctx, &e, k);
     tn_eigen_destroy(&e);
     return to;
 }
@@ -15661,7 +15692,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     return status;
 }
 
-tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
+tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 {
     tn_ctx    *ctx;
     tn_cp     *to = NULL;
@@ -19341,7 +19372,7 @@ static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end,
     }
 }
 
-int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
                   tn_span *spans)
 {
     tni_encoding e;
@@ -19352,12 +19383,12 @@ int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bo
                  (long long)room, ids ? "ids" : "NULL");
         return -1;
     }
-    if (bos && t->bos < 0) {
+    if (bos == TN_BOS_FIRST && t->bos < 0) {
         tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: this tokenizer has no [BOS]");
         return -1;
     }
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
-    if (bos) tni_encode_put(&e, t->bos, 0, 0);
+    if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (!t->bytes) tni_encode_text(t, text, bytes, &e);
     else for (i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
     return e.n;
@@ -20657,6 +20688,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
                               "mlp_out_bias belongs to the projection, no_projection contradicts it")
         && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
                               "no_norm contradicts a place of norms and embed_norm")
+        && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER, "norm_bias belongs to layer norm")
         && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
 }
 
@@ -20686,7 +20718,7 @@ static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     a.d_v = d->d_v;
     a.kind = d->attention;
     a.form = d->form;
-    a.not_causal = d->not_causal;
+    a.bidirectional = d->bidirectional;
     a.window = d->window;
     a.no_rope = d->positions != TN_POSITIONS_ROPE;
     a.rope_base = d->rope_base;
@@ -20753,7 +20785,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
     if (d->no_norm) return 0;
-    return d->dim * (!d->no_gain + (d->norm == TN_NORM_LAYER && !d->no_norm_bias));
+    return d->dim * (!d->no_gain + d->norm_bias);
 }
 
 /* Matrices, which are multiplied by, and all the rest of a block's parameters. */
@@ -20786,7 +20818,7 @@ static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
     const double t = (double)T, w = d->window > 0 && d->window < T ? (double)d->window : t;
     const double back = w * t - w * (w - 1) / 2;                     /* sum over the positions of min(i + 1, w) */
     if (T < 1) return 0;
-    return (d->not_causal ? 2 * back - t : back) / t;
+    return (d->bidirectional ? 2 * back - t : back) / t;
 }
 
 tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
@@ -20839,7 +20871,7 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     n.dim = d->dim;
     n.kind = d->norm;
     n.no_gain = d->no_gain;
-    n.no_bias = d->no_norm_bias;
+    n.bias = d->norm_bias;
     n.eps = d->norm_eps;
     return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
 }
@@ -20913,7 +20945,6 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     memset(&h, 0, sizeof h);
     h.in = d->dim;
     h.out = d->vocab;
-    h.no_bias = true;
     h.init = tni_transformer_rule(d, false);
     if (d->zero_head) h.init.rule = TN_INIT_ZERO;
     if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
@@ -21104,8 +21135,8 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
         tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not made" : "NULL");
         return false;
     }
-    if (m->desc.not_causal) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: attention that is not causal cannot be decoded");
+    if (m->desc.bidirectional) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: bidirectional attention cannot be decoded");
         return false;
     }
     if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
@@ -21323,7 +21354,7 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 
 typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
-typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
+typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST, TNI_KEY_NOT } tni_key_kind;
 typedef struct tni_key {
     const char     *name;
     tni_key_kind    kind;
@@ -21337,6 +21368,7 @@ typedef struct tni_key {
 #define TNI_INT(name, required, field, low)  {name, TNI_KEY_INT, required, TNI_FIELD(field), low, 2147483646.0, NULL}
 #define TNI_NUMBER(name, field, low)         {name, TNI_KEY_REAL, false, TNI_FIELD(field), low, 1e30, NULL}
 #define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL}
+#define TNI_NOT(name, field)                 {name, TNI_KEY_NOT, false, TNI_FIELD(field), 0, 1, NULL}
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 #define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL}
@@ -21373,13 +21405,13 @@ static const tni_key tni_config_keys[] = {
     TNI_FLAG("mlp_out_bias", mlp_out_bias), TNI_FLAG("no_projection", no_projection),
     TNI_CHOICE("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
     TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INT("window", false, window, 0),
-    TNI_FLAG("not_causal", not_causal), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
+    TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
     TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
     TNI_NUMBER("rope_base", rope_base, 0), TNI_CHOICE("norm", norm, tni_norm_words),
     TNI_CHOICE("norm_place", place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_gain),
-    TNI_FLAG("no_norm_bias", no_norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
+    TNI_NOT("no_norm_bias", norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
     TNI_NUMBER("attn_scale", attn_scale, -1), TNI_NUMBER("mlp_scale", mlp_scale, -1), TNI_FLAG("x0_residual", x0_residual),
     TNI_FLAG("value_residual", value_residual), TNI_FLAG("tied", tied), TNI_NUMBER("softcap", softcap, 0),
     TNI_CHOICE("init", init, tni_init_words), TNI_NUMBER("init_std", init_std, 0), TNI_NUMBER("embed_std", embed_std, 0),
@@ -21494,13 +21526,14 @@ static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_k
 static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
-    const bool yes = v->kind == TNI_JSON_TRUE;
+    const bool yes = v->kind == TNI_JSON_TRUE, no = !yes;
     if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_key_number(j, v, k, at);
     if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
         return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    if (k->kind == TNI_KEY_NOT) memcpy(at, &no, sizeof no);
     return TN_OK;
 }
 
@@ -21528,6 +21561,7 @@ static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transfor
 {
     d->mlp = TN_MLP_GELU_TANH;
     d->norm = TN_NORM_LAYER;
+    d->norm_bias = true;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
     return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
@@ -21551,6 +21585,16 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transfo
     return s;
 }
 
+/* no_norm_bias is false where it is absent, and says nothing of RMSNorm. */
+static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    tn_status s;
+    d->norm_bias = true;
+    s = tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    if (d->norm != TN_NORM_LAYER) d->norm_bias = false;
+    return s;
+}
+
 static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
     const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
@@ -21560,7 +21604,7 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
-    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
     return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
 }
@@ -21599,7 +21643,9 @@ static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_des
         for (w = k->words; w->word && w->value != tni_word_get(at, k->bytes); w++) {}
         tni_text_json(t, w->word);
         break;
-    default: memcpy(&yes, at, sizeof yes); tni_text_string(t, yes ? "true" : "false");
+    default:
+        memcpy(&yes, at, sizeof yes);
+        tni_text_string(t, yes == (k->kind != TNI_KEY_NOT) ? "true" : "false");
     }
 }
 
@@ -21623,6 +21669,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK) return s;
+    if (d.norm != TN_NORM_LAYER) d.norm_bias = true;        /* written as no_norm_bias: false */
     tni_writer_open(&w, ctx, &sink);
     for (i = 0; i <= n; i++) {
         t.dst = line; t.room = sizeof line; t.length = 0;
@@ -22126,6 +22173,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_INT
 #undef TNI_NUMBER
 #undef TNI_FLAG
+#undef TNI_NOT
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_ONE
