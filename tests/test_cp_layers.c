@@ -889,6 +889,6 @@ TEST(failing_allocations_leave_nothing)
     CHECK_INT(heap.blocks, 0);
 }
 
-TEST_MAIN(product_is_its_tensor, product_of_two_is_bilinear, product_backward_needs_no_division, product_refuses, product_begins_with_variance_one,
+TEST_MAIN(product_is_its_tensor, order_zero_is_two, product_backward_needs_no_division, product_refuses, product_begins_with_variance_one,
           whole_tensor_is_its_factors, from_a_full_tensor, conversions_refuse, both_forms_learn_a_tensor, quadratic_begins_with_variance_one,
           modifier_is_its_tensor, modifier_begins_unmodified, modifier_rounds, modifier_refuses, failing_allocations_leave_nothing)
