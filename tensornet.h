@@ -231,7 +231,7 @@ TN_API const char *tn_version(void);
 /* A mark inside the arena: what was made after it goes at its release, what was made before stays. TN_ERR_ARG while
    recording, and for a mark from before the last reset. */
 typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;
-TN_API tn_mark     tn_arena_mark(tn_ctx *ctx);
+TN_API tn_mark     tn_arena_mark(const tn_ctx *ctx);
 TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 
 /* ======================================================================
@@ -1310,10 +1310,10 @@ typedef enum tn_params_match {
     TN_MATCH_IGNORE_EXTRA
 } tn_params_match;
 TN_API tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match);
-TN_API tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
 #ifndef TN_NO_STDIO
 TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* TN_MATCH_ALL */
-TN_API tn_status tn_params_save(tn_params *params, const char *path);
+TN_API tn_status tn_params_save(const tn_params *params, const char *path);
 #endif
 
 /* ---- checkpoints: a run that goes on as if it had never stopped ------------
@@ -1327,7 +1327,7 @@ TN_API tn_status tn_params_save(tn_params *params, const char *path);
    halfway); gradients become zero. TN_ERR_FORMAT: no checkpoint, or a damaged one. TN_ERR_ARG, TN_ERR_SHAPE: of another kind
    of optimiser, or of another model. TN_ERR_DTYPE: of a context of another dtype. A desc that differs in its numbers (lr,
    say) is used as it is, with a line of warning in the log for each; so are numbers that are not finite. */
-TN_API tn_status tn_checkpoint_write(tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 
 /* ---- npy: one NumPy array --------------------------------------------------
@@ -7958,7 +7958,7 @@ void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
 /* A mark is good until the next reset, and on its side of a tn_recompute. */
 static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint64_t)ctx->aside; }
 
-tn_mark tn_arena_mark(tn_ctx *ctx)
+tn_mark tn_arena_mark(const tn_ctx *ctx)
 {
     tn_mark m;
     memset(&m, 0, sizeof m);
@@ -18077,7 +18077,7 @@ tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match ma
     return s;
 }
 
-tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count)
 {
     tn_ctx   *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t   i, n = params ? tn_params_count(params) : 0;
@@ -18088,8 +18088,8 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
     named = (tn_named *)tni_alloc(ctx, bytes, "parameters");
     if (!named) return TN_ERR_MEMORY;
     for (i = 0; i < n; i++) {
-        named[i].name = tn_params_at(params, i)->name;
-        named[i].tensor = tn_params_at(params, i)->value;
+        named[i].name = params->item[i]->name;
+        named[i].tensor = params->item[i]->value;
     }
     s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
     tni_free(ctx, named, bytes);
@@ -18157,15 +18157,15 @@ static const char *tni_names_double(tni_names *p, double v)
 }
 
 typedef struct tni_checkpoint {
-    tn_optim *optim;
-    tni_names names;
-    tn_named *named;
-    tn_note  *notes;
-    int64_t   tensors, tensor_room, note_count, note_room;
+    const tn_optim *optim;
+    tni_names       names;
+    tn_named       *named;
+    tn_note        *notes;
+    int64_t         tensors, tensor_room, note_count, note_room;
 } tni_checkpoint;
 
 /* A parameter of such a name could not be told from the optimiser's own tensors. */
-static tn_status tni_checkpoint_usable(tn_optim *o)
+static tn_status tni_checkpoint_usable(const tn_optim *o)
 {
     int64_t i;
     if (!o) return TN_ERR_ARG;
@@ -18191,7 +18191,7 @@ static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *
 
 static void tni_checkpoint_list(tni_checkpoint *c)
 {
-    tn_optim        *o = c->optim;
+    const tn_optim  *o = c->optim;
     tn_ctx          *ctx = o->owned.ctx;
     tni_optim_number n[TNI_OPTIM_NUMBERS];
     int64_t          i;
@@ -18218,7 +18218,7 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     for (k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
 }
 
-tn_status tn_checkpoint_write(tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
 {
     tn_ctx        *ctx = o ? o->owned.ctx : NULL;
     tni_checkpoint c;
@@ -18807,7 +18807,7 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
 
 #ifndef TN_NO_STDIO
 tn_status  tn_params_load(tn_params *ps, const char *path) { return tn_params_read(ps, tn_from_path(path), TN_MATCH_ALL); }
-tn_status  tn_params_save(tn_params *ps, const char *path) { return tn_params_write(ps, tn_to_path(path), NULL, 0); }
+tn_status  tn_params_save(const tn_params *ps, const char *path) { return tn_params_write(ps, tn_to_path(path), NULL, 0); }
 tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path) { return tn_npy_read(ctx, tn_from_path(path)); }
 tn_status  tn_npy_save(const tn_tensor *t, const char *path) { return tn_npy_write(t, tn_to_path(path)); }
 tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_idx_read(ctx, tn_from_path(path), scale); }
