@@ -506,17 +506,19 @@ typedef enum tn_row_scale {
 typedef struct tn_attend_desc {
     tn_attend_kind kind;
     tn_attend_form form;
-    bool           bidirectional;  /* queries see later keys, too; default: each sees keys up to its own position, which is
-                                      past + Tk - Tq + i of 0..past+Tk-1 for query i                              */
-    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, if bidirectional, < query's + w */
+    bool           bidirectional;
+                                /* queries see later keys, too; default: each sees keys up to its own position, query i
+                                   up to past + Tk - Tq + i of 0..past+Tk-1                               */
+    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, bidirectional, < query's + w */
     double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
     tn_row_scale   row;
     int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
     double         eps;         /* of TN_ROW_SUM; 0: 1e-6                                                 */
-    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a column of
-                                   ones), contiguous, of the context's dtype. What the keys of earlier calls left is read,
-                                   then this call's are added, without the scale. F = d d, feature a d + b is k1_a k2_b;
-                                   squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording; Tq <= Tk. */
+    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a
+                                   column of ones), contiguous, of the context's dtype. What the keys of earlier calls left
+                                   is read, then this call's are added, without the scale. F = d d, feature a d + b is
+                                   k1_a k2_b; squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording;
+                                   Tq <= Tk                                                               */
     int64_t        past;        /* how many keys `state` holds                                            */
 } tn_attend_desc;
 /* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
@@ -15954,7 +15956,8 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
     if ((unsigned)d->kind > TN_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
-    if (d->lr == 0) d->lr = d->kind == TN_SGD ? 1e-2 : d->kind == TN_MUON && d->muon_scale == TN_MUON_SHAPE ? 2e-2 : 1e-3;
+    if (d->lr == 0 && d->kind == TN_MUON && d->muon_scale == TN_MUON_SHAPE) d->lr = 2e-2;
+    if (d->lr == 0) d->lr = d->kind == TN_SGD ? 1e-2 : 1e-3;
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
@@ -20808,7 +20811,8 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
 static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
     const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
-    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
+    const double features = d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk;
+    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * features;
     return keys * (2 * s * dk + 2 * (tni_attention_kinds[d->attention].differential ? 2 : 1) * dv);
 }
 
