@@ -36,7 +36,7 @@
        >>readme   use, macros, limits
        >>types    status, context, memory          >>platform  numbers, text, errors
                                                    >>memory  >>rng  >>threads
-       >>backend  the kernel table                 >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
+       >>backend  the kernel table                 >>graph  >>nodes
                                                    >>dispatch  >>context
        >>tensor   make, view, read, format         >>tensor-impl
        >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
@@ -50,6 +50,8 @@
        >>text     tokenizers, token shards         >>text-impl
        >>models   transformer, config.json, names  >>models-impl
        >>image    matrices, curves as pictures     >>image-impl
+                                                   >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
+                                                   >>tables
 
    MACROS, defined before the include; none of them changes a struct
        TENSORNET_IMPLEMENTATION  this file gets the code
@@ -1802,6 +1804,7 @@ int fsync(int);
 static int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
 static int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 static bool tni_add_size(size_t a, size_t b, size_t *out)
 {
@@ -2168,6 +2171,20 @@ static uint16_t tni_bf16_of(double v)
 
 static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
+/* The bytes of extents that are not negative; false where they do not fit the address space. An empty shape has to fit
+   without its zeros, so that its strides do. */
+static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+{
+    int i;
+    *bytes = tni_dtype_size(dtype);
+    for (i = 0; i < rank; i++) {
+        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes)) return false;
+        if (*bytes > (size_t)PTRDIFF_MAX) return false;
+    }
+    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
+    return true;
+}
+
 const char *tn_status_name(tn_status s)
 {
     static const char *const name[] = {"ok", "bad argument", "shape", "dtype", "out of memory", "file", "file format",
@@ -2297,6 +2314,19 @@ void tn_ctx_clear_error(tn_ctx *ctx)
     ctx->status = TN_OK;
     ctx->error[0] = 0;
 }
+
+/* ---- what a tensor is marked with ----------------------------------------- */
+
+#define TNI_ALIVE 0x7E4508u
+enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
+       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
+       TNI_SEED = 64,                   /* what tn_backward began with: its gradient is 1 */
+       TNI_NOTED = 128,                 /* of an owned tensor: the capture that goes on uses it ... */
+       TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
+       TNI_GRAPHED = 512 };             /* a graph uses it                                          */
+
+/* Whose bytes t looks into. */
+static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
 
 /* ======================================================================
    >>memory   the allocator, counted; arenas
@@ -2518,4716 +2548,97 @@ static void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn,
 }
 
 static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
-
-/* ======================================================================
-   >>cpu      the fast host backend
-   A few kernels carry all the time: the matrix product, and passes over memory that are fused so that
-   each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
-   reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
-   What the processor has decides which of them a context runs; no -m flag is needed. Strange strides and
-   rare kernels go to the reference.
-
-   Work is cut into tasks by shape alone and sums have a fixed order: the same bits for any number of
-   threads.
-   ====================================================================== */
-
-static tn_status tni_reference_run(void *state, const tn_call *c);
-static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step);
-
-/* gcc for Windows keeps its stack aligned to 16 bytes only, too little for wider vectors (GCC PR 54412). */
-#if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
-#define TNI_X86 1
-#include <immintrin.h>
-#else
-#define TNI_X86 0
-#endif
-#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
-#define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
-#include <arm_neon.h>
-#else
-#define TNI_NEON 0
-#endif
-/* The x87 mixes with no vector. */
-#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
-#define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
-#else
-#define TNI_PLAIN_BYTES 0               /* none: one number at a time */
-#endif
-
-/* The best level up to the wanted one that both processor and operating system have. A level of another kind of
-   processor counts as plain. */
-static tn_simd tni_cpu_simd(tn_simd wanted)
-{
-#if TNI_X86
-    bool avx2, avx512;
-    __builtin_cpu_init();
-    avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
-          && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
-    if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
-#elif TNI_NEON
-    if (wanted == TN_SIMD_BEST || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
-#endif
-    (void)wanted;
-    return TN_SIMD_PLAIN;
-}
-
-/* ---- the state --------------------------------------------------------------
-   The matrix product packs a block of A and one of B, so that its inner loop reads straight on. One large
-   product has LARGE bytes for each; in a batch of small ones every worker has its own, of SMALL bytes. The
-   two kinds are never in use at once and lie over each other. */
-enum {
-    TNI_GEMM_LARGE = 3 << 20,
-    TNI_GEMM_SMALL = 1 << 18,
-    TNI_GEMM_DEPTH = 3200,              /* bytes of a row of A in a block, at most: 784 floats are one */
-    TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
-    TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
-    TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
-    TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
-    TNI_CPU_STRIP  = 32,                /* lines that are turned at a time */
-    TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
-    TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
-};
-
 static const tni_pool tni_alone = {1, NULL, NULL};
 
-typedef struct tni_cpu {
-    tn_allocator mem;
-    tni_pool     pool;
-    tn_kernel_fn run[2];                /* in float, in double */
-    char        *blocks;                /* for gemm; scratch for others */
-    size_t       block_bytes;
-    char        *room;                  /* larger scratch, see tni_cpu_room */
-    size_t       room_bytes;
-    tn_ctx      *ctx;                   /* that counts it; NULL inside of another backend */
-    double       part[TNI_CPU_PARTS];
-    int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
-    void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
-} tni_cpu;
-
-/* 64-byte aligned; the allocator's own pointer stands just before. */
-static void *tni_cpu_alloc(void *state, size_t bytes)
-{
-    tni_cpu *cpu = (tni_cpu *)state;
-    size_t   total;
-    char    *raw, *p;
-    if (!tni_add_size(bytes, TNI_ALIGN + sizeof raw, &total)) return NULL;
-    raw = (char *)cpu->mem.alloc(total, cpu->mem.user);
-    if (!raw) return NULL;
-    p = raw + sizeof raw;
-    p += (0 - (uintptr_t)p) % TNI_ALIGN;
-    memcpy(p - sizeof raw, &raw, sizeof raw);
-    return p;
-}
-
-static void tni_cpu_release(void *state, void *p, size_t bytes)
-{
-    tni_cpu *cpu = (tni_cpu *)state;
-    char    *raw;
-    if (!p) return;
-    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
-    cpu->mem.release(raw, bytes + TNI_ALIGN + sizeof raw, cpu->mem.user);
-}
-
-static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
-{
-    (void)state;
-    if (bytes > 0) memmove(dst, src, bytes);
-    return TN_OK;
-}
-
-static void tni_cpu_close(void *state)
-{
-    tni_cpu     *cpu = (tni_cpu *)state;
-    tn_allocator mem;
-    if (!cpu) return;
-    mem = cpu->mem;
-    tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
-    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
-    mem.release(cpu, sizeof *cpu, mem.user);
-}
-
-static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
-{
-    tni_cpu *cpu = (tni_cpu *)desc->allocator.alloc(sizeof *cpu, desc->allocator.user);
-    if (!cpu) return NULL;
-    memset(cpu, 0, sizeof *cpu);
-    cpu->mem = desc->allocator;
-    cpu->pool.threads = threads;
-    cpu->pool.fn = desc->parallel_for;
-    cpu->pool.user = desc->parallel_user;
-    return cpu;
-}
-
-/* ---- a pass over n elements or rows, cut into tasks -------------------------- */
-typedef struct tni_pass {
-    tni_cpu       *cpu;
-    const tn_call *call;
-    int64_t        n, share;            /* items, and how many of them one task takes */
-} tni_pass;
-
-static int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
-static int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
-static int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
-
-/* Items of `width` elements in at most `most` tasks. Returns how many tasks it took. */
-static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
-{
-    int64_t tasks;
-    p->n = n;
-    p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
-    p->share = tni_max(p->share, tni_ceil_div(n, most));
-    tasks = tni_ceil_div(n, p->share);
-    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &tni_alone : &p->cpu->pool, tasks, fn, p);
-    return tasks;
-}
-
-static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
-{
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < parts; i++) sum += cpu->part[i];
-    return sum;
-}
-
-/* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
-static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
-
-/* ---- lines ------------------------------------------------------------------
-   Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
-   one. The last axis is the line that a kernel runs along; long ones are cut into pieces. */
-typedef struct tni_lines {
-    int     views, rank;                /* rank: axes before the line */
-    int64_t shape[TN_MAX_RANK];
-    int64_t strides[3][TN_MAX_RANK];
-    int64_t length, step[3];            /* of the line */
-    int64_t piece, pieces, count;       /* pieces of a line, all pieces */
-} tni_lines;
-
-static void tni_lines_push(tni_lines *l, const tn_view *const *v, int axis)
-{
-    int  k, last = l->rank - 1;
-    bool joins = last >= 0;
-    for (k = 0; k < l->views && joins; k++)
-        joins = l->strides[k][last] == v[k]->strides[axis] * v[k]->shape[axis];
-    if (joins) l->shape[last] *= v[0]->shape[axis];
-    else l->shape[++last] = v[0]->shape[axis];
-    for (k = 0; k < l->views; k++) l->strides[k][last] = v[k]->strides[axis];
-    l->rank = last + 1;
-}
-
-static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
-{
-    const tn_view *v[3];
-    tni_lines      l;
-    int            i, k;
-    memset(&l, 0, sizeof l);
-    v[0] = a; v[1] = b; v[2] = c;
-    while (l.views < 3 && v[l.views]) l.views++;
-    for (i = 0; i < a->rank; i++)
-        if (a->shape[i] != 1) tni_lines_push(&l, v, i);
-    l.length = 1;
-    if (l.rank > 0) {
-        l.length = l.shape[--l.rank];
-        for (k = 0; k < l.views; k++) l.step[k] = l.strides[k][l.rank];
-    }
-    l.piece = tni_min(tni_max(l.length, 1), TNI_CPU_SHARE);
-    l.pieces = tni_ceil_div(l.length, l.piece);
-    l.count = l.pieces;
-    for (i = 0; i < l.rank; i++) l.count *= l.shape[i];
-    return l;
-}
-
-/* Where piece `index` begins in each view; returns its length. */
-static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
-{
-    int64_t start = index % l->pieces * l->piece;
-    int     i, k;
-    index /= l->pieces;
-    for (k = 0; k < l->views; k++) offset[k] = start * l->step[k];
-    for (i = l->rank - 1; i >= 0; i--) {
-        int64_t at = index % l->shape[i];
-        index /= l->shape[i];
-        for (k = 0; k < l->views; k++) offset[k] += at * l->strides[k][i];
-    }
-    return tni_min(l->piece, l->length - start);
-}
-
-typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
-
-static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn)
-{
-    tni_line_pass p;
-    p.pass.cpu = cpu;
-    p.pass.call = c;
-    p.lines = *l;
-    tni_pass_run(&p.pass, l->count, l->piece, INT64_MAX, fn);
-    return TN_OK;
-}
-
-/* ---- copy and fill: by the size of an element, whatever it means ---------------- */
-static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
-{
-    int64_t i;
-    if (to_step == 1 && from_step <= 1 && from_step >= 0 && n > 0) {
-        int64_t have = from_step == 1 ? n : 1;          /* one for all: what is there doubles */
-        memcpy(to, from, (size_t)(have * size));
-        for (; have < n; have *= 2) memcpy(to + have * size, to, (size_t)(tni_min(have, n - have) * size));
-        return;
-    }
-    to_step *= size;
-    from_step *= size;
-    if (size == 8) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
-    else if (size == 4) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 4);
-    else for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 2);
-}
-
-static void tni_copy_task(void *arg, int64_t task, int worker)
-{
-    const tni_line_pass *p = (const tni_line_pass *)arg;
-    const tn_call       *c = p->pass.call;
-    int64_t i, n, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
-    (void)worker;
-    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
-        n = tni_lines_at(&p->lines, i, at);
-        tni_copy_line((char *)c->out[0].data + at[0] * size, p->lines.step[0],
-                      (const char *)c->in[0].data + at[1] * size, p->lines.step[1], n, size);
-    }
-}
-
-/* Where the lines of x run across those of y: squares, turned in a buffer, so that each cache line is met once. */
-typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;  /* y's lines, x's step there */
-
-static void tni_turn_task(void *arg, int64_t task, int worker)
-{
-    const tni_turn_pass *p = (const tni_turn_pass *)arg;
-    const tni_lines     *l = &p->along.lines;
-    const tn_call       *c = p->along.pass.call;
-    int64_t i, k, r, n, rows, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
-    char    square[TNI_CPU_STRIP * TNI_CPU_STRIP * sizeof(double)];
-    (void)worker;
-    for (i = tni_pass_begin(&p->along.pass, task); i < tni_pass_end(&p->along.pass, task); i++) {
-        rows = tni_lines_at(l, i, at);
-        for (k = 0; k < p->length; k += n) {
-            n = tni_min(TNI_CPU_STRIP, p->length - k);
-            for (r = 0; r < n; r++)
-                tni_copy_line(square + r * size, TNI_CPU_STRIP,
-                              (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
-            for (r = 0; r < rows; r++)
-                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1,
-                              square + r * TNI_CPU_STRIP * size, 1, n, size);
-        }
-    }
-}
-
-/* F32 to BF16, and back. */
-static void tni_cast_task(void *arg, int64_t task, int worker)
-{
-    const tni_line_pass *p = (const tni_line_pass *)arg;
-    const tn_call       *c = p->pass.call;
-    const int64_t        to_step = p->lines.step[0], from_step = p->lines.step[1];
-    int64_t i, k, n, at[3];
-    (void)worker;
-    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
-        n = tni_lines_at(&p->lines, i, at);
-        if (c->out[0].dtype == TN_BF16) {
-            uint16_t    *to = (uint16_t *)c->out[0].data + at[0];
-            const float *from = (const float *)c->in[0].data + at[1];
-            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_bits(from[k * from_step]);
-        } else {
-            float          *to = (float *)c->out[0].data + at[0];
-            const uint16_t *from = (const uint16_t *)c->in[0].data + at[1];
-            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_value(from[k * from_step]);
-        }
-    }
-}
-
-static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
-
-static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
-{
-    tni_turn_pass p;
-    tni_lines    *l = &p.along.lines;
-    *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
-    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype)) return tni_line_pass_run(cpu, c, l, tni_cast_task);
-    if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
-    if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
-        return tni_line_pass_run(cpu, c, l, tni_copy_task);
-    p.along.pass.cpu = cpu;
-    p.along.pass.call = c;
-    p.length = l->length;
-    p.step = l->step[1];
-    l->length = l->shape[--l->rank];
-    l->step[0] = l->strides[0][l->rank];
-    l->step[1] = 1;
-    l->piece = TNI_CPU_STRIP;
-    l->count /= l->pieces * l->length;
-    l->pieces = tni_ceil_div(l->length, l->piece);
-    l->count *= l->pieces;
-    tni_pass_run(&p.along.pass, l->count, TNI_CPU_STRIP * p.length, INT64_MAX, tni_turn_task);
-    return TN_OK;
-}
-
-/* One element, copied to everywhere. */
-static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
-{
-    const tn_dtype dtype = c->out[0].dtype;
-    tn_call  copy = *c;
-    double   wide = c->f[0];
-    float    narrow = (float)wide;
-    uint16_t half = tni_bf16_of(wide);
-    if (dtype == TN_I32) return tni_reference_run(cpu, c);
-    copy.in[0] = c->out[0];
-    copy.in[0].data = dtype == TN_F64 ? (void *)&wide : dtype == TN_BF16 ? (void *)&half : (void *)&narrow;
-    memset(copy.in[0].strides, 0, sizeof copy.in[0].strides);
-    return tni_cpu_copy_run(cpu, &copy);
-}
-
-/* ---- the host's algebra: its inner loops, in double at each level; who uses them is in >>decomp-impl ---------- */
-enum {
-    TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
-    TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
-    TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16,   /* and the fewest that hold a panel */
-    TNI_STRIP     = 32                  /* columns that are rotated together */
-};
-
-/* A matrix in place: element (i,j) is p[i row + j col]. */
-typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
-
-typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
-
-typedef struct tni_algebra tni_algebra;
-typedef struct tni_host {               /* who computes, with which threads, and two blocks for gemm */
-    const tni_algebra *by;
-    const tni_pool    *pool;
-    char              *blocks;
-    int64_t            bytes;           /* of each */
-} tni_host;
-
-struct tni_algebra {
-    /* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. */
-    void   (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta,
-                   tni_mat c);
-    double (*dot)(int64_t n, const double *x, const double *y);
-    void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x              */
-    void   (*scale)(int64_t n, double alpha, double *x);
-    void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
-    /* A -= v w^T + w v^T, unless v is NULL, then y = A x, of all but the first `from` rows and columns; of A the
-       upper triangle is read and written. */
-    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
-                          const double *x, double *y);
-    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
-    /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
-    tni_sums (*poles)(int64_t n, const double *d, const double *z, double origin, double tau);
-    /* w_i *= pole_i/(d_i - other) */
-    void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);
-    /* row_i = z_i/pole_i, then to unit length */
-    void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
-};
-
-#ifdef TN_USE_BLAS
-/* ---- BLAS and LAPACK, by their Fortran names: any library has them, and no header is needed. Integers are int.
-   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
-#ifdef __cplusplus
-extern "C" {
-#endif
-extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
-                   const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
-                   const int *ldc, size_t, size_t);
-extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha,
-                   const double *a, const int *lda, const double *b, const int *ldb, const double *beta, double *c,
-                   const int *ldc, size_t, size_t);
-extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
-                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
-extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
-                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info,
-                    size_t);
-#ifdef __cplusplus
-}
-#endif
-#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
-#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
-
-/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
-   0: neither. */
-static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
-{
-    const bool by_columns = row == 1 && col >= rows;
-    *ld = (int)(by_columns ? col : row);
-    if ((by_columns ? col : row) > INT32_MAX) return 0;
-    return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
-}
-
-/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
-   not pay. */
-static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
-                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
-                          int64_t c_row, int64_t c_col)
-{
-    int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
-    char  ta, tb;
-    float alpha32 = (float)alpha, beta32 = (float)beta;
-    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
-    if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
-    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
-    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
-    if (!ta || !tb) return false;
-    if (dtype == TN_F64)
-        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
-               &beta, (double *)c, &ldc, 1, 1);
-    else
-        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda,
-               &beta32, (float *)c, &ldc, 1, 1);
-    return true;
-}
-#endif
-
-/* ---- embed, see >>op-embed ---- */
-static void tni_embed_task(void *arg, int64_t task, int worker)
-{
-    const tni_pass *p = (const tni_pass *)arg;
-    const tn_call  *c = p->call;
-    const int32_t  *ids = (const int32_t *)c->in[1].data;
-    const size_t    row = (size_t)c->out[0].shape[1] * tni_dtype_size(c->out[0].dtype);
-    int64_t         r;
-    (void)worker;
-    for (r = tni_pass_begin(p, task); r < tni_pass_end(p, task); r++) {
-        char *to = (char *)c->out[0].data + (size_t)r * row;
-        if (ids[r] >= 0 && ids[r] < c->in[0].shape[0]) memcpy(to, (const char *)c->in[0].data + (size_t)ids[r] * row, row);
-        else memset(to, 0, row);
-    }
-}
-
-static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
-{
-    const int32_t *ids = (const int32_t *)c->in[1].data;
-    int64_t        r, R = c->out[0].shape[0];
-    tni_pass       p;
-    p.cpu = cpu;
-    p.call = c;
-    tni_pass_run(&p, R, c->out[0].shape[1], INT64_MAX, tni_embed_task);
-    for (r = 0; r < R; r++)
-        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], 0);
-    return TN_OK;
-}
-
-/* ---- attention: what the passes of all levels know of a call, see >>op-attention ------------------------------------
-   The keys [low,high) of this call that query i sees, and how many there are with the past. */
-typedef struct tni_seen { int64_t low, high, n; } tni_seen;
-
-/* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
-#define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
-
-static tni_seen tni_attend_seen(const tn_call *c, int64_t i);
-static double   tni_attend_row_scale(const tn_call *c, int64_t n);
-static bool     tni_attend_sums(const tn_call *c);
-static int64_t  tni_attend_features(int64_t kind, int64_t d);
-static int64_t  tni_attend_before(const tn_call *c, int64_t i);
-
-enum {
-    TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
-    TNI_ATTEND_PARTS = 4,               /* of few heads: of the keys backwards, of v's columns in the linear form */
-    TNI_ATTEND_FEW   = 8,               /* heads that are few */
-    TNI_ATTEND_SLAB  = 256              /* features that are multiplied out at a time */
-};
-
-typedef struct tni_attention {
-    tni_cpu       *cpu;
-    const tn_call *call;
-    char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
-    size_t         each;
-    char          *partial;             /* dq of every part */
-    int64_t        heads, all_heads;    /* of one item of the batch, of all */
-    int64_t        sets, d, dv, queries, keys;
-    int64_t        side, blocks;        /* queries of a block, how many blocks */
-    int64_t        parts, columns;      /* parts of the keys, or of v's columns, `columns` each */
-    bool           softmax, squared, sums;
-    bool           local;               /* a block's own keys only: the state has those before */
-} tni_attention;
-
-/* Scratch that lasts from one kernel to the next; it grows where a larger one is wanted. NULL: no memory. */
-static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
-{
-    if (bytes <= cpu->room_bytes) return cpu->room;
-    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
-    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
-    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
-    cpu->room_bytes = cpu->room ? bytes : 0;
-    return cpu->room;
-}
-
-/* Room for `numbers` of `size` bytes for every worker, and for `shared` more. */
-static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
-{
-    size_t workers;
-    if (!tni_area_size(numbers, (int64_t)size, 1, &t->each) || !tni_add_size(t->each, 63, &t->each)) return false;
-    t->each = t->each / 64 * 64;
-    if (!tni_mul_size(t->each, (size_t)t->cpu->pool.threads, &workers)) return false;
-    if (!((double)workers + shared * (double)size < (double)(PTRDIFF_MAX / 2))) return false;
-    t->room = tni_cpu_room(t->cpu, workers + (size_t)shared * size);
-    t->partial = t->room ? t->room + workers : NULL;
-    return t->room != NULL;
-}
-
-static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
-{
-    tni_attention t;
-    memset(&t, 0, sizeof t);
-    t.cpu = cpu;
-    t.call = c;
-    t.queries = c->in[0].shape[1];
-    t.keys = c->in[2].shape[1];
-    t.heads = c->in[2].shape[2];
-    t.all_heads = c->in[2].shape[0] * t.heads;
-    t.d = c->in[0].shape[3];
-    t.dv = c->in[2].shape[3];
-    t.sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
-    t.softmax = c->i[0] == TN_ATTEND_SOFTMAX;
-    t.squared = c->i[0] == TN_ATTEND_SQUARED;
-    t.sums = tni_attend_sums(c);
-    t.side = side;
-    t.blocks = tni_ceil_div(t.queries, side);
-    t.parts = 1;
-    t.columns = t.dv;
-    return t;
-}
-
-/* Of the linear form's backward pass: one for dq, one for dk and dv, where they are wanted. */
-static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
-
-/* ---- the passes: each level in float, then in double ------------------------------ */
-#if TNI_X86
-static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
-#endif
-static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-#define TNI_LEVEL 0
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_plain
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_plain
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#if TNI_X86
-#define TNI_LEVEL 1
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_avx2
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_avx2
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#define TNI_LEVEL 2
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_avx512
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_avx512
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#elif TNI_NEON
-#define TNI_LEVEL 3
-#define TNI_REAL float
-#define TNI_BITS 32
-#define TNI_T(name) tni_f32_##name##_neon
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#define TNI_REAL double
-#define TNI_BITS 64
-#define TNI_T(name) tni_f64_##name##_neon
-#include "tensornet.h"
-#undef TNI_T
-#undef TNI_BITS
-#undef TNI_REAL
-#undef TNI_LEVEL
-#endif
-
-#endif /* the implementation goes on below */
-
 /* ======================================================================
-   >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512, 3 NEON) in one precision
+   >>graph    a captured step: what the host notes beside the backend's kernels
    ====================================================================== */
-#ifdef TNI_LEVEL
 
-#if TNI_LEVEL == 2
-#define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
-#elif TNI_LEVEL == 1
-#define TNI_ISA __attribute__((target("avx2,fma")))
-#else
-#define TNI_ISA
-#endif
-#define TNI_FAST TNI_UNUSED TNI_ISA static
-#ifdef __GNUC__
-#define TNI_INLINE TNI_UNUSED TNI_ISA __attribute__((always_inline)) static inline
-#else
-#define TNI_INLINE static inline
-#endif
+enum { TNI_GRAPH_OPTIMS = 8 };
 
-/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----------------
-   TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
-   so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
-#if TNI_LEVEL == 2 && TNI_BITS == 32
-typedef __m512 TNI_T(v);
-#define TNI_MM(op)  _mm512_##op##_ps
-#define TNI_SOME(k) ((__mmask16)(0xffffu >> (16 - (k))))
-#elif TNI_LEVEL == 2
-typedef __m512d TNI_T(v);
-#define TNI_MM(op)  _mm512_##op##_pd
-#define TNI_SOME(k) ((__mmask8)(0xffu >> (8 - (k))))
-#elif TNI_LEVEL == 1 && TNI_BITS == 32
-typedef __m256 TNI_T(v);
-#define TNI_MM(op)  _mm256_##op##_ps
-#define TNI_SOME(k) _mm256_loadu_si256((const __m256i *)(tni_lane_mask + 8 - (k)))
-#elif TNI_LEVEL == 1
-typedef __m256d TNI_T(v);
-#define TNI_MM(op)  _mm256_##op##_pd
-#define TNI_SOME(k) _mm256_loadu_si256((const __m256i *)(tni_lane_mask + 8 - 2 * (k)))
-#elif TNI_LEVEL == 3 && TNI_BITS == 32
-typedef float32x4_t TNI_T(v);
-#define TNI_MM(op)  v##op##_f32
-#elif TNI_LEVEL == 3
-typedef float64x2_t TNI_T(v);
-#define TNI_MM(op)  v##op##_f64
-#elif TNI_PLAIN_BYTES
-typedef TNI_REAL TNI_T(v) __attribute__((vector_size(TNI_PLAIN_BYTES)));
-#else
-typedef TNI_REAL TNI_T(v);
-#endif
+typedef struct tni_used { tn_tensor *tensor; bool zero_before, zero_after; } tni_used;
 
-#define TNI_V TNI_T(v)
-#define TNI_W ((int)(sizeof(TNI_V) / sizeof(TNI_REAL)))
-
-#if TNI_LEVEL == 3
-#define TNI_SET(x)       TNI_MM(dupq_n)(x)
-#define TNI_FMA(a, b, c) TNI_MM(fmaq)(c, a, b)
-#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own would give the NaN of either operand */
-#define TNI_MIN(a, b)    TNI_T(min)(a, b)
-#define TNI_SQRT(a)      TNI_MM(sqrtq)(a)
-#elif TNI_LEVEL > 0
-#define TNI_SET(x)       TNI_MM(set1)(x)
-#define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
-#if TNI_LEVEL == 2                      /* "all lanes of": gcc 12 warns of its own unmasked max */
-#define TNI_MAX(a, b)    TNI_MM(maskz_max)(TNI_SOME(TNI_W), a, b)
-#define TNI_MIN(a, b)    TNI_MM(maskz_min)(TNI_SOME(TNI_W), a, b)
-#define TNI_SQRT(a)      TNI_MM(maskz_sqrt)(TNI_SOME(TNI_W), a)
-#else
-#define TNI_MAX(a, b)    TNI_MM(max)(a, b)
-#define TNI_MIN(a, b)    TNI_MM(min)(a, b)
-#define TNI_SQRT(a)      TNI_MM(sqrt)(a)
-#endif
-#else
-#define TNI_SET(x)       TNI_T(set)(x)
-#define TNI_FMA(a, b, c) ((a) * (b) + (c))
-#define TNI_MAX(a, b)    TNI_T(max)(a, b)
-#define TNI_MIN(a, b)    TNI_T(min)(a, b)
-#define TNI_SQRT(a)      TNI_T(sqrt)(a)
-#endif
-#define TNI_LOAD(p, k)     TNI_T(load)(p, k)         /* k numbers, then zeros */
-#define TNI_STORE(p, v, k) TNI_T(store)(p, v, k)     /* the first k           */
-
-TNI_INLINE int TNI_T(lanes)(int64_t left) { return left < TNI_W ? (int)left : TNI_W; }
-
-#if TNI_LEVEL == 3
-TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
-{
-    TNI_V v = TNI_SET(0);
-    if (k == TNI_W) return TNI_MM(ld1q)(p);
-#if TNI_BITS == 32
-    if (k & 2) v = vcombine_f32(vld1_f32(p), vget_low_f32(v));
-    if (k == 3) return vld1q_lane_f32(p + 2, v, 2);
-#endif
-    return k == 1 ? TNI_MM(ld1q_lane)(p, v, 0) : v;
-}
-
-TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
-{
-    if (k == TNI_W) { TNI_MM(st1q)(p, v); return; }
-#if TNI_BITS == 32
-    if (k & 2) vst1_f32(p, vget_low_f32(v));
-    if (k == 3) vst1q_lane_f32(p + 2, v, 2);
-#endif
-    if (k == 1) TNI_MM(st1q_lane)(p, v, 0);
-}
-#elif TNI_LEVEL > 0
-TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
-{
-    if (k == TNI_W) return TNI_MM(loadu)(p);
-#if TNI_LEVEL == 2
-    return TNI_MM(maskz_loadu)(TNI_SOME(k), p);
-#else
-    return TNI_MM(maskload)(p, TNI_SOME(k));
-#endif
-}
-
-TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
-{
-    if (k == TNI_W) TNI_MM(storeu)(p, v);
-#if TNI_LEVEL == 2
-    else TNI_MM(mask_storeu)(p, TNI_SOME(k), v);
-#else
-    else TNI_MM(maskstore)(p, TNI_SOME(k), v);
-#endif
-}
-#else
-TNI_INLINE TNI_V TNI_T(set)(TNI_REAL x)
-{
-#if TNI_PLAIN_BYTES == 0
-    TNI_V v = x;
-#elif TNI_BITS == 32
-    TNI_V v = {x, x, x, x};
-#else
-    TNI_V v = {x, x};
-#endif
-    return v;
-}
-
-TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
-{
-    TNI_V v = TNI_T(set)(0);
-    if (k == TNI_W) memcpy(&v, p, sizeof v);
-    else memcpy(&v, p, sizeof *p * (size_t)k);
-    return v;
-}
-
-TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
-{
-    if (k == TNI_W) memcpy(p, &v, sizeof v);
-    else memcpy(p, &v, sizeof *p * (size_t)k);
-}
-#endif
-
-/* ---- gemm: C = alpha A B + beta C + bias --------------------------------------------
-   A tile of C, TNI_MR rows by two vectors, stays in registers while the kernel walks down the depth:
-   each step multiplies MR numbers of A by 2W of B. Both come from panels, MR rows of A or 2W columns of B
-   packed so that a step's numbers are neighbours; where packing would not pay they are read in place. The
-   depth is cut into slabs of at most TNI_GEMM_DEPTH bytes and never shared between threads, so an
-   element is summed in the same order wherever its tile lies.
-   Goto & van de Geijn 2008; Van Zee & van de Geijn 2015 */
-#if TNI_LEVEL == 2
-#define TNI_MR 14
-#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
-#elif TNI_LEVEL == 3
-#define TNI_MR 12
-#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-#else
-#define TNI_MR 6
-#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
-#endif
-#define TNI_NR (2 * TNI_W)
-
-typedef struct TNI_T(gemm) {
-    const TNI_REAL *a, *b, *bias;
-    TNI_REAL       *c;
-    int64_t         m, n, k;
-    int64_t         a_row, a_col, b_row, b_col, c_row, c_col, bias_row, bias_col;   /* strides */
-    TNI_REAL        alpha, beta;
-    TNI_REAL       *panels_a, *panels_b;
-    int64_t         i0, rows, j0, cols, k0, depth;     /* the block in work */
-    int64_t         panels_i, panels_j;                /* panels in it */
-    int64_t         packed_a, packed_b;                /* the first packed panel; those before are read in place */
-    int64_t         high;                              /* rows of a panel of A */
-    tn_task_fn      few;                               /* the task, where C has few rows */
-} TNI_T(gemm);
-
-/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written
-   to c. */
-typedef struct TNI_T(tile) {
-    const TNI_REAL *a, *b, *from;
-    TNI_REAL       *c;
-    int64_t         depth, a_row, a_col, b_row, from_row, c_row;
-    int             last;
-} TNI_T(tile);
-
-static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
-
-/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is
-   padded.) */
-#if TNI_LEVEL == 2
-#define TNI_LAST(t)                ((t)->last)
-#define TNI_LOAD_SOME(p, k)        TNI_MM(maskz_loadu)(TNI_SOME(k), p)
-#define TNI_STORE_SOME(p, v, k)    TNI_MM(mask_storeu)(p, TNI_SOME(k), v)
-#else
-#define TNI_LAST(t)                TNI_W
-#define TNI_LOAD_SOME(p, k)        TNI_LOAD(p, k)
-#define TNI_STORE_SOME(p, v, k)    TNI_STORE(p, v, k)
-#endif
-
-/* Called with constants: `rows`; `wide`, two vectors, not one; `packed`, a_row is 1 and the last vector is
-   whole. So all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
-TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool packed, const TNI_T(tile) *t)
-{
-    const int       last = packed ? TNI_W : TNI_LAST(t), first = wide ? TNI_W : last;
-    const int64_t   depth = t->depth, a_row = packed ? 1 : t->a_row, a_col = t->a_col, b_row = t->b_row;
-    const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
-    TNI_REAL       *c = t->c;
-    const TNI_V     zero = TNI_SET(0);
-    int64_t         k;
-#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
-#define TNI_STEP(i)  if (i < rows) { \
-        TNI_V x = TNI_SET(a[i * a_row]); \
-        left##i = TNI_FMA(x, b0, left##i); \
-        if (wide) right##i = TNI_FMA(x, b1, right##i); }
-#define TNI_END(i)   if (i < rows) { \
-        left##i = left##i + (wide ? TNI_LOAD(from, TNI_W) : TNI_LOAD_SOME(from, first)); \
-        if (wide) right##i = right##i + TNI_LOAD_SOME(from + TNI_W, last); \
-        if (wide) TNI_STORE(c, left##i, TNI_W); else TNI_STORE_SOME(c, left##i, first); \
-        if (wide) TNI_STORE_SOME(c + TNI_W, right##i, last); \
-        from += t->from_row; \
-        c += t->c_row; }
-    TNI_ROWS(TNI_BEGIN)
-#if TNI_LEVEL == 2                      /* C is far away; on AVX2 this gained nothing */
-    for (k = 0; packed && k < rows; k++) {
-        __builtin_prefetch(c + k * t->c_row, 1);
-        __builtin_prefetch(c + k * t->c_row + TNI_NR - 1, 1);
-    }
-#endif
-    for (k = 0; k < depth; k++, a += a_col, b += b_row) {
-        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
-        TNI_ROWS(TNI_STEP)
-    }
-    TNI_ROWS(TNI_END)
-#undef TNI_BEGIN
-#undef TNI_STEP
-#undef TNI_END
-}
-
-#if TNI_LEVEL == 3
-/* The full tile from packed A: a step's twelve numbers come in whole vectors, and the product takes one of their lanes. */
-TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
-{
-    const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
-    const TNI_V     zero = TNI_SET(0);
-    TNI_REAL       *c = t->c;
-    int64_t         k;
-#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
-#define TNI_STEP(i)  left##i = TNI_MM(fmaq_laneq)(left##i, b0, x, i % TNI_LANES); \
-                     right##i = TNI_MM(fmaq_laneq)(right##i, b1, x, i % TNI_LANES);
-#define TNI_END(i)   TNI_STORE(c, left##i + TNI_LOAD(from, TNI_W), TNI_W); \
-                     TNI_STORE(c + TNI_W, right##i + TNI_LOAD(from + TNI_W, TNI_W), TNI_W); \
-                     from += t->from_row; c += t->c_row;
-    TNI_ROWS(TNI_BEGIN)
-    for (k = 0; k < t->depth; k++, a += t->a_col, b += t->b_row) {
-        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = TNI_LOAD(b + TNI_W, TNI_W), x;
-#if TNI_BITS == 32
-#define TNI_LANES 4
-        x = TNI_LOAD(a, TNI_W);     TNI_STEP(0) TNI_STEP(1) TNI_STEP(2)  TNI_STEP(3)
-        x = TNI_LOAD(a + 4, TNI_W); TNI_STEP(4) TNI_STEP(5) TNI_STEP(6)  TNI_STEP(7)
-        x = TNI_LOAD(a + 8, TNI_W); TNI_STEP(8) TNI_STEP(9) TNI_STEP(10) TNI_STEP(11)
-#else
-#define TNI_LANES 2
-        x = TNI_LOAD(a, TNI_W);      TNI_STEP(0)  TNI_STEP(1)
-        x = TNI_LOAD(a + 2, TNI_W);  TNI_STEP(2)  TNI_STEP(3)
-        x = TNI_LOAD(a + 4, TNI_W);  TNI_STEP(4)  TNI_STEP(5)
-        x = TNI_LOAD(a + 6, TNI_W);  TNI_STEP(6)  TNI_STEP(7)
-        x = TNI_LOAD(a + 8, TNI_W);  TNI_STEP(8)  TNI_STEP(9)
-        x = TNI_LOAD(a + 10, TNI_W); TNI_STEP(10) TNI_STEP(11)
-#endif
-    }
-    TNI_ROWS(TNI_END)
-#undef TNI_LANES
-#undef TNI_BEGIN
-#undef TNI_STEP
-#undef TNI_END
-}
-#endif
-
-TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
-{
-    if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
-#if TNI_LEVEL == 3
-        TNI_T(gemm_lanes)(t);
-#else
-        TNI_T(gemm_tile)(TNI_MR, true, true, t);
-#endif
-        return;
-    }
-#define TNI_CASE(i) \
-    case i + 1: \
-        if (wide) TNI_T(gemm_tile)(i + 1, true, false, t); \
-        else TNI_T(gemm_tile)(i + 1, false, false, t); \
-        break;
-    switch (rows) { TNI_ROWS(TNI_CASE) default: break; }
-#undef TNI_CASE
-}
-
-#if TNI_X86 || TNI_NEON
-/* dst[d width + lane] = src[lane stride + d], for 4 lanes (2 of double) and as many d */
-TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride)
-{
-#if TNI_NEON && TNI_BITS == 32
-    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride);
-    float32x4_t r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
-    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
-    vst1q_f32(dst, vzip1q_f32(a0, a1));
-    vst1q_f32(dst + width, vzip2q_f32(a0, a1));
-    vst1q_f32(dst + 2 * width, vzip1q_f32(a2, a3));
-    vst1q_f32(dst + 3 * width, vzip2q_f32(a2, a3));
-#elif TNI_NEON
-    float64x2_t r0 = vld1q_f64(src), r1 = vld1q_f64(src + stride);
-    vst1q_f64(dst, vzip1q_f64(r0, r1));
-    vst1q_f64(dst + width, vzip2q_f64(r0, r1));
-#elif TNI_BITS == 32
-    __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride);
-    __m128 r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
-    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-    _mm_storeu_ps(dst, r0);
-    _mm_storeu_ps(dst + width, r1);
-    _mm_storeu_ps(dst + 2 * width, r2);
-    _mm_storeu_ps(dst + 3 * width, r3);
-#else
-    __m128d r0 = _mm_loadu_pd(src), r1 = _mm_loadu_pd(src + stride);
-    _mm_storeu_pd(dst, _mm_unpacklo_pd(r0, r1));
-    _mm_storeu_pd(dst + width, _mm_unpackhi_pd(r0, r1));
-#endif
-}
-#endif
-
-/* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
-TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
-                           int64_t depth)
-{
-    int64_t d = 0;
-    int     lane = 0, k;
-    if (stride == 1 && lanes == TNI_MR && width == TNI_MR) {         /* the usual widths, as constants */
-        for (; d < depth; d++) memcpy(dst + d * TNI_MR, src + d * step, TNI_MR * sizeof *dst);
-        return;
-    }
-    if (stride == 1 && width == TNI_NR) {
-        const TNI_V zero = TNI_SET(0);
-        k = TNI_T(lanes)(lanes);
-        for (; d < depth; d++, dst += TNI_NR, src += step) {
-            TNI_STORE(dst, TNI_LOAD(src, k), TNI_W);
-            TNI_STORE(dst + TNI_W, lanes > TNI_W ? TNI_LOAD(src + TNI_W, lanes - TNI_W) : zero, TNI_W);
-        }
-        return;
-    }
-    if (stride == 1) {
-        for (; d < depth; d++, dst += width, src += step) {
-            for (lane = 0; lane < lanes; lane += k) {
-                k = TNI_T(lanes)(lanes - lane);
-                TNI_STORE(dst + lane, TNI_LOAD(src + lane, k), k);
-            }
-            for (; lane < width; lane++) dst[lane] = 0;
-        }
-        return;
-    }
-#if TNI_X86 || TNI_NEON
-    if (step == 1) {                                      /* 64 deep at a time: that much of the panel stays in the cache */
-        int64_t start, end;
-        for (start = 0; start < depth; start = end) {
-            end = tni_min(start + 64, depth);
-            for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
-                const TNI_REAL *from = src + lane * stride;
-                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS)
-                    TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
-                for (; d < end; d++)
-                    for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
-            }
-        }
-    }
-#endif
-    for (; lane < lanes; lane++)
-        for (d = 0; d < depth; d++) dst[d * width + lane] = src[lane * stride + d * step];
-    for (; lane < width; lane++)
-        for (d = 0; d < depth; d++) dst[d * width + lane] = 0;
-}
-
-enum {
-    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* panels in a task's part of C */
-    TNI_T(gemm_across) = 128 / TNI_NR,
-    TNI_T(gemm_group) = 4                               /* panels packed together */
+struct tn_graph {
+    tni_owned owned;            /* first: the context destroys it by this */
+    tn_graph *next;
+    void     *recorded;         /* the backend's */
+    tni_used *used;
+    int64_t   used_count, calls;
+    uint64_t  seed, kernel_calls[TN_KERNEL_COUNT];
+    tn_optim *optim[TNI_GRAPH_OPTIMS];
+    int64_t   steps[TNI_GRAPH_OPTIMS];      /* that they had taken before the capture */
+    int       optims;
+    char      lost[128];        /* why it cannot run any more, or "" */
 };
 
-/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Ten: slower.) */
-TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g)
-{
-    return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group));
-}
-
-TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
-{
-    TNI_REAL       *to = g->panels_a + row * g->depth;
-    const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
-    int64_t         d, i;
-    if (g->a_row == 1 && end - row == TNI_T(gemm_group) * TNI_MR) {
-        for (d = 0; d < g->depth; d++, from += g->a_col, to += TNI_MR)
-            for (i = 0; i < TNI_T(gemm_group); i++)
-                memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
-        return;
-    }
-    for (; row < end; row += TNI_MR, from += TNI_MR * g->a_row, to += TNI_MR * g->depth)
-        TNI_T(panel)(to, TNI_MR, from, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row), g->depth);
-}
-
-/* Task: panels of A, or, behind those, one of B. */
-TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
-{
-    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_group) * TNI_MR;
-    const int64_t      at = (g->packed_b + task - in_a) * TNI_NR;
-    (void)worker;
-    if (task < in_a) TNI_T(gemm_pack_a)(g, task * rows, tni_min(g->rows, (task + 1) * rows));
-    else TNI_T(panel)(g->panels_b + at * g->depth, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row,
-                      g->b_col, g->b_row, (int)tni_min(TNI_NR, g->cols - at), g->depth);
-}
-
-/* One vector of C = alpha sums + beta C + bias. */
-TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias,
-                                   int k)
-{
-    TNI_V v = TNI_LOAD(sums, TNI_W) * TNI_SET(alpha);
-    if (beta != 0) v = TNI_FMA(TNI_SET(beta), TNI_LOAD(c, k), v);
-    if (bias) v = v + TNI_LOAD(bias, k);
-    TNI_STORE(c, v, k);
-}
-
-/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
-TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
-{
-    const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
-    const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
-    const int       left = TNI_T(lanes)(cols), right = cols - left;
-    const int       width = (rows + 3) / 4 * 4;
-    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, turned[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
-    int             r, q;
-    if (g->c_col == 1 && (!bias || g->bias_col == 1))
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
-            TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
-            if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
-        }
-    else if (g->c_row == 1 && (!bias || g->bias_row == 1)) {
-        TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
-        for (q = 0; q < cols; q++, c += g->c_col)
-            for (r = 0; r < rows; r += TNI_W)
-                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
-                                   TNI_T(lanes)(rows - r));
-    } else
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
-            for (q = 0; q < cols; q++) {
-                TNI_REAL *to = c + q * g->c_col, v = sums[q] * alpha;
-                if (beta != 0) v += beta * *to;
-                if (bias) v += bias[r * g->bias_row + q * g->bias_col];
-                *to = v;
-            }
-}
-
-/* May a tile be written to C as it is? Then `from` is where its sums begin: zeros, the bias, or C itself. */
-TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t i, int64_t j)
-{
-    const TNI_REAL beta = g->k0 == 0 ? g->beta : 1;
-    const bool     bias = g->k0 == 0 && g->bias;
-    t->from = TNI_T(zeros);
-    t->from_row = 0;
-    t->c = g->c + i * g->c_row + j * g->c_col;
-    t->c_row = g->c_row;
-    if (g->alpha != 1 || g->c_col != 1 || (TNI_LEVEL != 2 && t->last != TNI_W)) return false;
-    if (bias) {
-        t->from = g->bias + i * g->bias_row + j * g->bias_col;
-        t->from_row = g->bias_row;
-        return beta == 0 && g->bias_col == 1;
-    }
-    if (beta == 1) {
-        t->from = t->c;
-        t->from_row = t->c_row;
-    }
-    return beta == 0 || beta == 1;
-}
-
-/* The tiles that panels [i,i_end) of A make with panel j of B. */
-TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, int64_t j)
-{
-    TNI_REAL      sums[TNI_MR * 2 * TNI_W];
-    const int64_t col = j * TNI_NR;
-    const int     cols = (int)tni_min(TNI_NR, g->cols - col);
-    const bool    wide = cols > TNI_W, packed = j >= g->packed_b;
-    TNI_T(tile)   t;
-    t.b = packed ? g->panels_b + col * g->depth : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
-    t.b_row = packed ? TNI_NR : g->b_row;
-    t.depth = g->depth;
-    t.last = wide ? cols - TNI_W : cols;
-    for (; i < i_end; i++) {
-        const int64_t row = i * g->high;
-        const int     rows = (int)tni_min(g->high, g->rows - row);
-        t.a = i >= g->packed_a ? g->panels_a + row * g->depth : g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
-        t.a_row = i >= g->packed_a ? 1 : g->a_row;
-        t.a_col = i >= g->packed_a ? TNI_MR : g->a_col;
-        if (TNI_T(gemm_direct)(g, &t, g->i0 + row, g->j0 + col)) {
-            TNI_T(gemm_rows)(rows, wide, &t);
-            continue;
-        }
-        t.from = TNI_T(zeros);
-        t.from_row = 0;
-        t.c = sums;
-        t.c_row = TNI_NR;
-        TNI_T(gemm_rows)(rows, wide, &t);
-        TNI_T(gemm_store)(g, sums, g->i0 + row, g->j0 + col, rows, cols);
-    }
-}
-
-/* Task: a part of the block of C. */
-TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
-{
-    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    int64_t parts_j = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
-    int64_t i = task / parts_j * TNI_T(gemm_high), j = task % parts_j * TNI_T(gemm_across);
-    int64_t i_end = tni_min(i + TNI_T(gemm_high), g->panels_i), j_end = tni_min(j + TNI_T(gemm_across), g->panels_j);
-    (void)worker;
-    for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
-}
-
-/* The block of C at (i0,j0), one slab deep; packed panels of B serve all i0. In place: A when B has few
-   columns, B when A has few rows, both when shallow. Not in place: a transposed A of some depth (bearable for
-   one panel), a transposed B, and an A whose rows lie so that they push each other out of the cache. */
-TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
-{
-    const int64_t size = (int64_t)sizeof(TNI_REAL);
-    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW;
-    const bool    same_set = TNI_MR > 8 && g->rows > 8 && g->a_row * size % 4096 == 0;
-    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
-    const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
-    g->panels_i = tni_ceil_div(g->rows, TNI_MR);
-    g->panels_j = tni_ceil_div(g->cols, TNI_NR);
-    g->packed_a = few_columns || shallow ? g->panels_i : 0;
-    /* of a B that is not packed only whole vectors are read */
-    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
-    g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
-    tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
-    tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)),
-                     TNI_T(gemm_part), g);
-}
-
-/* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
-
-TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
-{
-    TNI_REAL lane[TNI_W];
-    int      i, half;
-    TNI_STORE(lane, v, TNI_W);
-    for (half = TNI_W / 2; half > 0; half /= 2)
-        for (i = 0; i < half; i++) lane[i] += lane[i + half];
-    return lane[0];
-}
-
-/* four[i] = the sum of the lanes of s_i */
-TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
-{
-#if TNI_LEVEL == 0 || TNI_LEVEL == 3
-    TNI_REAL lane[4][TNI_W];
-    int      i, k;
-    TNI_STORE(lane[0], s0, TNI_W);
-    TNI_STORE(lane[1], s1, TNI_W);
-    TNI_STORE(lane[2], s2, TNI_W);
-    TNI_STORE(lane[3], s3, TNI_W);
-    for (i = 0; i < 4; i++)
-        for (four[i] = lane[i][0], k = 1; k < TNI_W; k++) four[i] += lane[i][k];
-#elif TNI_BITS == 32
-#if TNI_LEVEL == 2
-#define TNI_HALF(v) _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, v, 0), _mm512_maskz_extractf32x8_ps(0xff, v, 1))
-#else
-#define TNI_HALF(v) (v)
-#endif
-    __m256 sum = _mm256_hadd_ps(_mm256_hadd_ps(TNI_HALF(s0), TNI_HALF(s1)), _mm256_hadd_ps(TNI_HALF(s2), TNI_HALF(s3)));
-    _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1)));
-#else
-#if TNI_LEVEL == 2
-#define TNI_HALF(v) _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1))
-#else
-#define TNI_HALF(v) (v)
-#endif
-    __m256d s01 = _mm256_hadd_pd(TNI_HALF(s0), TNI_HALF(s1)), s23 = _mm256_hadd_pd(TNI_HALF(s2), TNI_HALF(s3));
-    _mm256_storeu_pd(four, _mm256_add_pd(_mm256_permute2f128_pd(s01, s23, 0x21), _mm256_blend_pd(s01, s23, 12)));
-#endif
-#undef TNI_HALF
-}
-
-TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, TNI_REAL sum)
-{
-    TNI_REAL *c = g->c + i * g->c_row + j * g->c_col;
-    sum *= g->alpha;
-    if (g->beta != 0) sum += g->beta * *c;
-    if (g->bias) sum += g->bias[i * g->bias_row + j * g->bias_col];
-    *c = sum;
-}
-
-#if TNI_LEVEL == 2
-#define TNI_DOTS(X) X(0) X(1) X(2) X(3)
-enum { TNI_T(dots_high) = 4 };
-#else
-#define TNI_DOTS(X) X(0) X(1) X(2)
-enum { TNI_T(dots_high) = 3 };
-#endif
-
-/* Rows of A and columns of B that lie in memory: `rows` by four inner products at once; past the last column,
-   the last column again. */
-TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
-{
-    const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
-    const TNI_REAL *b2 = g->b + tni_min(j + 2, end - 1) * g->b_col, *b3 = g->b + tni_min(j + 3, end - 1) * g->b_col;
-    const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
-    const TNI_V     zero = TNI_SET(0);
-    TNI_REAL        sums[4 * TNI_T(dots_high)];
-    int64_t         d;
-    int             r, q;
-#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
-#define TNI_STEP(i, k) if (i < rows) { \
-        TNI_V x = TNI_LOAD(a + i * a_row + d, k); \
-        s##i##0 = TNI_FMA(x, y0, s##i##0); \
-        s##i##1 = TNI_FMA(x, y1, s##i##1); \
-        s##i##2 = TNI_FMA(x, y2, s##i##2); \
-        s##i##3 = TNI_FMA(x, y3, s##i##3); }
-#define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
-#define TNI_REST(i)  TNI_STEP(i, k)
-#define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
-    TNI_DOTS(TNI_BEGIN)
-    for (d = 0; d < whole; d += TNI_W) {
-        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W);
-        TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
-        TNI_DOTS(TNI_WHOLE)
-    }
-    if (d < depth) {
-        const int k = (int)(depth - d);
-        TNI_V     y0 = TNI_LOAD(b0 + d, k), y1 = TNI_LOAD(b1 + d, k), y2 = TNI_LOAD(b2 + d, k), y3 = TNI_LOAD(b3 + d, k);
-        TNI_DOTS(TNI_REST)
-    }
-    TNI_DOTS(TNI_END)
-#undef TNI_BEGIN
-#undef TNI_STEP
-#undef TNI_WHOLE
-#undef TNI_REST
-#undef TNI_END
-    for (r = 0; r < rows; r++)
-        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
-}
-
-/* Task: g->cols columns of C. */
-TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
-{
-    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
-    int64_t            i, j;
-    (void)worker;
-    for (j = task * g->cols; j < end; j += 4)
-        for (i = 0; i < g->m; i += g->high)
-#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
-            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
-#undef TNI_CASE
-}
-
-/* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
-   there is one vector it may have less than W lanes. */
-TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
-{
-    const int       cols = (vectors - 1) * TNI_W + last;
-    const int64_t   depth = g->k, a_row = g->a_row, a_col = g->a_col, b_row = g->b_row;
-    const TNI_REAL *a = g->a, *b = g->b + j;
-    const TNI_V     zero = TNI_SET(0);
-    TNI_REAL        sums[3 * 4 * TNI_W];
-    int64_t         d;
-    int             r, q;
-#define TNI_STRIP(X) X(0) X(1) X(2)
-#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
-#define TNI_STEP(i) if (i < rows) { \
-        TNI_V x = TNI_SET(a[i * a_row]); \
-        s##i##0 = TNI_FMA(x, y0, s##i##0); \
-        if (vectors > 1) s##i##1 = TNI_FMA(x, y1, s##i##1); \
-        if (vectors > 2) s##i##2 = TNI_FMA(x, y2, s##i##2); \
-        if (vectors > 3) s##i##3 = TNI_FMA(x, y3, s##i##3); }
-#define TNI_END(i) if (i < rows) { \
-        TNI_STORE(sums + (i * 4 + 0) * TNI_W, s##i##0, TNI_W); \
-        if (vectors > 1) TNI_STORE(sums + (i * 4 + 1) * TNI_W, s##i##1, TNI_W); \
-        if (vectors > 2) TNI_STORE(sums + (i * 4 + 2) * TNI_W, s##i##2, TNI_W); \
-        if (vectors > 3) TNI_STORE(sums + (i * 4 + 3) * TNI_W, s##i##3, TNI_W); }
-    TNI_STRIP(TNI_BEGIN)
-    for (d = 0; d < depth; d++, a += a_col, b += b_row) {
-        TNI_V y0 = TNI_LOAD(b, vectors > 1 ? TNI_W : last), y1 = zero, y2 = zero, y3 = zero;
-        if (vectors > 1) y1 = TNI_LOAD(b + 1 * TNI_W, TNI_W);
-        if (vectors > 2) y2 = TNI_LOAD(b + 2 * TNI_W, TNI_W);
-        if (vectors > 3) y3 = TNI_LOAD(b + 3 * TNI_W, TNI_W);
-        TNI_STRIP(TNI_STEP)
-    }
-    TNI_STRIP(TNI_END)
-#undef TNI_STRIP
-#undef TNI_BEGIN
-#undef TNI_STEP
-#undef TNI_END
-    for (r = 0; r < rows; r++)
-        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
-            for (q = 0; q < cols; q += TNI_W)
-                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
-                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
-        else
-            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
-}
-
-TNI_INLINE void TNI_T(gemm_strips_of)(const int rows, const TNI_T(gemm) *g, int64_t j, int64_t end)
-{
-    for (; j + 4 * TNI_W <= end; j += 4 * TNI_W) TNI_T(gemm_strip)(rows, 4, g, j, TNI_W);
-    if (j + 2 * TNI_W <= end) { TNI_T(gemm_strip)(rows, 2, g, j, TNI_W); j += 2 * TNI_W; }
-    for (; j < end; j += TNI_W) TNI_T(gemm_strip)(rows, 1, g, j, TNI_T(lanes)(end - j));
-}
-
-/* Task: g->cols columns of C, of at most three rows. */
-TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
-{
-    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
-    const int64_t      j = task * g->cols, end = tni_min(g->n, j + g->cols);
-    (void)worker;
-    if (g->m == 1) TNI_T(gemm_strips_of)(1, g, j, end);
-    else if (g->m == 2) TNI_T(gemm_strips_of)(2, g, j, end);
-    else TNI_T(gemm_strips_of)(3, g, j, end);
-}
-
-/* The task for few rows, `dots` for inner products at most; NULL: there are more, or B lies badly. Inner products
-   want some depth: what they spend at its end grows with the rows, what packing B would cost does not. */
-TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t bytes)
-{
-    const bool deep = g->m == 1 || g->k >= 4 * TNI_W;
-    const bool fits = g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL);
-    if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
-    if (g->b_row == 1 && g->m <= dots && deep && fits) return TNI_T(gemm_dots);
-    return NULL;
-}
-
-TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
-{
-    if (g->few == TNI_T(gemm_dots) && g->a_col != 1) {
-        TNI_T(panel)(g->panels_a, (int)g->k, g->a, g->a_col, g->a_row, (int)g->k, g->m);
-        g->a = g->panels_a;
-        g->a_row = g->k;
-        g->a_col = 1;
-    }
-    g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
-    g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
-    do {                                            /* as deep as the tiles: rounding errors grow with the length of a sum */
-        TNI_T(gemm) slab = *g;
-        slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
-        tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
-        g->a += slab.k * g->a_col;
-        g->b += slab.k * g->b_row;
-        g->k -= slab.k;
-        g->beta = 1;
-        g->bias = NULL;
-    } while (g->k > 0);
-}
-
-/* ---- gemm as a whole ------------------------------------------------------------------ */
-
-/* The whole product, in blocks of `bytes`. */
-TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
-{
-    const int64_t size = (int64_t)sizeof(TNI_REAL);
-    int64_t       slabs, deep, lines, most_rows, most_cols, s;
-    g->panels_a = (TNI_REAL *)(void *)blocks;
-    g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
-    if (g->few) {
-        TNI_T(gemm_few_run)(g, pool);
-        return;
-    }
-    slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
-    deep = tni_ceil_div(g->k, slabs);
-    lines = bytes / size / tni_max(deep, 1);
-    most_rows = lines / TNI_MR * TNI_MR;
-    most_cols = lines / TNI_NR * TNI_NR;
-    for (g->j0 = 0; g->j0 < g->n; g->j0 += most_cols) {
-        g->cols = tni_min(most_cols, g->n - g->j0);
-        for (s = 0; s < slabs; s++) {
-            g->k0 = s * deep;
-            g->depth = tni_max(tni_min(deep, g->k - g->k0), 0);
-            for (g->i0 = 0; g->i0 < g->m; g->i0 += most_rows) {
-                g->rows = tni_min(most_rows, g->m - g->i0);
-                TNI_T(gemm_block)(g, pool);
-            }
-        }
-    }
-}
-
-/* C^T = B^T A^T */
-TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
-{
-    TNI_T(gemm) from = *g;
-    g->m = from.n;                g->n = from.m;
-    g->a = from.b;                g->b = from.a;
-    g->a_row = from.b_col;        g->a_col = from.b_row;
-    g->b_row = from.a_col;        g->b_col = from.a_row;
-    g->c_row = from.c_col;        g->c_col = from.c_row;
-    g->bias_row = from.bias_col;  g->bias_col = from.bias_row;
-}
-
-/* Product `index` of the call. */
-TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
-{
-    const tn_view *a = &c->in[0], *b = &c->in[1], *bias = &c->in[2], *out = &c->out[0];
-    TNI_T(gemm)    g;
-    memset(&g, 0, sizeof g);
-    g.m = out->shape[1];
-    g.n = out->shape[2];
-    g.k = a->shape[2];
-    g.a = (const TNI_REAL *)a->data + index * a->strides[0];
-    g.b = (const TNI_REAL *)b->data + index * b->strides[0];
-    g.c = (TNI_REAL *)out->data + index * out->strides[0];
-    g.a_row = a->strides[1];
-    g.a_col = a->strides[2];
-    g.b_row = b->strides[1];
-    g.b_col = b->strides[2];
-    g.c_row = out->strides[1];
-    g.c_col = out->strides[2];
-    g.alpha = (TNI_REAL)c->f[0];
-    g.beta = (TNI_REAL)c->f[1];
-    if (c->n_in > 2 && bias->data) {
-        g.bias = (const TNI_REAL *)bias->data;
-        g.bias_col = bias->strides[0];
-    }
-    return g;
-}
-
-/* Vectors are to run along memory: swapped, when C is stored by columns, or has few and A is transposed.
-   Few columns are few rows of the transposed product; tiles are better once they fill their vectors. */
-TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
-{
-    const bool    by_columns = g->c_col != 1 && g->c_row == 1;
-    const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
-    const int64_t dots = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
-    TNI_T(gemm)   turned = *g;
-    TNI_T(gemm_swap)(&turned);
-    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : dots, bytes);
-    else g->few = TNI_T(gemm_few)(g, dots, bytes);
-    if (!g->few && (turned.few || thin || by_columns)) *g = turned;
-}
-
-/* Task: `share` products, by one worker in its own blocks. */
-TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
-{
-    const tni_pass *p = (const tni_pass *)arg;
-    int64_t         i;
-    for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
-        TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
-        TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
-        TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
-    }
-}
-
-#ifdef TN_USE_BLAS
-TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
-{
-    int64_t i, j;
-    if (g->few || !tni_blas_gemm(TNI_BITS == 64 ? TN_F64 : TN_F32, g->m, g->n, g->k, g->alpha, g->a, g->a_row, g->a_col,
-                                 g->b, g->b_row, g->b_col, g->beta, g->c, g->c_row, g->c_col)) return false;
-    for (i = 0; g->bias && i < g->m; i++)
-        for (j = 0; j < g->n; j++) g->c[i * g->c_row + j] += g->bias[i * g->bias_row + j * g->bias_col];
-    return true;
-}
-#endif
-
-/* A batch of small products is shared out by the product; large ones are cut, one after the other. Times
-   one matrix, a batch whose rows follow one another is a single product. */
-TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const int64_t  m = c->out[0].shape[1];
-    int64_t        batch = c->out[0].shape[0], rows = m, i;
-    double         work;
-    tni_pass       p;
-    if (batch == 0 || m == 0 || c->out[0].shape[2] == 0) return TN_OK;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
-        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
-        rows *= batch;
-        batch = 1;
-    }
-    work = 2.0 * (double)rows * (double)c->out[0].shape[2] * (double)c->in[0].shape[2];
-    if (batch > 1 && work < (double)TNI_GEMM_CUT) {
-        p.cpu = cpu;
-        p.call = c;
-        tni_pass_run(&p, batch, (int64_t)(work / 64), INT64_MAX, TNI_T(gemm_some));
-        return TN_OK;
-    }
-    for (i = 0; i < batch; i++) {
-        TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
-        g.m = rows;
-        TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
-#ifdef TN_USE_BLAS
-        if (TNI_T(gemm_blas)(&g)) continue;
-#endif
-        TNI_T(gemm_one)(&g, work < (double)(64 * TNI_CPU_SHARE) ? &tni_alone : &cpu->pool, cpu->blocks, TNI_GEMM_LARGE);
-    }
-    return TN_OK;
-}
-
-/* ---- chain, see >>op-chain: products of small square matrices, whose left factor is read element by element ------ */
-#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
-#define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
-
-/* Rows past the last one repeat it: what they store is the same. */
-TNI_INLINE void TNI_T(chain_8x1)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
-{
-    int64_t k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        TNI_V row = TNI_LOAD(b + k * d, lanes);
-#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k]), row, x##r);
-        TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) TNI_STORE(out + tni_min(i + r, d - 1) * d, x##r, lanes);
-    TNI_CHAIN_ONE(TNI_X)
-#undef TNI_X
-}
-
-TNI_INLINE void TNI_T(chain_4x2)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
-{
-    int64_t k;
-#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    for (k = 0; k < d; k++) {
-        TNI_V left = TNI_LOAD(b + k * d, TNI_W), right = TNI_LOAD(b + k * d + TNI_W, lanes);
-#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
-        TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-    }
-#define TNI_X(r) { \
-        TNI_REAL *to = out + tni_min(i + r, d - 1) * d; \
-        TNI_STORE(to, x##r, TNI_W); \
-        TNI_STORE(to + TNI_W, y##r, lanes); \
-    }
-    TNI_CHAIN_TWO(TNI_X)
-#undef TNI_X
-}
-#undef TNI_CHAIN_ROW
-#undef TNI_CHAIN_ONE
-#undef TNI_CHAIN_TWO
-
-/* out = a b   all [d,d] */
-TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d)
-{
-    int64_t i, j;
-    for (j = 0; j < d; j += d - j > TNI_W ? 2 * TNI_W : TNI_W) {
-        if (d - j > TNI_W) for (i = 0; i < d; i += 4) TNI_T(chain_4x2)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j - TNI_W));
-        else               for (i = 0; i < d; i += 8) TNI_T(chain_8x1)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j));
-    }
-}
-
-TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
-{
-    TNI_V    even = TNI_SET((TNI_REAL)0), odd = even;
-    TNI_REAL lane[TNI_W];
-    double   total = 0;
-    int64_t  i;
-    for (i = 0; i + TNI_W < n; i += 2 * TNI_W) {
-        TNI_V v = TNI_LOAD(x + i, TNI_W), w = TNI_LOAD(x + i + TNI_W, TNI_T(lanes)(n - i - TNI_W));
-        even = TNI_FMA(v, v, even);
-        odd = TNI_FMA(w, w, odd);
-    }
-    if (i < n) {
-        TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
-        even = TNI_FMA(v, v, even);
-    }
-    TNI_STORE(lane, even + odd, TNI_W);
-    for (i = 0; i < TNI_W; i++) total += (double)lane[i];
-    return total;
-}
-
-/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most
-   products of a chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay
-   zeros, an infinity makes NaN. */
-TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
-{
-    const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
-    double       most = 1, total = TNI_T(chain_squares)(x, n);
-    int64_t      i;
-    if (!must && total > 1 / near_one && total < near_one) return 1;
-    if (!(total > 1 / limit && total < limit)) {
-        for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
-        if (most == 0) return 0;
-        for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / most);
-        total = TNI_T(chain_squares)(x, n);
-    }
-    total = sqrt(total);
-    for (i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(x + i, TNI_LOAD(x + i, k) * TNI_SET((TNI_REAL)(1 / total)), k);
-    }
-    return most * total;
-}
-
-/* What the rest of the chain sees of dy and ds. */
-TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
-{
-    double  dot = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
-    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
-}
-
-/* A task is a chain: its products follow each other. */
-TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
-{
-    const tn_call  *c = ((const tni_pass *)arg)->call;
-    int64_t         j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
-    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data + task * n * dd;
-    TNI_REAL       *y = (TNI_REAL *)c->out[0].data + task * (dd + 1), *p = (TNI_REAL *)c->out[1].data,
-                   *v = (TNI_REAL *)c->out[2].data;
-    TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work, *from;
-    double          log_norm = 0;
-    (void)worker;
-    for (j = 0; j < n; j++, m += dd) {
-        double norm;
-        from = to;
-        to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
-        if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
-        else TNI_T(chain_multiply)(from, m, to, d);
-        norm = TNI_T(chain_norm)(to, dd, j == n - 1);
-        if (v) v[task * n + j] = (TNI_REAL)norm;
-        if (norm != 1) log_norm += log(norm);
-    }
-    memcpy(y, to, sizeof *y * (size_t)dd);
-    y[dd] = (TNI_REAL)log_norm;
-}
-
-TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t d)
-{
-    int64_t i, j;
-    for (i = 0; i < d; i++)
-        for (j = 0; j < d; j++) out[j * d + i] = x[i * d + j];
-}
-
-TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
-{
-    const tn_call  *c = ((const tni_pass *)arg)->call;
-    int64_t         i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d, first = task * n, last = first + n - 1;
-    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
-                   *v = (const TNI_REAL *)c->in[2].data;
-    TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
-    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd, *swap;
-    double          scale = -log((double)v[last]);
-    (void)worker;
-    TNI_T(chain_seed)(g, p + last * dd, (const TNI_REAL *)c->in[3].data + task * (dd + 1), dd);
-    for (j = last; ; j--) {
-        const TNI_REAL *gradient = g;
-        const TNI_REAL  factor = v[last] == 0 ? 0 : (TNI_REAL)exp(scale);
-        const TNI_V     by = TNI_SET(factor);
-        double          norm;
-        if (j > first) {
-            TNI_T(chain_transpose)(p + (j - 1) * dd, turned, d);
-            TNI_T(chain_multiply)(turned, g, product, d);
-            gradient = product;
-        }
-        for (i = 0; i < dd; i += TNI_W) {
-            int       k = TNI_T(lanes)(dd - i);
-            TNI_REAL *to = dm + j * dd + i;
-            TNI_V     x = by;
-            if (factor != 0) x = x * TNI_LOAD(gradient + i, k);
-            if (c->accumulate) x = x + TNI_LOAD(to, k);
-            TNI_STORE(to, x, k);
-        }
-        if (j == first) break;
-        TNI_T(chain_transpose)(m + j * dd, turned, d);
-        TNI_T(chain_multiply)(g, turned, next, d);
-        norm = TNI_T(chain_norm)(next, dd, false);
-        if (norm != 0 && norm != 1) scale += log(norm);
-        if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
-        swap = g; g = next; next = swap;
-    }
-}
-
-TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
-{
-    tni_pass p;
-    p.cpu = cpu;
-    p.call = c;
-    tni_parallel_for(&cpu->pool, c->in[0].shape[0], fn, &p);
-    return TN_OK;
-}
-
-#if TNI_BITS == 32
-/* ---- float: whole numbers, comparisons, sums in double ---------------------------------- */
-#if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
-typedef uint32_t TNI_T(u);
-typedef int32_t  TNI_T(i);
-typedef double   TNI_T(d);
-#else
-typedef uint32_t TNI_T(u) __attribute__((vector_size(sizeof(TNI_V))));
-typedef int32_t  TNI_T(i) __attribute__((vector_size(sizeof(TNI_V))));
-#if TNI_LEVEL == 2
-typedef __m512d  TNI_T(d);
-#elif TNI_LEVEL == 1
-typedef __m256d  TNI_T(d);
-#elif TNI_LEVEL == 3
-typedef float64x2_t TNI_T(d);
-#else
-typedef double   TNI_T(d) __attribute__((vector_size(sizeof(TNI_V))));
-#endif
-#endif
-#define TNI_U TNI_T(u)                  /* TNI_W words of 32 bits                      */
-#define TNI_I TNI_T(i)                  /* the same with a sign; what comparisons give */
-#define TNI_D TNI_T(d)                  /* half as many doubles                        */
-
-#if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
-TNI_INLINE uint32_t TNI_T(bits)(float v)                  { uint32_t u; memcpy(&u, &v, 4); return u; }
-TNI_INLINE float    TNI_T(real)(uint32_t u)               { float v; memcpy(&v, &u, 4); return v; }
-TNI_INLINE float    TNI_T(from_i)(int32_t i)              { return (float)i; }
-TNI_INLINE uint32_t TNI_T(set_u)(uint32_t x)              { return x; }
-TNI_INLINE float    TNI_T(pick)(int m, float a, float b)  { return m ? a : b; }
-TNI_INLINE float    TNI_T(sqrt)(float x)                  { return (float)sqrt((double)x); }
-TNI_INLINE double   TNI_T(low)(float v)                   { return (double)v; }
-TNI_INLINE double   TNI_T(high)(float v)                  { (void)v; return 0; }
-TNI_INLINE float    TNI_T(narrow)(double a, double b)     { (void)b; return (float)a; }
-TNI_INLINE double   TNI_T(set_d)(double x)                { return x; }
-TNI_INLINE double   TNI_T(sqrt_d)(double x)               { return sqrt(x); }
-#else
-TNI_INLINE TNI_U TNI_T(bits)(TNI_V v)   { return (TNI_U)v; }
-TNI_INLINE TNI_V TNI_T(real)(TNI_U u)   { return (TNI_V)u; }
-TNI_INLINE TNI_U TNI_T(set_u)(uint32_t x) { TNI_U zero = {0}; return zero + x; }
-TNI_INLINE TNI_V TNI_T(pick)(TNI_I m, TNI_V a, TNI_V b) { return (TNI_V)((m & (TNI_I)a) | (~m & (TNI_I)b)); }
-#if TNI_LEVEL == 2
-TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return _mm512_maskz_cvtepi32_ps(0xffff, (__m512i)i); }
-TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, v, 0)); }
-TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, v, 1)); }
-TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
-{
-    __m256 low = _mm512_maskz_cvtpd_ps(0xff, a), high = _mm512_maskz_cvtpd_ps(0xff, b);
-    return _mm512_maskz_insertf32x8(0xffff, _mm512_castps256_ps512(low), high, 1);
-}
-TNI_INLINE TNI_D TNI_T(set_d)(double x) { return _mm512_set1_pd(x); }
-TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return _mm512_maskz_sqrt_pd(0xff, x); }
-#elif TNI_LEVEL == 1
-TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return _mm256_cvtepi32_ps((__m256i)i); }
-TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
-TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)); }
-TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
-{
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(a)), _mm256_cvtpd_ps(b), 1);
-}
-TNI_INLINE TNI_D TNI_T(set_d)(double x) { return _mm256_set1_pd(x); }
-TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return _mm256_sqrt_pd(x); }
-#elif TNI_LEVEL == 3
-TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return vcvtq_f32_s32((int32x4_t)i); }
-TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return vcvt_f64_f32(vget_low_f32(v)); }
-TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return vcvt_high_f64_f32(v); }
-TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
-TNI_INLINE TNI_D TNI_T(set_d)(double x) { return vdupq_n_f64(x); }
-TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return vsqrtq_f64(x); }
-#else
-TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return __builtin_convertvector(i, TNI_V); }
-#if TNI_X86
-TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)   { return (TNI_V)_mm_sqrt_ps((__m128)x); }
-#else
-TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)
+/* The owned tensors among a call's operands. */
+static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
 {
     int i;
-    for (i = 0; i < TNI_W; i++) x[i] = (float)sqrt((double)x[i]);
-    return x;
-}
-#endif
-TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { TNI_D d = {(double)v[0], (double)v[1]}; return d; }
-TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { TNI_D d = {(double)v[2], (double)v[3]}; return d; }
-TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
-{
-    TNI_V v = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
-    return v;
-}
-TNI_INLINE TNI_D TNI_T(set_d)(double x) { TNI_D d = {x, x}; return d; }
-TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { TNI_D d = {sqrt(x[0]), sqrt(x[1])}; return d; }
-#endif
-#endif
-#define TNI_PICK(condition, a, b) TNI_T(pick)((TNI_I)(condition), a, b)
-#define TNI_ABS(v) TNI_T(real)(TNI_T(bits)(v) & TNI_T(set_u)(0x7fffffffu))
-
-#if TNI_LEVEL == 0 || TNI_LEVEL == 3
-TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
-TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
-#endif
-
-/* TNI_W numbers in double: mostly sums of many floats. Lanes are added up pairwise. */
-typedef struct TNI_T(wide) { TNI_D low, high; } TNI_T(wide);
-
-TNI_INLINE TNI_T(wide) TNI_T(wide_zero)(void)
-{
-    TNI_T(wide) t;
-    t.low = t.high = TNI_T(set_d)(0);
-    return t;
-}
-
-TNI_INLINE void TNI_T(wide_add)(TNI_T(wide) *t, TNI_V v)
-{
-    t->low = t->low + TNI_T(low)(v);
-    t->high = t->high + TNI_T(high)(v);
-}
-
-TNI_INLINE void TNI_T(wide_add_product)(TNI_T(wide) *t, TNI_V a, TNI_V b)
-{
-    t->low = t->low + TNI_T(low)(a) * TNI_T(low)(b);            /* exact products: fused or not, the same bits */
-    t->high = t->high + TNI_T(high)(a) * TNI_T(high)(b);
-}
-
-TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
-{
-    double lane[2 * sizeof(TNI_D) / sizeof(double)];
-    int    i, half;
-    memcpy(lane, t, sizeof lane);
-    for (half = (int)(sizeof(TNI_D) / sizeof(double)); half > 0; half /= 2)
-        for (i = 0; i < half; i++) lane[i] += lane[i + half];
-    return lane[0];
-}
-
-/* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------------------------------- */
-
-/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
-TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
-{
-    TNI_V k, n, r, p;
-    x = TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x));
-    n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));       /* 1.5 2^23: rounds */
-    k = n - TNI_SET(12582912.0f);
-    r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
-    r = TNI_FMA(k, TNI_SET(2.12194440e-4f), r);
-    p = TNI_FMA(TNI_SET(0.00138232135f), r, TNI_SET(0.00836882368f));
-    p = TNI_FMA(p, r, TNI_SET(0.04166824f));
-    p = TNI_FMA(p, r, TNI_SET(0.166665196f));
-    p = TNI_FMA(p, r, TNI_SET(0.49999994f));
-    p = TNI_FMA(p, r * r, r) + TNI_SET(1.0f);
-#if TNI_LEVEL == 2
-    return _mm512_maskz_scalef_ps(0xffff, p, k);
-#else
-    {
-        TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
-        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n in two steps: one alone may leave the exponent's range */
-        p = p * TNI_T(real)((half + 127u) << 23);
-        return p * TNI_T(real)((whole - half + 127u) << 23);
-    }
-#endif
-}
-
-TNI_INLINE TNI_V TNI_T(sigmoid)(TNI_V x)
-{
-    return TNI_SET(1.0f) / (TNI_SET(1.0f) + TNI_T(exp)(TNI_SET(0.0f) - x));
-}
-
-/* By e^(-2|x|), but where that is near 1 by a polynomial. */
-TNI_INLINE TNI_V TNI_T(tanh)(TNI_V x)
-{
-    const TNI_V one = TNI_SET(1.0f);
-    TNI_V a = TNI_ABS(x), z = a * a, e = TNI_T(exp)(TNI_SET(-2.0f) * a), p;
-    p = TNI_FMA(TNI_SET(-0.00610494567f), z, TNI_SET(0.0210036393f));
-    p = TNI_FMA(p, z, TNI_SET(-0.0538524985f));
-    p = TNI_FMA(p, z, TNI_SET(0.133327827f));
-    p = TNI_FMA(p, z, TNI_SET(-0.333333284f));
-    a = TNI_PICK(a < TNI_SET(0.625f), TNI_FMA(p * z, a, a), (one - e) / (one + e));
-    return TNI_T(real)(TNI_T(bits)(a) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
-}
-
-/* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
-TNI_INLINE TNI_V TNI_T(normal_cdf)(TNI_V x, TNI_V *density)
-{
-    TNI_V t = TNI_MIN(TNI_SET(15.0f), TNI_ABS(x)), square = t * t, lost = TNI_FMA(t, t, TNI_SET(0.0f) - square);
-    TNI_V z = TNI_SET(1.0f) / TNI_FMA(TNI_SET(0.3f), t, TNI_SET(1.0f));
-    TNI_V e = TNI_T(exp)(TNI_SET(-0.5f) * square), g;
-    e = TNI_FMA(e, TNI_SET(-0.5f) * lost, e);              /* what rounding took from the square */
-    g = TNI_FMA(TNI_SET(-0.0206242893f), z, TNI_SET(0.112440139f));
-    g = TNI_FMA(g, z, TNI_SET(-0.228224412f));
-    g = TNI_FMA(g, z, TNI_SET(0.191799164f));
-    g = TNI_FMA(g, z, TNI_SET(-0.0794358179f));
-    g = TNI_FMA(g, z, TNI_SET(0.0961635262f));
-    g = TNI_FMA(g, z, TNI_SET(0.0783873126f));
-    g = TNI_FMA(g, z, TNI_SET(0.110235929f));
-    g = TNI_FMA(g, z, TNI_SET(0.119571753f));
-    g = TNI_FMA(g, z, TNI_SET(0.119686693f)) * z * e;
-    *density = TNI_SET(0.398942280f) * e;
-    return TNI_PICK(x > TNI_SET(0.0f), TNI_SET(1.0f) - g, g);
-}
-
-/* ln x for normal x > 0: x = 2^n (1+f), sqrt(1/2) <= 1+f < sqrt(2) */
-TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
-{
-    const TNI_D ln2 = TNI_T(set_d)(0.6931471805599453);
-    TNI_T(wide) sum;
-    TNI_U u = TNI_T(bits)(x) - TNI_T(set_u)(0x3f3504f3u);
-    TNI_V k = TNI_T(from_i)((TNI_I)u >> 23), f, p, square;
-    f = TNI_T(real)((u & TNI_T(set_u)(0x007fffffu)) + TNI_T(set_u)(0x3f3504f3u)) - TNI_SET(1.0f);
-    square = f * f;
-    p = TNI_FMA(TNI_SET(-0.0763748139f), f, TNI_SET(0.127667218f));
-    p = TNI_FMA(p, f, TNI_SET(-0.131613255f));
-    p = TNI_FMA(p, f, TNI_SET(0.142010972f));
-    p = TNI_FMA(p, f, TNI_SET(-0.166231945f));
-    p = TNI_FMA(p, f, TNI_SET(0.200012535f));
-    p = TNI_FMA(p, f, TNI_SET(-0.250008255f));
-    p = TNI_FMA(p, f, TNI_SET(0.333333313f));
-    p = TNI_FMA(p * f, square, TNI_SET(-0.5f) * square);
-    sum.low = TNI_T(low)(k) * ln2 + (TNI_T(low)(f) + TNI_T(low)(p));
-    sum.high = TNI_T(high)(k) * ln2 + (TNI_T(high)(f) + TNI_T(high)(p));
-    return sum;
-}
-
-/* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
-typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
-
-/* `odd` lanes are a cosine, 1 + tail, the others a sine, 2 pi r + tail; `sign` is 2 where it is negative. */
-TNI_INLINE TNI_T(direction) TNI_T(turn)(TNI_I odd, TNI_U sign, TNI_V r, TNI_V sine_tail, TNI_V cosine_tail)
-{
-    TNI_T(direction) d;
-    d.factor = TNI_PICK(odd, TNI_SET(1.0f), TNI_SET(6.28318548f));
-    d.first = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, TNI_SET(1.0f), r)) ^ (sign << 30));
-    d.tail = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, cosine_tail, sine_tail)) ^ (sign << 30));
-    return d;
-}
-
-/* cos and sin of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact */
-TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction) *sine)
-{
-    TNI_U q = TNI_T(bits)(TNI_FMA(u, TNI_SET(4.0f), TNI_SET(12582912.0f)));
-    TNI_V r = TNI_FMA(TNI_T(from_i)((TNI_I)(q - TNI_T(set_u)(0x4b400000u))), TNI_SET(-0.25f), u), z = r * r, s, c;
-    TNI_I odd = (TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(1);
-    s = TNI_FMA(TNI_SET(-75.434494f), z, TNI_SET(81.5935135f));
-    s = TNI_FMA(s, z, TNI_SET(-41.341671f));
-    s = TNI_FMA(s * z, r, TNI_SET(-1.74845560e-7f) * r);   /* 2 pi in two parts */
-    c = TNI_FMA(TNI_SET(58.7673836f), z, TNI_SET(-85.4282761f));
-    c = TNI_FMA(c, z, TNI_SET(64.9391708f));
-    c = TNI_FMA(c, z, TNI_SET(-19.7392082f)) * z;
-    *sine = TNI_T(turn)(odd, q & TNI_T(set_u)(2), r, s, c);
-    *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
-}
-
-/* ---- passes over elements ------------------------------------------------------------------------ */
-
-/* act(x) and its slope, see >>op-act. The switch is the same for a whole pass. */
-TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
-{
-    const TNI_V zero = TNI_SET(0.0f), one = TNI_SET(1.0f);
-    TNI_V s, t;
-    switch (kind) {
-    case TN_ACT_RELU:
-        s = TNI_MAX(zero, x);
-        *slope = TNI_PICK(x > zero, one, s);
-        return s;
-    case TN_ACT_RELU2:
-        s = TNI_MAX(zero, x);
-        *slope = s + s;
-        return s * s;
-    case TN_ACT_GELU: {
-        TNI_V density, cdf = TNI_T(normal_cdf)(x, &density);
-        *slope = TNI_FMA(x, density, cdf);
-        return x * cdf;
-    }
-    case TN_ACT_SWISH:
-        s = TNI_T(sigmoid)(x);
-        *slope = TNI_FMA(x * s, one - s, s);
-        return x * s;
-    case TN_ACT_SIGMOID:
-        s = TNI_T(sigmoid)(x);
-        *slope = s * (one - s);
-        return s;
-    case TN_ACT_ABS:
-        *slope = TNI_PICK(x > zero, one, TNI_PICK(x < zero, zero - one, x));       /* x: 0, or NaN */
-        return TNI_ABS(x);
-    case TN_ACT_ROUND:
-        *slope = one;
-        s = TNI_ABS(x);
-        t = s + TNI_SET(8388608.0f);        /* 2^23, where numbers are whole; stored, since the x87 holds more digits */
-        s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
-        return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
-    case TN_ACT_EXP:
-        return *slope = TNI_T(exp)(x);
-    case TN_ACT_TANH:
-        s = TNI_T(tanh)(x);
-        *slope = (one - s) * (one + s);
-        return s;
-    default:
-        *slope = one;
-        return x;
-    }
-}
-
-#define TNI_PASS_OF(arg) \
-    const tni_pass *p = (const tni_pass *)(arg); \
-    const tn_call  *c = p->call; \
-    const int64_t   begin = tni_pass_begin(p, task), end = tni_pass_end(p, task); \
-    (void)worker
-#define TNI_IN(k)  ((const float *)c->in[k].data)
-#define TNI_OUT(k) ((float *)c->out[k].data)
-
-TNI_FAST void TNI_T(act_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *x = TNI_IN(0);
-    float       *y = TNI_OUT(0);
-    int64_t      i, kind = c->i[0];
-    for (i = begin; i < end; i += TNI_W) {
-        int   k = TNI_T(lanes)(end - i);
-        TNI_V slope;
-        TNI_STORE(y + i, TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope), k);
-    }
-}
-
-TNI_FAST void TNI_T(act_backward_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *x = TNI_IN(0), *dy = TNI_IN(1);
-    float       *dx = TNI_OUT(0);
-    int64_t      i, kind = c->i[0];
-    bool         add = c->accumulate;
-    for (i = begin; i < end; i += TNI_W) {
-        int   k = TNI_T(lanes)(end - i);
-        TNI_V slope;
-        TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
-        slope = slope * TNI_LOAD(dy + i, k);
-        if (add) slope = slope + TNI_LOAD(dx + i, k);
-        TNI_STORE(dx + i, slope, k);
-    }
-}
-
-TNI_FAST void TNI_T(glu_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int64_t r, i, h = c->out[0].shape[1], kind = c->i[0];
-    for (r = begin; r < end; r++) {
-        const float *x = TNI_IN(0) + r * 2 * h;
-        float       *y = TNI_OUT(0) + r * h;
-        for (i = 0; i < h; i += TNI_W) {
-            int   k = TNI_T(lanes)(h - i);
-            TNI_V slope, gate = TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
-            TNI_STORE(y + i, gate * TNI_LOAD(x + h + i, k), k);
-        }
-    }
-}
-
-TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int64_t r, i, h = c->in[1].shape[1], kind = c->i[0];
-    bool    add = c->accumulate;
-    for (r = begin; r < end; r++) {
-        const float *x = TNI_IN(0) + r * 2 * h, *dy = TNI_IN(1) + r * h;
-        float       *dx = TNI_OUT(0) + r * 2 * h;
-        for (i = 0; i < h; i += TNI_W) {
-            int   k = TNI_T(lanes)(h - i);
-            TNI_V slope, d = TNI_LOAD(dy + i, k), gate = TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
-            slope = d * TNI_LOAD(x + h + i, k) * slope;
-            gate = d * gate;
-            if (add) {
-                slope = slope + TNI_LOAD(dx + i, k);
-                gate = gate + TNI_LOAD(dx + h + i, k);
-            }
-            TNI_STORE(dx + i, slope, k);
-            TNI_STORE(dx + h + i, gate, k);
-        }
-    }
-}
-
-/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ----------------------- */
-TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int64_t r, i, e, h = c->out[0].shape[1], all = c->i[0];
-    for (r = begin; r < end; r++) {
-        const float *x = TNI_IN(0) + r * all * h;
-        float       *y = TNI_OUT(0) + r * h;
-        for (i = 0; i < h; i += TNI_W) {
-            int   k = TNI_T(lanes)(h - i);
-            TNI_V v = TNI_LOAD(x + i, k);
-            for (e = 1; e < all; e++) v = v * TNI_LOAD(x + e * h + i, k);
-            TNI_STORE(y + i, v, k);
-        }
-    }
-}
-
-TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int64_t r, i, e, h = c->in[1].shape[1], all = c->i[0];
-    bool    add = c->accumulate;
-    TNI_V   front[TNI_PROD_MOST];
-    for (r = begin; r < end; r++) {
-        const float *x = TNI_IN(0) + r * all * h, *dy = TNI_IN(1) + r * h;
-        float       *dx = TNI_OUT(0) + r * all * h;
-        for (i = 0; i < h; i += TNI_W) {
-            int   k = TNI_T(lanes)(h - i);
-            TNI_V behind = TNI_SET(1.0f);
-            front[0] = TNI_LOAD(dy + i, k);
-            for (e = 1; e < all; e++) front[e] = front[e - 1] * TNI_LOAD(x + (e - 1) * h + i, k);
-            for (e = all - 1; e >= 0; e--) {
-                float *to = dx + e * h + i;
-                TNI_V  d = front[e] * behind;
-                behind = behind * TNI_LOAD(x + e * h + i, k);
-                if (add) d = d + TNI_LOAD(to, k);
-                TNI_STORE(to, d, k);
-            }
-        }
-    }
-}
-
-/* ---- add, mul: along lines whose step is 1, or 0 where broadcast ------------------------------------ */
-TNI_INLINE TNI_V TNI_T(along)(const float *p, int64_t step, int64_t i, int k)
-{
-    return step == 0 ? TNI_SET(*p) : TNI_LOAD(p + i, k);
-}
-
-TNI_FAST void TNI_T(add_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    const TNI_V f0 = TNI_SET((float)c->f[0]), f1 = TNI_SET((float)c->f[1]);
-    bool        add = c->accumulate, two = c->n_in > 1;
-    int64_t     at[3], index, i, n;
-    for (index = begin; index < end; index++) {
-        const float *a, *b;
-        float       *y;
-        n = tni_lines_at(l, index, at);
-        y = TNI_OUT(0) + at[0];
-        a = TNI_IN(0) + at[1];
-        b = two ? TNI_IN(1) + at[2] : NULL;
-        for (i = 0; i < n; i += TNI_W) {
-            int   k = TNI_T(lanes)(n - i);
-            TNI_V v = f0 * TNI_T(along)(a, l->step[1], i, k);
-            if (two) v = TNI_FMA(f1, TNI_T(along)(b, l->step[2], i, k), v);
-            if (add) v = v + TNI_LOAD(y + i, k);
-            TNI_STORE(y + i, v, k);
-        }
-    }
-}
-
-TNI_FAST void TNI_T(mul_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    const TNI_V f0 = TNI_SET((float)c->f[0]);
-    bool        add = c->accumulate;
-    int64_t     at[3], index, i, n;
-    for (index = begin; index < end; index++) {
-        n = tni_lines_at(l, index, at);
-        for (i = 0; i < n; i += TNI_W) {
-            int    k = TNI_T(lanes)(n - i);
-            float *y = TNI_OUT(0) + at[0] + i;
-            TNI_V  v = f0 * TNI_T(along)(TNI_IN(0) + at[1], l->step[1], i, k)
-                     * TNI_T(along)(TNI_IN(1) + at[2], l->step[2], i, k);
-            if (add) v = v + TNI_LOAD(y, k);
-            TNI_STORE(y, v, k);
-        }
-    }
-}
-
-TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
-{
-    tni_lines l = tni_lines_of(&c->out[0], &c->in[0], c->n_in > 1 ? &c->in[1] : NULL);
-    if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1))
-        return tni_reference_run(cpu, c);
-    return tni_line_pass_run(cpu, c, &l, c->kernel == TN_KERNEL_ADD ? TNI_T(add_task) : TNI_T(mul_task));
-}
-
-/* ---- sum: of everything, of each row, or of each column ----------------------------------------------- */
-TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
-{
-    TNI_T(wide) t = TNI_T(wide_zero)();
-    int64_t      i;
-    for (i = 0; i < n; i += TNI_W) TNI_T(wide_add)(&t, TNI_LOAD(x + i, TNI_T(lanes)(n - i)));
-    return TNI_T(wide_sum)(&t);
-}
-
-TNI_INLINE void TNI_T(sum_store)(const tn_call *c, int64_t i, double sum)
-{
-    float *y = TNI_OUT(0) + i;
-    *y = (float)(c->f[0] * sum + (c->accumulate ? (double)*y : 0));
-}
-
-TNI_FAST void TNI_T(sum_all_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    p->cpu->part[task] = TNI_T(sum_of)(TNI_IN(0) + begin, end - begin);
-}
-
-TNI_FAST void TNI_T(sum_rows_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    int64_t r;
-    for (r = begin; r < end; r++)
-        TNI_T(sum_store)(c, r * l->strides[0][0], TNI_T(sum_of)(TNI_IN(0) + r * l->strides[1][0], l->length));
-}
-
-/* Item: a strip of two vectors, down all rows. */
-TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    const float     *x;
-    int64_t          strip, r, rows = l->shape[0];
-    double           lane[2 * TNI_W];
-    int              i;
-    for (strip = begin; strip < end; strip++) {
-        int64_t      at = strip * 2 * TNI_W, left = tni_min(2 * TNI_W, l->length - at);
-        int          k = TNI_T(lanes)(left), k2 = (int)left - k;
-        TNI_T(wide) a = TNI_T(wide_zero)(), b = a;
-        for (r = 0, x = TNI_IN(0) + at; r < rows; r++, x += l->strides[1][0]) {
-            TNI_T(wide_add)(&a, TNI_LOAD(x, k));
-            if (k2 > 0) TNI_T(wide_add)(&b, TNI_LOAD(x + TNI_W, k2));
-        }
-        memcpy(lane, &a, sizeof(double) * (size_t)TNI_W);
-        memcpy(lane + TNI_W, &b, sizeof(double) * (size_t)TNI_W);
-        for (i = 0; i < left; i++) TNI_T(sum_store)(c, at + i, lane[i]);
-    }
-}
-
-TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
-{
-    tn_view       at = c->out[0], x = c->in[0];
-    tni_line_pass p;
-    tni_lines    *l = &p.lines;
-    int           i;
-    for (i = 0; i < x.rank; i++)
-        if (at.shape[i] != x.shape[i]) { at.shape[i] = x.shape[i]; at.strides[i] = 0; }
-    *l = tni_lines_of(&at, &x, NULL);
-    p.pass.cpu = cpu;
-    p.pass.call = c;
-    if (l->count == 0 || l->rank > 1 || l->step[1] != 1) return tni_reference_run(cpu, c);
-    if (l->rank == 0 && l->step[0] == 0) {
-        int64_t parts = tni_pass_run(&p.pass, l->length, 1, TNI_CPU_PARTS, TNI_T(sum_all_task));
-        TNI_T(sum_store)(c, 0, tni_parts_sum(cpu, parts));
-    } else if (l->rank == 1 && l->step[0] == 0 && l->strides[0][0] != 0)
-        tni_pass_run(&p.pass, l->shape[0], l->length, INT64_MAX, TNI_T(sum_rows_task));
-    else if (l->rank == 1 && l->strides[0][0] == 0 && l->step[0] == 1)
-        tni_pass_run(&p.pass, tni_ceil_div(l->length, 2 * TNI_W), 2 * TNI_W * l->shape[0], INT64_MAX,
-                     TNI_T(sum_columns_task));
-    else return tni_reference_run(cpu, c);
-    return TN_OK;
-}
-
-/* ---- rmsnorm, see >>op-rmsnorm --------------------------------------------------------------------------- */
-TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *w = TNI_IN(1);
-    int64_t      r, i, C = c->out[0].shape[1];
-    for (r = begin; r < end; r++) {
-        const float *x = TNI_IN(0) + r * C;
-        float       *y = TNI_OUT(0) + r * C;
-        TNI_T(wide) squares = TNI_T(wide_zero)();
-        double       scale;
-        TNI_V        s;
-        for (i = 0; i < C; i += TNI_W) {
-            TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(C - i));
-            TNI_T(wide_add_product)(&squares, v, v);
-        }
-        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
-        TNI_OUT(1)[r] = (float)scale;
-        s = TNI_SET((float)scale);
-        for (i = 0; i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V v = TNI_LOAD(x + i, k) * s;
-            if (w) v = v * TNI_LOAD(w + i, k);
-            TNI_STORE(y + i, v, k);
-        }
-    }
-}
-
-/* to[C] += the sum of the tasks' shares, which lie `stride` apart. */
-TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int64_t stride, int64_t C)
-{
-    int64_t i, q;
-    for (i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V sum = TNI_SET(0.0f);
-        for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * stride + i, k);
-        TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
-    }
-}
-
-/* One row: dx, and its share of dw. */
-TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
-{
-    const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
-    float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
-    const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
-    double       s = (double)TNI_IN(2)[r];
-    TNI_T(wide) dot = TNI_T(wide_zero)();
-    TNI_V        mean;
-    int64_t      i;
-    for (i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
-        if (dw) TNI_STORE(dw + i, TNI_FMA(d, scale, TNI_LOAD(dw + i, k)), k);
-        if (w) d = d * TNI_LOAD(w + i, k);
-        TNI_T(wide_add)(&dot, d);
-    }
-    mean = TNI_SET((float)(-s * s * s * TNI_T(wide_sum)(&dot) / (double)C));
-    for (i = 0; dx && i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(dy + i, k) * scale;
-        if (w) d = d * TNI_LOAD(w + i, k);
-        d = TNI_FMA(TNI_LOAD(x + i, k), mean, d);
-        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
-        TNI_STORE(dx + i, d, k);
-    }
-}
-
-/* Every task sums dw of its rows for itself. */
-TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int64_t r, C = c->in[0].shape[1];
-    float  *dw = c->n_out > 1 && TNI_OUT(1) ? (float *)(void *)p->cpu->blocks + task * C : NULL;
-    if (dw) memset(dw, 0, sizeof *dw * (size_t)C);
-    for (r = begin; r < end; r++) TNI_T(rmsnorm_row)(c, r, C, dw);
-}
-
-TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts;
-    tni_pass      p;
-    float        *dw = c->n_out > 1 ? TNI_OUT(1) : NULL;
-    if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return tni_reference_run(cpu, c);
-    p.cpu = cpu;
-    p.call = c;
-    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(rmsnorm_backward_task));
-    if (dw) TNI_T(add_parts)(dw, (const float *)(void *)cpu->blocks, parts, C, C);
-    return TN_OK;
-}
-
-/* ---- layernorm, see >>op-layernorm -------------------------------------------------------------------------
-   The mean as a float and what that lost: a row far from zero keeps the digits it has. */
-TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
-{
-    TNI_T(wide) sum = TNI_T(wide_zero)();
-    double       mean;
-    int64_t      i;
-    for (i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
-    mean = TNI_T(wide_sum)(&sum) / (double)C;
-    *lost = TNI_SET((float)(mean - (double)(float)mean));
-    return TNI_SET((float)mean);
-}
-
-TNI_FAST void TNI_T(layernorm_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *w = TNI_IN(1), *b = TNI_IN(2);
-    int64_t      r, i, C = c->out[0].shape[1];
-    for (r = begin; r < end; r++) {
-        const float *x = TNI_IN(0) + r * C;
-        float       *y = TNI_OUT(0) + r * C;
-        TNI_T(wide) squares = TNI_T(wide_zero)();
-        TNI_V        lost, s, mean = TNI_T(row_mean)(x, C, &lost);
-        double       scale;
-        for (i = 0; i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V v = TNI_LOAD(x + i, k) - mean - lost;
-            TNI_STORE(y + i, v, k);
-            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes behind the row count zero */
-            TNI_T(wide_add_product)(&squares, v, v);
-        }
-        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
-        TNI_OUT(1)[r] = (float)scale;
-        s = TNI_SET((float)scale);
-        for (i = 0; i < C; i += TNI_W) {
-            int   k = TNI_T(lanes)(C - i);
-            TNI_V v = TNI_LOAD(y + i, k) * s;
-            if (w) v = v * TNI_LOAD(w + i, k);
-            if (b) v = v + TNI_LOAD(b + i, k);
-            TNI_STORE(y + i, v, k);
-        }
-    }
-}
-
-/* One row: dx, and its share of dw and db. */
-TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw, float *db)
-{
-    const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
-    float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
-    const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
-    TNI_T(wide) sum = TNI_T(wide_zero)(), dot = sum;
-    TNI_V        lost, mean = TNI_T(row_mean)(x, C, &lost), slope, mean_g;
-    int64_t      i;
-    for (i = 0; i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
-        if (db) TNI_STORE(db + i, d + TNI_LOAD(db + i, k), k);
-        if (dw) TNI_STORE(dw + i, TNI_FMA(d, z, TNI_LOAD(dw + i, k)), k);
-        if (w) d = d * TNI_LOAD(w + i, k);
-        TNI_T(wide_add)(&sum, d);
-        TNI_T(wide_add_product)(&dot, d, z);
-    }
-    mean_g = TNI_SET((float)(TNI_T(wide_sum)(&sum) / (double)C));
-    slope = TNI_SET((float)(-TNI_T(wide_sum)(&dot) / (double)C));
-    for (i = 0; dx && i < C; i += TNI_W) {
-        int   k = TNI_T(lanes)(C - i);
-        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
-        if (w) d = d * TNI_LOAD(w + i, k);
-        d = TNI_FMA(z, slope, d - mean_g) * scale;
-        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
-        TNI_STORE(dx + i, d, k);
-    }
-}
-
-/* Every task sums dw, then db, of its rows for itself. */
-TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int64_t r, C = c->in[0].shape[1];
-    float  *part = (float *)(void *)p->cpu->blocks + task * 2 * C;
-    memset(part, 0, sizeof *part * 2 * (size_t)C);
-    for (r = begin; r < end; r++) TNI_T(layernorm_row)(c, r, C, TNI_OUT(1) ? part : NULL, TNI_OUT(2) ? part + C : NULL);
-}
-
-TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts, which;
-    tni_pass      p;
-    if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return tni_reference_run(cpu, c);
-    p.cpu = cpu;
-    p.call = c;
-    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
-    for (which = 0; which < 2; which++) {
-        const float *part = (const float *)(void *)cpu->blocks + which * C;
-        if (TNI_OUT(1 + which)) TNI_T(add_parts)(TNI_OUT(1 + which), part, parts, 2 * C, C);
-    }
-    return TN_OK;
-}
-
-/* ---- cross_entropy, see >>op-cross_entropy ----------------------------------------------------------------- */
-/* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
-TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
-{
-    float       lane[TNI_W], most;
-    TNI_V       top = TNI_SET(z[0]), scale;
-    TNI_T(wide) sum = TNI_T(wide_zero)();
-    double      total;
-    int64_t     i;
-    for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(z + i, TNI_W));
-    TNI_STORE(lane, top, TNI_W);
-    for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
-    for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
-    top = TNI_SET(most);
-    for (i = 0; i + TNI_W <= C;) {                        /* eight at most are added in float, all within [0,1] */
-        const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
-        TNI_V         some = TNI_SET(0.0f);
-        for (; i < end; i += TNI_W) {
-            TNI_V e = TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top);
-            if (dz) TNI_STORE(dz + i, e, TNI_W);
-            some = some + e;
-        }
-        TNI_T(wide_add)(&sum, some);
-    }
-    if (i < C) {
-        int k = (int)(C - i);
-        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
-        TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
-        if (dz) memcpy(dz + i, lane, sizeof *dz * (size_t)k);
-    }
-    total = TNI_T(wide_sum)(&sum);
-    scale = TNI_SET((float)(share / total));
-    for (i = 0; dz && i < C; i += TNI_W) {
-        int k = TNI_T(lanes)(C - i);
-        TNI_STORE(dz + i, TNI_LOAD(dz + i, k) * scale, k);
-    }
-    return (double)most + log(total);
-}
-
-TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const int32_t *label = (const int32_t *)c->in[1].data;
-    const int64_t  C = c->in[0].shape[1];
-    const double   share = 1 / (double)c->in[0].shape[0];
-    float         *dz = c->n_out > 3 ? TNI_OUT(3) : NULL;
-    int64_t        r;
-    for (r = begin; r < end; r++) {
-        const bool good = label[r] >= 0 && label[r] < C;
-        TNI_OUT(1)[r] = (float)TNI_T(cross_entropy_row)(TNI_IN(0) + r * C, dz && good ? dz + r * C : NULL, C, share);
-        if (dz && good) dz[r * C + label[r]] -= (float)share;
-        else if (dz) memset(dz + r * C, 0, sizeof *dz * (size_t)C);
-    }
-}
-
-TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const int32_t *label = (const int32_t *)c->in[1].data;
-    int64_t        r, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    double         loss = 0;
-    tni_pass       p;
-    p.cpu = cpu;
-    p.call = c;
-    tni_pass_run(&p, R, C, INT64_MAX, TNI_T(cross_entropy_task));
-    for (r = 0; r < R; r++)
-        if (label[r] >= 0 && label[r] < C) loss += (double)TNI_OUT(1)[r] - (double)TNI_IN(0)[r * C + label[r]];
-        else tni_fault(&c->out[2], 1, r, label[r], 0);
-    *TNI_OUT(0) = (float)(loss / (double)R);
-    return TN_OK;
-}
-
-/* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng --------------------------------- */
-#if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
-TNI_INLINE void TNI_T(multiply)(uint32_t a, uint32_t m, uint32_t *high, uint32_t *low)
-{
-    uint64_t product = (uint64_t)a * m;
-    *high = (uint32_t)(product >> 32);
-    *low = (uint32_t)product;
-}
-#else
-typedef uint64_t TNI_T(u64) __attribute__((vector_size(sizeof(TNI_V))));
-
-/* the products of every second word, 64 bits each */
-TNI_INLINE TNI_T(u64) TNI_T(products)(TNI_T(u64) a, TNI_U m)
-{
-#if TNI_LEVEL == 2
-    return (TNI_T(u64))_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)m);
-#elif TNI_LEVEL == 1
-    return (TNI_T(u64))_mm256_mul_epu32((__m256i)a, (__m256i)m);
-#elif TNI_LEVEL == 3
-    return (TNI_T(u64))vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)m));
-#elif TNI_X86
-    return (TNI_T(u64))_mm_mul_epu32((__m128i)a, (__m128i)m);
-#else
-    return (a & 0xffffffffu) * ((TNI_T(u64))m & 0xffffffffu);
-#endif
-}
-
-TNI_INLINE void TNI_T(multiply)(TNI_U a, uint32_t m, TNI_U *high, TNI_U *low)
-{
-    TNI_U      all = TNI_T(set_u)(m);
-    TNI_T(u64) half = (TNI_T(u64))TNI_T(set_u)(0) + 0xffffffffu;
-    TNI_T(u64) even = TNI_T(products)((TNI_T(u64))a, all), odd = TNI_T(products)((TNI_T(u64))a >> 32, all);
-    *high = (TNI_U)((even >> 32) | (odd & ~half));
-    *low = (TNI_U)((even & half) | (odd << 32));
-}
-#endif
-
-/* Four uniform numbers for each of the TNI_W blocks from `block` on, a multiple of TNI_W. */
-TNI_INLINE void TNI_T(units)(const tn_call *c, int32_t clock, uint64_t block, TNI_V u[4])
-{
-    TNI_U    lane, word[4], a_high, a_low, b_high, b_low;
-    uint32_t key0 = (uint32_t)(uint64_t)c->i[0], key1 = (uint32_t)((uint64_t)c->i[0] >> 32);
-    int      i;
-    memcpy(&lane, tni_lane, sizeof lane);
-    word[0] = lane + (uint32_t)block;
-    word[1] = TNI_T(set_u)((uint32_t)(block >> 32));
-    word[2] = TNI_T(set_u)((uint32_t)c->i[1]);
-    word[3] = TNI_T(set_u)((uint32_t)clock);
-    for (i = 0; i < 10; i++, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
-        TNI_T(multiply)(word[0], 0xD2511F53u, &a_high, &a_low);
-        TNI_T(multiply)(word[2], 0xCD9E8D57u, &b_high, &b_low);
-        word[0] = b_high ^ word[1] ^ TNI_T(set_u)(key0);
-        word[2] = a_high ^ word[3] ^ TNI_T(set_u)(key1);
-        word[1] = b_low;
-        word[3] = a_low;
-    }
-    for (i = 0; i < 4; i++)
-        u[i] = (TNI_T(from_i)((TNI_I)(word[i] >> 9)) + TNI_SET(0.5f)) * TNI_SET(1.0f / 8388608.0f);
-}
-
-/* y[4 lane + i] = v[i][lane], the first n of them */
-TNI_INLINE void TNI_T(interleave)(float *y, const TNI_V v[4], int64_t n)
-{
-    float rows[4 * TNI_W], mixed[4 * TNI_W];
-    int   i;
-    for (i = 0; i < 4; i++) TNI_STORE(rows + i * TNI_W, v[i], TNI_W);
-    TNI_T(panel)(n < 4 * TNI_W ? mixed : y, 4, rows, TNI_W, 1, 4, TNI_W);
-    if (n < 4 * TNI_W) memcpy(y, mixed, sizeof *y * (size_t)n);
-}
-
-/* Rounded after the product and after the sum, in double: the numbers are to be the same everywhere. */
-TNI_INLINE TNI_V TNI_T(between)(double low, double high, TNI_V u)
-{
-    TNI_D a = TNI_T(low)(u) * TNI_T(set_d)(high - low), b = TNI_T(high)(u) * TNI_T(set_d)(high - low);
-#if TNI_X86
-    __asm__("" : "+x"(a), "+x"(b));     /* or the compiler may fuse them */
-#elif TNI_NEON
-    __asm__("" : "+w"(a), "+w"(b));
-#endif
-    return TNI_T(narrow)(a + TNI_T(set_d)(low), b + TNI_T(set_d)(low));
-}
-
-TNI_FAST void TNI_T(uniform_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int32_t clock = *(const int32_t *)c->in[0].data;
-    int64_t e;
-    TNI_V   u[4];
-    int     i;
-    for (e = begin; e < end; e += 4 * TNI_W) {
-        TNI_T(units)(c, clock, (uint64_t)e / 4, u);
-        for (i = 0; i < 4; i++) u[i] = TNI_T(between)(c->f[0], c->f[1], u[i]);
-        TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
-    }
-}
-
-/* mean + deviation sqrt(-2 log) direction, in double */
-TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, const TNI_T(direction) *d)
-{
-    const TNI_D mean = TNI_T(set_d)(c->f[0]), deviation = TNI_T(set_d)(c->f[1]), minus2 = TNI_T(set_d)(-2);
-    TNI_D a = TNI_T(sqrt_d)(minus2 * ln->low) * deviation, b = TNI_T(sqrt_d)(minus2 * ln->high) * deviation;
-    a = a * (TNI_T(low)(d->factor) * TNI_T(low)(d->first) + TNI_T(low)(d->tail));
-    b = b * (TNI_T(high)(d->factor) * TNI_T(high)(d->first) + TNI_T(high)(d->tail));
-    return TNI_T(narrow)(a + mean, b + mean);
-}
-
-/* Box & Muller */
-TNI_FAST void TNI_T(normal_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    int32_t clock = *(const int32_t *)c->in[0].data;
-    int64_t e;
-    TNI_V   u[4];
-    int     i;
-    for (e = begin; e < end; e += 4 * TNI_W) {
-        TNI_T(units)(c, clock, (uint64_t)e / 4, u);
-        for (i = 0; i < 4; i += 2) {
-            TNI_T(direction) x, y;
-            TNI_T(wide) ln = TNI_T(log)(u[i]);
-            TNI_T(circle)(u[i + 1], &x, &y);
-            u[i] = TNI_T(gauss)(c, &ln, &x);
-            u[i + 1] = TNI_T(gauss)(c, &ln, &y);
-        }
-        TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
-    }
-}
-
-/* u >= p for u = (w + 1/2) 2^-23 is w >= p 2^23 - 1/2, exact in double as in float */
-TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *x = TNI_IN(0);
-    float       *y = TNI_OUT(0), chance[4 * TNI_W];
-    int32_t      clock = *(const int32_t *)c->in[1].data;
-    const TNI_V  p_first = TNI_SET(((float)ceil(c->f[0] * 8388608.0 - 0.5) + 0.5f) * (1.0f / 8388608.0f));
-    const TNI_V  scale = TNI_SET((float)(1 / (1 - c->f[0])));
-    int64_t      e, i;
-    TNI_V        u[4];
-    for (e = begin; e < end; e += 4 * TNI_W) {
-        TNI_T(units)(c, clock, (uint64_t)e / 4, u);
-        TNI_T(interleave)(chance, u, 4 * TNI_W);
-        for (i = e; i < tni_min(end, e + 4 * TNI_W); i += TNI_W) {
-            int   k = TNI_T(lanes)(end - i);
-            TNI_V v = TNI_LOAD(x + i, k) * scale;
-            v = TNI_PICK(TNI_LOAD(chance + (i - e), TNI_W) < p_first, TNI_SET(0.0f), v);
-            if (c->accumulate) v = v + TNI_LOAD(y + i, k);
-            TNI_STORE(y + i, v, k);
-        }
-    }
-}
-
-/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ----------------------------------- */
-TNI_FAST void TNI_T(sumsq_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *g = TNI_IN(0);
-    TNI_T(wide) squares = TNI_T(wide_zero)();
-    int64_t      i;
-    for (i = begin; i < end; i += TNI_W) {
-        TNI_V v = TNI_LOAD(g + i, TNI_T(lanes)(end - i));
-        TNI_T(wide_add_product)(&squares, v, v);
-    }
-    p->cpu->part[task] = TNI_T(wide_sum)(&squares);
-}
-
-TNI_FAST tn_status TNI_T(sumsq_run)(tni_cpu *cpu, const tn_call *c)
-{
-    float   *s = TNI_OUT(0);
-    double   sum;
-    tni_pass p;
-    p.cpu = cpu;
-    p.call = c;
-    sum = tni_parts_sum(cpu, tni_pass_run(&p, c->in[0].shape[0], 1, TNI_CPU_PARTS, TNI_T(sumsq_task)));
-    s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
-    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
-    return TN_OK;
-}
-
-TNI_FAST void TNI_T(adamw_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *s = TNI_IN(0);
-    float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = TNI_OUT(2), *v = TNI_OUT(3);
-    const double b1 = c->f[0], b2 = c->f[1], t = (double)s[TNI_STEP] - c->f[5], rate = (double)s[TNI_LR] * c->f[4];
-    const TNI_V  keep1 = TNI_SET((float)b1), take1 = TNI_SET((float)(1 - b1));
-    const TNI_V  keep2 = TNI_SET((float)b2), take2 = TNI_SET((float)(1 - b2));
-    const TNI_V  unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
-    const TNI_V  unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
-    const TNI_V  eps = TNI_SET((float)c->f[2]), decay = TNI_SET((float)c->f[3]), down = TNI_SET((float)-rate);
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
-    int64_t      i;
-    if (s[TNI_SKIP] != 0) { memset(g + begin, 0, sizeof *g * (size_t)(end - begin)); return; }
-    for (i = begin; i < end; i += TNI_W) {
-        int   k = TNI_T(lanes)(end - i);
-        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi, vi;
-        mi = TNI_FMA(take1, d, keep1 * TNI_LOAD(m + i, k));
-        vi = TNI_FMA(take2 * d, d, keep2 * TNI_LOAD(v + i, k));
-        TNI_STORE(m + i, mi, k);
-        TNI_STORE(v + i, vi, k);
-        mi = mi * unbias1 / (TNI_SQRT(vi * unbias2) + eps);
-        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, mi), wi), k);
-        TNI_STORE(g + i, zero, k);
-    }
-}
-
-TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *s = TNI_IN(0);
-    float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = c->n_out > 2 ? TNI_OUT(2) : NULL;
-    const bool   nesterov = c->f[1] != 0;
-    const TNI_V  mu = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
-    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
-    int64_t      i;
-    if (s[TNI_SKIP] != 0) { memset(g + begin, 0, sizeof *g * (size_t)(end - begin)); return; }
-    for (i = begin; i < end; i += TNI_W) {
-        int   k = TNI_T(lanes)(end - i);
-        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi = d;
-        if (m) {
-            mi = TNI_FMA(mu, TNI_LOAD(m + i, k), d);
-            TNI_STORE(m + i, mi, k);
-        }
-        if (nesterov) mi = TNI_FMA(mu, mi, d);
-        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, mi), wi), k);
-        TNI_STORE(g + i, zero, k);
-    }
-}
-
-/* One matrix of a batch, which begins at element c->i[0]: its momentum, what comes of it, the square of its norm. */
-TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *s = TNI_IN(0);
-    float       *x = TNI_OUT(0) + c->i[0], *g = TNI_OUT(1) + c->i[0], *m = TNI_OUT(2) + c->i[0];
-    const bool   nesterov = c->f[1] != 0;
-    const double mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
-    const TNI_V  keep = TNI_SET((float)mu), take = TNI_SET((float)(1 - mu));
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
-    TNI_T(wide)  squares = TNI_T(wide_zero)();
-    int64_t      i;
-    for (i = begin; i < end; i += TNI_W) {
-        int   k = TNI_T(lanes)(end - i);
-        TNI_V d = take * (TNI_LOAD(g + i, k) * factor), mi = TNI_FMA(keep, TNI_LOAD(m + i, k), d);
-        TNI_STORE(m + i, mi, k);
-        if (nesterov) mi = TNI_FMA(keep, mi, d);
-        TNI_STORE(x + i, mi, k);
-        TNI_STORE(g + i, zero, k);
-        TNI_T(wide_add_product)(&squares, mi, mi);
-    }
-    p->cpu->part[task] = TNI_T(wide_sum)(&squares);
-}
-
-TNI_FAST void TNI_T(muon_scale_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    float      *x = TNI_OUT(0) + c->i[0];
-    const TNI_V factor = TNI_SET((float)c->f[2]);
-    int64_t     i;
-    for (i = begin; i < end; i += TNI_W) {
-        int k = TNI_T(lanes)(end - i);
-        TNI_STORE(x + i, TNI_LOAD(x + i, k) * factor, k);
-    }
-}
-
-TNI_FAST tn_status TNI_T(muon_begin_run)(tni_cpu *cpu, const tn_call *call)
-{
-    tn_call       c = *call;
-    const int64_t batch = c.out[0].shape[0], n = c.out[0].shape[1];
-    int64_t       b;
-    tni_pass      p;
-    if (((const float *)c.in[0].data)[TNI_SKIP] != 0) return tni_reference_run(cpu, call);
-    p.cpu = cpu;
-    p.call = &c;
-    for (b = 0; b < batch; b++) {
-        c.i[0] = b * n;
-        c.f[2] = tni_muon_unit(tni_parts_sum(cpu, tni_pass_run(&p, n, 1, TNI_CPU_PARTS, TNI_T(muon_begin_task))));
-        tni_pass_run(&p, n, 1, INT64_MAX, TNI_T(muon_scale_task));
-    }
-    return TN_OK;
-}
-
-TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
-{
-    TNI_PASS_OF(arg);
-    const float *s = TNI_IN(0), *x = TNI_IN(1);
-    float       *w = TNI_OUT(0);
-    const TNI_V  scale = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
-    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
-    int64_t      i;
-    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
-        int   k = TNI_T(lanes)(end - i);
-        TNI_V wi = TNI_LOAD(w + i, k);
-        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, scale * TNI_LOAD(x + i, k)), wi), k);
-    }
-}
-
-/* Passes whose items all stand alone: what one item is, and the task. */
-TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
-{
-    tni_pass p;
-    p.cpu = cpu;
-    p.call = c;
-    tni_pass_run(&p, items, width, INT64_MAX, fn);
-    return TN_OK;
-}
-#endif /* float */
-
-#if TNI_BITS == 64
-/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
-TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
-                               double beta, tni_mat c)
-{
-    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
-    TNI_T(gemm) g;
-    if (m == 0 || n == 0) return;
-    memset(&g, 0, sizeof g);
-    g.m = m;       g.n = n;       g.k = k;
-    g.a = a.p;     g.a_row = a.row; g.a_col = a.col;
-    g.b = b.p;     g.b_row = b.row; g.b_col = b.col;
-    g.c = c.p;     g.c_row = c.row; g.c_col = c.col;
-    g.alpha = alpha;
-    g.beta = beta;
-    TNI_T(gemm_turn)(&g, h->bytes);
-    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
-}
-
-TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
-{
-    TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
-    int64_t i = 0;
-    for (; i + 4 * TNI_W <= n; i += 4 * TNI_W) {
-        s0 = TNI_FMA(TNI_LOAD(x + i, TNI_W), TNI_LOAD(y + i, TNI_W), s0);
-        s1 = TNI_FMA(TNI_LOAD(x + i + TNI_W, TNI_W), TNI_LOAD(y + i + TNI_W, TNI_W), s1);
-        s2 = TNI_FMA(TNI_LOAD(x + i + 2 * TNI_W, TNI_W), TNI_LOAD(y + i + 2 * TNI_W, TNI_W), s2);
-        s3 = TNI_FMA(TNI_LOAD(x + i + 3 * TNI_W, TNI_W), TNI_LOAD(y + i + 3 * TNI_W, TNI_W), s3);
-    }
-    for (; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        s0 = TNI_FMA(TNI_LOAD(x + i, k), TNI_LOAD(y + i, k), s0);
-    }
-    return TNI_T(lane_sum)((s0 + s1) + (s2 + s3));
-}
-
-TNI_FAST void TNI_T(axpy)(int64_t n, double alpha, const double *x, double *y)
-{
-    const TNI_V by = TNI_SET(alpha);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
-    }
-}
-
-TNI_FAST void TNI_T(scale)(int64_t n, double alpha, double *x)
-{
-    const TNI_V by = TNI_SET(alpha);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(x + i, TNI_LOAD(x + i, k) * by, k);
-    }
-}
-
-TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, double *y)
-{
-    const TNI_V c = TNI_SET(cosine), s = TNI_SET(sine);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
-        int   k = TNI_T(lanes)(n - i);
-        TNI_V u = TNI_LOAD(x + i, k), v = TNI_LOAD(y + i, k);
-        TNI_STORE(x + i, c * u - s * v, k);
-        TNI_STORE(y + i, s * u + c * v, k);
-    }
-}
-
-/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
-#define TNI_FOUR(X) X(0) X(1) X(2) X(3)
-TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi,
-                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
-                                     double *y, TNI_V *sums)
-{
-    double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
-    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
-    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k);
-    if (update) {
-        TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
-#define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
-        TNI_FOUR(TNI_STEP)
-#undef TNI_STEP
-    }
-#define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
-    TNI_FOUR(TNI_STEP)
-#undef TNI_STEP
-    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
-}
-
-/* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
-   of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
-TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
-                             const double *w, const double *x, double *y)
-{
-    int64_t i, j, r, c, begin;
-    memset(y + from, 0, (size_t)(n - from) * sizeof *y);
-    for (i = from; i < n; i += 4) {
-        const int64_t rows = tni_min(4, n - i);
-        double       *row = a + i * stride;
-        TNI_V         vi[4], wi[4], xi[4], sums[4];
-        for (r = 0; r < rows; r++)
-            for (c = r; c < rows; c++) {
-                double *b = row + r * stride + i + c;
-                if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
-                y[i + r] += *b * x[i + c];
-                if (c > r) y[i + c] += *b * x[i + r];
-            }
-        if (rows < 4) break;
-#define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
-                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
-        TNI_FOUR(TNI_STEP)
-#undef TNI_STEP
-        j = i + 4;
-        begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
-        if (j < begin)
-            TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        for (j = begin; j + TNI_W <= n; j += TNI_W)
-            TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-        if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
-#define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
-        TNI_FOUR(TNI_STEP)
-#undef TNI_STEP
-    }
-}
-
-TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
-                                 const double *x, double *y)
-{
-    if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
-    else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
-}
-
-/* Four vectors of each row at a time; of the two rows that a rotation turns the next one wants the upper, y. */
-TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double *strip)
-{
-#define TNI_BEGIN(q) TNI_V y##q = TNI_LOAD(row + q * TNI_W, TNI_W);
-#define TNI_STEP(q)  { \
-        TNI_V x = TNI_LOAD(row + q * TNI_W, TNI_W); \
-        TNI_STORE(row + TNI_STRIP + q * TNI_W, s * x + c * y##q, TNI_W); \
-        y##q = c * x - s * y##q; }
-#define TNI_END(q)   TNI_STORE(row + q * TNI_W, y##q, TNI_W);
-    int at;
-    for (at = 0; at < TNI_STRIP; at += 4 * TNI_W) {
-        const double *p = list;
-        while (p < end) {
-            double *row = strip + (int64_t)p[0] * TNI_STRIP + at;
-            int64_t count = (int64_t)p[1];
-            TNI_FOUR(TNI_BEGIN)
-            for (p += 2; count > 0; count--, p += 2) {
-                const TNI_V c = TNI_SET(p[0]), s = TNI_SET(p[1]);
-                row -= TNI_STRIP;
-                TNI_FOUR(TNI_STEP)
-            }
-            TNI_FOUR(TNI_END)
-        }
-    }
-#undef TNI_BEGIN
-#undef TNI_STEP
-#undef TNI_END
-}
-#undef TNI_FOUR
-
-/* Lanes past the last one divide zero by one. */
-TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
-{
-    double rest[TNI_W];
-    int    i;
-    if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
-    TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
-    for (i = k; i < TNI_W; i++) rest[i] = 1;
-    return TNI_LOAD(rest, TNI_W);
-}
-
-TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
-{
-    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
-    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
-    int64_t     i = 0;
-    tni_sums    sums;
-    for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
-        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
-        value0 = TNI_FMA(z0, q0, value0);
-        value1 = TNI_FMA(z1, q1, value1);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        slope1 = TNI_FMA(q1, q1, slope1);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
-        bend1 = TNI_FMA(q1 * r1, q1, bend1);
-    }
-    for (; i < n; i += TNI_W) {
-        int   k = TNI_T(lanes)(n - i);
-        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
-        value0 = TNI_FMA(z0, q0, value0);
-        slope0 = TNI_FMA(q0, q0, slope0);
-        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+    for (i = 0; i < call->n_in + call->n_out; i++) {
+        const char *p = (const char *)(i < call->n_in ? call->in[i].data : call->out[i - call->n_in].data);
+        tn_tensor  *t = p ? ctx->owned_tensors : NULL;
+        while (t && !(p >= (const char *)t->data && p < (const char *)t->data + (t->bytes ? t->bytes : 1))) t = t->next;
+        if (t) t->flags |= TNI_NOTED;
     }
-    sums.value = TNI_T(lane_sum)(value0 + value1);
-    sums.slope = TNI_T(lane_sum)(slope0 + slope1);
-    sums.bend = TNI_T(lane_sum)(bend0 + bend1);
-    return sums;
 }
 
-TNI_FAST void TNI_T(weights)(int64_t n, const double *d, double origin, double tau, double pole, double *w)
+/* All graphs that use a tensor (NULL: all there are) cannot run any more. */
+static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 {
-    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), p = TNI_SET(pole), zero = TNI_SET(0);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(w + i, TNI_LOAD(w + i, k) * (TNI_T(gaps)(d + i, o, t, k) / TNI_T(gaps)(d + i, p, zero, k)), k);
+    tn_graph *g;
+    int64_t   i;
+    for (g = ctx->graphs; g; g = g->next) {
+        for (i = 0; used && i < g->used_count && g->used[i].tensor != used; i++) {}
+        if (g->lost[0] || (used && i == g->used_count)) continue;
+        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that it uses %s", TNI_SHAPE(used), why);
+        else tni_print(g->lost, sizeof g->lost, "%s", why);
     }
 }
 
-TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row)
-{
-    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau);
-    TNI_V       sum = TNI_SET(0);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
-        int   k = TNI_T(lanes)(n - i);
-        TNI_V q = TNI_LOAD(z + i, k) / TNI_T(gaps)(d + i, o, t, k);
-        sum = TNI_FMA(q, q, sum);
-        TNI_STORE(row + i, q, k);
-    }
-    TNI_T(scale)(n, 1 / sqrt(TNI_T(lane_sum)(sum)), row);
-}
-
-static const tni_algebra TNI_T(algebra) = {
-    TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(upper_times), TNI_T(rotate_strip),
-    TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
-};
-#endif /* double */
-
-/* ---- attention, see >>op-attention ----------------------------------------------------------------------------------
-   A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
-   Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
-   read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
-   as if it had been packed. Of the tiles on the diagonal only the parts that somebody sees are multiplied.
-   Forwards a task is a block of queries, which it alone writes. Backwards it is a head; of few heads it is a part of the
-   keys, every so many tiles, and the parts of dq are added up in their order. Dao et al. 2022 */
-#if TNI_MR == 14
-#define TNI_SIDE 112                    /* rows and columns of tiles, both without a rest */
-#else
-#define TNI_SIDE 96
-#endif
-#define TNI_WIDE  ((TNI_MR + TNI_W - 1) / TNI_W * TNI_W)
-#define TNI_WHOLE(n) (((n) + TNI_W - 1) / TNI_W * TNI_W)
-
-/* c[m,n] = a b, or += that; n is whole vectors. Panel p of b, two vectors wide, begins at b + p panel. */
-TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
-                                    int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
-{
-    const int64_t high = a_row == 1 ? TNI_MR : tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
-    TNI_T(tile)   t;
-    int64_t       i, j;
-    t.depth = depth;
-    t.a_row = a_row;
-    t.a_col = a_col;
-    t.b_row = b_row;
-    t.c_row = c_row;
-    t.from_row = add ? c_row : 0;
-    t.last = TNI_W;
-    for (j = 0; j < n; j += TNI_NR)
-        for (i = 0; i < m; i += high) {
-            t.a = a + i * a_row;
-            t.b = b + j;
-            t.c = c + i * c_row + j;
-            t.from = add ? t.c : TNI_T(zeros);
-            TNI_T(gemm_rows)((int)tni_min(high, m - i), n - j > TNI_W, &t);
-        }
-}
-
-/* y[n] = factor x[n], then zeros up to `width` */
-TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
-{
-    const TNI_V by = TNI_SET(factor);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W)
-        TNI_STORE(y + i, TNI_LOAD(x + i, TNI_T(lanes)(n - i)) * by, TNI_T(lanes)(width - i));
-    for (; i < width; i += TNI_W) TNI_STORE(y + i, TNI_SET(0), TNI_T(lanes)(width - i));
-}
-
-/* y[n] += factor x[n] */
-TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
-{
-    const TNI_V by = TNI_SET(factor);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
-        int k = TNI_T(lanes)(n - i);
-        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
-    }
-}
-
-#if TNI_BITS == 32
-TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
-#else
-TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
-{
-    double lane[TNI_W];
-    int    i;
-    TNI_STORE(lane, x, TNI_W);
-    for (i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
-    return TNI_LOAD(lane, TNI_W);
-}
-#endif
-#if TNI_BITS == 64 && (TNI_LEVEL == 0 || TNI_LEVEL == 3)
-TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
-{
-    double x[TNI_W], y[TNI_W];
-    int    i;
-    TNI_STORE(x, a, TNI_W);
-    TNI_STORE(y, b, TNI_W);
-    for (i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
-    return TNI_LOAD(x, TNI_W);
-}
-#else
-TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
-#endif
-
-/* Rows in memory: how they lie, and, where they do so badly, room for a copy of TNI_ATTEND_KEYS of them. */
-typedef struct TNI_T(lines) { TNI_REAL *copy, *at; int64_t row, width; } TNI_T(lines);
-
-/* A block of queries at work. */
-typedef struct TNI_T(attend) {
-    const tni_attention *t;
-    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n), in whole vectors */
-    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys that each one sees */
-    int64_t     j0, j1;                                 /* keys in work */
-    int64_t     first, width, padded;                   /* columns of v, those with a one behind them, in whole vectors */
-    int64_t     padded_d;
-    bool        one;
-    TNI_REAL   *q[2], *q_rows[2];                       /* [d,TNI_SIDE], scaled; [n,padded_d] */
-    TNI_REAL   *u, *u_rows;                             /* the same of u, see >>op-attention */
-    TNI_REAL   *s[2], *p;                               /* [TNI_ATTEND_KEYS,TNI_SIDE] */
-    TNI_REAL   *top, *sum, *factor;                     /* [TNI_SIDE]; backwards w and l */
-    TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
-    TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
-    TNI_T(lines) k[2], v;
-    TNI_REAL   *room;                                   /* of the worker; NULL while its size is worked out */
-    int64_t     taken;                                  /* of that */
-} TNI_T(attend);
-
-TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
-{
-    TNI_REAL *p = w->room ? w->room + w->taken : NULL;
-    w->taken += (numbers + 15) / 16 * 16;
-    return p;
-}
-
-/* Copies do not lie 1 KiB apart. */
-TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
-{
-    return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
-}
-
-TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64_t head, int worker, int64_t first,
-                                 int64_t end, bool one, bool backward)
-{
-    int64_t set;
-    memset(w, 0, sizeof *w);
-    w->t = t;
-    if (t->room) w->room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
-    w->b = head / t->heads;
-    w->h = head % t->heads;
-    w->first = first;
-    w->width = end - first + one;
-    w->one = one;
-    w->padded = TNI_WHOLE(w->width);
-    w->padded_d = TNI_WHOLE(t->d);
-    for (set = 0; set < t->sets; set++) {
-        w->q[set] = TNI_T(attend_take)(w, t->d * TNI_SIDE);
-        w->s[set] = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * TNI_SIDE);
-        w->k[set].width = TNI_T(attend_apart)(w->padded_d);
-        w->k[set].copy = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * w->k[set].width);
-        if (backward) w->q_rows[set] = TNI_T(attend_take)(w, TNI_SIDE * w->padded_d);
-    }
-    w->v.width = TNI_T(attend_apart)(w->padded);
-    w->v.copy = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * w->v.width);
-    w->top = TNI_T(attend_take)(w, TNI_SIDE);
-    w->sum = TNI_T(attend_take)(w, TNI_SIDE);
-    w->factor = TNI_T(attend_take)(w, TNI_SIDE);
-    w->out = TNI_T(attend_take)(w, TNI_SIDE * (backward ? t->sets * w->padded_d : w->padded));
-    if (!backward) return;
-    w->u = TNI_T(attend_take)(w, w->padded * TNI_SIDE);
-    w->u_rows = TNI_T(attend_take)(w, TNI_SIDE * w->padded);
-    w->p = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * TNI_SIDE);
-    w->tile = TNI_T(attend_take)(w, TNI_MR * tni_max(w->padded, w->padded_d));
-}
-
-/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
-TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
-{
-    const TNI_V   by = TNI_SET(scale);
-    const int64_t lanes = TNI_WHOLE(n);
-    int64_t       i = 0, k, lane;
-#if TNI_X86 || TNI_NEON
-    const int64_t some = 128 / TNI_BITS;                        /* a line of the cache is filled before the next one */
-    for (; i + 4 * some <= n; i += 4 * some)
-        for (k = 0; k < d; k += some)
-            for (lane = i; lane < i + 4 * some; lane += some)
-                if (k + some <= d) TNI_T(transpose)(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
-                else {
-                    int64_t q, r;
-                    for (q = k; q < d; q++)
-                        for (r = lane; r < lane + some; r++) to[q * TNI_SIDE + r] = x[r * row + q];
-                }
-#endif
-    for (k = 0; k < d; k++, to += TNI_SIDE) {
-        for (lane = i; lane < n; lane++) to[lane] = x[lane * row + k];
-        for (; lane < lanes; lane++) to[lane] = 0;
-        for (lane = 0; scale != 1 && lane < lanes; lane += TNI_W)
-            TNI_STORE(to + lane, TNI_LOAD(to + lane, TNI_W) * by, TNI_W);
-    }
-}
-
-/* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
-TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
-{
-    const tni_attention *t = w->t;
-    const tn_call       *c = t->call;
-    const int64_t        before = t->local ? tni_attend_before(c, i0) : 0;
-    int64_t              i, set;
-    w->i0 = i0;
-    w->n = tni_min(TNI_SIDE, t->queries - i0);
-    w->lanes = TNI_WHOLE(w->n);
-    for (i = 0; i < w->lanes; i++) {
-        const tni_seen seen = tni_attend_seen(c, i0 + tni_min(i, w->n - 1));
-        w->low[i] = tni_max(seen.low, before);
-        w->high[i] = tni_max(seen.high, w->low[i]);
-    }
-    for (set = 0; set < t->sets; set++) {
-        const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, i0, w->h + set * t->heads);
-        TNI_T(attend_turn)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
-        for (i = 0; w->q_rows[set] && i < w->n; i++)
-            TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d,
-                               (TNI_REAL)c->f[0]);
-    }
-}
-
-/* Rows [j0,j1) of x, `n` numbers each; `whole`: vectors are read to their ends. one: with a one behind each. */
-TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole,
-                                  bool one)
-{
-    int64_t i;
-    l->at = x;
-    l->row = stride;
-    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 4096 != 0) return;
-    l->at = l->copy;
-    l->row = l->width;
-    for (i = 0; i < rows; i++) {
-        TNI_T(attend_copy)(l->copy + i * l->width, x + i * stride, n, TNI_WHOLE(n + one), 1);
-        if (one) l->copy[i * l->width + n] = 1;
-    }
-}
-
-/* Keys [j0,j1) go to work; `whole` as above. */
-TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool whole_k, bool whole_v)
-{
-    const tni_attention *t = w->t;
-    const tn_view       *k = &t->call->in[1], *v = &t->call->in[2];
-    int64_t              set;
-    w->j0 = j0;
-    w->j1 = j1;
-    for (set = 0; set < t->sets; set++)
-        TNI_T(attend_lines)(&w->k[set], TNI_ROW(k, w->b, j0, w->h + set * t->heads), k->strides[1], j1 - j0, t->d, whole_k,
-                            false);
-    TNI_T(attend_lines)(&w->v, TNI_ROW(v, w->b, j0, w->h) + w->first, v->strides[1], j1 - j0, w->width - w->one, whole_v,
-                        w->one);
-}
-
-/* s[key][query] = x[key] . y[query] where a panel of queries sees somebody; y [depth,TNI_SIDE] */
-TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y,
-                                   TNI_REAL *s)
-{
-    int64_t a;
-    for (a = 0; a < w->lanes; a += TNI_NR) {
-        const int64_t end = tni_min(a + TNI_NR, w->lanes);
-        const int64_t from = tni_max(w->low[a], w->j0), to = tni_min(w->high[end - 1], w->j1);
-        if (from < to)
-            TNI_T(attend_product)(false, to - from, end - a, depth, x->at + (from - w->j0) * x->row, x->row, 1,
-                                  y + a, TNI_SIDE, s + (from - w->j0) * TNI_SIDE + a, TNI_SIDE);
-    }
-}
-
-/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), of them those that all see, [all,end). */
-typedef struct TNI_T(span) { int64_t from, to, all, end; } TNI_T(span);
-
-TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
-{
-    const int64_t  last = a + TNI_W - 1;
-    TNI_T(span)    r;
-    r.from = tni_max(w->low[a], w->j0) - w->j0;
-    r.to = tni_max(tni_min(w->high[last], w->j1) - w->j0, r.from);
-    r.all = tni_min(tni_max(w->low[last] - w->j0, r.from), r.to);
-    r.end = tni_max(tni_min(w->high[a] - w->j0, r.to), r.all);
-    return r;
-}
-
-/* Scores of unseen keys = value, in the rows that are in work */
-TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s, TNI_REAL value)
-{
-    int64_t j, i;
-    for (j = r->from; j < r->to; j++) {
-        if (j == r->all && r->end > j) j = r->end;
-        if (j == r->to) break;
-        for (i = a; i < a + TNI_W; i++)
-            if (j + w->j0 < w->low[i] || j + w->j0 >= w->high[i]) s[j * TNI_SIDE + i] = value;
-    }
-}
-
-/* The same of what is to be multiplied: zeros, also in the rows where nothing was worked out. */
-TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s)
-{
-    const TNI_V zero = TNI_SET(0);
-    int64_t     j;
-    TNI_T(attend_mask)(w, r, a, s, 0);
-    for (j = 0; j < r->from; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
-    for (j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
-}
-
-#define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))
-
-/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to
-   the sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
-TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
-{
-    int64_t a, j;
-    for (a = 0; a < w->lanes; a += TNI_W) {
-        TNI_T(span) r = TNI_T(attend_span)(w, a);
-        TNI_REAL   *s = w->s[0] + a;
-        TNI_V       old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
-        r.from -= r.from % 2;                               /* two rows at a time: what comes in is unseen */
-        r.to += r.to % 2;
-        TNI_T(attend_mask)(w, &r, a, w->s[0], (TNI_REAL)-HUGE_VAL);
-        for (j = r.from; j < r.to; j += 2) {
-            top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
-            other = TNI_T(attend_max)(other, TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W));
-        }
-        top = TNI_T(attend_max)(top, other);
-        for (j = r.from; j < r.to; j += 2) {
-            TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
-            TNI_V e1 = TNI_T(attend_exp)(TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W) - top);
-            TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
-            TNI_STORE(s + (j + 1) * TNI_SIDE, e1, TNI_W);
-            sum = sum + e0;
-            more = more + e1;
-        }
-        TNI_T(attend_clear)(w, &r, a, w->s[0]);
-        old = TNI_T(attend_exp)(old - top);
-        TNI_STORE(w->factor + a, old, TNI_W);
-        TNI_STORE(w->top + a, top, TNI_W);
-        TNI_STORE(w->sum + a, TNI_FMA(TNI_LOAD(w->sum + a, TNI_W), old, sum + more), TNI_W);
-    }
-}
-
-/* The product of both scores, and its running sum */
-TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
-{
-    const TNI_REAL *other = w->s[w->t->sets - 1];
-    int64_t         a, j;
-    for (a = 0; a < w->lanes; a += TNI_W) {
-        const TNI_T(span) r = TNI_T(attend_span)(w, a);
-        TNI_REAL         *s = w->s[0] + a;
-        TNI_V             sum = TNI_LOAD(w->sum + a, TNI_W);
-        for (j = r.from; j < r.to; j++)
-            TNI_STORE(s + j * TNI_SIDE, TNI_LOAD(s + j * TNI_SIDE, TNI_W) * TNI_LOAD(other + a + j * TNI_SIDE, TNI_W),
-                      TNI_W);
-        TNI_T(attend_clear)(w, &r, a, w->s[0]);
-        for (j = r.from; w->t->sums && j < r.to; j++) sum = sum + TNI_LOAD(s + j * TNI_SIDE, TNI_W);
-        TNI_STORE(w->sum + a, sum, TNI_W);
-    }
-}
-
-/* to[query] += sum over the keys in work of p[key][query] x[key]: the tiles of queries, each with the keys that it sees */
-TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width,
-                                       TNI_REAL *to)
-{
-    int64_t i;
-    for (i = 0; i < w->n; i += TNI_MR) {
-        const int64_t rows = tni_min(TNI_MR, w->n - i);
-        const int64_t from = tni_max(w->low[i], w->j0) - w->j0, end = tni_min(w->high[i + rows - 1], w->j1) - w->j0;
-        if (from < end)
-            TNI_T(attend_product)(true, rows, width, end - from, p + from * TNI_SIDE + i, 1, TNI_SIDE, x->at + from * x->row,
-                                  x->row, to + i * width, width);
-    }
-}
-
-/* Rows j of y += sum over queries of p[key][query] x[query], x [n,padded] */
-TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_REAL *x, int64_t padded,
-                                    TNI_REAL *y, int64_t stride, int64_t width)
-{
-    const bool direct = width == padded;
-    int64_t    j, i = 0, end = 0, r;
-    for (j = w->j0; j < w->j1; j += TNI_MR, y += TNI_MR * stride) {
-        const int64_t rows = tni_min(TNI_MR, w->j1 - j);
-        while (i < w->n && w->high[i] <= j) i++;
-        while (end < w->n && w->low[end] < j + rows) end++;
-        if (i >= end) continue;
-        TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded,
-                              padded, direct ? y : w->tile, direct ? stride : padded);
-        for (r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
-    }
-}
-
-/* out[query] = sum_j P_ij v_j without the query's own factor. */
-TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
-{
-    const tni_attention *t = w->t;
-    const int64_t        end = w->high[w->n - 1];
-    int64_t              j, i, set;
-    for (i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_LEAST;
-    memset(w->sum, 0, sizeof *w->sum * TNI_SIDE);
-    memset(w->out, 0, sizeof *w->out * (size_t)(w->n * w->padded));
-    for (j = w->low[0]; j < end; j += TNI_ATTEND_KEYS) {
-        TNI_T(attend_keys)(w, j, tni_min(j + TNI_ATTEND_KEYS, end), false, true);
-        for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
-        if (t->softmax) TNI_T(attend_softmax)(w);
-        else TNI_T(attend_square)(w);
-        for (i = 0; t->softmax && j > w->low[0] && i < w->n; i++)
-            if (w->factor[i] != 1)
-                TNI_T(attend_copy)(w->out + i * w->padded, w->out + i * w->padded, w->padded, w->padded, w->factor[i]);
-        TNI_T(attend_to_queries)(w, w->s[0], &w->v, w->padded, w->out);
-    }
-}
-
-/* Its columns of o = c_i out, and the row's statistics. */
-TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
-{
-    const tni_attention *t = w->t;
-    const tn_call       *c = t->call;
-    TNI_REAL            *stat = (TNI_REAL *)c->out[1].data;
-    int64_t              i;
-    for (i = 0; i < w->n; i++) {
-        const TNI_REAL *out = w->out + i * w->padded;
-        const int64_t   seen = tni_attend_seen(c, w->i0 + i).n, width = w->width - w->one;
-        TNI_REAL       *o = TNI_ROW(&c->out[0], w->b, w->i0 + i, w->h) + w->first;
-        double          sum = w->one ? (double)out[width] : (double)w->sum[i];
-        const bool      none = seen == 0 || (t->softmax && sum == 0);
-        if (t->sums) sum += c->f[3];
-        if (none) memset(o, 0, sizeof *o * (size_t)width);
-        else TNI_T(attend_copy)(o, out, width, width, (TNI_REAL)(t->softmax ? tni_attend_row_scale(c, seen) / sum
-                                                                : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
-        if (stat && w->first == 0)
-            stat[(w->b * t->heads + w->h) * t->queries + w->i0 + i] =
-                (TNI_REAL)(!t->softmax ? sum : none ? -HUGE_VAL : (double)w->top[i] + log(sum));
-    }
-}
-
-/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are in the cache. */
-TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
-{
-    const tni_attention *t = (const tni_attention *)arg;
-    const int64_t        block = t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks;
-    TNI_T(attend)        w;
-    TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
-    TNI_T(attend_queries)(&w, block * TNI_SIDE);
-    TNI_T(attend_block)(&w);
-    TNI_T(attend_finish)(&w);
-}
-
-/* What attend_open takes */
-TNI_FAST int64_t TNI_T(attend_numbers)(const tni_attention *t, bool backward)
-{
-    TNI_T(attend) w;
-    TNI_T(attend_open)(&w, t, 0, 0, 0, t->dv, false, backward);
-    return w.taken;
-}
-
-TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
-{
-    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
-    if (t.all_heads * t.blocks == 0) return TN_OK;
-    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
-    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
-    return TN_OK;
-}
-
-/* u and w of the block's queries, see >>op-attention: u in rows and turned. With `one`, w stands behind u. */
-TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
-{
-    const tni_attention *t = w->t;
-    const tn_call       *c = t->call;
-    const int64_t        row = (w->b * t->heads + w->h) * t->queries + w->i0;
-    const TNI_REAL      *stat = c->in[4].data ? (const TNI_REAL *)c->in[4].data + row : NULL;
-    int64_t              i, e;
-    for (i = 0; i < TNI_SIDE; i++) w->top[i] = w->sum[i] = 0;
-    for (i = 0; i < w->n; i++) {
-        const TNI_REAL *dout = TNI_ROW(&c->in[5], w->b, w->i0 + i, w->h);
-        double          scale = t->sums ? 1 / (double)stat[i] : tni_attend_row_scale(c, tni_attend_seen(c, w->i0 + i).n);
-        double          dot;
-        TNI_V           products = TNI_SET(0);
-        if (t->softmax || t->sums) {
-            const TNI_REAL *o = TNI_ROW(&c->in[3], w->b, w->i0 + i, w->h);
-            for (e = 0; e < t->dv; e += TNI_W) {
-                const int k = TNI_T(lanes)(t->dv - e);
-                products = TNI_FMA(TNI_LOAD(dout + e, k), TNI_LOAD(o + e, k), products);
-            }
-        }
-        dot = (double)TNI_T(lane_sum)(products);
-        TNI_T(attend_copy)(w->u_rows + i * w->padded, dout, t->dv, w->padded, (TNI_REAL)scale);
-        w->sum[i] = (TNI_REAL)(-dot * (t->sums ? scale : 1));
-        if (w->one) w->u_rows[i * w->padded + t->dv] = w->sum[i];
-        if (t->softmax) w->top[i] = stat[i] == (TNI_REAL)-HUGE_VAL ? (TNI_REAL)HUGE_VAL : stat[i];
-    }
-    TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
-}
-
-/* From both scores and dP: P, and ds in the place of the scores; where there is one set, P in the place of dP. */
-TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
-{
-    const tni_attention *t = w->t;
-    int64_t              a, j, set;
-    for (a = 0; a < w->lanes; a += TNI_W) {
-        const TNI_T(span) r = TNI_T(attend_span)(w, a);
-        const TNI_V       l = TNI_LOAD(w->top + a, TNI_W), wi = TNI_LOAD(w->sum + a, TNI_W);
-        TNI_REAL         *s = w->s[0] + a, *s2 = w->s[t->sets - 1] + a, *p = w->p + a;
-        for (j = r.from * TNI_SIDE; j < r.to * TNI_SIDE; j += TNI_SIDE) {
-            const TNI_V x = TNI_LOAD(s + j, TNI_W), dp = TNI_LOAD(p + j, TNI_W) + wi;
-            if (t->softmax) {
-                const TNI_V e = TNI_T(attend_exp)(x - l);
-                TNI_STORE(p + j, e, TNI_W);
-                TNI_STORE(s + j, e * dp, TNI_W);
-            } else if (t->squared) {
-                TNI_STORE(p + j, x * x, TNI_W);
-                TNI_STORE(s + j, (x + x) * dp, TNI_W);
-            } else {
-                const TNI_V y = TNI_LOAD(s2 + j, TNI_W);
-                TNI_STORE(p + j, x * y, TNI_W);
-                TNI_STORE(s + j, y * dp, TNI_W);
-                TNI_STORE(s2 + j, x * dp, TNI_W);
-            }
-        }
-        TNI_T(attend_clear)(w, &r, a, w->p);
-        for (set = 0; set < t->sets; set++) TNI_T(attend_clear)(w, &r, a, w->s[set]);
-    }
-}
-
-/* The keys [j0,j1) and the block: dv and dk get theirs, dq's share is added to w->out. */
-TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
-{
-    const tni_attention *t = w->t;
-    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
-    int64_t              set;
-    TNI_T(attend_keys)(w, j0, j1, true, false);
-    for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
-    TNI_T(attend_scores)(w, &w->v, t->dv, w->u, w->p);
-    TNI_T(attend_slopes)(w);
-    if (dv->data)
-        TNI_T(attend_to_keys)(w, w->p, w->u_rows, w->padded, TNI_ROW(dv, w->b, j0, w->h), dv->strides[1], t->dv);
-    for (set = 0; set < t->sets; set++) {
-        if (dk->data)
-            TNI_T(attend_to_keys)(w, w->s[set], w->q_rows[set], w->padded_d, TNI_ROW(dk, w->b, j0, w->h + set * t->heads),
-                                  dk->strides[1], t->d);
-        if (t->call->out[0].data)
-            TNI_T(attend_to_queries)(w, w->s[set], &w->k[set], w->padded_d, w->out + set * TNI_SIDE * w->padded_d);
-    }
-}
-
-/* Row i of a part's own dq */
-TNI_INLINE TNI_REAL *TNI_T(attend_part)(const tni_attention *t, int64_t part, int64_t head, int64_t set, int64_t i)
-{
-    return (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d;
-}
-
-/* dq += what the block has gathered, or the part's own dq = that */
-TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
-{
-    const tni_attention *t = w->t;
-    const tn_view       *dq = &t->call->out[0];
-    int64_t              i, set;
-    for (set = 0; dq->data && set < t->sets; set++)
-        for (i = 0; i < w->n; i++) {
-            const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
-            if (t->parts == 1)
-                TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
-            else
-                memcpy(TNI_T(attend_part)(t, part, w->b * t->heads + w->h, set, w->i0 + i), from,
-                       sizeof *from * (size_t)t->d);
-        }
-}
-
-/* Task: one head with a part of its keys, or, where a block sees its own keys only, a block of one head. */
-TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker)
-{
-    const tni_attention *t = (const tni_attention *)arg;
-    const int64_t        cuts = t->local ? t->blocks : t->parts, part = t->local ? 0 : task % cuts;
-    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks;
-    TNI_T(attend)        w;
-    TNI_T(attend_open)(&w, t, task / cuts, worker, 0, t->dv, false, true);
-    for (; i < i_end; i++) {
-        int64_t j, end;
-        TNI_T(attend_queries)(&w, i * TNI_SIDE);
-        TNI_T(attend_upstream)(&w);
-        memset(w.out, 0, sizeof *w.out * (size_t)(t->sets * TNI_SIDE * w.padded_d));
-        end = w.high[w.n - 1];
-        for (j = t->local ? w.low[0] : w.low[0] / TNI_ATTEND_KEYS * TNI_ATTEND_KEYS; j < end; j += TNI_ATTEND_KEYS)
-            if (t->local || j / TNI_ATTEND_KEYS % t->parts == part)
-                TNI_T(attend_pairs)(&w, tni_max(j, w.low[0]), tni_min(j + TNI_ATTEND_KEYS, end));
-        TNI_T(attend_give)(&w, part);
-    }
-}
-
-/* Task: a row of a head's dq += the parts, in their order */
-TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
-{
-    const tni_attention *t = (const tni_attention *)arg;
-    const tn_view       *dq = &t->call->out[0];
-    const int64_t        head = task / t->blocks, i0 = task % t->blocks * TNI_SIDE;
-    int64_t              i, set, part;
-    (void)worker;
-    for (set = 0; set < t->sets; set++)
-        for (i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
-            for (part = 0; part < t->parts; part++)
-                TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
-                                  TNI_T(attend_part)(t, part, head, set, i), t->d, (TNI_REAL)t->call->f[0]);
-}
-
-TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
-{
-    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
-    double        shared = 0;
-    if (t.all_heads * t.blocks == 0) return TN_OK;
-    if (t.all_heads < TNI_ATTEND_FEW && t.keys >= 2 * TNI_ATTEND_PARTS * TNI_ATTEND_KEYS) {
-        t.parts = TNI_ATTEND_PARTS;
-        shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
-    }
-    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
-    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_backward_task), &t);
-    if (t.parts > 1 && c->out[0].data) tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_parts_task), &t);
-    return TN_OK;
-}
-
-/* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
-   Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
-   each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
-   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head from end to end:
-   forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
-   inside a block are those of >>op-attention with the block's own keys. */
-
-/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: for each a, x2^T (x1_a y). scaled has room for what is in
-   brackets. */
-TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
-                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
-{
-    int64_t a, j;
-    for (a = 0; a < d; a++) {
-        const int64_t first = squared ? a : 0;
-        for (j = 0; j < n; j++) TNI_T(attend_copy)(scaled + j * padded, y + j * y_row, padded, padded, x1[j * row + a]);
-        TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
-        S += (d - first) * padded;
-    }
-}
-
-/* y [n,padded] += phi(x) S. turned: room for both x in panels; panel [a slab, TNI_WIDE] */
-TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
-                                const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
-{
-    const int64_t slab = tni_max(TNI_ATTEND_SLAB / d, 1), tiles = tni_ceil_div(n, TNI_MR), size = d * TNI_WIDE;
-    TNI_REAL     *turned2 = squared ? turned : turned + tiles * size;
-    int64_t       a0, a, b, i, q;
-    for (i = 0; i < tiles; i++) {
-        const int rows = (int)tni_min(TNI_MR, n - i * TNI_MR);
-        TNI_T(panel)(turned + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
-        if (!squared) TNI_T(panel)(turned2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
-    }
-    for (a0 = 0; a0 < d; a0 += slab) {
-        const int64_t a_end = tni_min(a0 + slab, d);
-        int64_t       depth = 0;
-        for (i = 0; i < tiles; i++) {
-            TNI_REAL *to = panel;
-            for (a = a0; a < a_end; a++)
-                for (q = 0; q < TNI_WIDE; q += TNI_W) {
-                    const TNI_REAL *from = turned2 + i * size + q;
-                    const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
-                    const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
-                    TNI_REAL       *at = to + q;
-                    for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE)
-                        TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
-                    if (squared) TNI_STORE(to + q, x * x, TNI_W);
-                    if (q + TNI_W == TNI_WIDE) to = at - q;
-                }
-            depth = (to - panel) / TNI_WIDE;
-            TNI_T(attend_product)(true, tni_min(TNI_MR, n - i * TNI_MR), padded, depth, panel, 1, TNI_WIDE, S, padded,
-                                  y + i * TNI_MR * padded, padded);
-        }
-        S += depth * padded;
-    }
-}
-
-/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first
-   `lanes` count. squared: there is one x and one g. tile [d,TNI_NR] */
-TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2,
-                                 const TNI_REAL *S, int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile,
-                                 TNI_REAL *g1, TNI_REAL *g2)
-{
-    const TNI_V twice = TNI_SET(squared ? 2 : 1);
-    int64_t     a, b, p, q;
-    for (a = 0; a < d; a++) {
-        const int64_t first = squared ? a : 0, count = d - first;
-        for (p = 0; p < lanes; p += TNI_NR) {
-            const int64_t across = tni_min(TNI_NR, lanes - p);
-            TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
-            for (q = 0; q < across; q += TNI_W) {
-                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * twice;
-                const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
-                TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
-                TNI_V           sum = TNI_SET(0), more = sum;
-                b = 0;
-                if (squared) {                              /* x_a^2 */
-                    more = (x + x) * TNI_LOAD(from, TNI_W);
-                    b = 1;
-                }
-                for (; b < count; b++) {
-                    const TNI_V t = TNI_LOAD(from + b * TNI_NR, TNI_W);
-                    sum = TNI_FMA(t, TNI_LOAD(other + b * TNI_SIDE, TNI_W), sum);
-                    TNI_STORE(to + b * TNI_SIDE, TNI_FMA(t, factor, TNI_LOAD(to + b * TNI_SIDE, TNI_W)), TNI_W);
-                }
-                sum = TNI_FMA(sum, twice, more);
-                to = g1 + a * TNI_SIDE + p + q;
-                TNI_STORE(to, TNI_LOAD(to, TNI_W) + sum, TNI_W);
-            }
-        }
-        S += count * padded;
-    }
-}
-
-/* What a task of the linear form has beside its block. */
-typedef struct TNI_T(linear) {
-    TNI_T(attend) w;
-    int64_t   features, added;
-    TNI_REAL *S, *panel, *turned;
-    TNI_REAL *rows[2];                                  /* [TNI_ATTEND_KEYS,padded_d] of q, scaled, or k */
-    TNI_REAL *x[2], *g[2], *tile, *y;                   /* backwards: [d,TNI_SIDE]; [d,TNI_NR]; [TNI_SIDE, the wider] */
-} TNI_T(linear);
-
-TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first,
-                                 int64_t end, bool one, bool backward)
-{
-    int64_t set;
-    TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
-    l->features = tni_attend_features(t->call->i[0], t->d);
-    l->added = 0;
-    l->S = TNI_T(attend_take)(&l->w, l->features * l->w.padded);
-    l->panel = TNI_T(attend_take)(&l->w, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
-    l->turned = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
-    for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&l->w, TNI_ATTEND_KEYS * l->w.padded_d);
-    if (!backward) return;
-    for (set = 0; set < t->sets; set++) {
-        l->x[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
-        l->g[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
-    }
-    l->tile = TNI_T(attend_take)(&l->w, t->d * TNI_NR);
-    l->y = TNI_T(attend_take)(&l->w, TNI_SIDE * tni_max(l->w.padded, l->w.padded_d));
-}
-
-TNI_INLINE void TNI_T(linear_clear)(TNI_T(linear) *l)
-{
-    memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
-}
-
-/* Rows [from,from+n) of q or k, scaled */
-TNI_FAST void TNI_T(linear_rows)(TNI_T(linear) *l, const tn_view *x, int64_t from, int64_t n, TNI_REAL scale)
-{
-    const tni_attention *t = l->w.t;
-    int64_t              set, i;
-    for (set = 0; set < t->sets; set++) {
-        const TNI_REAL *row = TNI_ROW(x, l->w.b, from, l->w.h + set * t->heads);
-        for (i = 0; i < n; i++)
-            TNI_T(attend_copy)(l->rows[set] + i * l->w.padded_d, row + i * x->strides[1], t->d, l->w.padded_d, scale);
-    }
-}
-
-TNI_FAST void TNI_T(linear_values)(TNI_T(linear) *l, int64_t from, int64_t n)
-{
-    const tn_view *v = &l->w.t->call->in[2];
-    TNI_T(attend_lines)(&l->w.v, TNI_ROW(v, l->w.b, from, l->w.h) + l->w.first, v->strides[1], n, l->w.width - l->w.one,
-                        true, l->w.one);
-}
-
-/* The keys before `end` go into the state. */
-TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
-{
-    const tni_attention *t = l->w.t;
-    while (l->added < end) {
-        const int64_t n = tni_min(TNI_ATTEND_KEYS, end - l->added);
-        TNI_T(linear_rows)(l, &t->call->in[1], l->added, n, 1);
-        TNI_T(linear_values)(l, l->added, n);
-        TNI_T(state_add)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->w.v.at, l->w.v.row,
-                         l->w.padded, l->panel, l->S);
-        l->added += n;
-    }
-}
-
-/* The columns of this task of the state operand, to ours or from there */
-TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
-{
-    const tni_attention *t = l->w.t;
-    const int64_t        all = t->dv + t->sums;
-    TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all
-                                 + l->w.first;
-    int64_t              f;
-    for (f = 0; f < l->features; f++, state += all) {
-        TNI_REAL *S = l->S + f * l->w.padded;
-        TNI_T(attend_copy)(store ? state : S, store ? S : state, l->w.width, store ? l->w.width : l->w.padded, 1);
-    }
-}
-
-/* The columns of v of a part */
-TNI_FAST void TNI_T(linear_open_part)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int64_t part, int worker)
-{
-    const int64_t first = part * t->columns;
-    TNI_T(linear_open)(l, t, head, worker, first, tni_min(first + t->columns, t->dv), t->sums, false);
-}
-
-/* Task: one head, some columns of v */
-TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
-{
-    const tni_attention *t = (const tni_attention *)arg;
-    const tn_call       *c = t->call;
-    int64_t              i;
-    TNI_T(linear)        l;
-    TNI_T(linear_open_part)(&l, t, task / t->parts, task % t->parts, worker);
-    if (c->out[2].data) TNI_T(linear_state)(&l, false);
-    else TNI_T(linear_clear)(&l);
-    for (i = 0; i < t->blocks; i++) {
-        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
-        TNI_T(linear_take)(&l, tni_attend_before(c, l.w.i0));
-        TNI_T(attend_block)(&l.w);
-        if (l.added > 0 || c->out[2].data) {
-            TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
-            TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded,
-                              l.turned, l.panel, l.w.out);
-        }
-        TNI_T(attend_finish)(&l.w);
-    }
-    if (!c->out[2].data) return;
-    TNI_T(linear_take)(&l, t->keys);
-    TNI_T(linear_state)(&l, true);
-}
-
-TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
-{
-    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
-    int64_t       numbers = 0, part;
-    t.local = true;
-    if (t.all_heads * tni_max(t.queries, t.keys) == 0) return TN_OK;
-    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* a state's sums are written by one task */
-        t.columns = tni_ceil_div(tni_ceil_div(t.dv, TNI_ATTEND_PARTS), TNI_NR) * TNI_NR;
-        t.columns = tni_max(t.columns, 1);
-        t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
-    }
-    for (part = 0; part < t.parts; part++) {
-        TNI_T(linear) l;
-        TNI_T(linear_open_part)(&l, &t, 0, part, 0);
-        numbers = tni_max(numbers, l.w.taken);
-    }
-    if (!tni_attention_room(&t, numbers, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
-    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_linear_task), &t);
-    return TN_OK;
-}
-
-/* dx += what the state and u, turned, [width,lanes] give the n rows of x that are in work. */
-TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from,
-                                  TNI_REAL scale)
-{
-    const tni_attention *t = l->w.t;
-    const int64_t        padded_d = l->w.padded_d;
-    int64_t              set, i;
-    for (set = 0; set < t->sets; set++) {
-        TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
-        memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
-    }
-    TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile,
-                       l->g[0], l->g[t->sets - 1]);
-    for (set = 0; set < t->sets; set++) {
-        TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
-        for (i = 0; i < n; i++)
-            TNI_T(attend_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
-    }
-}
-
-/* dq of the block: the keys before it are in S. */
-TNI_FAST void TNI_T(linear_queries)(TNI_T(linear) *l, int64_t i0)
-{
-    const tn_call *c = l->w.t->call;
-    TNI_T(attend_queries)(&l->w, i0);
-    TNI_T(linear_take)(l, tni_attend_before(c, i0));
-    if (l->added == 0) return;
-    TNI_T(attend_upstream)(&l->w);
-    TNI_T(linear_rows)(l, &c->in[0], i0, l->w.n, (TNI_REAL)c->f[0]);
-    TNI_T(linear_slope)(l, l->w.n, l->w.u, &c->out[0], i0, (TNI_REAL)c->f[0]);
-}
-
-/* dk and dv of the keys [from,to): the queries behind them are in S. */
-TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
-{
-    const tni_attention *t = l->w.t;
-    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
-    int64_t              n, i;
-    for (; from < to; from += n) {
-        n = tni_min(TNI_SIDE, to - from);
-        TNI_T(linear_rows)(l, &t->call->in[1], from, n, 1);
-        if (dv->data) {
-            memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
-            TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
-                              l->turned, l->panel, l->y);
-            for (i = 0; i < n; i++)
-                TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
-        }
-        if (!dk->data) continue;
-        TNI_T(linear_values)(l, from, n);
-        TNI_T(attend_turn)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
-        TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
-    }
-}
-
-/* Task: dq of one head, or dk and dv of it: these go from the last block to the first. */
-TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int worker)
-{
-    const tni_attention *t = (const tni_attention *)arg;
-    const tn_call       *c = t->call;
-    const int            sweeps = tni_attend_sweeps(c);
-    const bool           queries = c->out[0].data && task % sweeps == sweeps - 1;
-    int64_t              i, to = t->keys;
-    TNI_T(linear)        l;
-    TNI_T(linear_open)(&l, t, task / sweeps, worker, 0, t->dv, t->sums, true);
-    TNI_T(linear_clear)(&l);
-    for (i = 0; queries && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
-    if (queries) return;
-    for (i = t->blocks - 1; i >= 0; i--) {
-        const int64_t before = tni_attend_before(c, i * TNI_SIDE);
-        if (i < t->blocks - 1) TNI_T(linear_keys)(&l, before, to);
-        to = before;
-        if (before == 0) break;
-        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
-        TNI_T(attend_upstream)(&l.w);
-        TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
-        TNI_T(state_add)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.w.u_rows, l.w.padded,
-                         l.w.padded, l.panel, l.S);
-    }
-    TNI_T(linear_keys)(&l, 0, to);
-}
-
-TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_call *c)
-{
-    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
-    TNI_T(linear) l;
-    t.local = true;
-    if (t.all_heads * t.blocks == 0) return TN_OK;
-    TNI_T(linear_open)(&l, &t, 0, 0, 0, t.dv, t.sums, true);
-    if (!tni_attention_room(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
-        return TN_ERR_MEMORY;
-    tni_parallel_for(&cpu->pool, t.all_heads * tni_attend_sweeps(c), TNI_T(attention_linear_backward_task), &t);
-    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);
-    return TN_OK;
-}
-
-/* ---- rope, see >>op-rope: a task's positions go through the whole batch, so that each angle is made once ------------- */
-typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
-
-/* cosine[h], sine[h] of position t. rates: angles per position */
-TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
-{
-    int64_t k;
-#if TNI_BITS == 32
-    for (k = 0; k < h; k++) {
-        const double turns = t * rates[k] * 0.15915494309189535;
-        cosine[k] = (float)(turns - floor(turns));
-    }
-    for (k = 0; k < h; k += TNI_W) {
-        const int        n = TNI_T(lanes)(h - k);
-        TNI_T(direction) x, y;
-        TNI_T(circle)(TNI_LOAD(cosine + k, n), &x, &y);
-        TNI_STORE(cosine + k, TNI_FMA(x.factor, x.first, x.tail), n);
-        TNI_STORE(sine + k, TNI_FMA(y.factor, y.first, y.tail), n);
-    }
-#else
-    for (k = 0; k < h; k++) {
-        cosine[k] = cos(t * rates[k]);
-        sine[k] = sin(t * rates[k]);
-    }
-#endif
-}
-
-/* 1/|x|, see >>op-rope */
-TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_t d)
-{
-    TNI_V   squares = TNI_SET(0);
-    int64_t i;
-    for (i = 0; i < d; i += TNI_W) {
-        const TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(d - i));
-        squares = TNI_FMA(v, v, squares);
-    }
-    return 1 / sqrt((double)TNI_T(lane_sum)(squares) / (double)d + c->f[1]);
-}
-
-/* y = factor R x, where `sign` is 1, or, -1, R^T x */
-TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
-                                 TNI_REAL factor, TNI_REAL *y)
-{
-    const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
-    const int64_t h = d / 2;
-    int64_t       k;
-    for (k = 0; k < h; k += TNI_W) {
-        const int   n = TNI_T(lanes)(h - k);
-        const TNI_V c = TNI_LOAD(cosine + k, n) * by, s = TNI_LOAD(sine + k, n) * by_sine;
-        const TNI_V u = TNI_LOAD(x + k, n), v = TNI_LOAD(x + h + k, n);
-        TNI_STORE(y + k, u * c - v * s, n);
-        TNI_STORE(y + h + k, TNI_FMA(v, c, u * s), n);
-    }
-    if (d % 2) y[d - 1] = factor * x[d - 1];
-}
-
-/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
-TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
-{
-    TNI_V   dot = TNI_SET(0), by = TNI_SET(1), mean = dot;
-    int64_t i;
-    if (c->f[1] >= 0) {
-        const double norm = TNI_T(rope_length)(c, x, d);
-        for (i = 0; i < d; i += TNI_W) {
-            const int n = TNI_T(lanes)(d - i);
-            dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
-        }
-        by = TNI_SET((TNI_REAL)norm);
-        mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
-    }
-    for (i = 0; i < d; i += TNI_W) {
-        const int n = TNI_T(lanes)(d - i);
-        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
-        if (c->accumulate) v = v + TNI_LOAD(dx + i, n);
-        TNI_STORE(dx + i, v, n);
-    }
-}
-
-TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
-{
-    const TNI_T(rope) *p = (const TNI_T(rope) *)arg;
-    const tn_call     *c = p->pass.call;
-    const tn_view     *x = &c->in[0], *y = &c->out[0];
-    const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD;
-    const int64_t      d = x->shape[3], h = d / 2;
-    TNI_REAL          *cosine = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *sine = cosine + h;
-    TNI_REAL          *turned = sine + h;
-    int64_t            t, b, n, k;
-    for (t = tni_pass_begin(&p->pass, task); t < tni_pass_end(&p->pass, task); t++) {
-        if (!c->i[1]) TNI_T(rope_angles)(p->rates, (double)(c->i[0] + t), h, cosine, sine);
-        for (k = 0; c->i[1] && k < h; k++) {
-            cosine[k] = 1;
-            sine[k] = 0;
-        }
-        for (b = 0; b < x->shape[0]; b++)
-            for (n = 0; n < x->shape[2]; n++) {
-                const TNI_REAL *from = TNI_ROW(x, b, t, n);
-                if (backward) {
-                    TNI_T(rope_turn)(TNI_ROW(&c->in[1], b, t, n), d, cosine, sine, -1, 1, turned);
-                    TNI_T(rope_slope)(c, from, turned, d, TNI_ROW(y, b, t, n));
-                } else
-                    TNI_T(rope_turn)(from, d, cosine, sine, 1,
-                                     c->f[1] < 0 ? 1 : (TNI_REAL)TNI_T(rope_length)(c, from, d), TNI_ROW(y, b, t, n));
-            }
-    }
-}
-
-TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const int64_t d = c->in[0].shape[3], h = d / 2;
-    size_t        bytes, each;
-    double       *rates;
-    TNI_T(rope)   p;
-    int64_t       k;
-    if (!tni_area_size(2, d, sizeof(TNI_REAL), &each) || !tni_add_size(each, 64, &each)) return TN_ERR_MEMORY;
-    p.each = each / 64 * 64;
-    if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
-        || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
-    p.pass.cpu = cpu;
-    p.pass.call = c;
-    p.room = tni_cpu_room(cpu, bytes);
-    if (!p.room) return TN_ERR_MEMORY;
-    p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
-    for (k = 0; !c->i[1] && k < h; k++) rates[k] = pow(c->f[0], -2 * (double)k / (double)d);
-    tni_pass_run(&p.pass, c->in[0].shape[1], c->in[0].shape[0] * c->in[0].shape[2] * d, INT64_MAX, TNI_T(rope_task));
-    return TN_OK;
-}
-
-/* ---- embed_backward, see >>op-embed: a task has some columns of all rows, so that rows are added in their order ------- */
-TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
-{
-    const tni_pass *p = (const tni_pass *)arg;
-    const tn_call  *c = p->call;
-    const int32_t  *ids = (const int32_t *)c->in[0].data;
-    const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
-    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
-    const int64_t   d = c->in[1].shape[1], begin = task * p->share, n = tni_min(p->share, d - begin);
-    int64_t         r;
-    (void)worker;
-    for (r = 0; r < c->in[1].shape[0]; r++)
-        if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
-            TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
-}
-
-TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
-{
-    const int64_t d = c->in[1].shape[1], R = c->in[1].shape[0];
-    tni_pass      p;
-    p.cpu = cpu;
-    p.call = c;
-    p.share = 64;
-    tni_parallel_for(R * d <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tni_ceil_div(d, p.share), TNI_T(embed_backward_task),
-                     &p);
-    return TN_OK;
-}
-
-/* ---- the entry ---------------------------------------------------------------------------------------------------- */
-TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
-{
-    tni_cpu *cpu = (tni_cpu *)state;
-#if TNI_BITS == 32
-    const int64_t n = c->out[0].shape[0], width = c->out[0].shape[1];
-#endif
-    switch (c->kernel) {
-    case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
-    case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
-    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
-    case TN_KERNEL_ROPE:
-    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
-    case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
-    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
-    case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
-    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
-    case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
-#if TNI_BITS == 32
-    case TN_KERNEL_ADD:
-    case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
-    case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
-    case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
-    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
-    case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
-    case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
-    case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
-    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
-    case TN_KERNEL_UNIFORM:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(uniform_task));
-    case TN_KERNEL_NORMAL:           return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(normal_task));
-    case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
-    case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
-    case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
-    case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
-    case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
-    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
-    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
-    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
-    case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
-    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
-    case TN_KERNEL_PROD_BACKWARD:
-        if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
-        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
-#endif
-    default:                         return tni_reference_run(cpu, c);
-    }
-}
-
-#undef TNI_ISA
-#undef TNI_FAST
-#undef TNI_INLINE
-#undef TNI_V
-#undef TNI_W
-#undef TNI_MM
-#undef TNI_SOME
-#undef TNI_SET
-#undef TNI_FMA
-#undef TNI_MAX
-#undef TNI_MIN
-#undef TNI_SQRT
-#undef TNI_LOAD
-#undef TNI_STORE
-#undef TNI_MR
-#undef TNI_ROWS
-#undef TNI_NR
-#undef TNI_LAST
-#undef TNI_LOAD_SOME
-#undef TNI_STORE_SOME
-#undef TNI_DOTS
-#undef TNI_SIDE
-#undef TNI_WIDE
-#undef TNI_WHOLE
-#undef TNI_LEAST
-#undef TNI_U
-#undef TNI_I
-#undef TNI_D
-#undef TNI_PICK
-#undef TNI_ABS
-#undef TNI_PASS_OF
-#undef TNI_IN
-#undef TNI_OUT
-#endif /* TNI_LEVEL */
-
-#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
-/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
-   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
-   float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
-   are summed:
-       1 part    a0 b0
-       2 parts   a0 b0 + a0 b1 + a1 b0
-       3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
-   A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part:
-   of A [row][depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make
-   32 x 32 sums.
-
-   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all
-   others no product of parts or sum of such can overflow, so that splitting never makes a NaN.
-   Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
-#if TNI_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
-#define TNI_BF16 1
-#include <cpuid.h>
-#else
-#define TNI_BF16 0
-#endif
-
-#if TNI_BF16
-enum {
-    TNI_BF16_STRIPS = 256,              /* in a block, at most */
-    TNI_BF16_DEPTH  = 512,
-    TNI_BF16_SIDE   = 4                 /* pairs of strips of a task's part of C, each way */
-};
-#define TNI_ISA512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
-#define TNI_ISA_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")))
-#define TNI_ISA_TILE __attribute__((target("amx-tile,amx-bf16")))
-
-typedef struct tni_bf16 {
-    tni_f32_gemm_avx512 g;              /* its panels stay empty */
-    const tni_cpu *cpu;
-    char          *a, *b;               /* strips */
-    int64_t        strip;               /* bytes of one */
-    uint8_t        wild_a[TNI_BF16_STRIPS], wild_b[TNI_BF16_STRIPS];
-} tni_bf16;
-
-/* Nearest, half to even; not for NaN. */
-TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
-{
-    tni_f32_u_avx512 u = (tni_f32_u_avx512)x;
-    u = u + 0x7fffu + (u >> 16 & 1u);
-    return (__m512)(u & 0xffff0000u);
-}
-
-/* The first n of 16 numbers, then zeros. */
-TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t step, int64_t n)
-{
-    float x[16] = {0};
-    int   i;
-    if (n <= 0) return _mm512_setzero_ps();
-    if (n > 16) n = 16;
-    if (step == 1) return _mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), src + offset);
-    for (i = 0; i < n; i++) x[i] = src[offset + i * step];
-    return _mm512_loadu_ps(x);
-}
-
-/* A tile as 16 x 16 words of 32 bits: squares of 1, 2, 4, 8 words change places. */
-TNI_ISA512 static void tni_bf16_transpose(char *tile)
-{
-    const __m512i column = _mm512_loadu_si512(tni_lane);
-    int side, i;
-    for (side = 1; side < 16; side *= 2) {
-        const __m512i   size = _mm512_set1_epi32(side), second = _mm512_set1_epi32(16);
-        const __mmask16 upper = _mm512_test_epi32_mask(column, size);
-        const __m512i   to_first = _mm512_mask_add_epi32(column, upper, _mm512_sub_epi32(column, size), second);
-        const __m512i   to_second = _mm512_mask_add_epi32(_mm512_add_epi32(column, size), upper, column, second);
-        for (i = 0; i < 16; i++) {
-            char   *p = tile + i * 64, *q = p + side * 64;
-            __m512i a, b;
-            if (i & side) continue;
-            a = _mm512_loadu_si512(p);
-            b = _mm512_loadu_si512(q);
-            _mm512_storeu_si512(p, _mm512_permutex2var_epi32(a, to_first, b));
-            _mm512_storeu_si512(q, _mm512_permutex2var_epi32(a, to_second, b));
-        }
-    }
-}
-
-/* A strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Is it wild? */
-TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int64_t line_step, int64_t depth_step,
-                                     int64_t lines, int64_t depth, bool of_a)
-{
-    const bool    along = line_step != 1;           /* what lies together runs along the depth, not across the lines */
-    const __m512  most = _mm512_set1_ps(281474976710656.0f);
-    tni_f32_u_avx512 odd;                           /* upper halves of floats: of x, then of y, or in turn */
-    __m512i       order;
-    __mmask16     wild = 0;
-    int64_t       d;
-    int           q, p;
-    memcpy(&odd, tni_lane, sizeof odd);
-    odd = odd * (along ? 4u : 2u) + 1u;
-    order = (__m512i)(odd | (odd + (along ? 2u : 32u)) << 16);
-    for (d = 0; d < depth; d += 32, dst += parts * 1024) {
-        for (q = 0; q < 16; q++) {
-            const int64_t at = along ? q * line_step + d * depth_step : (d + 2 * q) * depth_step;
-            const int64_t n = along ? (q < lines ? depth - d : 0) : d + 2 * q < depth ? lines : 0;
-            const int64_t m = along ? n - 16 : d + 2 * q + 1 < depth ? lines : 0;
-            __m512 x = tni_bf16_load(src, at, along ? depth_step : 1, n);
-            __m512 y = tni_bf16_load(src, at + (along ? 16 : 1) * depth_step, along ? depth_step : 1, m);
-            wild = (__mmask16)(wild | _mm512_cmp_ps_mask(_mm512_abs_ps(x), most, _CMP_NLT_UQ)
-                                    | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ));
-            for (p = 0; p < parts; p++) {
-                __m512 x0 = tni_bf16_round(x), y0 = tni_bf16_round(y);
-                _mm512_storeu_si512(dst + p * 1024 + q * 64,
-                                    _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
-                x = _mm512_sub_ps(x, x0);
-                y = _mm512_sub_ps(y, y0);
-            }
-        }
-        for (p = 0; p < parts && along != of_a; p++) tni_bf16_transpose(dst + p * 1024);
-    }
-    return wild != 0;
-}
-
-/* Task: one strip, first of A, then of B. The last pair's second strip may be past the edge: zeros. */
-static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
-{
-    tni_bf16                  *w = (tni_bf16 *)arg;
-    const tni_f32_gemm_avx512 *g = &w->g;
-    const int64_t              in_a = 2 * tni_ceil_div(g->rows, 32), s = task < in_a ? task : task - in_a;
-    (void)worker;
-    if (task < in_a)
-        w->wild_a[s] = tni_bf16_pack(w->a + s * w->strip, w->cpu->gemm_parts,
-                                     g->a + (g->i0 + 16 * s) * g->a_row + g->k0 * g->a_col,
-                                     g->a_row, g->a_col, tni_min(16, g->rows - 16 * s), g->depth, true);
-    else
-        w->wild_b[s] = tni_bf16_pack(w->b + s * w->strip, w->cpu->gemm_parts,
-                                     g->b + (g->j0 + 16 * s) * g->b_col + g->k0 * g->b_row,
-                                     g->b_col, g->b_row, tni_min(16, g->cols - 16 * s), g->depth, false);
-}
-
-/* sums[32,32] by AVX512_BF16, one part: eight rows at a time */
-TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, const char *b, float *sums)
-{
-    int64_t k;
-    int     rows, pair;
-    (void)parts;
-#define TNI_ROWS(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define TNI_BEGIN(i) __m512 left##i = _mm512_setzero_ps(), right##i = left##i;
-#define TNI_STEP(i)  { int32_t word; __m512i x; \
-        memcpy(&word, from + i * 64, 4); \
-        x = _mm512_set1_epi32(word); \
-        left##i = _mm512_dpbf16_ps(left##i, (__m512bh)x, (__m512bh)b0); \
-        right##i = _mm512_dpbf16_ps(right##i, (__m512bh)x, (__m512bh)b1); }
-#define TNI_END(i)   _mm512_storeu_ps(sums + i * 32, left##i); _mm512_storeu_ps(sums + i * 32 + 16, right##i);
-    for (rows = 0; rows < 32; rows += 8, sums += 8 * 32) {
-        const char *from_a = a + rows / 16 * blocks * 1024 + rows % 16 * 64, *from_b = b;
-        TNI_ROWS(TNI_BEGIN)
-        for (k = 0; k < blocks; k++, from_a += 1024)
-            for (pair = 0; pair < 16; pair++, from_b += 64) {
-                const char   *from = from_a + pair * 4;
-                const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + blocks * 1024);
-                TNI_ROWS(TNI_STEP)
-            }
-        TNI_ROWS(TNI_END)
-    }
-#undef TNI_ROWS
-#undef TNI_BEGIN
-#undef TNI_STEP
-#undef TNI_END
-}
+/* ======================================================================
+   >>nodes    what was recorded; see >>tape
+   ====================================================================== */
 
-/* ---- the same by AMX. Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
-   instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
-#ifndef TNI_TILE_DOT
-#define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
-#define TNI_TILE_END()        _tile_release()
-#define TNI_TILE_ZERO(t)      _tile_zero(t)
-#define TNI_TILE_LOAD(t, p)   _tile_loadd(t, p, 64)
-#define TNI_TILE_STORE(t, p)  _tile_stored(t, p, 128)
-#define TNI_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
-#endif
+typedef struct tni_node tni_node;
+typedef void (*tni_backward_fn)(tn_ctx *ctx, const tni_node *node);
 
-/* Constant, since gcc tells the optimiser of its first bytes only. */
-static const uint8_t tni_tile_shape[64] = {
-    1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* palette                     */
-    64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,                 /* bytes of a row, eight tiles */
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0                  /* rows                        */
+struct tni_node {
+    tni_node       *before;
+    tni_backward_fn backward;
+    tn_tensor      *out, *in[3], *saved[2];
+    int64_t         i[4];
+    double          f[4];
+    const void     *with;               /* of a tn_recompute: its tni_again */
 };
 
-TNI_ISA_TILE static void tni_bf16_tiles_begin(void) { TNI_TILE_BEGIN(tni_tile_shape); }
-TNI_ISA_TILE static void tni_bf16_tiles_end(void)   { TNI_TILE_END(); }
-
-TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
 {
-    const char *a1 = a + blocks * parts * 1024, *b1 = b + blocks * parts * 1024;
-    int64_t     k;
-#define TNI_A(part) { TNI_TILE_LOAD(4, a + (part) * 1024); TNI_TILE_LOAD(5, a1 + (part) * 1024); }
-#define TNI_B(part) { TNI_TILE_LOAD(6, b + (part) * 1024); TNI_TILE_LOAD(7, b1 + (part) * 1024); }
-#define TNI_DOTS    { TNI_TILE_DOT(0, 4, 6); TNI_TILE_DOT(1, 4, 7); TNI_TILE_DOT(2, 5, 6); TNI_TILE_DOT(3, 5, 7); }
-    TNI_TILE_ZERO(0);
-    TNI_TILE_ZERO(1);
-    TNI_TILE_ZERO(2);
-    TNI_TILE_ZERO(3);
-    for (k = 0; k < blocks; k++) {                      /* in an order that loads little */
-        if (parts == 3) {
-            TNI_A(2) TNI_B(0) TNI_DOTS
-            TNI_A(1) TNI_DOTS
-            TNI_B(1) TNI_DOTS
-            TNI_A(0) TNI_DOTS
-            TNI_B(2) TNI_DOTS
-            TNI_B(0) TNI_DOTS
-        } else if (parts == 2) {
-            TNI_A(1) TNI_B(0) TNI_DOTS
-            TNI_A(0) TNI_DOTS
-            TNI_B(1) TNI_DOTS
-        } else {
-            TNI_A(0) TNI_B(0) TNI_DOTS
-        }
-        a += parts * 1024;
-        a1 += parts * 1024;
-        b += parts * 1024;
-        b1 += parts * 1024;
+    int i;
+    for (; n; n = n->before) {
+        if (tni_root(n->out) == tni_root(t)) return true;
+        for (i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
+        for (i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
+        if (n->with && (tni_root(t)->flags & TNI_OWNED)) return true;       /* fn may read any of them */
     }
-    TNI_TILE_STORE(0, sums);
-    TNI_TILE_STORE(1, sums + 16);
-    TNI_TILE_STORE(2, sums + 16 * 32);
-    TNI_TILE_STORE(3, sums + 16 * 32 + 16);
-#undef TNI_A
-#undef TNI_B
-#undef TNI_DOTS
-}
-
-/* sums[rows,cols] in F32, from the operands themselves */
-TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                                     float *sums)
-{
-    const float *a = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
-    const float *b = g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
-    int64_t      i, j, d;
-    memset(sums, 0, sizeof *sums * 32 * 32);
-    for (i = 0; i < rows; i++)
-        for (d = 0; d < g->depth; d++)
-            for (j = 0; j < cols; j++)
-                sums[i * 32 + j] = fmaf(a[i * g->a_row + d * g->a_col], b[d * g->b_row + j * g->b_col], sums[i * 32 + j]);
-}
-
-/* Task: a part of the block of C. */
-static void tni_bf16_part_task(void *arg, int64_t task, int worker)
-{
-    const tni_bf16            *w = (const tni_bf16 *)arg;
-    const tni_f32_gemm_avx512 *g = &w->g;
-    const int64_t parts_j = tni_ceil_div(g->cols, 32 * TNI_BF16_SIDE), blocks = tni_ceil_div(g->depth, 32);
-    const int64_t row0 = task / parts_j * 32 * TNI_BF16_SIDE, col0 = task % parts_j * 32 * TNI_BF16_SIDE;
-    const int64_t row_end = tni_min(row0 + 32 * TNI_BF16_SIDE, g->rows);
-    const int64_t col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
-    const bool    tiles = w->cpu->gemm_products == tni_bf16_tiles;
-    float         sums[32 * 32];
-    int64_t       row, col;
-    (void)worker;
-    if (tiles) tni_bf16_tiles_begin();
-    for (col = col0; col < col_end; col += 32)
-        for (row = row0; row < row_end; row += 32) {
-            const int64_t i = row / 16, j = col / 16, rows = tni_min(32, g->rows - row), cols = tni_min(32, g->cols - col);
-            if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1])
-                tni_bf16_wild(g, row, col, rows, cols, sums);
-            else w->cpu->gemm_products(w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
-            tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
-        }
-    if (tiles) tni_bf16_tiles_end();
-}
-
-static void tni_bf16_one(tni_bf16 *w)
-{
-    tni_f32_gemm_avx512 *g = &w->g;
-    const int64_t slabs = tni_ceil_div(g->k, TNI_BF16_DEPTH), deep = tni_ceil_div(tni_ceil_div(g->k, slabs), 32) * 32;
-    int64_t       most;
-    w->a = w->cpu->blocks;
-    w->b = w->cpu->blocks + TNI_GEMM_LARGE;
-    most = tni_min(TNI_GEMM_LARGE / (deep * w->cpu->gemm_parts * 32), TNI_BF16_STRIPS) / 2 * 32;
-    for (g->j0 = 0; g->j0 < g->n; g->j0 += most) {
-        g->cols = tni_min(most, g->n - g->j0);
-        for (g->k0 = 0; g->k0 < g->k; g->k0 += deep) {
-            g->depth = tni_min(deep, g->k - g->k0);
-            w->strip = tni_ceil_div(g->depth, 32) * w->cpu->gemm_parts * 1024;
-            for (g->i0 = 0; g->i0 < g->m; g->i0 += most) {
-                const int64_t a = tni_ceil_div(g->rows = tni_min(most, g->m - g->i0), 32), b = tni_ceil_div(g->cols, 32);
-                tni_parallel_for(&w->cpu->pool, 2 * (a + b), tni_bf16_pack_task, w);
-                tni_parallel_for(&w->cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE),
-                                 tni_bf16_part_task, w);
-            }
-        }
-    }
-}
-
-/* A rule of the shape alone. */
-static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
-{
-    return m >= 64 && n >= 64 && k >= 64 && (double)m * (double)n * (double)k >= 2097152.0;
-}
-
-/* Runs the product if it is large enough. */
-static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
-{
-    const int64_t m = c->out[0].shape[1];
-    int64_t       batch = c->out[0].shape[0], rows = m, i;
-    tni_bf16      w;
-    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
-        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
-        rows *= batch;                                  /* rows of one matrix, as in gemm_run */
-        batch = tni_min(batch, 1);
-    }
-    if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
-    w.cpu = cpu;
-    for (i = 0; i < batch; i++) {
-        w.g = tni_f32_gemm_matrix_avx512(c, i);
-        w.g.m = rows;
-        if (w.g.c_col != 1 && w.g.c_row == 1) tni_f32_gemm_swap_avx512(&w.g);
-        tni_bf16_one(&w);
-    }
-    return true;
-}
-
-/* Is there a unit for tiles, and does the system let us use it? Linux wants to be asked, once for a process. */
-static bool tni_bf16_has_tiles(void)
-{
-#if defined(__linux__) && !defined(__ILP32__)
-    unsigned a, b, c, d;
-    long     result;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false; /* AMX-BF16, AMX-TILE */
-    __asm__ volatile("syscall" : "=a"(result) : "0"(158L), "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
-    return result == 0;                                 /* arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA) */
-#else
     return false;
-#endif
 }
 
-static bool tni_bf16_has_dots(void)
+/* Would the backward pass notice if t changed? */
+static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
-}
-#endif
-
-static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
-{
-    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
-    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
-#if TNI_BF16
-    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
-        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
-        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
-    }
-#endif
-    if (!cpu->gemm_products)
-        tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
+    return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
-/* ---- the two host backends ------------------------------------------------------------------------------------------ */
-
-/* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
-static tn_status tni_cpu_run(void *state, const tn_call *c)
+/* What was computed is a constant from now on: an intermediate must not look as if it still led to a parameter. */
+static void tni_tape_clear(tn_ctx *ctx)
 {
-    tni_cpu *cpu = (tni_cpu *)state;
-    tn_dtype dtype;
-    int      wanted = 0;
-    while (wanted < c->n_out - 1 && !c->out[wanted].data) wanted++;
-    dtype = c->out[wanted].dtype;
-    if (c->kernel == TN_KERNEL_COPY) return tni_cpu_copy_run(cpu, c);
-    if (c->kernel == TN_KERNEL_FILL) return tni_cpu_fill_run(cpu, c);
-    if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
-#if TNI_BF16
-    if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
-#endif
-    if (dtype == TN_F32 || dtype == TN_F64) return cpu->run[dtype == TN_F64](cpu, c);
-    return tni_reference_run(cpu, c);
-}
-
-static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
-{
-    cpu->run[0] = tni_f32_run_plain;
-    cpu->run[1] = tni_f64_run_plain;
-#if TNI_X86
-    if (simd == TN_SIMD_AVX2) {
-        cpu->run[0] = tni_f32_run_avx2;
-        cpu->run[1] = tni_f64_run_avx2;
-    } else if (simd == TN_SIMD_AVX512) {
-        cpu->run[0] = tni_f32_run_avx512;
-        cpu->run[1] = tni_f64_run_avx512;
-    }
-#elif TNI_NEON
-    if (simd == TN_SIMD_NEON) {
-        cpu->run[0] = tni_f32_run_neon;
-        cpu->run[1] = tni_f64_run_neon;
-    }
-#endif
-    (void)simd;
-}
-
-static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[256])
-{
-    tni_cpu_close(cpu);
-    *state = NULL;
-    tni_print(why, 256, "no memory for the backend's state");
-    return TN_ERR_MEMORY;
-}
-
-static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[256])
-{
-    tni_cpu *cpu = tni_cpu_new(desc, 1);
-    *state = cpu;
-    return cpu ? TN_OK : tni_cpu_refuse(cpu, state, why);
-}
-
-static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[256])
-{
-    tni_cpu *cpu = tni_cpu_new(desc, desc->threads);
-    size_t   small;
-    *state = cpu;
-    if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &small)) return tni_cpu_refuse(cpu, state, why);
-    tni_cpu_choose(cpu, tni_cpu_simd(desc->simd));
-    tni_bf16_choose(cpu, desc);
-    cpu->block_bytes = small > 2 * TNI_GEMM_LARGE ? small : 2 * TNI_GEMM_LARGE;
-    cpu->blocks = (char *)tni_cpu_alloc(cpu, cpu->block_bytes);
-    return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
-}
-
-const tn_backend *tn_cpu_backend(void)
-{
-#define TNI_X(ENUM, name) tni_cpu_run,
-    static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, false, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
-    };
-#undef TNI_X
-    return &cpu;
-}
-
-const tn_backend *tn_reference_backend(void)
-{
-#define TNI_X(ENUM, name) tni_reference_run,
-    static const tn_backend reference = {
-        TN_BACKEND_ABI, "reference", true, false, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
-        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
-    };
-#undef TNI_X
-    return &reference;
+    const tni_node *n;
+    for (n = ctx->tape; n; n = n->before)
+        if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
+    ctx->tape = NULL;
+    ctx->idle = NULL;
+    ctx->recording = false;
 }
 
 /* ======================================================================
@@ -7236,13 +2647,6 @@ const tn_backend *tn_reference_backend(void)
 
 static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
 static bool      tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s);   /* >>compose   */
-static bool      tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);   /* >>tensor-impl */
-static tn_status tni_ctx_faults(tn_ctx *ctx);
-static bool      tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);          /* >>tape      */
-static void      tni_tape_clear(tn_ctx *ctx);
-static void      tni_graph_notes(tn_ctx *ctx, const tn_call *call);              /* >>graph     */
-static void      tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why);
-static void      tni_graph_abandon(tn_ctx *ctx);
 
 const char *tn_kernel_name(tn_kernel k)
 {
@@ -7514,6 +2918,9 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
    >>context
    ====================================================================== */
 
+static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best level there is up to the wanted one */
+static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: ctx counts the memory of that state */
+
 static tn_simd tni_simd_from_environment(void)
 {
     static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
@@ -7597,7 +3004,7 @@ static tn_status tni_open_backend(tn_ctx *ctx, char *why)
     }
     ctx->backend = wanted;
     if (s == TN_OK && wanted->device) wanted->device(ctx->state, ctx->device);
-    if (s == TN_OK && wanted == tn_cpu_backend()) ((tni_cpu *)ctx->state)->ctx = ctx;
+    if (s == TN_OK && wanted == tn_cpu_backend()) tni_cpu_counts(ctx->state, ctx);
     return s;
 }
 
@@ -7645,8 +3052,9 @@ tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char *why)
 
 void tn_ctx_destroy(tn_ctx *ctx)
 {
+    tn_graph *captured;
     if (!ctx) return;
-    tni_graph_abandon(ctx);
+    if (ctx->capture) tn_graph_end(ctx, &captured);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
     tni_arena_free(ctx, &ctx->data[0]);
@@ -7655,17 +3063,6 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->heads[1]);
     ctx->backend->close(ctx->state);
     ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);
-}
-
-tn_status tn_ctx_sync(tn_ctx *ctx)
-{
-    char      why[256] = "";
-    tn_status s = TN_OK;
-    if (!ctx) return TN_ERR_ARG;
-    if (!tni_uncaptured(ctx, "the device is waited for")) return TN_ERR_ARG;
-    if (ctx->backend->sync) s = ctx->backend->sync(ctx->state, why);
-    if (s != TN_OK) return tni_fail(ctx, s, "sync: backend %s: %s", ctx->backend->name, why);
-    return tni_ctx_faults(ctx);
 }
 
 /* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
@@ -7683,17 +3080,20 @@ static tn_status tni_ctx_faults(tn_ctx *ctx)
                     (int)f[3]);
 }
 
+tn_status tn_ctx_sync(tn_ctx *ctx)
+{
+    char      why[256] = "";
+    tn_status s = TN_OK;
+    if (!ctx) return TN_ERR_ARG;
+    if (!tni_uncaptured(ctx, "the device is waited for")) return TN_ERR_ARG;
+    if (ctx->backend->sync) s = ctx->backend->sync(ctx->state, why);
+    if (s != TN_OK) return tni_fail(ctx, s, "sync: backend %s: %s", ctx->backend->name, why);
+    return tni_ctx_faults(ctx);
+}
+
 /* ======================================================================
    >>tensor-impl
    ====================================================================== */
-
-#define TNI_ALIVE 0x7E4508u
-enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
-       TNI_ZEROED = 32,                 /* a parameter's gradient that is all zeros: the first writer need not read it */
-       TNI_SEED = 64,                   /* what tn_backward began with: its gradient is 1 */
-       TNI_NOTED = 128,                 /* of an owned tensor: the capture that goes on uses it ... */
-       TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
-       TNI_GRAPHED = 512 };             /* a graph uses it                                          */
 
 /* What an op asks of each operand; `what` names it in the message. */
 static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
@@ -7708,9 +3108,6 @@ static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
 
 static bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
 
-/* Whose bytes t looks into. */
-static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
-
 /* What ops take: the context's own dtype, and that of its activations. */
 static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
 {
@@ -7719,20 +3116,6 @@ static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
 
 /* A view wants what its base wants by now: that may be watched, or frozen, after the view was made. */
 static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
-
-/* The bytes of extents that are not negative; false where they do not fit the address space. An empty shape has to fit
-   without its zeros, so that its strides do. */
-static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
-{
-    int i;
-    *bytes = tni_dtype_size(dtype);
-    for (i = 0; i < rank; i++) {
-        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes)) return false;
-        if (*bytes > (size_t)PTRDIFF_MAX) return false;
-    }
-    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
-    return true;
-}
 
 /* The same of any shape, with a message where it is none or does not fit. */
 static bool tni_shape_bytes(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
@@ -8388,47 +3771,6 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
    is the same view of its base's gradient, so views need no nodes. An intermediate's gradient is
    complete when the backward pass reaches the op that made it: all its readers came later.
    ====================================================================== */
-
-typedef struct tni_node tni_node;
-typedef void (*tni_backward_fn)(tn_ctx *ctx, const tni_node *node);
-
-struct tni_node {
-    tni_node       *before;
-    tni_backward_fn backward;
-    tn_tensor      *out, *in[3], *saved[2];
-    int64_t         i[4];
-    double          f[4];
-    const void     *with;               /* of a tn_recompute: its tni_again */
-};
-
-static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
-{
-    int i;
-    for (; n; n = n->before) {
-        if (tni_root(n->out) == tni_root(t)) return true;
-        for (i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
-        for (i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
-        if (n->with && (tni_root(t)->flags & TNI_OWNED)) return true;       /* fn may read any of them */
-    }
-    return false;
-}
-
-/* Would the backward pass notice if t changed? */
-static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
-{
-    return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
-}
-
-/* What was computed is a constant from now on: an intermediate must not look as if it still led to a parameter. */
-static void tni_tape_clear(tn_ctx *ctx)
-{
-    const tni_node *n;
-    for (n = ctx->tape; n; n = n->before)
-        if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
-    ctx->tape = NULL;
-    ctx->idle = NULL;
-    ctx->recording = false;
-}
 
 static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
@@ -10242,6 +5584,9 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
    Su et al. 2021 */
 
 #ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+/* The row of head n of x [B,T,n,d]: the last axis has stride 1. */
+#define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
+
 /* Cosine and sine of the angle of pair k in row t; 1 and 0 for what stays. */
 static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosine, double *sine)
 {
@@ -10387,6 +5732,9 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
    dq_i += f0 sum_j ds_ij k_j      dk_j += f0 sum_i ds_ij q_i
    saves what makes P again without a sum: l_i, or the row's eps + sum. The reference goes by queries, then by keys. */
 #ifndef TNI_ONCE
+/* The keys [low,high) of this call that query i sees, and how many there are with the past. */
+typedef struct tni_seen { int64_t low, high, n; } tni_seen;
+
 static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 {
     const int64_t Tk = c->in[1].shape[1], own = Tk - c->in[0].shape[1] + i, window = c->i[2];
@@ -11227,6 +6575,11 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
    number. They live on the device, so that no step waits for the host and a graph can replay one. The norm grows by
    hypot, which does not overflow where a square would. A fault, be it a bad id or a gradient that is not finite, makes
    the whole step a skip. */
+#ifndef TNI_ONCE                         /* needed by both precisions: read with the first */
+/* What brings a matrix to norm 1, see >>op-optim; below 1e-30 there may be no such float, and it becomes zero. */
+static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
+#endif
+
 static void TNI_T(sumsq)(const tn_call *c)
 {
     const TNI_REAL *g = (const TNI_REAL *)c->in[0].data;
@@ -11434,24 +6787,45 @@ static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 /* ---- host algebra ------------------------------------------ >>host-algebra
    The inner loops come from a tni_host, whose level the context has chosen. */
 
-static const tni_algebra *tni_algebra_of(tn_simd level)
-{
-#if TNI_X86
-    if (level == TN_SIMD_AVX512) return &tni_f64_algebra_avx512;
-    if (level == TN_SIMD_AVX2) return &tni_f64_algebra_avx2;
-#endif
-#if TNI_NEON
-    if (level == TN_SIMD_NEON) return &tni_f64_algebra_neon;
-#endif
-    (void)level;
-    return &tni_f64_algebra_plain;
-}
+enum { TNI_STRIP = 32 };                 /* columns that are rotated together */
 
-/* Doubles of a block of gemm, for matrices with extents up to `extent`. */
-static int64_t tni_host_block(int64_t extent)
-{
-    return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
-}
+/* A matrix in place: element (i,j) is p[i row + j col]. */
+typedef struct tni_mat { double *p; int64_t row, col; } tni_mat;
+
+typedef struct tni_sums { double value, slope, bend; } tni_sums;    /* of z_i^2/pole_i, z_i^2/pole_i^2, z_i^2/pole_i^3 */
+
+typedef struct tni_algebra tni_algebra;
+typedef struct tni_host {               /* who computes, with which threads, and two blocks for gemm */
+    const tni_algebra *by;
+    const tni_pool    *pool;
+    char              *blocks;
+    int64_t            bytes;           /* of each */
+} tni_host;
+
+struct tni_algebra {
+    /* C[m,n] = alpha A[m,k] B[k,n] + beta C. beta == 0 never reads C. */
+    void   (*gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b, double beta,
+                   tni_mat c);
+    double (*dot)(int64_t n, const double *x, const double *y);
+    void   (*axpy)(int64_t n, double alpha, const double *x, double *y);             /* y += alpha x              */
+    void   (*scale)(int64_t n, double alpha, double *x);
+    void   (*rotate)(int64_t n, double c, double s, double *x, double *y);           /* [x;y] = [c -s; s c] [x;y] */
+    /* A -= v w^T + w v^T, unless v is NULL, then y = A x, of all but the first `from` rows and columns; of A the
+       upper triangle is read and written. */
+    void   (*upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+                          const double *x, double *y);
+    void   (*rotate_strip)(const double *list, const double *end, double *strip);    /* >>eigh, step 2: QL        */
+    /* >>eigh, divide and conquer: pole_i = d_i - origin - tau */
+    tni_sums (*poles)(int64_t n, const double *d, const double *z, double origin, double tau);
+    /* w_i *= pole_i/(d_i - other) */
+    void   (*weights)(int64_t n, const double *d, double origin, double tau, double other, double *w);
+    /* row_i = z_i/pole_i, then to unit length */
+    void   (*pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row);
+};
+
+/* From the passes, >>cpu: the loops of a level, and the doubles of a block of gemm for matrices with extents up to `extent`. */
+static const tni_algebra *tni_algebra_of(tn_simd level);
+static int64_t            tni_host_block(int64_t extent);
 
 static int64_t tni_host_work(int64_t extent) { return 2 * tni_host_block(extent) + TNI_ALIGN / 8; }
 
@@ -11537,6 +6911,63 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
         if (fabs(x[i * stride]) > fabs(largest)) largest = x[i * stride];
     return largest < 0;
 }
+
+#ifdef TN_USE_BLAS
+/* ---- BLAS and LAPACK, by their Fortran names: any library has them, and no header is needed. Integers are int.
+   A Fortran compiler passes the lengths of strings behind all else. [lapack] */
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
+                   const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
+                   const int *ldc, size_t, size_t);
+extern void dgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k, const double *alpha,
+                   const double *a, const int *lda, const double *b, const int *ldb, const double *beta, double *c,
+                   const int *ldc, size_t, size_t);
+extern void dsyevd_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
+                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);
+extern void dgesdd_(const char *jobz, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
+                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info,
+                    size_t);
+#ifdef __cplusplus
+}
+#endif
+#define TNI_LAPACK_MOST 16384           /* rows and columns: its workspace is counted by an int */
+#define TNI_BLAS_WORK (1 << 21)         /* products below, in multiplications, are faster here */
+
+/* Is [rows,cols] with these strides a matrix that BLAS knows: by columns ('N'), or by rows, which it calls transposed?
+   0: neither. */
+static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, int *ld)
+{
+    const bool by_columns = row == 1 && col >= rows;
+    *ld = (int)(by_columns ? col : row);
+    if ((by_columns ? col : row) > INT32_MAX) return 0;
+    return by_columns ? 'N' : col == 1 && row >= cols ? 'T' : 0;
+}
+
+/* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot, or it does
+   not pay. */
+static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
+                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
+                          int64_t c_row, int64_t c_col)
+{
+    int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
+    char  ta, tb;
+    float alpha32 = (float)alpha, beta32 = (float)beta;
+    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
+    if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
+    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
+    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
+    if (!ta || !tb) return false;
+    if (dtype == TN_F64)
+        dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
+               &beta, (double *)c, &ldc, 1, 1);
+    else
+        sgemm_(&tb, &ta, &in, &im, &ik, &alpha32, (const float *)b, &ldb, (const float *)a, &lda,
+               &beta32, (float *)c, &ldc, 1, 1);
+    return true;
+}
+#endif
 
 /* ---- reflections -------------------------------------------- >>reflections
    H = I - tau v v^T, v[0] = 1, tau = 2/|v|^2.   [GVL 5.1] [dlarfg]
@@ -15884,8 +11315,28 @@ struct tn_optim {
     int64_t       steps;
 };
 
-static tn_status tni_graph_steps(tn_graph *g, tn_optim *o);             /* >>graph */
-static void      tni_graph_forget(tn_graph *g, const tn_optim *o);
+static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
+{
+    int i;
+    for (i = 0; i < g->optims; i++)
+        if (g->optim[i] == o) return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps in it twice");
+    if (g->optims == TNI_GRAPH_OPTIMS)
+        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: more than %d optimisers step in it", TNI_GRAPH_OPTIMS);
+    g->steps[g->optims] = o->steps;
+    g->optim[g->optims++] = o;
+    return TN_OK;
+}
+
+/* It is destroyed while its step is captured, which is an error that the memory has told. */
+static void tni_graph_forget(tn_graph *g, const tn_optim *o)
+{
+    int i;
+    for (i = 0; g && i < g->optims; i++)
+        if (g->optim[i] == o) {
+            g->optim[i] = g->optim[--g->optims];
+            g->steps[i] = g->steps[g->optims];
+        }
+}
 
 /* Turns the fault word of a gradient into the name of its parameter. */
 static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
@@ -16294,77 +11745,12 @@ double tn_optim_grad_norm(const tn_optim *o)
 tn_tensor *tn_optim_skipped_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_SKIP, TNI_SKIP + 1) : NULL; }
 tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->scalars, 0, TNI_NORM, TNI_NORM + 1) : NULL; }
 
-/* ---- graphs --------------------------------------------------------------------------- >>graph
+/* ---- graphs --------------------------------------------------------------------------- >>graph-run
    The backend keeps kernels, numbers and addresses; here stands what the host had in mind beside them: which owned tensors
    are in it, which of them are gradients known to be zero (the first writer then overwrites), how many random calls a step
    has, whose step it is. The host's side of a captured step is undone at its end, and done again by each replay. */
 
-enum { TNI_GRAPH_OPTIMS = 8 };
-
-typedef struct tni_used { tn_tensor *tensor; bool zero_before, zero_after; } tni_used;
-
-struct tn_graph {
-    tni_owned owned;            /* first: the context destroys it by this */
-    tn_graph *next;
-    void     *recorded;         /* the backend's */
-    tni_used *used;
-    int64_t   used_count, calls;
-    uint64_t  seed, kernel_calls[TN_KERNEL_COUNT];
-    tn_optim *optim[TNI_GRAPH_OPTIMS];
-    int64_t   steps[TNI_GRAPH_OPTIMS];      /* that they had taken before the capture */
-    int       optims;
-    char      lost[128];        /* why it cannot run any more, or "" */
-};
-
 bool tn_graph_supported(const tn_ctx *ctx) { return ctx && ctx->backend->capture_begin != NULL; }
-
-/* The owned tensors among a call's operands. */
-static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
-{
-    int i;
-    for (i = 0; i < call->n_in + call->n_out; i++) {
-        const char *p = (const char *)(i < call->n_in ? call->in[i].data : call->out[i - call->n_in].data);
-        tn_tensor  *t = p ? ctx->owned_tensors : NULL;
-        while (t && !(p >= (const char *)t->data && p < (const char *)t->data + (t->bytes ? t->bytes : 1))) t = t->next;
-        if (t) t->flags |= TNI_NOTED;
-    }
-}
-
-/* All graphs that use a tensor (NULL: all there are) cannot run any more. */
-static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
-{
-    tn_graph *g;
-    int64_t   i;
-    for (g = ctx->graphs; g; g = g->next) {
-        for (i = 0; used && i < g->used_count && g->used[i].tensor != used; i++) {}
-        if (g->lost[0] || (used && i == g->used_count)) continue;
-        if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that it uses %s", TNI_SHAPE(used), why);
-        else tni_print(g->lost, sizeof g->lost, "%s", why);
-    }
-}
-
-static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
-{
-    int i;
-    for (i = 0; i < g->optims; i++)
-        if (g->optim[i] == o) return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps in it twice");
-    if (g->optims == TNI_GRAPH_OPTIMS)
-        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: more than %d optimisers step in it", TNI_GRAPH_OPTIMS);
-    g->steps[g->optims] = o->steps;
-    g->optim[g->optims++] = o;
-    return TN_OK;
-}
-
-/* It is destroyed while its step is captured, which is an error that the memory has told. */
-static void tni_graph_forget(tn_graph *g, const tn_optim *o)
-{
-    int i;
-    for (i = 0; g && i < g->optims; i++)
-        if (g->optim[i] == o) {
-            g->optim[i] = g->optim[--g->optims];
-            g->steps[i] = g->steps[g->optims];
-        }
-}
 
 static void tni_graph_destroy(tni_owned *owned)
 {
@@ -16477,13 +11863,6 @@ tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
     ctx->graphs = g;
     *out = g;
     return s;
-}
-
-/* The context ends while one is being captured. */
-static void tni_graph_abandon(tn_ctx *ctx)
-{
-    tn_graph *g;
-    if (ctx->capture) tn_graph_end(ctx, &g);
 }
 
 static tn_status tni_graph_check(const tn_graph *g)
@@ -17539,6 +12918,8 @@ static const char *tni_twice(const void *const *p, size_t n)
     for (i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
     return NULL;
 }
+
+static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
 
 /* ---- safetensors -----------------------------------------------------------
        u64        n, little-endian, at most 100 MB
@@ -18806,6 +14187,190 @@ tn_tensor *tn_idx_read(tn_ctx *ctx, tn_source source, double scale)
     return t;
 }
 
+/* ---- JSON ---------------------------------------------------------------------------
+   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
+   0 is nobody's; it holds the root. Strings stay where they are in the text. */
+
+typedef enum tni_json_kind {
+    TNI_JSON_NULL = 0, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT
+} tni_json_kind;
+
+typedef struct tni_value {
+    tni_json_kind kind;
+    uint32_t      at, key, string;      /* its first byte; its key and what it says: where they are in the text   */
+    uint32_t      up, child, last, next;
+    uint64_t      number;               /* UINT64_MAX: not a natural one                                          */
+} tni_value;
+
+typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
+
+#define TNI_JSON_MOST (16 << 20)
+
+static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
+
+static bool tni_json_digits(tni_scan *s)
+{
+    size_t first = s->at;
+    while (s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9') s->at++;
+    return s->at > first || tni_scan_fail(s, "a digit is missing");
+}
+
+static bool tni_json_number(tni_scan *s, uint64_t *out)
+{
+    size_t first = s->at, i;
+    bool   natural = true;
+    if (s->text[s->at] == '-') { natural = false; s->at++; first++; }
+    if (!tni_json_digits(s)) return false;
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
+    for (*out = 0, i = first; natural && i < s->at; i++) {
+        natural = *out <= UINT64_MAX / 100;
+        *out = *out * 10 + (uint64_t)(s->text[i] - '0');
+    }
+    if (s->at < s->bytes && s->text[s->at] == '.') {
+        natural = false;
+        s->at++;
+        if (!tni_json_digits(s)) return false;
+    }
+    if (s->at < s->bytes && (s->text[s->at] | 32) == 'e') {
+        natural = false;
+        s->at++;
+        if (s->at < s->bytes && (s->text[s->at] == '+' || s->text[s->at] == '-')) s->at++;
+        if (!tni_json_digits(s)) return false;
+    }
+    if (!natural) *out = UINT64_MAX;
+    return true;
+}
+
+/* The value that begins here; of an object or array just its bracket. */
+static bool tni_json_begin(tni_scan *s, tni_value *v)
+{
+    static const char *const word[] = {"null", "false", "true"};
+    const char *string;
+    int k;
+    tni_scan_space(s);
+    v->at = (uint32_t)s->at;
+    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
+    for (k = 0; k < 3; k++) {
+        size_t n = strlen(word[k]);
+        if (n > s->bytes - s->at || memcmp(s->text + s->at, word[k], n) != 0) continue;
+        v->kind = (tni_json_kind)k;
+        s->at += n;
+        return true;
+    }
+    if (s->text[s->at] == '"') {
+        if (!tni_scan_string(s, &string)) return false;
+        v->kind = TNI_JSON_STRING;
+        v->string = (uint32_t)(string - s->text);
+        return true;
+    }
+    if (s->text[s->at] == '-' || (s->text[s->at] >= '0' && s->text[s->at] <= '9')) {
+        v->kind = TNI_JSON_NUMBER;
+        return tni_json_number(s, &v->number);
+    }
+    v->kind = tni_scan_take(s, '{') ? TNI_JSON_OBJECT : TNI_JSON_ARRAY;
+    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_fail(s, "a value is missing");
+}
+
+/* The next value inside value `up`; its number, 0 on error. */
+static uint32_t tni_json_add(tni_json *j, uint32_t up)
+{
+    const char *key = NULL;
+    uint32_t    i = (uint32_t)j->values.count;
+    tni_value  *v;
+    if (tni_json_at(j, up)->kind == TNI_JSON_OBJECT
+        && (!tni_scan_string(&j->scan, &key) || !tni_scan_expect(&j->scan, ':'))) return 0;
+    v = (tni_value *)tni_list_add(j->file.ctx, &j->values, "JSON");
+    if (!v || !tni_json_begin(&j->scan, v)) return 0;
+    v->key = key ? (uint32_t)(key - j->scan.text) : 0;
+    v->up = up;
+    v = tni_json_at(j, up);
+    if (v->child == 0) v->child = i;
+    else tni_json_at(j, v->last)->next = i;
+    v->last = i;
+    return i;
+}
+
+static bool tni_json_parse(tni_json *j)
+{
+    tni_scan *s = &j->scan;
+    uint32_t  up = 0, i;
+    if (!tni_list_add(j->file.ctx, &j->values, "JSON")) return false;
+    tni_json_at(j, 0)->kind = TNI_JSON_ARRAY;
+    do {
+        const tni_value *v;
+        if ((i = tni_json_add(j, up)) == 0) return false;
+        v = tni_json_at(j, i);
+        if (v->kind >= TNI_JSON_ARRAY && !tni_scan_take(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) { up = i; continue; }
+        while (up != 0 && !tni_scan_take(s, ',')) {
+            v = tni_json_at(j, up);
+            if (!tni_scan_expect(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) return false;
+            up = v->up;
+        }
+    } while (up != 0);
+    tni_scan_space(s);
+    return s->at == s->bytes || tni_scan_fail(s, "text after the end");
+}
+
+static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
+{
+    memset(j, 0, sizeof *j);
+    j->values.each = sizeof(tni_value);
+    if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
+    if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
+        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "JSON of %llu bytes, but %d are the most",
+                        (unsigned long long)j->file.bytes, TNI_JSON_MOST);
+        return false;
+    }
+    j->scan.file = &j->file;
+    j->scan.text = (char *)tni_alloc(ctx, (size_t)j->file.bytes, "JSON");
+    if (!j->scan.text) return false;
+    j->scan.bytes = (size_t)j->file.bytes;
+    return tni_reader_get(&j->file, 0, j->scan.text, j->scan.bytes) == TN_OK && tni_json_parse(j);
+}
+
+static void tni_json_close(tni_json *j)
+{
+    tni_reader_close(&j->file);
+    tni_free(j->file.ctx, j->scan.text, j->scan.bytes);
+    tni_list_free(j->file.ctx, &j->values);
+}
+
+static const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
+{
+    return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
+}
+
+static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
+{
+    return v->next != 0 ? tni_json_at(j, v->next) : NULL;
+}
+
+static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
+
+static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
+
+/* What an object has under a key; NULL: nothing, or this is no object. A key for the second time is an error. */
+static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
+{
+    const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
+    for (; v; v = tni_json_next(j, v)) {
+        if (strcmp(tni_json_key(j, v), key) != 0) continue;
+        if (found) {
+            j->twice = true;
+            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "the key %s for the second time", tni_quote(key).s);
+        }
+        found = v;
+    }
+    return found;
+}
+
+/* The string under a key; NULL: there is none. */
+static const char *tni_json_string(tni_json *j, const tni_value *object, const char *key)
+{
+    const tni_value *v = tni_json_get(j, object, key);
+    return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
+}
+
 /* ---- paths ----------------------------------------------------------------------- */
 
 #ifndef TN_NO_STDIO
@@ -18836,83 +14401,8 @@ enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE,
 
 /* Unicode 14.0.0 */
 #define TNI_LETTER_RUNS 3491
-static const char *const tni_letter_runs[] = {
-    "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
-    "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
-    "5BpNFyNZxNZyNBZxNFyNdMVB5BvNF0NZzNRZAxCtBiVtBGtBGd1WdQdM9EMB9BnBdqIZAd9HdI9BIdmiBFtYtB9Jd3YFqSFyCdOdZdqIdkB9BtJ9BI9BI",
-    "9BM9BG9BGdDdCZyDdXZlI5BmIdNdI9DUdUxCF0iVZziVFnKZ2sVBZtiVFnMFwQFE5ErEx4BwBxFwGhCgDBABgI83BxH5BAF3LAZ4LQxBHn0BFu7BgCEh1B",
-    "FwwBH1vBF6vBFCFCAFIAFIFGFhBlIRAlDAFhBFWFpBFGFCFCZWxLFrCFWFNFKFGZaRdk9BhB5LNxBZ5DAZ6DFPZQBlBlIdmGFkNF-BlBgCFB1BCFjCFFFU",
-    "F2BlE-CFB1KChEZhChKdABZ9BRZ+BhBFhCFFZU5K4BdgE5EAAsDpnC5aAFcdsjC5FbB9BLZAdK9BoKdlKdCZA9BCdM9B2Kd3J9CTdIZAdI5aAA1S+CQBzC",
-    "hUTwCsW1kCDMADcADcADMAwDhNwBxBTwJTATQsFADAjBRduiDFXFjCZkChRsKtiDzGRMAhnBZdZrBhHFADBsDAQ8CARcAA8BARzEhBQBzGQBMAxOsNAQ",
-    "hsBsFABwGzEhQsEARAjBBQMAQxK8BABsEABsBABsCAQjHAhMsBAQDAhFgCxLAxCgE8DAxU8LAAsQAhSZAxCZAdmzEhCsBlzEB8IABsDAlBjEFIVIFQZGB",
-    "cAjGxHsBAAxDQRQxKAhDABgBxBQMABsDAQcAQsBABwDMAwBVVAZWBcAQzERQzCQBDMAQsBAAxCwBRQxKAhDAdkjFABFkDARQMjjFAsCAwBcAQsBAgBMAgD",
-    "VpEZIAFYgDzEcAhBMADwEsBAAhEAhBAxKAhDARAhCQMAB8DAAsBAAsBAQBgHRcAQjFwDB8CAAsBAAxDQRQxKAhDARAhCQMABsDAQcAQsBAgDsBAwBVPAhB",
-    "cAQzEABzCwEMABAxCgBhBARZyDgBRABARgBRgBhBgBxFwBsCAgBsBAA8BAQBwCMAwGjGgGsCAxDAhBAhLAxHQMABsDAAsBAA8BAgDcAAhBQBQRcAQzEgD",
-    "zDABsBADxDAhBAhLAxEAhCQMABsDAAsBAA8BAgDcAwCRARcAQzEARgG8BAhEAhBAhUcABsDAAsBAA8BABgChBMAjDhBcAQjJAxCAsBAAxIgBxLAhEABQhD",
-    "gBMAwB8CAAMAA8DAwCzEQcADwFxXMARsDAgChD8DAjGgSRABAhCAxLABAxEMARsEABQhCABA8CAQzEQxBwPBgBjHADgBcAwCzJAMAAMAAMAzBcAhBZChBA",
-    "xBZAhBZAhBZAhBZAhFZvCRwB8JADcAhCsFAA8RAgEMAgEjCwBTgSxSZwChB8JABzHxC8BAxBsBABsBARsDAhB8BAhG8FABMAzE8BAQ1SimOAFAgCFAQhVD",
-    "hmFAxBQhDABAxBQhUAxBQhQAxBQhDABAxBQhHAhcAxBQhhBQsBAjOgBxHwH1nBg39B1Cv8rCQxCQDx1JADhICxMTgBhlBzCxDgDxI8BAgEhJsBATgExIcA",
-    "wFhGAhBAcAwFxZ8PAjBBjBABMAQzEwCzEwCjFsBAAMAzEwChsBgDhCcAxQMABgCxiBwEhPA8FAwB8FAwDzFxOQhCgFxVwBxMwCjFgShLsCAQTha8EAAsOA",
-    "QMAzEwCzEwCjDBzCQsPAgYsCAdqwNdEdEdEdEhBZRxPsI5wNxDgBjIwEsEAgETAsBAxOsGARzExV8GAwDzBxR8JAgBjHgBhBzExRThEgDlV97FQlBAzDwD",
-    "sBADsKAxBMAxCMARsBABgCx-C8fAdiG9CCdC9EC9ECdCdC9EC9BC9CE9DC9CC9DC9DC9BC9DE9EC9DC9EC9BC9EC9BCdC9CCF7mJFWFEZCZoQBZlK9LxB",
-    "9HI9BI9LM9GM9DI5Cg8O9HwzB9CIQ9CAQ9HE9HE9CMQ9CAQ9DMAFp5NAFDAFDAFD9HIdvBdIdEdEdMdMdIQ9HvB9HM9HkBtCvBAtDAAF1GQEnxBtBMAdA",
-    "dDtBEsBwgO9BrgOQ9CAAsBqkO9BxjOdH9CIF8uBc5xBHn2BQtBiyBAdAdTtBUYsEAW20PiEARQzLSgCCzJAjGAzFCwHDBQzCgBTBzEgBTAhGgZsQx8BgIB",
-    "wBBQxEABgBhCwCBAF91OABAFj2BZVBAhBZsuQxCQxBgChCwBBAzH3HXjJZdjCwHEVYCgIYhBgOE6BEGYFgZYHgBYAc2gRgL4BAgMYHcwDQYGYCgKHjiR",
-    "c8BwEEmgRHjhRHCUqiRQUUQUAwCUHQUIQUAwQEPUKYCgXU-FUmBwC0ByBwMzBgOXuxGg6EzdwM1MpsGxMzKwzJzVgYTgPzEgpGzKgfzBwPTwuDYxBwwE",
-    "1X+CxXZ9CFv-UFixNZhwNB5Cw+UF5hVF+BFjCZCZ+hVBZAhDV-jV5xBgkVBwC5BAsBhmRZAgCjDxSABgCBQxbgDBDwGMAhLgEhDAhDAhDAhDAhDAhDAhDA",
-    "hDA8PAjXBzPQzFwwGCjBARjFQzFAjE8CADhCQjBRDgBhF5LDdomYdEdExCdOtBGtBGtBGtBGxKZ5EBQc1nYQd6pYBDhF5L6EduCdEdExCdOtBGtBGtBG",
-    "tBGxKZ5EB1BsEDRZOgChVAxuBgBzBwExPwXxHwPzEwOzDAjHwPzEgTjHw-Ex-mDwfhm6KghBxWThmEjBxHzERwJ5WEB8B1tYD8EADB5NARcAxiBzEcAzC",
-    "gPhEQ5GAR5eAhE5BAFpglC5EqglCBQZAZxyyCB5ByyyCR5JAFp0yCFVFIFUZFFkDFvBFqBFqr0C5H95BFhDFlxyCF2wN5ByjlCgCZAABAB5BAwLhBZAhF",
-    "MAhBMAxBMAhLsCAwBMAgBzCwExZzBwDcAxY8IAwDzFwC8IAxCjBBDRMAzExN8DAThLsGAgFDhOgB8BAhX8GAjGABzEwBThCMAxEzEhCAhU8GAgEhBMAxD",
-    "cAQzEQzBhLgBBsBAxYMABsBARcAhCcABMABwLhBThFsCAThBcAwExCQxCQxCgEhDAhDAhVAxGwCh5B8DADcAQzEwCxxuFwFhLwBhYwhkEFxr2BFp1SFq9T",
-    "FlgBFv-OF-pQFk7Cd45vCFy2CF+ncF1keFg8BF6qEFknKF2xEFyrDF0XF6TFs5DF7oTFwxBF67BFowBF8lIF4yGFsoEF-2lBFkvCF84LFsxDFihKFg-L",
-    "F9sgBF0pJFi+KFs5BF3pTF8wPFskDFr1UF4kEFklDFi5CFi9OFx0gBFgjBFsSFq+IF8gDF4zDFstCFyxEFogDFqFFk5DFk0EF4jCF0oBF92SFkPFgiC",
-    "FwiDF0zHF03FFz6JFv-YFoiDF21OF6hCF5hHFumDFu-JFojFF-hfFy4BFg7GFs8BFoTF+hHFuQFmhMFz3hBFw7WF-qXFhBF+kUFi6BFkjDFmoJFrvFFjrU",
-    "FkzDF2vQFrseF66GF0iCFo3JFweFzlRFm+SF5zUFy+HF55IF8rPFp1DFy6LF-1UF0pCFkqPFu0GFgmDFhvPFq-RFxyRF14EFs+PFr0PFo8IFvrTF0rBF+F",
-    "FurLFqmKFu4CFkmEF4vDF1tfF4UFgzCFw3CFwtDFwjFF2yEFkoOF4rCF4iCFsDFnjmBF0iKFgrCF0+RF9uYF2xBF+GFypBFwoFFqiBF+zBFg0CFyiCF0nB",
-    "FsrHFxjFFozFFsyBFnzgBF2IFyhBF0gOFy-LFueFj+VF2SFq4BFkjEF+oIFzsEFjpSFohEF6uCFkdFimBFq5JFsLFgzFF2KF6+IFisCFiFF+MF7okBFkiV",
-    "FqgMFmwCFv9aF3lJFmlBFmxFFgFFy1EFwmCF28DFmnCFyrHF+3FFgxHFrwcFq6XFr6hBFivKFuHF60CF0VF42CF+UFixBFoqCF60NFjvjBFgsIFyka",
-    "F7kjBF6uGFgtIF+zQF-5XFwbFktDF+2FF8vRF7liBFqeFqlEF66EF0TFyVF4jCFgyDF2dFs5EFq1EFiBF0uEFqxCFn6hBF03NF7pNFk7OFusBFi2IFwqI",
-    "Fm7CFukBFxwbFmjDF4hKF7xDFoFFiXFl9EFviBF8rNFxpeFqnaF5vYFnDF8pGF4iCFkgNFj1QFw5IF1mDFsoUF-uDFggHFlsGFxrVFn5GZ+nCBZupBZwhH",
-    "BFxpKF20QF+5BFinBFiCFMFyCFs8OFxpNZ8vBZmlDZouCBF6zCZoMRF8+DFYF2CF2oCFttGFw9CFzwjBFwTFqGF2XF0BF4GF2kBFwGFiGFudFuGF27BFS",
-    "FqiCFmNFqCFmGF41BFkJF8KFmfFivCFkKFuQF2kBF4LFsfF8mCF4KFUFDFOFKFMV+CFiLFgEF8TFmjBFoBFuDFgTFkJFuedlyOFumBFwrCFqIF0WFuDFyZ",
-    "FoDF6qBFiIF0qDF2RF2DFt8bFwnxHFttgHQFp-ZF84BF7EFxeFocF0DFsUFkDFkqBFxEFmEFwEFunBFwFFgJFeF6QFqMFy6BFMF+IFmEF0SFqHFtEFqI",
-    "F9CFiJFiEF+YFuFFqDFmQF6RFkKFGF0DFkiCFgEFsYFyZFhBFsFF2PF+UFwjDFl3CFyHF0HFsUFoJFoDFiOFCF0KFgBFwBFqFFVF2YFoeF8QF0LF+NFwJ",
-    "FyUFsMF40BF4JFy4BFucFoEFeFwSFwDF7CFqDFHFjBF2EFgFF6XF+iBFyTFsSF4NFqgCFsGFkHFoIFmCFWF+CFstBFyoCF6qkGFNFg5FFxj8HF0nCFgC",
-    "F+gpIFsoFFkgRFh5vHF0EwShDwFhCgCFx-sCMxnhCZuBxDA9By+CtBxB1ClDAlCAAFAAVAAVAAlCAFrBFJFSZQxwBgQh1FTwHxfQxawTxFwB8H-8CzEwC",
-    "8HAjRAzGADwBDATwBhCAhjCwBjBAzCAzHgBT1M046DjBADAxMDADAjDhsBgBxCQxCQxCQhBgRxFAxMAhJARAhHQxGwQh9BgCjBwBjWwFjcgITg4BMAwgC",
-    "hOgBhYgHMAjNwBxPzBgExJDxDDgCxSsCAgCxOADxRwBxDzCwU1TQx6BQzEwC1RAwBxRwBxTwDxZgFDlFBAlHAAlDAAVAAhFAhHAhDARghBh7EgExKwExD",
-    "wLxCAxUAhEgiBxCQBAxVARgBBQhLAjEhLQjDhPwDjEwXhJARgCjCxKzCgBDxMgCDwfxbwBTRzHQzWBsBAAcAgC8BAxBAhBAhOQsBAwBMAjEgDjEgDhOjB",
-    "hOjBwPxDAxNcAwBzFgExagBjDxKQzDhJgCzDxIgDzBwFjDwnBhkBgblZyBgGhZgDzCxR8BAwDzEwyEjPAxUAcADQRwmBhOzEBwDxKsFAjEwKxI8BAzBwS",
-    "hKjDwJhLgEsBAhasHAjDwBzOMARcABgE8BAhL5BhEhGZJhBsFATAzBMAgGhMgDzEwCsBAxR8GAAzGBcABwDhRMATBgEsBAxX8GAxBzB8BADcAzEBDBjBA",
-    "zJgFxIAhM8FAzCMAggBhDABAxBAhHAxEDwChX8FAgCzEwC8BAAxDQRQxKAhDARAhCAcABsDAQcAQsBAQBwCMAgChCcAQsDAgBsCAglCha8IAxBjIADMAhB",
-    "wOxX8JARDBwDzEwyChXsDAQsEAjLxBcAwQxXsIAjBBgFzEwCjGgJhVsGABDwCzEwahNQsHAwBjHAhDg8CxVsHADwxB1PsCxPjJwFxDQBQxDARAxL8CAAcA",
-    "Q8BABMABcAjBgEzEwiBxDQhTsDAQsDABDBMAgNB8EAxTsDAB8BAzDMAwDBsFAxW8HAjBBjCgGhkBgjEhEAhS8DAA8DABjCwEjOgBTxOQ8KAA8GAgkBhDAR",
-    "AxS8CAgBMAAcAAsDABMAwDzEwCxCARAxPsCAAcAAsCABgDzEw6EhJ8BATg7CBgHjKwUDxsOwyBj3BAjCgFxhDwlpBhwBTgGh3Qgo-BhjJg8mEh8IgDhPA",
-    "zEwBThnBAzEwCxOQsCADwExXsDAjCwBxBDgFzEAjDAhKgChJw3K1PAxPjNgyBhlBwBMABsbAgD8BAhGwfRDBMAgFcAwGx7-CwDxqTwUhEgzrExBAhDARA",
-    "hxEgWhBgIxBwDxlGwhkBh1BgChGgBhEgDxEgBcADwvpC8WAQsLAgrIUtCsCw1oHsCv1oHgB8CAwD8DAQsDAwO8BAgGUKUDUDggCsBAgtCzJw1BjMgjChqB",
-    "AhjBARQBQRQxBAxFABAhDAhgBAxBQxDAhDAxNAxBAhCABgBhDAxpFQhMAhMAhPAhMAhPAhMAhPAhMAhPAhMAxDQzYw-HsbAwB8YAwDMAwGMAQjCgHsCAA",
-    "sHAwnRhPgwDsDAAsIAQsDAAcAAsCAgqDhWgBsDAhDQzEwBBggFxOMAgIxV8BAzEwyThDAxBARAhHAhiDQjEsDAgU1QwCxQsDABwBzEwBTgoMjdAjBAzB",
-    "wlBjWAjHwgDxBAhNARABQBAxEAxBABABwCBwBBABABAhBARABQBABABABABARABQxBAhDAxBAxBABAxEAhIgChBAhCAhIwhJjGgRxMwCxMwCxMwypBzE",
-    "wiQxv7UwPh8gCgDxuDQxg6CwGh40DgvwBFp+0KFLFQFgu5GFl84GF6EFYFsEFuHF8BF6EFxBFjjOF25oHF7u6GFMFeFkBFo65GFnmoHF6qOFqCF675G",
-    "Fp75GFYFxtBF+tBFQFyigJF1+-IFaFpyOF21OFUF2CFIFl2OFi7OFCF0BFqBVUFgBFiDFOFQFwBFStB+3pBF2q7GF57sGFtqOFoBFm47GFx37GFKFoBFuJ",
-    "FtGFeF+BFyDFmFFyBFkEFedqgBFmDFiBFOFcFmVFhRFgRFtMFkCF7mCFsuDFhSFqCFwBFlIFsKFDF0HFuj+GFl-9GFIFcFmBFOF+DFq0+GFiEF9v+GF8C",
-    "FWF-EF6IFx3RFaF2gSd07CF6r-GFrg-GFoBFcFWFoy-GFzx-GFMF40BFjzBFjqSF8tSFaFiFFnDFs1gHFjqgHFkqgHFxngHFHFgBVoGFn7SF68SF0CFoB",
-    "F2CFvgTFgy0HFvw0HFmjTFEFEFmBFusiJFppiJdm-jHFgwRd9giHF5zkBFg-8HFiyXFxnhIFQFxoTFsrTFkDFSFiCFuIFv0TF9BFu3TF+jjHF7gjHFgIFG",
-    "FCFFF6CFmBFmCFdFUF8CFmBFGFyBFUFiEFmFFkCF2HF27jHF-8jHFjEF2GF0BFgGF4gkHF-8jHF7FF5BF33UF0jVFoBF8BFtCF3gVFkuVF4BF6plHFvilH",
-    "FoRF-KFhzVFu3VFz4VFpCF6qLFEF02KFpGFghNFpteF6zRFGFKF4DFXF+mmHF1n8HFgrWFrHF4MFkDFu+lHF-9lHF-GFoPFv3WFo6WFgGFsEF6LF0-lH",
-    "Fx8lHFnsXFwwXFq4mHFn1mHFtwXFmyXF4CV0BFitnHFl4OF8+OF5qnHF6moHF7-nHFaFtGF8KFuCFwDFtDFuCFcFYFw5nHF1+nHF0PF8DF3zYFu5YFJ",
-    "FygoHFxtoHFoXF++nHF+CFx8nHFkHF3BFHFroZFmrZFkDFNFqDFunqGFh+pGF6xoHFvsoHF8gpHFn4oHFYF0BFu7pHFx4pHFoBF+pqHF8NF1pqHFgBF-ta",
-    "FwvadzmQF+JFoBFoBFmBFoEF-6aFwgbFixrHFxvrHFm1rHFlyrHF8i2GF-41GFg5sHFsBF2IFxkoIFWF2ubF8-sHFDFsCFyBVrhtHFBF0CFjxbFi1bFr0b",
-    "F+EFs4pIF-8tHF6DF+DFz+bFk0qIFhtuHFm0uHF0CFtzuHF2FF5rcFgxcFSFIF4yvHd++tIFhpvHF5ucFw6sIFr+vHFEFl6cFwltIF96vHFljdFukdFL",
-    "F4BFqoxHFnixHFlmdFqsdF0DFkEFjxdFmvvIF8BF9uvIF+3vIF-1xHFm8xHFz6xHFoGFUFotyHFwEFnsyHFu0yHFxzyHF8u5GF143HF4teFgFFxveFkze",
-    "FzoTFivmIFaFliaFQF354GFEFy5GFnzlBFqifFNFiBF1+XF6-XFCFSFwCFql0HFvl0HFuDFqEFyEF1IFyJFyCF+GFpQFsHFCFeFyl0HFoTFtJF16zIFq8f",
-    "FCFkCFmr3HFtm3HFu80HF-80IFGF+k1IFgSFv21IFougBFWFUFCF+DFjCFqIF5CFsJFjFFkEF0BF-6gBFyghBF+BFxghBFsmhBFEFmg3HFh52HFMFzqhB",
-    "FoshBF-jqBFk-hJFuLFxq5IFQFw9hBF4EF4JF0MFkl4HF7-3HFqBFyFF2FFu74HF3y7BFzj9FFfFmDF6u9FF1g9FFmGFyp7HF0BFz16HF4FF+BF4h7H",
-    "Fnh7HF4RV8JF5FF4XF2BFo+7HF-m7HFt-lBFiimBF+77HFj5hJF4tmBFjxcFg3cFii9HFoNF56jJFOFy2mBFyi+HFx1kJFm+kJd3phHF-m+HF44+HFpt+H",
-    "F-6mBFq-mBF6HF0BF2DFhjnBFi2nJF9hgIF6SF4LF-ioBF8BFynoBFs2hIFt9pJF4gqJFwQFkIFt9hIFr2oBFk6oBFIFMFSFMFoCFosjIwwXhltCg629K",
-    "83D1gsCwn4-C"
-};
+
+static const char *const *tni_letter_rows(size_t *count);        /* >>tables */
 
 typedef struct tni_letter_run { uint32_t first; int32_t value; uint8_t rule, kind; } tni_letter_run;
 typedef struct tni_letters {
@@ -18958,9 +14448,10 @@ static void tni_letters_unpack(tni_letters *l)
 {
     uint32_t first = 0, c;
     int32_t  last[2] = {0, 0};
-    size_t   i, k = 0;
-    for (i = 0; i < sizeof tni_letter_runs / sizeof *tni_letter_runs; i++)
-        for (const char *at = tni_letter_runs[i]; *at; k++) {
+    size_t   i, k = 0, rows;
+    const char *const *row = tni_letter_rows(&rows);
+    for (i = 0; i < rows; i++)
+        for (const char *at = row[i]; *at; k++) {
             uint32_t        n = tni_letter_number(&at);
             tni_letter_run *r = &l->run[k];
             r->first = first;
@@ -19170,8 +14661,6 @@ struct tn_tokenizer {
     bool        begins_special[256];    /* bytes that an added token begins with                               */
     tni_letters letters;
 };
-
-static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
 
 static void tni_tokenizer_destroy(tni_owned *owned)
 {
@@ -19491,190 +14980,6 @@ int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *ds
         else tni_speak(&v, tn_tokenizer_token(t, ids[i]));
     }
     return (int64_t)v.out.length;
-}
-
-/* ---- JSON ---------------------------------------------------------------------------
-   A file as a tree. Values are numbered in the order they begin in, so that nothing recurses, however deep a file is. Value
-   0 is nobody's; it holds the root. Strings stay where they are in the text. */
-
-typedef enum tni_json_kind {
-    TNI_JSON_NULL = 0, TNI_JSON_FALSE, TNI_JSON_TRUE, TNI_JSON_NUMBER, TNI_JSON_STRING, TNI_JSON_ARRAY, TNI_JSON_OBJECT
-} tni_json_kind;
-
-typedef struct tni_value {
-    tni_json_kind kind;
-    uint32_t      at, key, string;      /* its first byte; its key and what it says: where they are in the text   */
-    uint32_t      up, child, last, next;
-    uint64_t      number;               /* UINT64_MAX: not a natural one                                          */
-} tni_value;
-
-typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
-
-#define TNI_JSON_MOST (16 << 20)
-
-static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
-
-static bool tni_json_digits(tni_scan *s)
-{
-    size_t first = s->at;
-    while (s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9') s->at++;
-    return s->at > first || tni_scan_fail(s, "a digit is missing");
-}
-
-static bool tni_json_number(tni_scan *s, uint64_t *out)
-{
-    size_t first = s->at, i;
-    bool   natural = true;
-    if (s->text[s->at] == '-') { natural = false; s->at++; first++; }
-    if (!tni_json_digits(s)) return false;
-    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number with a leading zero");
-    for (*out = 0, i = first; natural && i < s->at; i++) {
-        natural = *out <= UINT64_MAX / 100;
-        *out = *out * 10 + (uint64_t)(s->text[i] - '0');
-    }
-    if (s->at < s->bytes && s->text[s->at] == '.') {
-        natural = false;
-        s->at++;
-        if (!tni_json_digits(s)) return false;
-    }
-    if (s->at < s->bytes && (s->text[s->at] | 32) == 'e') {
-        natural = false;
-        s->at++;
-        if (s->at < s->bytes && (s->text[s->at] == '+' || s->text[s->at] == '-')) s->at++;
-        if (!tni_json_digits(s)) return false;
-    }
-    if (!natural) *out = UINT64_MAX;
-    return true;
-}
-
-/* The value that begins here; of an object or array just its bracket. */
-static bool tni_json_begin(tni_scan *s, tni_value *v)
-{
-    static const char *const word[] = {"null", "false", "true"};
-    const char *string;
-    int k;
-    tni_scan_space(s);
-    v->at = (uint32_t)s->at;
-    if (s->at == s->bytes) return tni_scan_fail(s, "a value is missing");
-    for (k = 0; k < 3; k++) {
-        size_t n = strlen(word[k]);
-        if (n > s->bytes - s->at || memcmp(s->text + s->at, word[k], n) != 0) continue;
-        v->kind = (tni_json_kind)k;
-        s->at += n;
-        return true;
-    }
-    if (s->text[s->at] == '"') {
-        if (!tni_scan_string(s, &string)) return false;
-        v->kind = TNI_JSON_STRING;
-        v->string = (uint32_t)(string - s->text);
-        return true;
-    }
-    if (s->text[s->at] == '-' || (s->text[s->at] >= '0' && s->text[s->at] <= '9')) {
-        v->kind = TNI_JSON_NUMBER;
-        return tni_json_number(s, &v->number);
-    }
-    v->kind = tni_scan_take(s, '{') ? TNI_JSON_OBJECT : TNI_JSON_ARRAY;
-    return v->kind == TNI_JSON_OBJECT || tni_scan_take(s, '[') || tni_scan_fail(s, "a value is missing");
-}
-
-/* The next value inside value `up`; its number, 0 on error. */
-static uint32_t tni_json_add(tni_json *j, uint32_t up)
-{
-    const char *key = NULL;
-    uint32_t    i = (uint32_t)j->values.count;
-    tni_value  *v;
-    if (tni_json_at(j, up)->kind == TNI_JSON_OBJECT
-        && (!tni_scan_string(&j->scan, &key) || !tni_scan_expect(&j->scan, ':'))) return 0;
-    v = (tni_value *)tni_list_add(j->file.ctx, &j->values, "JSON");
-    if (!v || !tni_json_begin(&j->scan, v)) return 0;
-    v->key = key ? (uint32_t)(key - j->scan.text) : 0;
-    v->up = up;
-    v = tni_json_at(j, up);
-    if (v->child == 0) v->child = i;
-    else tni_json_at(j, v->last)->next = i;
-    v->last = i;
-    return i;
-}
-
-static bool tni_json_parse(tni_json *j)
-{
-    tni_scan *s = &j->scan;
-    uint32_t  up = 0, i;
-    if (!tni_list_add(j->file.ctx, &j->values, "JSON")) return false;
-    tni_json_at(j, 0)->kind = TNI_JSON_ARRAY;
-    do {
-        const tni_value *v;
-        if ((i = tni_json_add(j, up)) == 0) return false;
-        v = tni_json_at(j, i);
-        if (v->kind >= TNI_JSON_ARRAY && !tni_scan_take(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) { up = i; continue; }
-        while (up != 0 && !tni_scan_take(s, ',')) {
-            v = tni_json_at(j, up);
-            if (!tni_scan_expect(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) return false;
-            up = v->up;
-        }
-    } while (up != 0);
-    tni_scan_space(s);
-    return s->at == s->bytes || tni_scan_fail(s, "text after the end");
-}
-
-static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
-{
-    memset(j, 0, sizeof *j);
-    j->values.each = sizeof(tni_value);
-    if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
-    if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
-        tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "JSON of %llu bytes, but %d are the most",
-                        (unsigned long long)j->file.bytes, TNI_JSON_MOST);
-        return false;
-    }
-    j->scan.file = &j->file;
-    j->scan.text = (char *)tni_alloc(ctx, (size_t)j->file.bytes, "JSON");
-    if (!j->scan.text) return false;
-    j->scan.bytes = (size_t)j->file.bytes;
-    return tni_reader_get(&j->file, 0, j->scan.text, j->scan.bytes) == TN_OK && tni_json_parse(j);
-}
-
-static void tni_json_close(tni_json *j)
-{
-    tni_reader_close(&j->file);
-    tni_free(j->file.ctx, j->scan.text, j->scan.bytes);
-    tni_list_free(j->file.ctx, &j->values);
-}
-
-static const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
-{
-    return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
-}
-
-static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
-{
-    return v->next != 0 ? tni_json_at(j, v->next) : NULL;
-}
-
-static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
-
-static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
-
-/* What an object has under a key; NULL: nothing, or this is no object. A key for the second time is an error. */
-static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
-{
-    const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
-    for (; v; v = tni_json_next(j, v)) {
-        if (strcmp(tni_json_key(j, v), key) != 0) continue;
-        if (found) {
-            j->twice = true;
-            tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "the key %s for the second time", tni_quote(key).s);
-        }
-        found = v;
-    }
-    return found;
-}
-
-/* The string under a key; NULL: there is none. */
-static const char *tni_json_string(tni_json *j, const tni_value *object, const char *key)
-{
-    const tni_value *v = tni_json_get(j, object, key);
-    return tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : NULL;
 }
 
 /* ---- tokenizer.json, read -------------------------------------------------------------
@@ -20607,7 +15912,6 @@ int64_t tn_mojibake(const char *text, size_t bytes)
 }
 
 #undef TNI_LETTER_RUNS
-#undef TNI_JSON_MOST
 
 /* ======================================================================
    >>models-impl
@@ -23647,6 +18951,4713 @@ tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn
 #undef TNI_GLYPH_STEP
 #undef TNI_FONT_UNITS
 #undef TNI_HUGE
+
+/* ======================================================================
+   >>cpu      the fast host backend
+   A few kernels carry all the time: the matrix product, and passes over memory that are fused so that
+   each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
+   reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
+   What the processor has decides which of them a context runs; no -m flag is needed. Strange strides and
+   rare kernels go to the reference.
+
+   Work is cut into tasks by shape alone and sums have a fixed order: the same bits for any number of
+   threads.
+   ====================================================================== */
+
+/* gcc for Windows keeps its stack aligned to 16 bytes only, too little for wider vectors (GCC PR 54412). */
+#if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
+#define TNI_X86 1
+#include <immintrin.h>
+#else
+#define TNI_X86 0
+#endif
+#if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#define TNI_NEON 1                      /* part of every such processor: nothing to ask at run time */
+#include <arm_neon.h>
+#else
+#define TNI_NEON 0
+#endif
+/* The x87 mixes with no vector. */
+#if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__)) && __FLT_EVAL_METHOD__ != 2
+#define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
+#else
+#define TNI_PLAIN_BYTES 0               /* none: one number at a time */
+#endif
+
+/* The best level up to the wanted one that both processor and operating system have. A level of another kind of
+   processor counts as plain. */
+static tn_simd tni_cpu_simd(tn_simd wanted)
+{
+#if TNI_X86
+    bool avx2, avx512;
+    __builtin_cpu_init();
+    avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+          && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
+    if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
+#elif TNI_NEON
+    if (wanted == TN_SIMD_BEST || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
+#endif
+    (void)wanted;
+    return TN_SIMD_PLAIN;
+}
+
+/* ---- the state --------------------------------------------------------------
+   The matrix product packs a block of A and one of B, so that its inner loop reads straight on. One large
+   product has LARGE bytes for each; in a batch of small ones every worker has its own, of SMALL bytes. The
+   two kinds are never in use at once and lie over each other. */
+enum {
+    TNI_GEMM_LARGE = 3 << 20,
+    TNI_GEMM_SMALL = 1 << 18,
+    TNI_GEMM_DEPTH = 3200,              /* bytes of a row of A in a block, at most: 784 floats are one */
+    TNI_GEMM_SHALLOW = 16,              /* depth up to which packing does not pay */
+    TNI_GEMM_CUT   = 1 << 25,           /* operations of a product that is worth cutting */
+    TNI_CPU_SHARE  = 16384,             /* elements that a task of a simple pass takes */
+    TNI_CPU_ALONE  = 65536,             /* elements that are done before a second thread is awake */
+    TNI_CPU_STRIP  = 32,                /* lines that are turned at a time */
+    TNI_CPU_PARTS  = 1024,              /* most tasks of a pass that leave a partial sum each */
+    TNI_PROD_MOST  = 16                 /* most factors of a product that is taken back in registers */
+};
+
+typedef struct tni_cpu {
+    tn_allocator mem;
+    tni_pool     pool;
+    tn_kernel_fn run[2];                /* in float, in double */
+    char        *blocks;                /* for gemm; scratch for others */
+    size_t       block_bytes;
+    char        *room;                  /* larger scratch, see tni_cpu_room */
+    size_t       room_bytes;
+    tn_ctx      *ctx;                   /* that counts it; NULL inside of another backend */
+    double       part[TNI_CPU_PARTS];
+    int          gemm_parts;            /* of bfloat16 in a float, where the next is not NULL */
+    void       (*gemm_products)(int parts, int64_t blocks, const char *a, const char *b, float *sums);
+} tni_cpu;
+
+static void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
+
+/* 64-byte aligned; the allocator's own pointer stands just before. */
+static void *tni_cpu_alloc(void *state, size_t bytes)
+{
+    tni_cpu *cpu = (tni_cpu *)state;
+    size_t   total;
+    char    *raw, *p;
+    if (!tni_add_size(bytes, TNI_ALIGN + sizeof raw, &total)) return NULL;
+    raw = (char *)cpu->mem.alloc(total, cpu->mem.user);
+    if (!raw) return NULL;
+    p = raw + sizeof raw;
+    p += (0 - (uintptr_t)p) % TNI_ALIGN;
+    memcpy(p - sizeof raw, &raw, sizeof raw);
+    return p;
+}
+
+static void tni_cpu_release(void *state, void *p, size_t bytes)
+{
+    tni_cpu *cpu = (tni_cpu *)state;
+    char    *raw;
+    if (!p) return;
+    memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
+    cpu->mem.release(raw, bytes + TNI_ALIGN + sizeof raw, cpu->mem.user);
+}
+
+static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
+{
+    (void)state;
+    if (bytes > 0) memmove(dst, src, bytes);
+    return TN_OK;
+}
+
+static void tni_cpu_close(void *state)
+{
+    tni_cpu     *cpu = (tni_cpu *)state;
+    tn_allocator mem;
+    if (!cpu) return;
+    mem = cpu->mem;
+    tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
+    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    mem.release(cpu, sizeof *cpu, mem.user);
+}
+
+static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
+{
+    tni_cpu *cpu = (tni_cpu *)desc->allocator.alloc(sizeof *cpu, desc->allocator.user);
+    if (!cpu) return NULL;
+    memset(cpu, 0, sizeof *cpu);
+    cpu->mem = desc->allocator;
+    cpu->pool.threads = threads;
+    cpu->pool.fn = desc->parallel_for;
+    cpu->pool.user = desc->parallel_user;
+    return cpu;
+}
+
+/* ---- a pass over n elements or rows, cut into tasks -------------------------- */
+typedef struct tni_pass {
+    tni_cpu       *cpu;
+    const tn_call *call;
+    int64_t        n, share;            /* items, and how many of them one task takes */
+} tni_pass;
+
+static int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
+static int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
+
+/* Items of `width` elements in at most `most` tasks. Returns how many tasks it took. */
+static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
+{
+    int64_t tasks;
+    p->n = n;
+    p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
+    p->share = tni_max(p->share, tni_ceil_div(n, most));
+    tasks = tni_ceil_div(n, p->share);
+    tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &tni_alone : &p->cpu->pool, tasks, fn, p);
+    return tasks;
+}
+
+static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < parts; i++) sum += cpu->part[i];
+    return sum;
+}
+
+/* ---- lines ------------------------------------------------------------------
+   Views of one shape, with as few axes as they allow: neighbours that lie in memory as one axis become
+   one. The last axis is the line that a kernel runs along; long ones are cut into pieces. */
+typedef struct tni_lines {
+    int     views, rank;                /* rank: axes before the line */
+    int64_t shape[TN_MAX_RANK];
+    int64_t strides[3][TN_MAX_RANK];
+    int64_t length, step[3];            /* of the line */
+    int64_t piece, pieces, count;       /* pieces of a line, all pieces */
+} tni_lines;
+
+static void tni_lines_push(tni_lines *l, const tn_view *const *v, int axis)
+{
+    int  k, last = l->rank - 1;
+    bool joins = last >= 0;
+    for (k = 0; k < l->views && joins; k++)
+        joins = l->strides[k][last] == v[k]->strides[axis] * v[k]->shape[axis];
+    if (joins) l->shape[last] *= v[0]->shape[axis];
+    else l->shape[++last] = v[0]->shape[axis];
+    for (k = 0; k < l->views; k++) l->strides[k][last] = v[k]->strides[axis];
+    l->rank = last + 1;
+}
+
+static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
+{
+    const tn_view *v[3];
+    tni_lines      l;
+    int            i, k;
+    memset(&l, 0, sizeof l);
+    v[0] = a; v[1] = b; v[2] = c;
+    while (l.views < 3 && v[l.views]) l.views++;
+    for (i = 0; i < a->rank; i++)
+        if (a->shape[i] != 1) tni_lines_push(&l, v, i);
+    l.length = 1;
+    if (l.rank > 0) {
+        l.length = l.shape[--l.rank];
+        for (k = 0; k < l.views; k++) l.step[k] = l.strides[k][l.rank];
+    }
+    l.piece = tni_min(tni_max(l.length, 1), TNI_CPU_SHARE);
+    l.pieces = tni_ceil_div(l.length, l.piece);
+    l.count = l.pieces;
+    for (i = 0; i < l.rank; i++) l.count *= l.shape[i];
+    return l;
+}
+
+/* Where piece `index` begins in each view; returns its length. */
+static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
+{
+    int64_t start = index % l->pieces * l->piece;
+    int     i, k;
+    index /= l->pieces;
+    for (k = 0; k < l->views; k++) offset[k] = start * l->step[k];
+    for (i = l->rank - 1; i >= 0; i--) {
+        int64_t at = index % l->shape[i];
+        index /= l->shape[i];
+        for (k = 0; k < l->views; k++) offset[k] += at * l->strides[k][i];
+    }
+    return tni_min(l->piece, l->length - start);
+}
+
+typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
+
+static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn)
+{
+    tni_line_pass p;
+    p.pass.cpu = cpu;
+    p.pass.call = c;
+    p.lines = *l;
+    tni_pass_run(&p.pass, l->count, l->piece, INT64_MAX, fn);
+    return TN_OK;
+}
+
+/* ---- copy and fill: by the size of an element, whatever it means ---------------- */
+static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
+{
+    int64_t i;
+    if (to_step == 1 && from_step <= 1 && from_step >= 0 && n > 0) {
+        int64_t have = from_step == 1 ? n : 1;          /* one for all: what is there doubles */
+        memcpy(to, from, (size_t)(have * size));
+        for (; have < n; have *= 2) memcpy(to + have * size, to, (size_t)(tni_min(have, n - have) * size));
+        return;
+    }
+    to_step *= size;
+    from_step *= size;
+    if (size == 8) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
+    else if (size == 4) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 4);
+    else for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 2);
+}
+
+static void tni_copy_task(void *arg, int64_t task, int worker)
+{
+    const tni_line_pass *p = (const tni_line_pass *)arg;
+    const tn_call       *c = p->pass.call;
+    int64_t i, n, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
+    (void)worker;
+    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
+        n = tni_lines_at(&p->lines, i, at);
+        tni_copy_line((char *)c->out[0].data + at[0] * size, p->lines.step[0],
+                      (const char *)c->in[0].data + at[1] * size, p->lines.step[1], n, size);
+    }
+}
+
+/* Where the lines of x run across those of y: squares, turned in a buffer, so that each cache line is met once. */
+typedef struct tni_turn_pass { tni_line_pass along; int64_t length, step; } tni_turn_pass;  /* y's lines, x's step there */
+
+static void tni_turn_task(void *arg, int64_t task, int worker)
+{
+    const tni_turn_pass *p = (const tni_turn_pass *)arg;
+    const tni_lines     *l = &p->along.lines;
+    const tn_call       *c = p->along.pass.call;
+    int64_t i, k, r, n, rows, at[3], size = (int64_t)tni_dtype_size(c->out[0].dtype);
+    char    square[TNI_CPU_STRIP * TNI_CPU_STRIP * sizeof(double)];
+    (void)worker;
+    for (i = tni_pass_begin(&p->along.pass, task); i < tni_pass_end(&p->along.pass, task); i++) {
+        rows = tni_lines_at(l, i, at);
+        for (k = 0; k < p->length; k += n) {
+            n = tni_min(TNI_CPU_STRIP, p->length - k);
+            for (r = 0; r < n; r++)
+                tni_copy_line(square + r * size, TNI_CPU_STRIP,
+                              (const char *)c->in[0].data + (at[1] + (k + r) * p->step) * size, 1, rows, size);
+            for (r = 0; r < rows; r++)
+                tni_copy_line((char *)c->out[0].data + (at[0] + r * l->step[0] + k) * size, 1,
+                              square + r * TNI_CPU_STRIP * size, 1, n, size);
+        }
+    }
+}
+
+/* F32 to BF16, and back. */
+static void tni_cast_task(void *arg, int64_t task, int worker)
+{
+    const tni_line_pass *p = (const tni_line_pass *)arg;
+    const tn_call       *c = p->pass.call;
+    const int64_t        to_step = p->lines.step[0], from_step = p->lines.step[1];
+    int64_t i, k, n, at[3];
+    (void)worker;
+    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
+        n = tni_lines_at(&p->lines, i, at);
+        if (c->out[0].dtype == TN_BF16) {
+            uint16_t    *to = (uint16_t *)c->out[0].data + at[0];
+            const float *from = (const float *)c->in[0].data + at[1];
+            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_bits(from[k * from_step]);
+        } else {
+            float          *to = (float *)c->out[0].data + at[0];
+            const uint16_t *from = (const uint16_t *)c->in[0].data + at[1];
+            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_value(from[k * from_step]);
+        }
+    }
+}
+
+static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
+
+static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
+{
+    tni_turn_pass p;
+    tni_lines    *l = &p.along.lines;
+    *l = tni_lines_of(&c->out[0], &c->in[0], NULL);
+    if (tni_is_cast(c->in[0].dtype, c->out[0].dtype)) return tni_line_pass_run(cpu, c, l, tni_cast_task);
+    if (c->in[0].dtype != c->out[0].dtype) return tni_reference_run(cpu, c);
+    if (l->rank == 0 || l->count == 0 || l->step[0] != 1 || (uint64_t)l->step[1] <= 1 || l->strides[1][l->rank - 1] != 1)
+        return tni_line_pass_run(cpu, c, l, tni_copy_task);
+    p.along.pass.cpu = cpu;
+    p.along.pass.call = c;
+    p.length = l->length;
+    p.step = l->step[1];
+    l->length = l->shape[--l->rank];
+    l->step[0] = l->strides[0][l->rank];
+    l->step[1] = 1;
+    l->piece = TNI_CPU_STRIP;
+    l->count /= l->pieces * l->length;
+    l->pieces = tni_ceil_div(l->length, l->piece);
+    l->count *= l->pieces;
+    tni_pass_run(&p.along.pass, l->count, TNI_CPU_STRIP * p.length, INT64_MAX, tni_turn_task);
+    return TN_OK;
+}
+
+/* One element, copied to everywhere. */
+static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
+{
+    const tn_dtype dtype = c->out[0].dtype;
+    tn_call  copy = *c;
+    double   wide = c->f[0];
+    float    narrow = (float)wide;
+    uint16_t half = tni_bf16_of(wide);
+    if (dtype == TN_I32) return tni_reference_run(cpu, c);
+    copy.in[0] = c->out[0];
+    copy.in[0].data = dtype == TN_F64 ? (void *)&wide : dtype == TN_BF16 ? (void *)&half : (void *)&narrow;
+    memset(copy.in[0].strides, 0, sizeof copy.in[0].strides);
+    return tni_cpu_copy_run(cpu, &copy);
+}
+
+/* ---- embed, see >>op-embed ---- */
+static void tni_embed_task(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_call  *c = p->call;
+    const int32_t  *ids = (const int32_t *)c->in[1].data;
+    const size_t    row = (size_t)c->out[0].shape[1] * tni_dtype_size(c->out[0].dtype);
+    int64_t         r;
+    (void)worker;
+    for (r = tni_pass_begin(p, task); r < tni_pass_end(p, task); r++) {
+        char *to = (char *)c->out[0].data + (size_t)r * row;
+        if (ids[r] >= 0 && ids[r] < c->in[0].shape[0]) memcpy(to, (const char *)c->in[0].data + (size_t)ids[r] * row, row);
+        else memset(to, 0, row);
+    }
+}
+
+static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
+{
+    const int32_t *ids = (const int32_t *)c->in[1].data;
+    int64_t        r, R = c->out[0].shape[0];
+    tni_pass       p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_pass_run(&p, R, c->out[0].shape[1], INT64_MAX, tni_embed_task);
+    for (r = 0; r < R; r++)
+        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], 0);
+    return TN_OK;
+}
+
+/* ---- attention: what the passes of all levels know of a call, see >>op-attention ------------------------------------ */
+enum {
+    TNI_ATTEND_KEYS  = 128,             /* of a tile of scores, at most */
+    TNI_ATTEND_PARTS = 4,               /* of few heads: of the keys backwards, of v's columns in the linear form */
+    TNI_ATTEND_FEW   = 8,               /* heads that are few */
+    TNI_ATTEND_SLAB  = 256              /* features that are multiplied out at a time */
+};
+
+typedef struct tni_attention {
+    tni_cpu       *cpu;
+    const tn_call *call;
+    char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
+    size_t         each;
+    char          *partial;             /* dq of every part */
+    int64_t        heads, all_heads;    /* of one item of the batch, of all */
+    int64_t        sets, d, dv, queries, keys;
+    int64_t        side, blocks;        /* queries of a block, how many blocks */
+    int64_t        parts, columns;      /* parts of the keys, or of v's columns, `columns` each */
+    bool           softmax, squared, sums;
+    bool           local;               /* a block's own keys only: the state has those before */
+} tni_attention;
+
+/* Scratch that lasts from one kernel to the next; it grows where a larger one is wanted. NULL: no memory. */
+static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+{
+    if (bytes <= cpu->room_bytes) return cpu->room;
+    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
+    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
+    cpu->room_bytes = cpu->room ? bytes : 0;
+    return cpu->room;
+}
+
+/* Room for `numbers` of `size` bytes for every worker, and for `shared` more. */
+static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
+{
+    size_t workers;
+    if (!tni_area_size(numbers, (int64_t)size, 1, &t->each) || !tni_add_size(t->each, 63, &t->each)) return false;
+    t->each = t->each / 64 * 64;
+    if (!tni_mul_size(t->each, (size_t)t->cpu->pool.threads, &workers)) return false;
+    if (!((double)workers + shared * (double)size < (double)(PTRDIFF_MAX / 2))) return false;
+    t->room = tni_cpu_room(t->cpu, workers + (size_t)shared * size);
+    t->partial = t->room ? t->room + workers : NULL;
+    return t->room != NULL;
+}
+
+static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
+{
+    tni_attention t;
+    memset(&t, 0, sizeof t);
+    t.cpu = cpu;
+    t.call = c;
+    t.queries = c->in[0].shape[1];
+    t.keys = c->in[2].shape[1];
+    t.heads = c->in[2].shape[2];
+    t.all_heads = c->in[2].shape[0] * t.heads;
+    t.d = c->in[0].shape[3];
+    t.dv = c->in[2].shape[3];
+    t.sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
+    t.softmax = c->i[0] == TN_ATTEND_SOFTMAX;
+    t.squared = c->i[0] == TN_ATTEND_SQUARED;
+    t.sums = tni_attend_sums(c);
+    t.side = side;
+    t.blocks = tni_ceil_div(t.queries, side);
+    t.parts = 1;
+    t.columns = t.dv;
+    return t;
+}
+
+/* Of the linear form's backward pass: one for dq, one for dk and dv, where they are wanted. */
+static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
+
+/* ---- blocks of the host's algebra, see >>host-algebra ---- */
+enum {
+    TNI_HOST_CUT  = 1 << 21,            /* operations of a product that is worth several threads */
+    TNI_HOST_MOST = TNI_GEMM_SMALL / 8, /* doubles of a block of gemm, */
+    TNI_HOST_LEAST = TNI_GEMM_DEPTH / 8 * 16    /* and the fewest that hold a panel */
+};
+
+/* Doubles of a block of gemm, for matrices with extents up to `extent`. */
+static int64_t tni_host_block(int64_t extent)
+{
+    return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
+}
+
+/* ---- the passes: each level in float, then in double ------------------------------ */
+#if TNI_X86
+static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+#endif
+static const uint32_t tni_lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+#define TNI_LEVEL 0
+#define TNI_REAL float
+#define TNI_BITS 32
+#define TNI_T(name) tni_f32_##name##_plain
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#define TNI_REAL double
+#define TNI_BITS 64
+#define TNI_T(name) tni_f64_##name##_plain
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#undef TNI_LEVEL
+#if TNI_X86
+#define TNI_LEVEL 1
+#define TNI_REAL float
+#define TNI_BITS 32
+#define TNI_T(name) tni_f32_##name##_avx2
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#define TNI_REAL double
+#define TNI_BITS 64
+#define TNI_T(name) tni_f64_##name##_avx2
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#undef TNI_LEVEL
+#define TNI_LEVEL 2
+#define TNI_REAL float
+#define TNI_BITS 32
+#define TNI_T(name) tni_f32_##name##_avx512
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#define TNI_REAL double
+#define TNI_BITS 64
+#define TNI_T(name) tni_f64_##name##_avx512
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#undef TNI_LEVEL
+#elif TNI_NEON
+#define TNI_LEVEL 3
+#define TNI_REAL float
+#define TNI_BITS 32
+#define TNI_T(name) tni_f32_##name##_neon
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#define TNI_REAL double
+#define TNI_BITS 64
+#define TNI_T(name) tni_f64_##name##_neon
+#include "tensornet.h"
+#undef TNI_T
+#undef TNI_BITS
+#undef TNI_REAL
+#undef TNI_LEVEL
+#endif
+
+#endif /* the implementation goes on below */
+
+/* ======================================================================
+   >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512, 3 NEON) in one precision
+   ====================================================================== */
+#ifdef TNI_LEVEL
+
+#if TNI_LEVEL == 2
+#define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#elif TNI_LEVEL == 1
+#define TNI_ISA __attribute__((target("avx2,fma")))
+#else
+#define TNI_ISA
+#endif
+#define TNI_FAST TNI_UNUSED TNI_ISA static
+#ifdef __GNUC__
+#define TNI_INLINE TNI_UNUSED TNI_ISA __attribute__((always_inline)) static inline
+#else
+#define TNI_INLINE static inline
+#endif
+
+/* ---- a vector: TNI_W numbers that know + - * /, and a few functions ----------------
+   TNI_SOME(k) is the mask of the first k lanes. x86's max gives its second operand when one is NaN, and
+   so does ours: TNI_MAX(bound, x) keeps a NaN in x. */
+#if TNI_LEVEL == 2 && TNI_BITS == 32
+typedef __m512 TNI_T(v);
+#define TNI_MM(op)  _mm512_##op##_ps
+#define TNI_SOME(k) ((__mmask16)(0xffffu >> (16 - (k))))
+#elif TNI_LEVEL == 2
+typedef __m512d TNI_T(v);
+#define TNI_MM(op)  _mm512_##op##_pd
+#define TNI_SOME(k) ((__mmask8)(0xffu >> (8 - (k))))
+#elif TNI_LEVEL == 1 && TNI_BITS == 32
+typedef __m256 TNI_T(v);
+#define TNI_MM(op)  _mm256_##op##_ps
+#define TNI_SOME(k) _mm256_loadu_si256((const __m256i *)(tni_lane_mask + 8 - (k)))
+#elif TNI_LEVEL == 1
+typedef __m256d TNI_T(v);
+#define TNI_MM(op)  _mm256_##op##_pd
+#define TNI_SOME(k) _mm256_loadu_si256((const __m256i *)(tni_lane_mask + 8 - 2 * (k)))
+#elif TNI_LEVEL == 3 && TNI_BITS == 32
+typedef float32x4_t TNI_T(v);
+#define TNI_MM(op)  v##op##_f32
+#elif TNI_LEVEL == 3
+typedef float64x2_t TNI_T(v);
+#define TNI_MM(op)  v##op##_f64
+#elif TNI_PLAIN_BYTES
+typedef TNI_REAL TNI_T(v) __attribute__((vector_size(TNI_PLAIN_BYTES)));
+#else
+typedef TNI_REAL TNI_T(v);
+#endif
+
+#define TNI_V TNI_T(v)
+#define TNI_W ((int)(sizeof(TNI_V) / sizeof(TNI_REAL)))
+
+#if TNI_LEVEL == 3
+#define TNI_SET(x)       TNI_MM(dupq_n)(x)
+#define TNI_FMA(a, b, c) TNI_MM(fmaq)(c, a, b)
+#define TNI_MAX(a, b)    TNI_T(max)(a, b)            /* NEON's own would give the NaN of either operand */
+#define TNI_MIN(a, b)    TNI_T(min)(a, b)
+#define TNI_SQRT(a)      TNI_MM(sqrtq)(a)
+#elif TNI_LEVEL > 0
+#define TNI_SET(x)       TNI_MM(set1)(x)
+#define TNI_FMA(a, b, c) TNI_MM(fmadd)(a, b, c)
+#if TNI_LEVEL == 2                      /* "all lanes of": gcc 12 warns of its own unmasked max */
+#define TNI_MAX(a, b)    TNI_MM(maskz_max)(TNI_SOME(TNI_W), a, b)
+#define TNI_MIN(a, b)    TNI_MM(maskz_min)(TNI_SOME(TNI_W), a, b)
+#define TNI_SQRT(a)      TNI_MM(maskz_sqrt)(TNI_SOME(TNI_W), a)
+#else
+#define TNI_MAX(a, b)    TNI_MM(max)(a, b)
+#define TNI_MIN(a, b)    TNI_MM(min)(a, b)
+#define TNI_SQRT(a)      TNI_MM(sqrt)(a)
+#endif
+#else
+#define TNI_SET(x)       TNI_T(set)(x)
+#define TNI_FMA(a, b, c) ((a) * (b) + (c))
+#define TNI_MAX(a, b)    TNI_T(max)(a, b)
+#define TNI_MIN(a, b)    TNI_T(min)(a, b)
+#define TNI_SQRT(a)      TNI_T(sqrt)(a)
+#endif
+#define TNI_LOAD(p, k)     TNI_T(load)(p, k)         /* k numbers, then zeros */
+#define TNI_STORE(p, v, k) TNI_T(store)(p, v, k)     /* the first k           */
+
+TNI_INLINE int TNI_T(lanes)(int64_t left) { return left < TNI_W ? (int)left : TNI_W; }
+
+#if TNI_LEVEL == 3
+TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
+{
+    TNI_V v = TNI_SET(0);
+    if (k == TNI_W) return TNI_MM(ld1q)(p);
+#if TNI_BITS == 32
+    if (k & 2) v = vcombine_f32(vld1_f32(p), vget_low_f32(v));
+    if (k == 3) return vld1q_lane_f32(p + 2, v, 2);
+#endif
+    return k == 1 ? TNI_MM(ld1q_lane)(p, v, 0) : v;
+}
+
+TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
+{
+    if (k == TNI_W) { TNI_MM(st1q)(p, v); return; }
+#if TNI_BITS == 32
+    if (k & 2) vst1_f32(p, vget_low_f32(v));
+    if (k == 3) vst1q_lane_f32(p + 2, v, 2);
+#endif
+    if (k == 1) TNI_MM(st1q_lane)(p, v, 0);
+}
+#elif TNI_LEVEL > 0
+TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
+{
+    if (k == TNI_W) return TNI_MM(loadu)(p);
+#if TNI_LEVEL == 2
+    return TNI_MM(maskz_loadu)(TNI_SOME(k), p);
+#else
+    return TNI_MM(maskload)(p, TNI_SOME(k));
+#endif
+}
+
+TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
+{
+    if (k == TNI_W) TNI_MM(storeu)(p, v);
+#if TNI_LEVEL == 2
+    else TNI_MM(mask_storeu)(p, TNI_SOME(k), v);
+#else
+    else TNI_MM(maskstore)(p, TNI_SOME(k), v);
+#endif
+}
+#else
+TNI_INLINE TNI_V TNI_T(set)(TNI_REAL x)
+{
+#if TNI_PLAIN_BYTES == 0
+    TNI_V v = x;
+#elif TNI_BITS == 32
+    TNI_V v = {x, x, x, x};
+#else
+    TNI_V v = {x, x};
+#endif
+    return v;
+}
+
+TNI_INLINE TNI_V TNI_T(load)(const TNI_REAL *p, int k)
+{
+    TNI_V v = TNI_T(set)(0);
+    if (k == TNI_W) memcpy(&v, p, sizeof v);
+    else memcpy(&v, p, sizeof *p * (size_t)k);
+    return v;
+}
+
+TNI_INLINE void TNI_T(store)(TNI_REAL *p, TNI_V v, int k)
+{
+    if (k == TNI_W) memcpy(p, &v, sizeof v);
+    else memcpy(p, &v, sizeof *p * (size_t)k);
+}
+#endif
+
+/* ---- gemm: C = alpha A B + beta C + bias --------------------------------------------
+   A tile of C, TNI_MR rows by two vectors, stays in registers while the kernel walks down the depth:
+   each step multiplies MR numbers of A by 2W of B. Both come from panels, MR rows of A or 2W columns of B
+   packed so that a step's numbers are neighbours; where packing would not pay they are read in place. The
+   depth is cut into slabs of at most TNI_GEMM_DEPTH bytes and never shared between threads, so an
+   element is summed in the same order wherever its tile lies.
+   Goto & van de Geijn 2008; Van Zee & van de Geijn 2015 */
+#if TNI_LEVEL == 2
+#define TNI_MR 14
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
+#elif TNI_LEVEL == 3
+#define TNI_MR 12
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#else
+#define TNI_MR 6
+#define TNI_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#endif
+#define TNI_NR (2 * TNI_W)
+
+typedef struct TNI_T(gemm) {
+    const TNI_REAL *a, *b, *bias;
+    TNI_REAL       *c;
+    int64_t         m, n, k;
+    int64_t         a_row, a_col, b_row, b_col, c_row, c_col, bias_row, bias_col;   /* strides */
+    TNI_REAL        alpha, beta;
+    TNI_REAL       *panels_a, *panels_b;
+    int64_t         i0, rows, j0, cols, k0, depth;     /* the block in work */
+    int64_t         panels_i, panels_j;                /* panels in it */
+    int64_t         packed_a, packed_b;                /* the first packed panel; those before are read in place */
+    int64_t         high;                              /* rows of a panel of A */
+    tn_task_fn      few;                               /* the task, where C has few rows */
+} TNI_T(gemm);
+
+/* A tile: c[rows, (wide ? W : 0) + last] = from + A B. Of its last vector, `last` lanes are read from `from` and written
+   to c. */
+typedef struct TNI_T(tile) {
+    const TNI_REAL *a, *b, *from;
+    TNI_REAL       *c;
+    int64_t         depth, a_row, a_col, b_row, from_row, c_row;
+    int             last;
+} TNI_T(tile);
+
+static const TNI_REAL TNI_T(zeros)[2 * sizeof(TNI_V) / sizeof(TNI_REAL)] = {0};
+
+/* Only AVX-512 has masks for nothing: below it the last vector is whole. (In the loop they cost it 5 % too, so B is
+   padded.) */
+#if TNI_LEVEL == 2
+#define TNI_LAST(t)                ((t)->last)
+#define TNI_LOAD_SOME(p, k)        TNI_MM(maskz_loadu)(TNI_SOME(k), p)
+#define TNI_STORE_SOME(p, v, k)    TNI_MM(mask_storeu)(p, TNI_SOME(k), v)
+#else
+#define TNI_LAST(t)                TNI_W
+#define TNI_LOAD_SOME(p, k)        TNI_LOAD(p, k)
+#define TNI_STORE_SOME(p, v, k)    TNI_STORE(p, v, k)
+#endif
+
+/* Called with constants: `rows`; `wide`, two vectors, not one; `packed`, a_row is 1 and the last vector is
+   whole. So all conditions go. The sums are named variables since gcc keeps an array of them in memory. */
+TNI_INLINE void TNI_T(gemm_tile)(const int rows, const bool wide, const bool packed, const TNI_T(tile) *t)
+{
+    const int       last = packed ? TNI_W : TNI_LAST(t), first = wide ? TNI_W : last;
+    const int64_t   depth = t->depth, a_row = packed ? 1 : t->a_row, a_col = t->a_col, b_row = t->b_row;
+    const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
+    TNI_REAL       *c = t->c;
+    const TNI_V     zero = TNI_SET(0);
+    int64_t         k;
+#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
+#define TNI_STEP(i)  if (i < rows) { \
+        TNI_V x = TNI_SET(a[i * a_row]); \
+        left##i = TNI_FMA(x, b0, left##i); \
+        if (wide) right##i = TNI_FMA(x, b1, right##i); }
+#define TNI_END(i)   if (i < rows) { \
+        left##i = left##i + (wide ? TNI_LOAD(from, TNI_W) : TNI_LOAD_SOME(from, first)); \
+        if (wide) right##i = right##i + TNI_LOAD_SOME(from + TNI_W, last); \
+        if (wide) TNI_STORE(c, left##i, TNI_W); else TNI_STORE_SOME(c, left##i, first); \
+        if (wide) TNI_STORE_SOME(c + TNI_W, right##i, last); \
+        from += t->from_row; \
+        c += t->c_row; }
+    TNI_ROWS(TNI_BEGIN)
+#if TNI_LEVEL == 2                      /* C is far away; on AVX2 this gained nothing */
+    for (k = 0; packed && k < rows; k++) {
+        __builtin_prefetch(c + k * t->c_row, 1);
+        __builtin_prefetch(c + k * t->c_row + TNI_NR - 1, 1);
+    }
+#endif
+    for (k = 0; k < depth; k++, a += a_col, b += b_row) {
+        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = wide ? TNI_LOAD(b + TNI_W, TNI_W) : zero;
+        TNI_ROWS(TNI_STEP)
+    }
+    TNI_ROWS(TNI_END)
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+
+#if TNI_LEVEL == 3
+/* The full tile from packed A: a step's twelve numbers come in whole vectors, and the product takes one of their lanes. */
+TNI_FAST void TNI_T(gemm_lanes)(const TNI_T(tile) *t)
+{
+    const TNI_REAL *a = t->a, *b = t->b, *from = t->from;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL       *c = t->c;
+    int64_t         k;
+#define TNI_BEGIN(i) TNI_V left##i = zero, right##i = zero;
+#define TNI_STEP(i)  left##i = TNI_MM(fmaq_laneq)(left##i, b0, x, i % TNI_LANES); \
+                     right##i = TNI_MM(fmaq_laneq)(right##i, b1, x, i % TNI_LANES);
+#define TNI_END(i)   TNI_STORE(c, left##i + TNI_LOAD(from, TNI_W), TNI_W); \
+                     TNI_STORE(c + TNI_W, right##i + TNI_LOAD(from + TNI_W, TNI_W), TNI_W); \
+                     from += t->from_row; c += t->c_row;
+    TNI_ROWS(TNI_BEGIN)
+    for (k = 0; k < t->depth; k++, a += t->a_col, b += t->b_row) {
+        TNI_V b0 = TNI_LOAD(b, TNI_W), b1 = TNI_LOAD(b + TNI_W, TNI_W), x;
+#if TNI_BITS == 32
+#define TNI_LANES 4
+        x = TNI_LOAD(a, TNI_W);     TNI_STEP(0) TNI_STEP(1) TNI_STEP(2)  TNI_STEP(3)
+        x = TNI_LOAD(a + 4, TNI_W); TNI_STEP(4) TNI_STEP(5) TNI_STEP(6)  TNI_STEP(7)
+        x = TNI_LOAD(a + 8, TNI_W); TNI_STEP(8) TNI_STEP(9) TNI_STEP(10) TNI_STEP(11)
+#else
+#define TNI_LANES 2
+        x = TNI_LOAD(a, TNI_W);      TNI_STEP(0)  TNI_STEP(1)
+        x = TNI_LOAD(a + 2, TNI_W);  TNI_STEP(2)  TNI_STEP(3)
+        x = TNI_LOAD(a + 4, TNI_W);  TNI_STEP(4)  TNI_STEP(5)
+        x = TNI_LOAD(a + 6, TNI_W);  TNI_STEP(6)  TNI_STEP(7)
+        x = TNI_LOAD(a + 8, TNI_W);  TNI_STEP(8)  TNI_STEP(9)
+        x = TNI_LOAD(a + 10, TNI_W); TNI_STEP(10) TNI_STEP(11)
+#endif
+    }
+    TNI_ROWS(TNI_END)
+#undef TNI_LANES
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+#endif
+
+TNI_FAST void TNI_T(gemm_rows)(int rows, bool wide, const TNI_T(tile) *t)
+{
+    if (rows == TNI_MR && wide && t->a_row == 1 && t->last == TNI_W) {
+#if TNI_LEVEL == 3
+        TNI_T(gemm_lanes)(t);
+#else
+        TNI_T(gemm_tile)(TNI_MR, true, true, t);
+#endif
+        return;
+    }
+#define TNI_CASE(i) \
+    case i + 1: \
+        if (wide) TNI_T(gemm_tile)(i + 1, true, false, t); \
+        else TNI_T(gemm_tile)(i + 1, false, false, t); \
+        break;
+    switch (rows) { TNI_ROWS(TNI_CASE) default: break; }
+#undef TNI_CASE
+}
+
+#if TNI_X86 || TNI_NEON
+/* dst[d width + lane] = src[lane stride + d], for 4 lanes (2 of double) and as many d */
+TNI_INLINE void TNI_T(transpose)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride)
+{
+#if TNI_NEON && TNI_BITS == 32
+    float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + stride);
+    float32x4_t r2 = vld1q_f32(src + 2 * stride), r3 = vld1q_f32(src + 3 * stride);
+    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
+    vst1q_f32(dst, vzip1q_f32(a0, a1));
+    vst1q_f32(dst + width, vzip2q_f32(a0, a1));
+    vst1q_f32(dst + 2 * width, vzip1q_f32(a2, a3));
+    vst1q_f32(dst + 3 * width, vzip2q_f32(a2, a3));
+#elif TNI_NEON
+    float64x2_t r0 = vld1q_f64(src), r1 = vld1q_f64(src + stride);
+    vst1q_f64(dst, vzip1q_f64(r0, r1));
+    vst1q_f64(dst + width, vzip2q_f64(r0, r1));
+#elif TNI_BITS == 32
+    __m128 r0 = _mm_loadu_ps(src), r1 = _mm_loadu_ps(src + stride);
+    __m128 r2 = _mm_loadu_ps(src + 2 * stride), r3 = _mm_loadu_ps(src + 3 * stride);
+    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+    _mm_storeu_ps(dst, r0);
+    _mm_storeu_ps(dst + width, r1);
+    _mm_storeu_ps(dst + 2 * width, r2);
+    _mm_storeu_ps(dst + 3 * width, r3);
+#else
+    __m128d r0 = _mm_loadu_pd(src), r1 = _mm_loadu_pd(src + stride);
+    _mm_storeu_pd(dst, _mm_unpacklo_pd(r0, r1));
+    _mm_storeu_pd(dst + width, _mm_unpackhi_pd(r0, r1));
+#endif
+}
+#endif
+
+/* A panel: dst[d width + lane] = src[lane stride + d step], zeros in lanes [lanes,width) */
+TNI_FAST void TNI_T(panel)(TNI_REAL *dst, int width, const TNI_REAL *src, int64_t stride, int64_t step, int lanes,
+                           int64_t depth)
+{
+    int64_t d = 0;
+    int     lane = 0, k;
+    if (stride == 1 && lanes == TNI_MR && width == TNI_MR) {         /* the usual widths, as constants */
+        for (; d < depth; d++) memcpy(dst + d * TNI_MR, src + d * step, TNI_MR * sizeof *dst);
+        return;
+    }
+    if (stride == 1 && width == TNI_NR) {
+        const TNI_V zero = TNI_SET(0);
+        k = TNI_T(lanes)(lanes);
+        for (; d < depth; d++, dst += TNI_NR, src += step) {
+            TNI_STORE(dst, TNI_LOAD(src, k), TNI_W);
+            TNI_STORE(dst + TNI_W, lanes > TNI_W ? TNI_LOAD(src + TNI_W, lanes - TNI_W) : zero, TNI_W);
+        }
+        return;
+    }
+    if (stride == 1) {
+        for (; d < depth; d++, dst += width, src += step) {
+            for (lane = 0; lane < lanes; lane += k) {
+                k = TNI_T(lanes)(lanes - lane);
+                TNI_STORE(dst + lane, TNI_LOAD(src + lane, k), k);
+            }
+            for (; lane < width; lane++) dst[lane] = 0;
+        }
+        return;
+    }
+#if TNI_X86 || TNI_NEON
+    if (step == 1) {                                      /* 64 deep at a time: that much of the panel stays in the cache */
+        int64_t start, end;
+        for (start = 0; start < depth; start = end) {
+            end = tni_min(start + 64, depth);
+            for (lane = 0; lane + 128 / TNI_BITS <= lanes; lane += 128 / TNI_BITS) {
+                const TNI_REAL *from = src + lane * stride;
+                for (d = start; d + 128 / TNI_BITS <= end; d += 128 / TNI_BITS)
+                    TNI_T(transpose)(dst + d * width + lane, width, from + d, stride);
+                for (; d < end; d++)
+                    for (k = 0; k < 128 / TNI_BITS; k++) dst[d * width + lane + k] = from[k * stride + d];
+            }
+        }
+    }
+#endif
+    for (; lane < lanes; lane++)
+        for (d = 0; d < depth; d++) dst[d * width + lane] = src[lane * stride + d * step];
+    for (; lane < width; lane++)
+        for (d = 0; d < depth; d++) dst[d * width + lane] = 0;
+}
+
+enum {
+    TNI_T(gemm_high) = (56 + TNI_MR - 1) / TNI_MR,      /* panels in a task's part of C */
+    TNI_T(gemm_across) = 128 / TNI_NR,
+    TNI_T(gemm_group) = 4                               /* panels packed together */
+};
+
+/* Tasks that pack A: some panels each, since a line of a transposed A goes to more than one. (Ten: slower.) */
+TNI_FAST int64_t TNI_T(gemm_pack_tasks)(const TNI_T(gemm) *g)
+{
+    return g->packed_a ? 0 : tni_ceil_div(g->panels_i, TNI_T(gemm_group));
+}
+
+TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, int64_t row, int64_t end)
+{
+    TNI_REAL       *to = g->panels_a + row * g->depth;
+    const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+    int64_t         d, i;
+    if (g->a_row == 1 && end - row == TNI_T(gemm_group) * TNI_MR) {
+        for (d = 0; d < g->depth; d++, from += g->a_col, to += TNI_MR)
+            for (i = 0; i < TNI_T(gemm_group); i++)
+                memcpy(to + i * TNI_MR * g->depth, from + i * TNI_MR, TNI_MR * sizeof *to);
+        return;
+    }
+    for (; row < end; row += TNI_MR, from += TNI_MR * g->a_row, to += TNI_MR * g->depth)
+        TNI_T(panel)(to, TNI_MR, from, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row), g->depth);
+}
+
+/* Task: panels of A, or, behind those, one of B. */
+TNI_FAST void TNI_T(gemm_pack)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    const int64_t      in_a = TNI_T(gemm_pack_tasks)(g), rows = TNI_T(gemm_group) * TNI_MR;
+    const int64_t      at = (g->packed_b + task - in_a) * TNI_NR;
+    (void)worker;
+    if (task < in_a) TNI_T(gemm_pack_a)(g, task * rows, tni_min(g->rows, (task + 1) * rows));
+    else TNI_T(panel)(g->panels_b + at * g->depth, TNI_NR, g->b + (g->j0 + at) * g->b_col + g->k0 * g->b_row,
+                      g->b_col, g->b_row, (int)tni_min(TNI_NR, g->cols - at), g->depth);
+}
+
+/* One vector of C = alpha sums + beta C + bias. */
+TNI_INLINE void TNI_T(gemm_finish)(TNI_REAL *c, const TNI_REAL *sums, TNI_REAL alpha, TNI_REAL beta, const TNI_REAL *bias,
+                                   int k)
+{
+    TNI_V v = TNI_LOAD(sums, TNI_W) * TNI_SET(alpha);
+    if (beta != 0) v = TNI_FMA(TNI_SET(beta), TNI_LOAD(c, k), v);
+    if (bias) v = v + TNI_LOAD(bias, k);
+    TNI_STORE(c, v, k);
+}
+
+/* The tile at (i,j). The first slab brings beta C and the bias in, the others add. */
+TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int64_t i, int64_t j, int rows, int cols)
+{
+    const TNI_REAL  alpha = g->alpha, beta = g->k0 == 0 ? g->beta : 1;
+    const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
+    const int       left = TNI_T(lanes)(cols), right = cols - left;
+    const int       width = (rows + 3) / 4 * 4;
+    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, turned[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
+    int             r, q;
+    if (g->c_col == 1 && (!bias || g->bias_col == 1))
+        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
+            TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
+            if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
+        }
+    else if (g->c_row == 1 && (!bias || g->bias_row == 1)) {
+        TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
+        for (q = 0; q < cols; q++, c += g->c_col)
+            for (r = 0; r < rows; r += TNI_W)
+                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
+                                   TNI_T(lanes)(rows - r));
+    } else
+        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
+            for (q = 0; q < cols; q++) {
+                TNI_REAL *to = c + q * g->c_col, v = sums[q] * alpha;
+                if (beta != 0) v += beta * *to;
+                if (bias) v += bias[r * g->bias_row + q * g->bias_col];
+                *to = v;
+            }
+}
+
+/* May a tile be written to C as it is? Then `from` is where its sums begin: zeros, the bias, or C itself. */
+TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t i, int64_t j)
+{
+    const TNI_REAL beta = g->k0 == 0 ? g->beta : 1;
+    const bool     bias = g->k0 == 0 && g->bias;
+    t->from = TNI_T(zeros);
+    t->from_row = 0;
+    t->c = g->c + i * g->c_row + j * g->c_col;
+    t->c_row = g->c_row;
+    if (g->alpha != 1 || g->c_col != 1 || (TNI_LEVEL != 2 && t->last != TNI_W)) return false;
+    if (bias) {
+        t->from = g->bias + i * g->bias_row + j * g->bias_col;
+        t->from_row = g->bias_row;
+        return beta == 0 && g->bias_col == 1;
+    }
+    if (beta == 1) {
+        t->from = t->c;
+        t->from_row = t->c_row;
+    }
+    return beta == 0 || beta == 1;
+}
+
+/* The tiles that panels [i,i_end) of A make with panel j of B. */
+TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t i, int64_t i_end, int64_t j)
+{
+    TNI_REAL      sums[TNI_MR * 2 * TNI_W];
+    const int64_t col = j * TNI_NR;
+    const int     cols = (int)tni_min(TNI_NR, g->cols - col);
+    const bool    wide = cols > TNI_W, packed = j >= g->packed_b;
+    TNI_T(tile)   t;
+    t.b = packed ? g->panels_b + col * g->depth : g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    t.b_row = packed ? TNI_NR : g->b_row;
+    t.depth = g->depth;
+    t.last = wide ? cols - TNI_W : cols;
+    for (; i < i_end; i++) {
+        const int64_t row = i * g->high;
+        const int     rows = (int)tni_min(g->high, g->rows - row);
+        t.a = i >= g->packed_a ? g->panels_a + row * g->depth : g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+        t.a_row = i >= g->packed_a ? 1 : g->a_row;
+        t.a_col = i >= g->packed_a ? TNI_MR : g->a_col;
+        if (TNI_T(gemm_direct)(g, &t, g->i0 + row, g->j0 + col)) {
+            TNI_T(gemm_rows)(rows, wide, &t);
+            continue;
+        }
+        t.from = TNI_T(zeros);
+        t.from_row = 0;
+        t.c = sums;
+        t.c_row = TNI_NR;
+        TNI_T(gemm_rows)(rows, wide, &t);
+        TNI_T(gemm_store)(g, sums, g->i0 + row, g->j0 + col, rows, cols);
+    }
+}
+
+/* Task: a part of the block of C. */
+TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    int64_t parts_j = tni_ceil_div(g->panels_j, TNI_T(gemm_across));
+    int64_t i = task / parts_j * TNI_T(gemm_high), j = task % parts_j * TNI_T(gemm_across);
+    int64_t i_end = tni_min(i + TNI_T(gemm_high), g->panels_i), j_end = tni_min(j + TNI_T(gemm_across), g->panels_j);
+    (void)worker;
+    for (; j < j_end; j++) TNI_T(gemm_tiles)(g, i, i_end, j);
+}
+
+/* The block of C at (i0,j0), one slab deep; packed panels of B serve all i0. In place: A when B has few
+   columns, B when A has few rows, both when shallow. Not in place: a transposed A of some depth (bearable for
+   one panel), a transposed B, and an A whose rows lie so that they push each other out of the cache. */
+TNI_FAST void TNI_T(gemm_block)(TNI_T(gemm) *g, const tni_pool *pool)
+{
+    const int64_t size = (int64_t)sizeof(TNI_REAL);
+    const bool    shallow = g->depth <= TNI_GEMM_SHALLOW;
+    const bool    same_set = TNI_MR > 8 && g->rows > 8 && g->a_row * size % 4096 == 0;
+    const bool    few_columns = g->a_col == 1 ? g->n < 8 * TNI_NR && !same_set : g->n <= TNI_NR && g->k <= 256;
+    const bool    few_rows = g->b_col == 1 && (g->m <= 8 * TNI_MR || shallow);
+    g->panels_i = tni_ceil_div(g->rows, TNI_MR);
+    g->panels_j = tni_ceil_div(g->cols, TNI_NR);
+    g->packed_a = few_columns || shallow ? g->panels_i : 0;
+    /* of a B that is not packed only whole vectors are read */
+    g->packed_b = !few_rows ? 0 : g->cols % TNI_NR == TNI_W ? g->panels_j : g->cols / TNI_NR;
+    g->high = g->packed_a ? tni_ceil_div(g->rows, g->panels_i) : TNI_MR;
+    tni_parallel_for(pool, TNI_T(gemm_pack_tasks)(g) + (g->i0 == 0 ? g->panels_j - g->packed_b : 0), TNI_T(gemm_pack), g);
+    tni_parallel_for(pool, tni_ceil_div(g->panels_i, TNI_T(gemm_high)) * tni_ceil_div(g->panels_j, TNI_T(gemm_across)),
+                     TNI_T(gemm_part), g);
+}
+
+/* ---- gemm with few rows: B is read once and where it lies, so memory decides ------------- */
+
+TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
+{
+    TNI_REAL lane[TNI_W];
+    int      i, half;
+    TNI_STORE(lane, v, TNI_W);
+    for (half = TNI_W / 2; half > 0; half /= 2)
+        for (i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* four[i] = the sum of the lanes of s_i */
+TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REAL *four)
+{
+#if TNI_LEVEL == 0 || TNI_LEVEL == 3
+    TNI_REAL lane[4][TNI_W];
+    int      i, k;
+    TNI_STORE(lane[0], s0, TNI_W);
+    TNI_STORE(lane[1], s1, TNI_W);
+    TNI_STORE(lane[2], s2, TNI_W);
+    TNI_STORE(lane[3], s3, TNI_W);
+    for (i = 0; i < 4; i++)
+        for (four[i] = lane[i][0], k = 1; k < TNI_W; k++) four[i] += lane[i][k];
+#elif TNI_BITS == 32
+#if TNI_LEVEL == 2
+#define TNI_HALF(v) _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, v, 0), _mm512_maskz_extractf32x8_ps(0xff, v, 1))
+#else
+#define TNI_HALF(v) (v)
+#endif
+    __m256 sum = _mm256_hadd_ps(_mm256_hadd_ps(TNI_HALF(s0), TNI_HALF(s1)), _mm256_hadd_ps(TNI_HALF(s2), TNI_HALF(s3)));
+    _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1)));
+#else
+#if TNI_LEVEL == 2
+#define TNI_HALF(v) _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1))
+#else
+#define TNI_HALF(v) (v)
+#endif
+    __m256d s01 = _mm256_hadd_pd(TNI_HALF(s0), TNI_HALF(s1)), s23 = _mm256_hadd_pd(TNI_HALF(s2), TNI_HALF(s3));
+    _mm256_storeu_pd(four, _mm256_add_pd(_mm256_permute2f128_pd(s01, s23, 0x21), _mm256_blend_pd(s01, s23, 12)));
+#endif
+#undef TNI_HALF
+}
+
+TNI_INLINE void TNI_T(gemm_number)(const TNI_T(gemm) *g, int64_t i, int64_t j, TNI_REAL sum)
+{
+    TNI_REAL *c = g->c + i * g->c_row + j * g->c_col;
+    sum *= g->alpha;
+    if (g->beta != 0) sum += g->beta * *c;
+    if (g->bias) sum += g->bias[i * g->bias_row + j * g->bias_col];
+    *c = sum;
+}
+
+#if TNI_LEVEL == 2
+#define TNI_DOTS(X) X(0) X(1) X(2) X(3)
+enum { TNI_T(dots_high) = 4 };
+#else
+#define TNI_DOTS(X) X(0) X(1) X(2)
+enum { TNI_T(dots_high) = 3 };
+#endif
+
+/* Rows of A and columns of B that lie in memory: `rows` by four inner products at once; past the last column,
+   the last column again. */
+TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, int64_t i, int64_t j, int64_t end)
+{
+    const TNI_REAL *a = g->a + i * g->a_row, *b0 = g->b + j * g->b_col, *b1 = g->b + tni_min(j + 1, end - 1) * g->b_col;
+    const TNI_REAL *b2 = g->b + tni_min(j + 2, end - 1) * g->b_col, *b3 = g->b + tni_min(j + 3, end - 1) * g->b_col;
+    const int64_t   a_row = g->a_row, depth = g->k, whole = depth / TNI_W * TNI_W;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL        sums[4 * TNI_T(dots_high)];
+    int64_t         d;
+    int             r, q;
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
+#define TNI_STEP(i, k) if (i < rows) { \
+        TNI_V x = TNI_LOAD(a + i * a_row + d, k); \
+        s##i##0 = TNI_FMA(x, y0, s##i##0); \
+        s##i##1 = TNI_FMA(x, y1, s##i##1); \
+        s##i##2 = TNI_FMA(x, y2, s##i##2); \
+        s##i##3 = TNI_FMA(x, y3, s##i##3); }
+#define TNI_WHOLE(i) TNI_STEP(i, TNI_W)
+#define TNI_REST(i)  TNI_STEP(i, k)
+#define TNI_END(i)   if (i < rows) TNI_T(lane_sums)(s##i##0, s##i##1, s##i##2, s##i##3, sums + 4 * i);
+    TNI_DOTS(TNI_BEGIN)
+    for (d = 0; d < whole; d += TNI_W) {
+        TNI_V y0 = TNI_LOAD(b0 + d, TNI_W), y1 = TNI_LOAD(b1 + d, TNI_W);
+        TNI_V y2 = TNI_LOAD(b2 + d, TNI_W), y3 = TNI_LOAD(b3 + d, TNI_W);
+        TNI_DOTS(TNI_WHOLE)
+    }
+    if (d < depth) {
+        const int k = (int)(depth - d);
+        TNI_V     y0 = TNI_LOAD(b0 + d, k), y1 = TNI_LOAD(b1 + d, k), y2 = TNI_LOAD(b2 + d, k), y3 = TNI_LOAD(b3 + d, k);
+        TNI_DOTS(TNI_REST)
+    }
+    TNI_DOTS(TNI_END)
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_WHOLE
+#undef TNI_REST
+#undef TNI_END
+    for (r = 0; r < rows; r++)
+        for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
+}
+
+/* Task: g->cols columns of C. */
+TNI_FAST void TNI_T(gemm_dots)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    const int64_t      end = tni_min(g->n, (task + 1) * g->cols);
+    int64_t            i, j;
+    (void)worker;
+    for (j = task * g->cols; j < end; j += 4)
+        for (i = 0; i < g->m; i += g->high)
+#define TNI_CASE(r) case r + 1: TNI_T(gemm_dots_tile)(r + 1, g, i, j, end); break;
+            switch (tni_min(g->high, g->m - i)) { TNI_DOTS(TNI_CASE) default: break; }
+#undef TNI_CASE
+}
+
+/* Rows of B that lie in memory: a strip of `vectors` of C, at most four, gathers A[i,d] times row d. Only where
+   there is one vector it may have less than W lanes. */
+TNI_INLINE void TNI_T(gemm_strip)(const int rows, const int vectors, const TNI_T(gemm) *g, int64_t j, const int last)
+{
+    const int       cols = (vectors - 1) * TNI_W + last;
+    const int64_t   depth = g->k, a_row = g->a_row, a_col = g->a_col, b_row = g->b_row;
+    const TNI_REAL *a = g->a, *b = g->b + j;
+    const TNI_V     zero = TNI_SET(0);
+    TNI_REAL        sums[3 * 4 * TNI_W];
+    int64_t         d;
+    int             r, q;
+#define TNI_STRIP(X) X(0) X(1) X(2)
+#define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
+#define TNI_STEP(i) if (i < rows) { \
+        TNI_V x = TNI_SET(a[i * a_row]); \
+        s##i##0 = TNI_FMA(x, y0, s##i##0); \
+        if (vectors > 1) s##i##1 = TNI_FMA(x, y1, s##i##1); \
+        if (vectors > 2) s##i##2 = TNI_FMA(x, y2, s##i##2); \
+        if (vectors > 3) s##i##3 = TNI_FMA(x, y3, s##i##3); }
+#define TNI_END(i) if (i < rows) { \
+        TNI_STORE(sums + (i * 4 + 0) * TNI_W, s##i##0, TNI_W); \
+        if (vectors > 1) TNI_STORE(sums + (i * 4 + 1) * TNI_W, s##i##1, TNI_W); \
+        if (vectors > 2) TNI_STORE(sums + (i * 4 + 2) * TNI_W, s##i##2, TNI_W); \
+        if (vectors > 3) TNI_STORE(sums + (i * 4 + 3) * TNI_W, s##i##3, TNI_W); }
+    TNI_STRIP(TNI_BEGIN)
+    for (d = 0; d < depth; d++, a += a_col, b += b_row) {
+        TNI_V y0 = TNI_LOAD(b, vectors > 1 ? TNI_W : last), y1 = zero, y2 = zero, y3 = zero;
+        if (vectors > 1) y1 = TNI_LOAD(b + 1 * TNI_W, TNI_W);
+        if (vectors > 2) y2 = TNI_LOAD(b + 2 * TNI_W, TNI_W);
+        if (vectors > 3) y3 = TNI_LOAD(b + 3 * TNI_W, TNI_W);
+        TNI_STRIP(TNI_STEP)
+    }
+    TNI_STRIP(TNI_END)
+#undef TNI_STRIP
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+    for (r = 0; r < rows; r++)
+        if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
+            for (q = 0; q < cols; q += TNI_W)
+                TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
+                                   g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
+        else
+            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+}
+
+TNI_INLINE void TNI_T(gemm_strips_of)(const int rows, const TNI_T(gemm) *g, int64_t j, int64_t end)
+{
+    for (; j + 4 * TNI_W <= end; j += 4 * TNI_W) TNI_T(gemm_strip)(rows, 4, g, j, TNI_W);
+    if (j + 2 * TNI_W <= end) { TNI_T(gemm_strip)(rows, 2, g, j, TNI_W); j += 2 * TNI_W; }
+    for (; j < end; j += TNI_W) TNI_T(gemm_strip)(rows, 1, g, j, TNI_T(lanes)(end - j));
+}
+
+/* Task: g->cols columns of C, of at most three rows. */
+TNI_FAST void TNI_T(gemm_strips)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(gemm) *g = (const TNI_T(gemm) *)arg;
+    const int64_t      j = task * g->cols, end = tni_min(g->n, j + g->cols);
+    (void)worker;
+    if (g->m == 1) TNI_T(gemm_strips_of)(1, g, j, end);
+    else if (g->m == 2) TNI_T(gemm_strips_of)(2, g, j, end);
+    else TNI_T(gemm_strips_of)(3, g, j, end);
+}
+
+/* The task for few rows, `dots` for inner products at most; NULL: there are more, or B lies badly. Inner products
+   want some depth: what they spend at its end grows with the rows, what packing B would cost does not. */
+TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t bytes)
+{
+    const bool deep = g->m == 1 || g->k >= 4 * TNI_W;
+    const bool fits = g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL);
+    if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
+    if (g->b_row == 1 && g->m <= dots && deep && fits) return TNI_T(gemm_dots);
+    return NULL;
+}
+
+TNI_FAST void TNI_T(gemm_few_run)(TNI_T(gemm) *g, const tni_pool *pool)
+{
+    if (g->few == TNI_T(gemm_dots) && g->a_col != 1) {
+        TNI_T(panel)(g->panels_a, (int)g->k, g->a, g->a_col, g->a_row, (int)g->k, g->m);
+        g->a = g->panels_a;
+        g->a_row = g->k;
+        g->a_col = 1;
+    }
+    g->high = tni_ceil_div(g->m, tni_ceil_div(g->m, TNI_T(dots_high)));
+    g->cols = tni_max(TNI_GEMM_SMALL / tni_max(g->k * g->m, 1) / (4 * TNI_W), 1) * 4 * TNI_W;
+    do {                                            /* as deep as the tiles: rounding errors grow with the length of a sum */
+        TNI_T(gemm) slab = *g;
+        slab.k = tni_min(g->k, TNI_GEMM_DEPTH / (int64_t)sizeof(TNI_REAL));
+        tni_parallel_for(pool, tni_ceil_div(g->n, g->cols), g->few, &slab);
+        g->a += slab.k * g->a_col;
+        g->b += slab.k * g->b_row;
+        g->k -= slab.k;
+        g->beta = 1;
+        g->bias = NULL;
+    } while (g->k > 0);
+}
+
+/* ---- gemm as a whole ------------------------------------------------------------------ */
+
+/* The whole product, in blocks of `bytes`. */
+TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
+{
+    const int64_t size = (int64_t)sizeof(TNI_REAL);
+    int64_t       slabs, deep, lines, most_rows, most_cols, s;
+    g->panels_a = (TNI_REAL *)(void *)blocks;
+    g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
+    if (g->few) {
+        TNI_T(gemm_few_run)(g, pool);
+        return;
+    }
+    slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
+    deep = tni_ceil_div(g->k, slabs);
+    lines = bytes / size / tni_max(deep, 1);
+    most_rows = lines / TNI_MR * TNI_MR;
+    most_cols = lines / TNI_NR * TNI_NR;
+    for (g->j0 = 0; g->j0 < g->n; g->j0 += most_cols) {
+        g->cols = tni_min(most_cols, g->n - g->j0);
+        for (s = 0; s < slabs; s++) {
+            g->k0 = s * deep;
+            g->depth = tni_max(tni_min(deep, g->k - g->k0), 0);
+            for (g->i0 = 0; g->i0 < g->m; g->i0 += most_rows) {
+                g->rows = tni_min(most_rows, g->m - g->i0);
+                TNI_T(gemm_block)(g, pool);
+            }
+        }
+    }
+}
+
+/* C^T = B^T A^T */
+TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
+{
+    TNI_T(gemm) from = *g;
+    g->m = from.n;                g->n = from.m;
+    g->a = from.b;                g->b = from.a;
+    g->a_row = from.b_col;        g->a_col = from.b_row;
+    g->b_row = from.a_col;        g->b_col = from.a_row;
+    g->c_row = from.c_col;        g->c_col = from.c_row;
+    g->bias_row = from.bias_col;  g->bias_col = from.bias_row;
+}
+
+/* Product `index` of the call. */
+TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *bias = &c->in[2], *out = &c->out[0];
+    TNI_T(gemm)    g;
+    memset(&g, 0, sizeof g);
+    g.m = out->shape[1];
+    g.n = out->shape[2];
+    g.k = a->shape[2];
+    g.a = (const TNI_REAL *)a->data + index * a->strides[0];
+    g.b = (const TNI_REAL *)b->data + index * b->strides[0];
+    g.c = (TNI_REAL *)out->data + index * out->strides[0];
+    g.a_row = a->strides[1];
+    g.a_col = a->strides[2];
+    g.b_row = b->strides[1];
+    g.b_col = b->strides[2];
+    g.c_row = out->strides[1];
+    g.c_col = out->strides[2];
+    g.alpha = (TNI_REAL)c->f[0];
+    g.beta = (TNI_REAL)c->f[1];
+    if (c->n_in > 2 && bias->data) {
+        g.bias = (const TNI_REAL *)bias->data;
+        g.bias_col = bias->strides[0];
+    }
+    return g;
+}
+
+/* Vectors are to run along memory: swapped, when C is stored by columns, or has few and A is transposed.
+   Few columns are few rows of the transposed product; tiles are better once they fill their vectors. */
+TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
+{
+    const bool    by_columns = g->c_col != 1 && g->c_row == 1;
+    const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
+    const int64_t dots = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
+    TNI_T(gemm)   turned = *g;
+    TNI_T(gemm_swap)(&turned);
+    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : dots, bytes);
+    else g->few = TNI_T(gemm_few)(g, dots, bytes);
+    if (!g->few && (turned.few || thin || by_columns)) *g = turned;
+}
+
+/* Task: `share` products, by one worker in its own blocks. */
+TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    int64_t         i;
+    for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
+        TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
+        TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
+        TNI_T(gemm_one)(&g, &tni_alone, p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL, TNI_GEMM_SMALL);
+    }
+}
+
+#ifdef TN_USE_BLAS
+TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
+{
+    int64_t i, j;
+    if (g->few || !tni_blas_gemm(TNI_BITS == 64 ? TN_F64 : TN_F32, g->m, g->n, g->k, g->alpha, g->a, g->a_row, g->a_col,
+                                 g->b, g->b_row, g->b_col, g->beta, g->c, g->c_row, g->c_col)) return false;
+    for (i = 0; g->bias && i < g->m; i++)
+        for (j = 0; j < g->n; j++) g->c[i * g->c_row + j] += g->bias[i * g->bias_row + j * g->bias_col];
+    return true;
+}
+#endif
+
+/* A batch of small products is shared out by the product; large ones are cut, one after the other. Times
+   one matrix, a batch whose rows follow one another is a single product. */
+TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t  m = c->out[0].shape[1];
+    int64_t        batch = c->out[0].shape[0], rows = m, i;
+    double         work;
+    tni_pass       p;
+    if (batch == 0 || m == 0 || c->out[0].shape[2] == 0) return TN_OK;
+    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+        rows *= batch;
+        batch = 1;
+    }
+    work = 2.0 * (double)rows * (double)c->out[0].shape[2] * (double)c->in[0].shape[2];
+    if (batch > 1 && work < (double)TNI_GEMM_CUT) {
+        p.cpu = cpu;
+        p.call = c;
+        tni_pass_run(&p, batch, (int64_t)(work / 64), INT64_MAX, TNI_T(gemm_some));
+        return TN_OK;
+    }
+    for (i = 0; i < batch; i++) {
+        TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
+        g.m = rows;
+        TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
+#ifdef TN_USE_BLAS
+        if (TNI_T(gemm_blas)(&g)) continue;
+#endif
+        TNI_T(gemm_one)(&g, work < (double)(64 * TNI_CPU_SHARE) ? &tni_alone : &cpu->pool, cpu->blocks, TNI_GEMM_LARGE);
+    }
+    return TN_OK;
+}
+
+/* ---- chain, see >>op-chain: products of small square matrices, whose left factor is read element by element ------ */
+#define TNI_CHAIN_ROW(r)   const TNI_REAL *a##r = a + tni_min(i + r, d - 1) * d;
+#define TNI_CHAIN_ONE(X)   X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_CHAIN_TWO(X)   X(0) X(1) X(2) X(3)
+
+/* Rows past the last one repeat it: what they store is the same. */
+TNI_INLINE void TNI_T(chain_8x1)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+{
+    int64_t k;
+#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0);
+    TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        TNI_V row = TNI_LOAD(b + k * d, lanes);
+#define TNI_X(r) x##r = TNI_FMA(TNI_SET(a##r[k]), row, x##r);
+        TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) TNI_STORE(out + tni_min(i + r, d - 1) * d, x##r, lanes);
+    TNI_CHAIN_ONE(TNI_X)
+#undef TNI_X
+}
+
+TNI_INLINE void TNI_T(chain_4x2)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d, int64_t i, int lanes)
+{
+    int64_t k;
+#define TNI_X(r) TNI_CHAIN_ROW(r) TNI_V x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        TNI_V left = TNI_LOAD(b + k * d, TNI_W), right = TNI_LOAD(b + k * d + TNI_W, lanes);
+#define TNI_X(r) { TNI_V v = TNI_SET(a##r[k]); x##r = TNI_FMA(v, left, x##r); y##r = TNI_FMA(v, right, y##r); }
+        TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) { \
+        TNI_REAL *to = out + tni_min(i + r, d - 1) * d; \
+        TNI_STORE(to, x##r, TNI_W); \
+        TNI_STORE(to + TNI_W, y##r, lanes); \
+    }
+    TNI_CHAIN_TWO(TNI_X)
+#undef TNI_X
+}
+#undef TNI_CHAIN_ROW
+#undef TNI_CHAIN_ONE
+#undef TNI_CHAIN_TWO
+
+/* out = a b   all [d,d] */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j;
+    for (j = 0; j < d; j += d - j > TNI_W ? 2 * TNI_W : TNI_W) {
+        if (d - j > TNI_W) for (i = 0; i < d; i += 4) TNI_T(chain_4x2)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j - TNI_W));
+        else               for (i = 0; i < d; i += 8) TNI_T(chain_8x1)(a, b + j, out + j, d, i, TNI_T(lanes)(d - j));
+    }
+}
+
+TNI_FAST double TNI_T(chain_squares)(const TNI_REAL *x, int64_t n)
+{
+    TNI_V    even = TNI_SET((TNI_REAL)0), odd = even;
+    TNI_REAL lane[TNI_W];
+    double   total = 0;
+    int64_t  i;
+    for (i = 0; i + TNI_W < n; i += 2 * TNI_W) {
+        TNI_V v = TNI_LOAD(x + i, TNI_W), w = TNI_LOAD(x + i + TNI_W, TNI_T(lanes)(n - i - TNI_W));
+        even = TNI_FMA(v, v, even);
+        odd = TNI_FMA(w, w, odd);
+    }
+    if (i < n) {
+        TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(n - i));
+        even = TNI_FMA(v, v, even);
+    }
+    TNI_STORE(lane, even + odd, TNI_W);
+    for (i = 0; i < TNI_W; i++) total += (double)lane[i];
+    return total;
+}
+
+/* Divides x by what it returns: its Frobenius norm if it must, else 1 as long as the norm is within 2^+-16, so that most
+   products of a chain need no second pass. By the largest element first where squares overflow or vanish; zeros stay
+   zeros, an infinity makes NaN. */
+TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
+{
+    const double near_one = 4294967296.0, limit = TNI_BITS == 32 ? 1e30 : 1e300;
+    double       most = 1, total = TNI_T(chain_squares)(x, n);
+    int64_t      i;
+    if (!must && total > 1 / near_one && total < near_one) return 1;
+    if (!(total > 1 / limit && total < limit)) {
+        for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
+        if (most == 0) return 0;
+        for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / most);
+        total = TNI_T(chain_squares)(x, n);
+    }
+    total = sqrt(total);
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * TNI_SET((TNI_REAL)(1 / total)), k);
+    }
+    return most * total;
+}
+
+/* What the rest of the chain sees of dy and ds. */
+TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
+{
+    double  dot = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
+    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
+}
+
+/* A task is a chain: its products follow each other. */
+TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
+{
+    const tn_call  *c = ((const tni_pass *)arg)->call;
+    int64_t         j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data + task * n * dd;
+    TNI_REAL       *y = (TNI_REAL *)c->out[0].data + task * (dd + 1), *p = (TNI_REAL *)c->out[1].data,
+                   *v = (TNI_REAL *)c->out[2].data;
+    TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work, *from;
+    double          log_norm = 0;
+    (void)worker;
+    for (j = 0; j < n; j++, m += dd) {
+        double norm;
+        from = to;
+        to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
+        if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
+        else TNI_T(chain_multiply)(from, m, to, d);
+        norm = TNI_T(chain_norm)(to, dd, j == n - 1);
+        if (v) v[task * n + j] = (TNI_REAL)norm;
+        if (norm != 1) log_norm += log(norm);
+    }
+    memcpy(y, to, sizeof *y * (size_t)dd);
+    y[dd] = (TNI_REAL)log_norm;
+}
+
+TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t d)
+{
+    int64_t i, j;
+    for (i = 0; i < d; i++)
+        for (j = 0; j < d; j++) out[j * d + i] = x[i * d + j];
+}
+
+TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tn_call  *c = ((const tni_pass *)arg)->call;
+    int64_t         i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d, first = task * n, last = first + n - 1;
+    const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
+                   *v = (const TNI_REAL *)c->in[2].data;
+    TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
+    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd, *swap;
+    double          scale = -log((double)v[last]);
+    (void)worker;
+    TNI_T(chain_seed)(g, p + last * dd, (const TNI_REAL *)c->in[3].data + task * (dd + 1), dd);
+    for (j = last; ; j--) {
+        const TNI_REAL *gradient = g;
+        const TNI_REAL  factor = v[last] == 0 ? 0 : (TNI_REAL)exp(scale);
+        const TNI_V     by = TNI_SET(factor);
+        double          norm;
+        if (j > first) {
+            TNI_T(chain_transpose)(p + (j - 1) * dd, turned, d);
+            TNI_T(chain_multiply)(turned, g, product, d);
+            gradient = product;
+        }
+        for (i = 0; i < dd; i += TNI_W) {
+            int       k = TNI_T(lanes)(dd - i);
+            TNI_REAL *to = dm + j * dd + i;
+            TNI_V     x = by;
+            if (factor != 0) x = x * TNI_LOAD(gradient + i, k);
+            if (c->accumulate) x = x + TNI_LOAD(to, k);
+            TNI_STORE(to, x, k);
+        }
+        if (j == first) break;
+        TNI_T(chain_transpose)(m + j * dd, turned, d);
+        TNI_T(chain_multiply)(g, turned, next, d);
+        norm = TNI_T(chain_norm)(next, dd, false);
+        if (norm != 0 && norm != 1) scale += log(norm);
+        if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
+        swap = g; g = next; next = swap;
+    }
+}
+
+TNI_FAST tn_status TNI_T(chain_run)(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
+{
+    tni_pass p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_parallel_for(&cpu->pool, c->in[0].shape[0], fn, &p);
+    return TN_OK;
+}
+
+#if TNI_BITS == 32
+/* ---- float: whole numbers, comparisons, sums in double ---------------------------------- */
+#if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
+typedef uint32_t TNI_T(u);
+typedef int32_t  TNI_T(i);
+typedef double   TNI_T(d);
+#else
+typedef uint32_t TNI_T(u) __attribute__((vector_size(sizeof(TNI_V))));
+typedef int32_t  TNI_T(i) __attribute__((vector_size(sizeof(TNI_V))));
+#if TNI_LEVEL == 2
+typedef __m512d  TNI_T(d);
+#elif TNI_LEVEL == 1
+typedef __m256d  TNI_T(d);
+#elif TNI_LEVEL == 3
+typedef float64x2_t TNI_T(d);
+#else
+typedef double   TNI_T(d) __attribute__((vector_size(sizeof(TNI_V))));
+#endif
+#endif
+#define TNI_U TNI_T(u)                  /* TNI_W words of 32 bits                      */
+#define TNI_I TNI_T(i)                  /* the same with a sign; what comparisons give */
+#define TNI_D TNI_T(d)                  /* half as many doubles                        */
+
+#if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
+TNI_INLINE uint32_t TNI_T(bits)(float v)                  { uint32_t u; memcpy(&u, &v, 4); return u; }
+TNI_INLINE float    TNI_T(real)(uint32_t u)               { float v; memcpy(&v, &u, 4); return v; }
+TNI_INLINE float    TNI_T(from_i)(int32_t i)              { return (float)i; }
+TNI_INLINE uint32_t TNI_T(set_u)(uint32_t x)              { return x; }
+TNI_INLINE float    TNI_T(pick)(int m, float a, float b)  { return m ? a : b; }
+TNI_INLINE float    TNI_T(sqrt)(float x)                  { return (float)sqrt((double)x); }
+TNI_INLINE double   TNI_T(low)(float v)                   { return (double)v; }
+TNI_INLINE double   TNI_T(high)(float v)                  { (void)v; return 0; }
+TNI_INLINE float    TNI_T(narrow)(double a, double b)     { (void)b; return (float)a; }
+TNI_INLINE double   TNI_T(set_d)(double x)                { return x; }
+TNI_INLINE double   TNI_T(sqrt_d)(double x)               { return sqrt(x); }
+#else
+TNI_INLINE TNI_U TNI_T(bits)(TNI_V v)   { return (TNI_U)v; }
+TNI_INLINE TNI_V TNI_T(real)(TNI_U u)   { return (TNI_V)u; }
+TNI_INLINE TNI_U TNI_T(set_u)(uint32_t x) { TNI_U zero = {0}; return zero + x; }
+TNI_INLINE TNI_V TNI_T(pick)(TNI_I m, TNI_V a, TNI_V b) { return (TNI_V)((m & (TNI_I)a) | (~m & (TNI_I)b)); }
+#if TNI_LEVEL == 2
+TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return _mm512_maskz_cvtepi32_ps(0xffff, (__m512i)i); }
+TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, v, 0)); }
+TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, v, 1)); }
+TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
+{
+    __m256 low = _mm512_maskz_cvtpd_ps(0xff, a), high = _mm512_maskz_cvtpd_ps(0xff, b);
+    return _mm512_maskz_insertf32x8(0xffff, _mm512_castps256_ps512(low), high, 1);
+}
+TNI_INLINE TNI_D TNI_T(set_d)(double x) { return _mm512_set1_pd(x); }
+TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return _mm512_maskz_sqrt_pd(0xff, x); }
+#elif TNI_LEVEL == 1
+TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return _mm256_cvtepi32_ps((__m256i)i); }
+TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
+TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)); }
+TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(a)), _mm256_cvtpd_ps(b), 1);
+}
+TNI_INLINE TNI_D TNI_T(set_d)(double x) { return _mm256_set1_pd(x); }
+TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return _mm256_sqrt_pd(x); }
+#elif TNI_LEVEL == 3
+TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return vcvtq_f32_s32((int32x4_t)i); }
+TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { return vcvt_f64_f32(vget_low_f32(v)); }
+TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { return vcvt_high_f64_f32(v); }
+TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b) { return vcvt_high_f32_f64(vcvt_f32_f64(a), b); }
+TNI_INLINE TNI_D TNI_T(set_d)(double x) { return vdupq_n_f64(x); }
+TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { return vsqrtq_f64(x); }
+#else
+TNI_INLINE TNI_V TNI_T(from_i)(TNI_I i) { return __builtin_convertvector(i, TNI_V); }
+#if TNI_X86
+TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)   { return (TNI_V)_mm_sqrt_ps((__m128)x); }
+#else
+TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)
+{
+    int i;
+    for (i = 0; i < TNI_W; i++) x[i] = (float)sqrt((double)x[i]);
+    return x;
+}
+#endif
+TNI_INLINE TNI_D TNI_T(low)(TNI_V v)    { TNI_D d = {(double)v[0], (double)v[1]}; return d; }
+TNI_INLINE TNI_D TNI_T(high)(TNI_V v)   { TNI_D d = {(double)v[2], (double)v[3]}; return d; }
+TNI_INLINE TNI_V TNI_T(narrow)(TNI_D a, TNI_D b)
+{
+    TNI_V v = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+    return v;
+}
+TNI_INLINE TNI_D TNI_T(set_d)(double x) { TNI_D d = {x, x}; return d; }
+TNI_INLINE TNI_D TNI_T(sqrt_d)(TNI_D x) { TNI_D d = {sqrt(x[0]), sqrt(x[1])}; return d; }
+#endif
+#endif
+#define TNI_PICK(condition, a, b) TNI_T(pick)((TNI_I)(condition), a, b)
+#define TNI_ABS(v) TNI_T(real)(TNI_T(bits)(v) & TNI_T(set_u)(0x7fffffffu))
+
+#if TNI_LEVEL == 0 || TNI_LEVEL == 3
+TNI_INLINE TNI_V TNI_T(max)(TNI_V a, TNI_V b) { return TNI_PICK(a > b, a, b); }
+TNI_INLINE TNI_V TNI_T(min)(TNI_V a, TNI_V b) { return TNI_PICK(a < b, a, b); }
+#endif
+
+/* TNI_W numbers in double: mostly sums of many floats. Lanes are added up pairwise. */
+typedef struct TNI_T(wide) { TNI_D low, high; } TNI_T(wide);
+
+TNI_INLINE TNI_T(wide) TNI_T(wide_zero)(void)
+{
+    TNI_T(wide) t;
+    t.low = t.high = TNI_T(set_d)(0);
+    return t;
+}
+
+TNI_INLINE void TNI_T(wide_add)(TNI_T(wide) *t, TNI_V v)
+{
+    t->low = t->low + TNI_T(low)(v);
+    t->high = t->high + TNI_T(high)(v);
+}
+
+TNI_INLINE void TNI_T(wide_add_product)(TNI_T(wide) *t, TNI_V a, TNI_V b)
+{
+    t->low = t->low + TNI_T(low)(a) * TNI_T(low)(b);            /* exact products: fused or not, the same bits */
+    t->high = t->high + TNI_T(high)(a) * TNI_T(high)(b);
+}
+
+TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
+{
+    double lane[2 * sizeof(TNI_D) / sizeof(double)];
+    int    i, half;
+    memcpy(lane, t, sizeof lane);
+    for (half = (int)(sizeof(TNI_D) / sizeof(double)); half > 0; half /= 2)
+        for (i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* ---- exp, normal distribution, log, sin, cos: minimax polynomials ------------------------------- */
+
+/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, falls gently to 0. */
+TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
+{
+    TNI_V k, n, r, p;
+    x = TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x));
+    n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));       /* 1.5 2^23: rounds */
+    k = n - TNI_SET(12582912.0f);
+    r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
+    r = TNI_FMA(k, TNI_SET(2.12194440e-4f), r);
+    p = TNI_FMA(TNI_SET(0.00138232135f), r, TNI_SET(0.00836882368f));
+    p = TNI_FMA(p, r, TNI_SET(0.04166824f));
+    p = TNI_FMA(p, r, TNI_SET(0.166665196f));
+    p = TNI_FMA(p, r, TNI_SET(0.49999994f));
+    p = TNI_FMA(p, r * r, r) + TNI_SET(1.0f);
+#if TNI_LEVEL == 2
+    return _mm512_maskz_scalef_ps(0xffff, p, k);
+#else
+    {
+        TNI_U whole = TNI_T(bits)(n) - TNI_T(set_u)(0x4b400000u);
+        TNI_U half = (TNI_U)((TNI_I)whole >> 1);           /* 2^n in two steps: one alone may leave the exponent's range */
+        p = p * TNI_T(real)((half + 127u) << 23);
+        return p * TNI_T(real)((whole - half + 127u) << 23);
+    }
+#endif
+}
+
+TNI_INLINE TNI_V TNI_T(sigmoid)(TNI_V x)
+{
+    return TNI_SET(1.0f) / (TNI_SET(1.0f) + TNI_T(exp)(TNI_SET(0.0f) - x));
+}
+
+/* By e^(-2|x|), but where that is near 1 by a polynomial. */
+TNI_INLINE TNI_V TNI_T(tanh)(TNI_V x)
+{
+    const TNI_V one = TNI_SET(1.0f);
+    TNI_V a = TNI_ABS(x), z = a * a, e = TNI_T(exp)(TNI_SET(-2.0f) * a), p;
+    p = TNI_FMA(TNI_SET(-0.00610494567f), z, TNI_SET(0.0210036393f));
+    p = TNI_FMA(p, z, TNI_SET(-0.0538524985f));
+    p = TNI_FMA(p, z, TNI_SET(0.133327827f));
+    p = TNI_FMA(p, z, TNI_SET(-0.333333284f));
+    a = TNI_PICK(a < TNI_SET(0.625f), TNI_FMA(p * z, a, a), (one - e) / (one + e));
+    return TNI_T(real)(TNI_T(bits)(a) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
+}
+
+/* Phi(x) and phi(x). The tail Phi(-t) = e^(-t^2/2) g(t) has a smooth g, a polynomial in 1/(1 + 0.3 t). */
+TNI_INLINE TNI_V TNI_T(normal_cdf)(TNI_V x, TNI_V *density)
+{
+    TNI_V t = TNI_MIN(TNI_SET(15.0f), TNI_ABS(x)), square = t * t, lost = TNI_FMA(t, t, TNI_SET(0.0f) - square);
+    TNI_V z = TNI_SET(1.0f) / TNI_FMA(TNI_SET(0.3f), t, TNI_SET(1.0f));
+    TNI_V e = TNI_T(exp)(TNI_SET(-0.5f) * square), g;
+    e = TNI_FMA(e, TNI_SET(-0.5f) * lost, e);              /* what rounding took from the square */
+    g = TNI_FMA(TNI_SET(-0.0206242893f), z, TNI_SET(0.112440139f));
+    g = TNI_FMA(g, z, TNI_SET(-0.228224412f));
+    g = TNI_FMA(g, z, TNI_SET(0.191799164f));
+    g = TNI_FMA(g, z, TNI_SET(-0.0794358179f));
+    g = TNI_FMA(g, z, TNI_SET(0.0961635262f));
+    g = TNI_FMA(g, z, TNI_SET(0.0783873126f));
+    g = TNI_FMA(g, z, TNI_SET(0.110235929f));
+    g = TNI_FMA(g, z, TNI_SET(0.119571753f));
+    g = TNI_FMA(g, z, TNI_SET(0.119686693f)) * z * e;
+    *density = TNI_SET(0.398942280f) * e;
+    return TNI_PICK(x > TNI_SET(0.0f), TNI_SET(1.0f) - g, g);
+}
+
+/* ln x for normal x > 0: x = 2^n (1+f), sqrt(1/2) <= 1+f < sqrt(2) */
+TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
+{
+    const TNI_D ln2 = TNI_T(set_d)(0.6931471805599453);
+    TNI_T(wide) sum;
+    TNI_U u = TNI_T(bits)(x) - TNI_T(set_u)(0x3f3504f3u);
+    TNI_V k = TNI_T(from_i)((TNI_I)u >> 23), f, p, square;
+    f = TNI_T(real)((u & TNI_T(set_u)(0x007fffffu)) + TNI_T(set_u)(0x3f3504f3u)) - TNI_SET(1.0f);
+    square = f * f;
+    p = TNI_FMA(TNI_SET(-0.0763748139f), f, TNI_SET(0.127667218f));
+    p = TNI_FMA(p, f, TNI_SET(-0.131613255f));
+    p = TNI_FMA(p, f, TNI_SET(0.142010972f));
+    p = TNI_FMA(p, f, TNI_SET(-0.166231945f));
+    p = TNI_FMA(p, f, TNI_SET(0.200012535f));
+    p = TNI_FMA(p, f, TNI_SET(-0.250008255f));
+    p = TNI_FMA(p, f, TNI_SET(0.333333313f));
+    p = TNI_FMA(p * f, square, TNI_SET(-0.5f) * square);
+    sum.low = TNI_T(low)(k) * ln2 + (TNI_T(low)(f) + TNI_T(low)(p));
+    sum.high = TNI_T(high)(k) * ln2 + (TNI_T(high)(f) + TNI_T(high)(p));
+    return sum;
+}
+
+/* factor * first + tail: the product is exact in double, so that neither its rounding nor the sum's is seen in a float */
+typedef struct TNI_T(direction) { TNI_V factor, first, tail; } TNI_T(direction);
+
+/* `odd` lanes are a cosine, 1 + tail, the others a sine, 2 pi r + tail; `sign` is 2 where it is negative. */
+TNI_INLINE TNI_T(direction) TNI_T(turn)(TNI_I odd, TNI_U sign, TNI_V r, TNI_V sine_tail, TNI_V cosine_tail)
+{
+    TNI_T(direction) d;
+    d.factor = TNI_PICK(odd, TNI_SET(1.0f), TNI_SET(6.28318548f));
+    d.first = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, TNI_SET(1.0f), r)) ^ (sign << 30));
+    d.tail = TNI_T(real)(TNI_T(bits)(TNI_PICK(odd, cosine_tail, sine_tail)) ^ (sign << 30));
+    return d;
+}
+
+/* cos and sin of 2 pi u, 0 <= u <= 1: u = q/4 + r, |r| <= 1/8, exact */
+TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction) *sine)
+{
+    TNI_U q = TNI_T(bits)(TNI_FMA(u, TNI_SET(4.0f), TNI_SET(12582912.0f)));
+    TNI_V r = TNI_FMA(TNI_T(from_i)((TNI_I)(q - TNI_T(set_u)(0x4b400000u))), TNI_SET(-0.25f), u), z = r * r, s, c;
+    TNI_I odd = (TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(1);
+    s = TNI_FMA(TNI_SET(-75.434494f), z, TNI_SET(81.5935135f));
+    s = TNI_FMA(s, z, TNI_SET(-41.341671f));
+    s = TNI_FMA(s * z, r, TNI_SET(-1.74845560e-7f) * r);   /* 2 pi in two parts */
+    c = TNI_FMA(TNI_SET(58.7673836f), z, TNI_SET(-85.4282761f));
+    c = TNI_FMA(c, z, TNI_SET(64.9391708f));
+    c = TNI_FMA(c, z, TNI_SET(-19.7392082f)) * z;
+    *sine = TNI_T(turn)(odd, q & TNI_T(set_u)(2), r, s, c);
+    *cosine = TNI_T(turn)((TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(0), (q + 1u) & TNI_T(set_u)(2), r, s, c);
+}
+
+/* ---- passes over elements ------------------------------------------------------------------------ */
+
+/* act(x) and its slope, see >>op-act. The switch is the same for a whole pass. */
+TNI_INLINE TNI_V TNI_T(act)(int64_t kind, TNI_V x, TNI_V *slope)
+{
+    const TNI_V zero = TNI_SET(0.0f), one = TNI_SET(1.0f);
+    TNI_V s, t;
+    switch (kind) {
+    case TN_ACT_RELU:
+        s = TNI_MAX(zero, x);
+        *slope = TNI_PICK(x > zero, one, s);
+        return s;
+    case TN_ACT_RELU2:
+        s = TNI_MAX(zero, x);
+        *slope = s + s;
+        return s * s;
+    case TN_ACT_GELU: {
+        TNI_V density, cdf = TNI_T(normal_cdf)(x, &density);
+        *slope = TNI_FMA(x, density, cdf);
+        return x * cdf;
+    }
+    case TN_ACT_SWISH:
+        s = TNI_T(sigmoid)(x);
+        *slope = TNI_FMA(x * s, one - s, s);
+        return x * s;
+    case TN_ACT_SIGMOID:
+        s = TNI_T(sigmoid)(x);
+        *slope = s * (one - s);
+        return s;
+    case TN_ACT_ABS:
+        *slope = TNI_PICK(x > zero, one, TNI_PICK(x < zero, zero - one, x));       /* x: 0, or NaN */
+        return TNI_ABS(x);
+    case TN_ACT_ROUND:
+        *slope = one;
+        s = TNI_ABS(x);
+        t = s + TNI_SET(8388608.0f);        /* 2^23, where numbers are whole; stored, since the x87 holds more digits */
+        s = TNI_PICK(s < TNI_SET(8388608.0f), t - TNI_SET(8388608.0f), s);
+        return TNI_T(real)(TNI_T(bits)(s) | (TNI_T(bits)(x) & TNI_T(set_u)(0x80000000u)));
+    case TN_ACT_EXP:
+        return *slope = TNI_T(exp)(x);
+    case TN_ACT_TANH:
+        s = TNI_T(tanh)(x);
+        *slope = (one - s) * (one + s);
+        return s;
+    default:
+        *slope = one;
+        return x;
+    }
+}
+
+#define TNI_PASS_OF(arg) \
+    const tni_pass *p = (const tni_pass *)(arg); \
+    const tn_call  *c = p->call; \
+    const int64_t   begin = tni_pass_begin(p, task), end = tni_pass_end(p, task); \
+    (void)worker
+#define TNI_IN(k)  ((const float *)c->in[k].data)
+#define TNI_OUT(k) ((float *)c->out[k].data)
+
+TNI_FAST void TNI_T(act_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *x = TNI_IN(0);
+    float       *y = TNI_OUT(0);
+    int64_t      i, kind = c->i[0];
+    for (i = begin; i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V slope;
+        TNI_STORE(y + i, TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope), k);
+    }
+}
+
+TNI_FAST void TNI_T(act_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *x = TNI_IN(0), *dy = TNI_IN(1);
+    float       *dx = TNI_OUT(0);
+    int64_t      i, kind = c->i[0];
+    bool         add = c->accumulate;
+    for (i = begin; i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V slope;
+        TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
+        slope = slope * TNI_LOAD(dy + i, k);
+        if (add) slope = slope + TNI_LOAD(dx + i, k);
+        TNI_STORE(dx + i, slope, k);
+    }
+}
+
+TNI_FAST void TNI_T(glu_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, h = c->out[0].shape[1], kind = c->i[0];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * 2 * h;
+        float       *y = TNI_OUT(0) + r * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V slope, gate = TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
+            TNI_STORE(y + i, gate * TNI_LOAD(x + h + i, k), k);
+        }
+    }
+}
+
+TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, h = c->in[1].shape[1], kind = c->i[0];
+    bool    add = c->accumulate;
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * 2 * h, *dy = TNI_IN(1) + r * h;
+        float       *dx = TNI_OUT(0) + r * 2 * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V slope, d = TNI_LOAD(dy + i, k), gate = TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
+            slope = d * TNI_LOAD(x + h + i, k) * slope;
+            gate = d * gate;
+            if (add) {
+                slope = slope + TNI_LOAD(dx + i, k);
+                gate = gate + TNI_LOAD(dx + h + i, k);
+            }
+            TNI_STORE(dx + i, slope, k);
+            TNI_STORE(dx + h + i, gate, k);
+        }
+    }
+}
+
+/* ---- prod, see >>op-prod: what stands before a factor, then what stands behind it ----------------------- */
+TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, e, h = c->out[0].shape[1], all = c->i[0];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * all * h;
+        float       *y = TNI_OUT(0) + r * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V v = TNI_LOAD(x + i, k);
+            for (e = 1; e < all; e++) v = v * TNI_LOAD(x + e * h + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, i, e, h = c->in[1].shape[1], all = c->i[0];
+    bool    add = c->accumulate;
+    TNI_V   front[TNI_PROD_MOST];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * all * h, *dy = TNI_IN(1) + r * h;
+        float       *dx = TNI_OUT(0) + r * all * h;
+        for (i = 0; i < h; i += TNI_W) {
+            int   k = TNI_T(lanes)(h - i);
+            TNI_V behind = TNI_SET(1.0f);
+            front[0] = TNI_LOAD(dy + i, k);
+            for (e = 1; e < all; e++) front[e] = front[e - 1] * TNI_LOAD(x + (e - 1) * h + i, k);
+            for (e = all - 1; e >= 0; e--) {
+                float *to = dx + e * h + i;
+                TNI_V  d = front[e] * behind;
+                behind = behind * TNI_LOAD(x + e * h + i, k);
+                if (add) d = d + TNI_LOAD(to, k);
+                TNI_STORE(to, d, k);
+            }
+        }
+    }
+}
+
+/* ---- add, mul: along lines whose step is 1, or 0 where broadcast ------------------------------------ */
+TNI_INLINE TNI_V TNI_T(along)(const float *p, int64_t step, int64_t i, int k)
+{
+    return step == 0 ? TNI_SET(*p) : TNI_LOAD(p + i, k);
+}
+
+TNI_FAST void TNI_T(add_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    const TNI_V f0 = TNI_SET((float)c->f[0]), f1 = TNI_SET((float)c->f[1]);
+    bool        add = c->accumulate, two = c->n_in > 1;
+    int64_t     at[3], index, i, n;
+    for (index = begin; index < end; index++) {
+        const float *a, *b;
+        float       *y;
+        n = tni_lines_at(l, index, at);
+        y = TNI_OUT(0) + at[0];
+        a = TNI_IN(0) + at[1];
+        b = two ? TNI_IN(1) + at[2] : NULL;
+        for (i = 0; i < n; i += TNI_W) {
+            int   k = TNI_T(lanes)(n - i);
+            TNI_V v = f0 * TNI_T(along)(a, l->step[1], i, k);
+            if (two) v = TNI_FMA(f1, TNI_T(along)(b, l->step[2], i, k), v);
+            if (add) v = v + TNI_LOAD(y + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+TNI_FAST void TNI_T(mul_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    const TNI_V f0 = TNI_SET((float)c->f[0]);
+    bool        add = c->accumulate;
+    int64_t     at[3], index, i, n;
+    for (index = begin; index < end; index++) {
+        n = tni_lines_at(l, index, at);
+        for (i = 0; i < n; i += TNI_W) {
+            int    k = TNI_T(lanes)(n - i);
+            float *y = TNI_OUT(0) + at[0] + i;
+            TNI_V  v = f0 * TNI_T(along)(TNI_IN(0) + at[1], l->step[1], i, k)
+                     * TNI_T(along)(TNI_IN(1) + at[2], l->step[2], i, k);
+            if (add) v = v + TNI_LOAD(y, k);
+            TNI_STORE(y, v, k);
+        }
+    }
+}
+
+TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_lines l = tni_lines_of(&c->out[0], &c->in[0], c->n_in > 1 ? &c->in[1] : NULL);
+    if (l.length > 1 && (l.step[0] != 1 || (uint64_t)l.step[1] > 1 || (uint64_t)l.step[2] > 1))
+        return tni_reference_run(cpu, c);
+    return tni_line_pass_run(cpu, c, &l, c->kernel == TN_KERNEL_ADD ? TNI_T(add_task) : TNI_T(mul_task));
+}
+
+/* ---- sum: of everything, of each row, or of each column ----------------------------------------------- */
+TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
+{
+    TNI_T(wide) t = TNI_T(wide_zero)();
+    int64_t      i;
+    for (i = 0; i < n; i += TNI_W) TNI_T(wide_add)(&t, TNI_LOAD(x + i, TNI_T(lanes)(n - i)));
+    return TNI_T(wide_sum)(&t);
+}
+
+TNI_INLINE void TNI_T(sum_store)(const tn_call *c, int64_t i, double sum)
+{
+    float *y = TNI_OUT(0) + i;
+    *y = (float)(c->f[0] * sum + (c->accumulate ? (double)*y : 0));
+}
+
+TNI_FAST void TNI_T(sum_all_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    p->cpu->part[task] = TNI_T(sum_of)(TNI_IN(0) + begin, end - begin);
+}
+
+TNI_FAST void TNI_T(sum_rows_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    int64_t r;
+    for (r = begin; r < end; r++)
+        TNI_T(sum_store)(c, r * l->strides[0][0], TNI_T(sum_of)(TNI_IN(0) + r * l->strides[1][0], l->length));
+}
+
+/* Item: a strip of two vectors, down all rows. */
+TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const tni_lines *l = &((const tni_line_pass *)arg)->lines;
+    const float     *x;
+    int64_t          strip, r, rows = l->shape[0];
+    double           lane[2 * TNI_W];
+    int              i;
+    for (strip = begin; strip < end; strip++) {
+        int64_t      at = strip * 2 * TNI_W, left = tni_min(2 * TNI_W, l->length - at);
+        int          k = TNI_T(lanes)(left), k2 = (int)left - k;
+        TNI_T(wide) a = TNI_T(wide_zero)(), b = a;
+        for (r = 0, x = TNI_IN(0) + at; r < rows; r++, x += l->strides[1][0]) {
+            TNI_T(wide_add)(&a, TNI_LOAD(x, k));
+            if (k2 > 0) TNI_T(wide_add)(&b, TNI_LOAD(x + TNI_W, k2));
+        }
+        memcpy(lane, &a, sizeof(double) * (size_t)TNI_W);
+        memcpy(lane + TNI_W, &b, sizeof(double) * (size_t)TNI_W);
+        for (i = 0; i < left; i++) TNI_T(sum_store)(c, at + i, lane[i]);
+    }
+}
+
+TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tn_view       at = c->out[0], x = c->in[0];
+    tni_line_pass p;
+    tni_lines    *l = &p.lines;
+    int           i;
+    for (i = 0; i < x.rank; i++)
+        if (at.shape[i] != x.shape[i]) { at.shape[i] = x.shape[i]; at.strides[i] = 0; }
+    *l = tni_lines_of(&at, &x, NULL);
+    p.pass.cpu = cpu;
+    p.pass.call = c;
+    if (l->count == 0 || l->rank > 1 || l->step[1] != 1) return tni_reference_run(cpu, c);
+    if (l->rank == 0 && l->step[0] == 0) {
+        int64_t parts = tni_pass_run(&p.pass, l->length, 1, TNI_CPU_PARTS, TNI_T(sum_all_task));
+        TNI_T(sum_store)(c, 0, tni_parts_sum(cpu, parts));
+    } else if (l->rank == 1 && l->step[0] == 0 && l->strides[0][0] != 0)
+        tni_pass_run(&p.pass, l->shape[0], l->length, INT64_MAX, TNI_T(sum_rows_task));
+    else if (l->rank == 1 && l->strides[0][0] == 0 && l->step[0] == 1)
+        tni_pass_run(&p.pass, tni_ceil_div(l->length, 2 * TNI_W), 2 * TNI_W * l->shape[0], INT64_MAX,
+                     TNI_T(sum_columns_task));
+    else return tni_reference_run(cpu, c);
+    return TN_OK;
+}
+
+/* ---- rmsnorm, see >>op-rmsnorm --------------------------------------------------------------------------- */
+TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *w = TNI_IN(1);
+    int64_t      r, i, C = c->out[0].shape[1];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * C;
+        float       *y = TNI_OUT(0) + r * C;
+        TNI_T(wide) squares = TNI_T(wide_zero)();
+        double       scale;
+        TNI_V        s;
+        for (i = 0; i < C; i += TNI_W) {
+            TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(C - i));
+            TNI_T(wide_add_product)(&squares, v, v);
+        }
+        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
+        TNI_OUT(1)[r] = (float)scale;
+        s = TNI_SET((float)scale);
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(x + i, k) * s;
+            if (w) v = v * TNI_LOAD(w + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+/* to[C] += the sum of the tasks' shares, which lie `stride` apart. */
+TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int64_t stride, int64_t C)
+{
+    int64_t i, q;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V sum = TNI_SET(0.0f);
+        for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * stride + i, k);
+        TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
+    }
+}
+
+/* One row: dx, and its share of dw. */
+TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw)
+{
+    const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
+    float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
+    const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
+    double       s = (double)TNI_IN(2)[r];
+    TNI_T(wide) dot = TNI_T(wide_zero)();
+    TNI_V        mean;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
+        if (dw) TNI_STORE(dw + i, TNI_FMA(d, scale, TNI_LOAD(dw + i, k)), k);
+        if (w) d = d * TNI_LOAD(w + i, k);
+        TNI_T(wide_add)(&dot, d);
+    }
+    mean = TNI_SET((float)(-s * s * s * TNI_T(wide_sum)(&dot) / (double)C));
+    for (i = 0; dx && i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(dy + i, k) * scale;
+        if (w) d = d * TNI_LOAD(w + i, k);
+        d = TNI_FMA(TNI_LOAD(x + i, k), mean, d);
+        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
+        TNI_STORE(dx + i, d, k);
+    }
+}
+
+/* Every task sums dw of its rows for itself. */
+TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, C = c->in[0].shape[1];
+    float  *dw = c->n_out > 1 && TNI_OUT(1) ? (float *)(void *)p->cpu->blocks + task * C : NULL;
+    if (dw) memset(dw, 0, sizeof *dw * (size_t)C);
+    for (r = begin; r < end; r++) TNI_T(rmsnorm_row)(c, r, C, dw);
+}
+
+TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t most = 16, C = c->in[0].shape[1];
+    int64_t       parts;
+    tni_pass      p;
+    float        *dw = c->n_out > 1 ? TNI_OUT(1) : NULL;
+    if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return tni_reference_run(cpu, c);
+    p.cpu = cpu;
+    p.call = c;
+    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(rmsnorm_backward_task));
+    if (dw) TNI_T(add_parts)(dw, (const float *)(void *)cpu->blocks, parts, C, C);
+    return TN_OK;
+}
+
+/* ---- layernorm, see >>op-layernorm -------------------------------------------------------------------------
+   The mean as a float and what that lost: a row far from zero keeps the digits it has. */
+TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
+{
+    TNI_T(wide) sum = TNI_T(wide_zero)();
+    double       mean;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
+    mean = TNI_T(wide_sum)(&sum) / (double)C;
+    *lost = TNI_SET((float)(mean - (double)(float)mean));
+    return TNI_SET((float)mean);
+}
+
+TNI_FAST void TNI_T(layernorm_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *w = TNI_IN(1), *b = TNI_IN(2);
+    int64_t      r, i, C = c->out[0].shape[1];
+    for (r = begin; r < end; r++) {
+        const float *x = TNI_IN(0) + r * C;
+        float       *y = TNI_OUT(0) + r * C;
+        TNI_T(wide) squares = TNI_T(wide_zero)();
+        TNI_V        lost, s, mean = TNI_T(row_mean)(x, C, &lost);
+        double       scale;
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(x + i, k) - mean - lost;
+            TNI_STORE(y + i, v, k);
+            if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes behind the row count zero */
+            TNI_T(wide_add_product)(&squares, v, v);
+        }
+        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
+        TNI_OUT(1)[r] = (float)scale;
+        s = TNI_SET((float)scale);
+        for (i = 0; i < C; i += TNI_W) {
+            int   k = TNI_T(lanes)(C - i);
+            TNI_V v = TNI_LOAD(y + i, k) * s;
+            if (w) v = v * TNI_LOAD(w + i, k);
+            if (b) v = v + TNI_LOAD(b + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+/* One row: dx, and its share of dw and db. */
+TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, float *dw, float *db)
+{
+    const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
+    float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
+    const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
+    TNI_T(wide) sum = TNI_T(wide_zero)(), dot = sum;
+    TNI_V        lost, mean = TNI_T(row_mean)(x, C, &lost), slope, mean_g;
+    int64_t      i;
+    for (i = 0; i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
+        if (db) TNI_STORE(db + i, d + TNI_LOAD(db + i, k), k);
+        if (dw) TNI_STORE(dw + i, TNI_FMA(d, z, TNI_LOAD(dw + i, k)), k);
+        if (w) d = d * TNI_LOAD(w + i, k);
+        TNI_T(wide_add)(&sum, d);
+        TNI_T(wide_add_product)(&dot, d, z);
+    }
+    mean_g = TNI_SET((float)(TNI_T(wide_sum)(&sum) / (double)C));
+    slope = TNI_SET((float)(-TNI_T(wide_sum)(&dot) / (double)C));
+    for (i = 0; dx && i < C; i += TNI_W) {
+        int   k = TNI_T(lanes)(C - i);
+        TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
+        if (w) d = d * TNI_LOAD(w + i, k);
+        d = TNI_FMA(z, slope, d - mean_g) * scale;
+        if (c->accumulate) d = d + TNI_LOAD(dx + i, k);
+        TNI_STORE(dx + i, d, k);
+    }
+}
+
+/* Every task sums dw, then db, of its rows for itself. */
+TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int64_t r, C = c->in[0].shape[1];
+    float  *part = (float *)(void *)p->cpu->blocks + task * 2 * C;
+    memset(part, 0, sizeof *part * 2 * (size_t)C);
+    for (r = begin; r < end; r++) TNI_T(layernorm_row)(c, r, C, TNI_OUT(1) ? part : NULL, TNI_OUT(2) ? part + C : NULL);
+}
+
+TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t most = 16, C = c->in[0].shape[1];
+    int64_t       parts, which;
+    tni_pass      p;
+    if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return tni_reference_run(cpu, c);
+    p.cpu = cpu;
+    p.call = c;
+    parts = tni_pass_run(&p, c->in[0].shape[0], C, most, TNI_T(layernorm_backward_task));
+    for (which = 0; which < 2; which++) {
+        const float *part = (const float *)(void *)cpu->blocks + which * C;
+        if (TNI_OUT(1 + which)) TNI_T(add_parts)(TNI_OUT(1 + which), part, parts, 2 * C, C);
+    }
+    return TN_OK;
+}
+
+/* ---- cross_entropy, see >>op-cross_entropy ----------------------------------------------------------------- */
+/* One row: e^(z-top) is kept in dz, if there is one, until the sum is known. Returns the lse. */
+TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
+{
+    float       lane[TNI_W], most;
+    TNI_V       top = TNI_SET(z[0]), scale;
+    TNI_T(wide) sum = TNI_T(wide_zero)();
+    double      total;
+    int64_t     i;
+    for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(z + i, TNI_W));
+    TNI_STORE(lane, top, TNI_W);
+    for (most = lane[0]; i < C; i++) most = z[i] > most ? z[i] : most;
+    for (i = 1; i < TNI_W; i++) most = lane[i] > most ? lane[i] : most;
+    top = TNI_SET(most);
+    for (i = 0; i + TNI_W <= C;) {                        /* eight at most are added in float, all within [0,1] */
+        const int64_t end = tni_min(i + 8 * TNI_W, C - TNI_W + 1);
+        TNI_V         some = TNI_SET(0.0f);
+        for (; i < end; i += TNI_W) {
+            TNI_V e = TNI_T(exp)(TNI_LOAD(z + i, TNI_W) - top);
+            if (dz) TNI_STORE(dz + i, e, TNI_W);
+            some = some + e;
+        }
+        TNI_T(wide_add)(&sum, some);
+    }
+    if (i < C) {
+        int k = (int)(C - i);
+        TNI_STORE(lane, TNI_T(exp)(TNI_LOAD(z + i, k) - top), TNI_W);
+        TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
+        if (dz) memcpy(dz + i, lane, sizeof *dz * (size_t)k);
+    }
+    total = TNI_T(wide_sum)(&sum);
+    scale = TNI_SET((float)(share / total));
+    for (i = 0; dz && i < C; i += TNI_W) {
+        int k = TNI_T(lanes)(C - i);
+        TNI_STORE(dz + i, TNI_LOAD(dz + i, k) * scale, k);
+    }
+    return (double)most + log(total);
+}
+
+TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const int32_t *label = (const int32_t *)c->in[1].data;
+    const int64_t  C = c->in[0].shape[1];
+    const double   share = 1 / (double)c->in[0].shape[0];
+    float         *dz = c->n_out > 3 ? TNI_OUT(3) : NULL;
+    int64_t        r;
+    for (r = begin; r < end; r++) {
+        const bool good = label[r] >= 0 && label[r] < C;
+        TNI_OUT(1)[r] = (float)TNI_T(cross_entropy_row)(TNI_IN(0) + r * C, dz && good ? dz + r * C : NULL, C, share);
+        if (dz && good) dz[r * C + label[r]] -= (float)share;
+        else if (dz) memset(dz + r * C, 0, sizeof *dz * (size_t)C);
+    }
+}
+
+TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int32_t *label = (const int32_t *)c->in[1].data;
+    int64_t        r, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    double         loss = 0;
+    tni_pass       p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_pass_run(&p, R, C, INT64_MAX, TNI_T(cross_entropy_task));
+    for (r = 0; r < R; r++)
+        if (label[r] >= 0 && label[r] < C) loss += (double)TNI_OUT(1)[r] - (double)TNI_IN(0)[r * C + label[r]];
+        else tni_fault(&c->out[2], 1, r, label[r], 0);
+    *TNI_OUT(0) = (float)(loss / (double)R);
+    return TN_OK;
+}
+
+/* ---- uniform, normal, dropout: Philox for TNI_W counters at once, see >>rng --------------------------------- */
+#if TNI_LEVEL == 0 && TNI_PLAIN_BYTES == 0
+TNI_INLINE void TNI_T(multiply)(uint32_t a, uint32_t m, uint32_t *high, uint32_t *low)
+{
+    uint64_t product = (uint64_t)a * m;
+    *high = (uint32_t)(product >> 32);
+    *low = (uint32_t)product;
+}
+#else
+typedef uint64_t TNI_T(u64) __attribute__((vector_size(sizeof(TNI_V))));
+
+/* the products of every second word, 64 bits each */
+TNI_INLINE TNI_T(u64) TNI_T(products)(TNI_T(u64) a, TNI_U m)
+{
+#if TNI_LEVEL == 2
+    return (TNI_T(u64))_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)m);
+#elif TNI_LEVEL == 1
+    return (TNI_T(u64))_mm256_mul_epu32((__m256i)a, (__m256i)m);
+#elif TNI_LEVEL == 3
+    return (TNI_T(u64))vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)m));
+#elif TNI_X86
+    return (TNI_T(u64))_mm_mul_epu32((__m128i)a, (__m128i)m);
+#else
+    return (a & 0xffffffffu) * ((TNI_T(u64))m & 0xffffffffu);
+#endif
+}
+
+TNI_INLINE void TNI_T(multiply)(TNI_U a, uint32_t m, TNI_U *high, TNI_U *low)
+{
+    TNI_U      all = TNI_T(set_u)(m);
+    TNI_T(u64) half = (TNI_T(u64))TNI_T(set_u)(0) + 0xffffffffu;
+    TNI_T(u64) even = TNI_T(products)((TNI_T(u64))a, all), odd = TNI_T(products)((TNI_T(u64))a >> 32, all);
+    *high = (TNI_U)((even >> 32) | (odd & ~half));
+    *low = (TNI_U)((even & half) | (odd << 32));
+}
+#endif
+
+/* Four uniform numbers for each of the TNI_W blocks from `block` on, a multiple of TNI_W. */
+TNI_INLINE void TNI_T(units)(const tn_call *c, int32_t clock, uint64_t block, TNI_V u[4])
+{
+    TNI_U    lane, word[4], a_high, a_low, b_high, b_low;
+    uint32_t key0 = (uint32_t)(uint64_t)c->i[0], key1 = (uint32_t)((uint64_t)c->i[0] >> 32);
+    int      i;
+    memcpy(&lane, tni_lane, sizeof lane);
+    word[0] = lane + (uint32_t)block;
+    word[1] = TNI_T(set_u)((uint32_t)(block >> 32));
+    word[2] = TNI_T(set_u)((uint32_t)c->i[1]);
+    word[3] = TNI_T(set_u)((uint32_t)clock);
+    for (i = 0; i < 10; i++, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+        TNI_T(multiply)(word[0], 0xD2511F53u, &a_high, &a_low);
+        TNI_T(multiply)(word[2], 0xCD9E8D57u, &b_high, &b_low);
+        word[0] = b_high ^ word[1] ^ TNI_T(set_u)(key0);
+        word[2] = a_high ^ word[3] ^ TNI_T(set_u)(key1);
+        word[1] = b_low;
+        word[3] = a_low;
+    }
+    for (i = 0; i < 4; i++)
+        u[i] = (TNI_T(from_i)((TNI_I)(word[i] >> 9)) + TNI_SET(0.5f)) * TNI_SET(1.0f / 8388608.0f);
+}
+
+/* y[4 lane + i] = v[i][lane], the first n of them */
+TNI_INLINE void TNI_T(interleave)(float *y, const TNI_V v[4], int64_t n)
+{
+    float rows[4 * TNI_W], mixed[4 * TNI_W];
+    int   i;
+    for (i = 0; i < 4; i++) TNI_STORE(rows + i * TNI_W, v[i], TNI_W);
+    TNI_T(panel)(n < 4 * TNI_W ? mixed : y, 4, rows, TNI_W, 1, 4, TNI_W);
+    if (n < 4 * TNI_W) memcpy(y, mixed, sizeof *y * (size_t)n);
+}
+
+/* Rounded after the product and after the sum, in double: the numbers are to be the same everywhere. */
+TNI_INLINE TNI_V TNI_T(between)(double low, double high, TNI_V u)
+{
+    TNI_D a = TNI_T(low)(u) * TNI_T(set_d)(high - low), b = TNI_T(high)(u) * TNI_T(set_d)(high - low);
+#if TNI_X86
+    __asm__("" : "+x"(a), "+x"(b));     /* or the compiler may fuse them */
+#elif TNI_NEON
+    __asm__("" : "+w"(a), "+w"(b));
+#endif
+    return TNI_T(narrow)(a + TNI_T(set_d)(low), b + TNI_T(set_d)(low));
+}
+
+TNI_FAST void TNI_T(uniform_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int32_t clock = *(const int32_t *)c->in[0].data;
+    int64_t e;
+    TNI_V   u[4];
+    int     i;
+    for (e = begin; e < end; e += 4 * TNI_W) {
+        TNI_T(units)(c, clock, (uint64_t)e / 4, u);
+        for (i = 0; i < 4; i++) u[i] = TNI_T(between)(c->f[0], c->f[1], u[i]);
+        TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
+    }
+}
+
+/* mean + deviation sqrt(-2 log) direction, in double */
+TNI_INLINE TNI_V TNI_T(gauss)(const tn_call *c, const TNI_T(wide) *ln, const TNI_T(direction) *d)
+{
+    const TNI_D mean = TNI_T(set_d)(c->f[0]), deviation = TNI_T(set_d)(c->f[1]), minus2 = TNI_T(set_d)(-2);
+    TNI_D a = TNI_T(sqrt_d)(minus2 * ln->low) * deviation, b = TNI_T(sqrt_d)(minus2 * ln->high) * deviation;
+    a = a * (TNI_T(low)(d->factor) * TNI_T(low)(d->first) + TNI_T(low)(d->tail));
+    b = b * (TNI_T(high)(d->factor) * TNI_T(high)(d->first) + TNI_T(high)(d->tail));
+    return TNI_T(narrow)(a + mean, b + mean);
+}
+
+/* Box & Muller */
+TNI_FAST void TNI_T(normal_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    int32_t clock = *(const int32_t *)c->in[0].data;
+    int64_t e;
+    TNI_V   u[4];
+    int     i;
+    for (e = begin; e < end; e += 4 * TNI_W) {
+        TNI_T(units)(c, clock, (uint64_t)e / 4, u);
+        for (i = 0; i < 4; i += 2) {
+            TNI_T(direction) x, y;
+            TNI_T(wide) ln = TNI_T(log)(u[i]);
+            TNI_T(circle)(u[i + 1], &x, &y);
+            u[i] = TNI_T(gauss)(c, &ln, &x);
+            u[i + 1] = TNI_T(gauss)(c, &ln, &y);
+        }
+        TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
+    }
+}
+
+/* u >= p for u = (w + 1/2) 2^-23 is w >= p 2^23 - 1/2, exact in double as in float */
+TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *x = TNI_IN(0);
+    float       *y = TNI_OUT(0), chance[4 * TNI_W];
+    int32_t      clock = *(const int32_t *)c->in[1].data;
+    const TNI_V  p_first = TNI_SET(((float)ceil(c->f[0] * 8388608.0 - 0.5) + 0.5f) * (1.0f / 8388608.0f));
+    const TNI_V  scale = TNI_SET((float)(1 / (1 - c->f[0])));
+    int64_t      e, i;
+    TNI_V        u[4];
+    for (e = begin; e < end; e += 4 * TNI_W) {
+        TNI_T(units)(c, clock, (uint64_t)e / 4, u);
+        TNI_T(interleave)(chance, u, 4 * TNI_W);
+        for (i = e; i < tni_min(end, e + 4 * TNI_W); i += TNI_W) {
+            int   k = TNI_T(lanes)(end - i);
+            TNI_V v = TNI_LOAD(x + i, k) * scale;
+            v = TNI_PICK(TNI_LOAD(chance + (i - e), TNI_W) < p_first, TNI_SET(0.0f), v);
+            if (c->accumulate) v = v + TNI_LOAD(y + i, k);
+            TNI_STORE(y + i, v, k);
+        }
+    }
+}
+
+/* ---- the optimisers, see >>op-optim: one pass over all that a parameter has ----------------------------------- */
+TNI_FAST void TNI_T(sumsq_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *g = TNI_IN(0);
+    TNI_T(wide) squares = TNI_T(wide_zero)();
+    int64_t      i;
+    for (i = begin; i < end; i += TNI_W) {
+        TNI_V v = TNI_LOAD(g + i, TNI_T(lanes)(end - i));
+        TNI_T(wide_add_product)(&squares, v, v);
+    }
+    p->cpu->part[task] = TNI_T(wide_sum)(&squares);
+}
+
+TNI_FAST tn_status TNI_T(sumsq_run)(tni_cpu *cpu, const tn_call *c)
+{
+    float   *s = TNI_OUT(0);
+    double   sum;
+    tni_pass p;
+    p.cpu = cpu;
+    p.call = c;
+    sum = tni_parts_sum(cpu, tni_pass_run(&p, c->in[0].shape[0], 1, TNI_CPU_PARTS, TNI_T(sumsq_task)));
+    s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
+    if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
+    return TN_OK;
+}
+
+TNI_FAST void TNI_T(adamw_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0);
+    float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = TNI_OUT(2), *v = TNI_OUT(3);
+    const double b1 = c->f[0], b2 = c->f[1], t = (double)s[TNI_STEP] - c->f[5], rate = (double)s[TNI_LR] * c->f[4];
+    const TNI_V  keep1 = TNI_SET((float)b1), take1 = TNI_SET((float)(1 - b1));
+    const TNI_V  keep2 = TNI_SET((float)b2), take2 = TNI_SET((float)(1 - b2));
+    const TNI_V  unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
+    const TNI_V  unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
+    const TNI_V  eps = TNI_SET((float)c->f[2]), decay = TNI_SET((float)c->f[3]), down = TNI_SET((float)-rate);
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    int64_t      i;
+    if (s[TNI_SKIP] != 0) { memset(g + begin, 0, sizeof *g * (size_t)(end - begin)); return; }
+    for (i = begin; i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi, vi;
+        mi = TNI_FMA(take1, d, keep1 * TNI_LOAD(m + i, k));
+        vi = TNI_FMA(take2 * d, d, keep2 * TNI_LOAD(v + i, k));
+        TNI_STORE(m + i, mi, k);
+        TNI_STORE(v + i, vi, k);
+        mi = mi * unbias1 / (TNI_SQRT(vi * unbias2) + eps);
+        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, mi), wi), k);
+        TNI_STORE(g + i, zero, k);
+    }
+}
+
+TNI_FAST void TNI_T(sgd_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0);
+    float       *w = TNI_OUT(0), *g = TNI_OUT(1), *m = c->n_out > 2 ? TNI_OUT(2) : NULL;
+    const bool   nesterov = c->f[1] != 0;
+    const TNI_V  mu = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
+    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    int64_t      i;
+    if (s[TNI_SKIP] != 0) { memset(g + begin, 0, sizeof *g * (size_t)(end - begin)); return; }
+    for (i = begin; i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi = d;
+        if (m) {
+            mi = TNI_FMA(mu, TNI_LOAD(m + i, k), d);
+            TNI_STORE(m + i, mi, k);
+        }
+        if (nesterov) mi = TNI_FMA(mu, mi, d);
+        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, mi), wi), k);
+        TNI_STORE(g + i, zero, k);
+    }
+}
+
+/* One matrix of a batch, which begins at element c->i[0]: its momentum, what comes of it, the square of its norm. */
+TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0);
+    float       *x = TNI_OUT(0) + c->i[0], *g = TNI_OUT(1) + c->i[0], *m = TNI_OUT(2) + c->i[0];
+    const bool   nesterov = c->f[1] != 0;
+    const double mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
+    const TNI_V  keep = TNI_SET((float)mu), take = TNI_SET((float)(1 - mu));
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), zero = TNI_SET(0.0f);
+    TNI_T(wide)  squares = TNI_T(wide_zero)();
+    int64_t      i;
+    for (i = begin; i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V d = take * (TNI_LOAD(g + i, k) * factor), mi = TNI_FMA(keep, TNI_LOAD(m + i, k), d);
+        TNI_STORE(m + i, mi, k);
+        if (nesterov) mi = TNI_FMA(keep, mi, d);
+        TNI_STORE(x + i, mi, k);
+        TNI_STORE(g + i, zero, k);
+        TNI_T(wide_add_product)(&squares, mi, mi);
+    }
+    p->cpu->part[task] = TNI_T(wide_sum)(&squares);
+}
+
+TNI_FAST void TNI_T(muon_scale_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    float      *x = TNI_OUT(0) + c->i[0];
+    const TNI_V factor = TNI_SET((float)c->f[2]);
+    int64_t     i;
+    for (i = begin; i < end; i += TNI_W) {
+        int k = TNI_T(lanes)(end - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * factor, k);
+    }
+}
+
+TNI_FAST tn_status TNI_T(muon_begin_run)(tni_cpu *cpu, const tn_call *call)
+{
+    tn_call       c = *call;
+    const int64_t batch = c.out[0].shape[0], n = c.out[0].shape[1];
+    int64_t       b;
+    tni_pass      p;
+    if (((const float *)c.in[0].data)[TNI_SKIP] != 0) return tni_reference_run(cpu, call);
+    p.cpu = cpu;
+    p.call = &c;
+    for (b = 0; b < batch; b++) {
+        c.i[0] = b * n;
+        c.f[2] = tni_muon_unit(tni_parts_sum(cpu, tni_pass_run(&p, n, 1, TNI_CPU_PARTS, TNI_T(muon_begin_task))));
+        tni_pass_run(&p, n, 1, INT64_MAX, TNI_T(muon_scale_task));
+    }
+    return TN_OK;
+}
+
+TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
+{
+    TNI_PASS_OF(arg);
+    const float *s = TNI_IN(0), *x = TNI_IN(1);
+    float       *w = TNI_OUT(0);
+    const TNI_V  scale = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
+    const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
+    int64_t      i;
+    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
+        int   k = TNI_T(lanes)(end - i);
+        TNI_V wi = TNI_LOAD(w + i, k);
+        TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, scale * TNI_LOAD(x + i, k)), wi), k);
+    }
+}
+
+/* Passes whose items all stand alone: what one item is, and the task. */
+TNI_FAST tn_status TNI_T(pass_run)(tni_cpu *cpu, const tn_call *c, int64_t items, int64_t width, tn_task_fn fn)
+{
+    tni_pass p;
+    p.cpu = cpu;
+    p.call = c;
+    tni_pass_run(&p, items, width, INT64_MAX, fn);
+    return TN_OK;
+}
+#endif /* float */
+
+#if TNI_BITS == 64
+/* ---- double: the inner loops of the host's algebra (>>decomp-impl) ------------------------------------------------- */
+TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
+                               double beta, tni_mat c)
+{
+    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
+    TNI_T(gemm) g;
+    if (m == 0 || n == 0) return;
+    memset(&g, 0, sizeof g);
+    g.m = m;       g.n = n;       g.k = k;
+    g.a = a.p;     g.a_row = a.row; g.a_col = a.col;
+    g.b = b.p;     g.b_row = b.row; g.b_col = b.col;
+    g.c = c.p;     g.c_row = c.row; g.c_col = c.col;
+    g.alpha = alpha;
+    g.beta = beta;
+    TNI_T(gemm_turn)(&g, h->bytes);
+    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
+}
+
+TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
+{
+    TNI_V   s0 = TNI_SET(0), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    for (; i + 4 * TNI_W <= n; i += 4 * TNI_W) {
+        s0 = TNI_FMA(TNI_LOAD(x + i, TNI_W), TNI_LOAD(y + i, TNI_W), s0);
+        s1 = TNI_FMA(TNI_LOAD(x + i + TNI_W, TNI_W), TNI_LOAD(y + i + TNI_W, TNI_W), s1);
+        s2 = TNI_FMA(TNI_LOAD(x + i + 2 * TNI_W, TNI_W), TNI_LOAD(y + i + 2 * TNI_W, TNI_W), s2);
+        s3 = TNI_FMA(TNI_LOAD(x + i + 3 * TNI_W, TNI_W), TNI_LOAD(y + i + 3 * TNI_W, TNI_W), s3);
+    }
+    for (; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        s0 = TNI_FMA(TNI_LOAD(x + i, k), TNI_LOAD(y + i, k), s0);
+    }
+    return TNI_T(lane_sum)((s0 + s1) + (s2 + s3));
+}
+
+TNI_FAST void TNI_T(axpy)(int64_t n, double alpha, const double *x, double *y)
+{
+    const TNI_V by = TNI_SET(alpha);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
+}
+
+TNI_FAST void TNI_T(scale)(int64_t n, double alpha, double *x)
+{
+    const TNI_V by = TNI_SET(alpha);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(x + i, TNI_LOAD(x + i, k) * by, k);
+    }
+}
+
+TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, double *y)
+{
+    const TNI_V c = TNI_SET(cosine), s = TNI_SET(sine);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V u = TNI_LOAD(x + i, k), v = TNI_LOAD(y + i, k);
+        TNI_STORE(x + i, c * u - s * v, k);
+        TNI_STORE(y + i, s * u + c * v, k);
+    }
+}
+
+/* Columns [j,j+k) of four rows of upper_times: each number of A serves its row and its column. */
+#define TNI_FOUR(X) X(0) X(1) X(2) X(3)
+TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0, int64_t stride, const TNI_V *vi,
+                                     const TNI_V *wi, const TNI_V *xi, const double *v, const double *w, const double *x,
+                                     double *y, TNI_V *sums)
+{
+    double *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;
+    TNI_V   b0 = TNI_LOAD(a0, k), b1 = TNI_LOAD(a1, k), b2 = TNI_LOAD(a2, k), b3 = TNI_LOAD(a3, k);
+    TNI_V   xj = TNI_LOAD(x, k), yj = TNI_LOAD(y, k);
+    if (update) {
+        TNI_V vj = TNI_LOAD(v, k), wj = TNI_LOAD(w, k);
+#define TNI_STEP(r) b##r = TNI_FMA(vi[r], wj, TNI_FMA(wi[r], vj, b##r)); TNI_STORE(a##r, b##r, k);
+        TNI_FOUR(TNI_STEP)
+#undef TNI_STEP
+    }
+#define TNI_STEP(r) sums[r] = TNI_FMA(b##r, xj, sums[r]);
+    TNI_FOUR(TNI_STEP)
+#undef TNI_STEP
+    TNI_STORE(y, TNI_FMA(xi[0], b0, TNI_FMA(xi[1], b1, yj)) + TNI_FMA(xi[2], b2, xi[3] * b3), k);
+}
+
+/* Four rows at a time: the triangle on the diagonal by itself, the rest as vectors, which begin at multiples
+   of TNI_W, for the memory's sake (and not where the address is even: sums would depend on it). */
+TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t n, double *a, int64_t stride, const double *v,
+                             const double *w, const double *x, double *y)
+{
+    int64_t i, j, r, c, begin;
+    memset(y + from, 0, (size_t)(n - from) * sizeof *y);
+    for (i = from; i < n; i += 4) {
+        const int64_t rows = tni_min(4, n - i);
+        double       *row = a + i * stride;
+        TNI_V         vi[4], wi[4], xi[4], sums[4];
+        for (r = 0; r < rows; r++)
+            for (c = r; c < rows; c++) {
+                double *b = row + r * stride + i + c;
+                if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
+                y[i + r] += *b * x[i + c];
+                if (c > r) y[i + c] += *b * x[i + r];
+            }
+        if (rows < 4) break;
+#define TNI_STEP(q) vi[q] = TNI_SET(update ? -v[i + q] : 0); wi[q] = TNI_SET(update ? -w[i + q] : 0); \
+                    xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
+        TNI_FOUR(TNI_STEP)
+#undef TNI_STEP
+        j = i + 4;
+        begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
+        if (j < begin)
+            TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+        for (j = begin; j + TNI_W <= n; j += TNI_W)
+            TNI_T(upper_columns)(update, TNI_W, row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+        if (j < n) TNI_T(upper_columns)(update, (int)(n - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
+#define TNI_STEP(q) y[i + q] += TNI_T(lane_sum)(sums[q]);
+        TNI_FOUR(TNI_STEP)
+#undef TNI_STEP
+    }
+}
+
+TNI_FAST void TNI_T(upper_times)(int64_t from, int64_t n, double *a, int64_t stride, const double *v, const double *w,
+                                 const double *x, double *y)
+{
+    if (v) TNI_T(upper)(true, from, n, a, stride, v, w, x, y);
+    else TNI_T(upper)(false, from, n, a, stride, x, x, x, y);
+}
+
+/* Four vectors of each row at a time; of the two rows that a rotation turns the next one wants the upper, y. */
+TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double *strip)
+{
+#define TNI_BEGIN(q) TNI_V y##q = TNI_LOAD(row + q * TNI_W, TNI_W);
+#define TNI_STEP(q)  { \
+        TNI_V x = TNI_LOAD(row + q * TNI_W, TNI_W); \
+        TNI_STORE(row + TNI_STRIP + q * TNI_W, s * x + c * y##q, TNI_W); \
+        y##q = c * x - s * y##q; }
+#define TNI_END(q)   TNI_STORE(row + q * TNI_W, y##q, TNI_W);
+    int at;
+    for (at = 0; at < TNI_STRIP; at += 4 * TNI_W) {
+        const double *p = list;
+        while (p < end) {
+            double *row = strip + (int64_t)p[0] * TNI_STRIP + at;
+            int64_t count = (int64_t)p[1];
+            TNI_FOUR(TNI_BEGIN)
+            for (p += 2; count > 0; count--, p += 2) {
+                const TNI_V c = TNI_SET(p[0]), s = TNI_SET(p[1]);
+                row -= TNI_STRIP;
+                TNI_FOUR(TNI_STEP)
+            }
+            TNI_FOUR(TNI_END)
+        }
+    }
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+#undef TNI_FOUR
+
+/* Lanes past the last one divide zero by one. */
+TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
+{
+    double rest[TNI_W];
+    int    i;
+    if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
+    TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
+    for (i = k; i < TNI_W; i++) rest[i] = 1;
+    return TNI_LOAD(rest, TNI_W);
+}
+
+TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, double origin, double tau)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), one = TNI_SET(1);
+    TNI_V       value0 = TNI_SET(0), value1 = value0, slope0 = value0, slope1 = value0, bend0 = value0, bend1 = value0;
+    int64_t     i = 0;
+    tni_sums    sums;
+    for (; i + 2 * TNI_W <= n; i += 2 * TNI_W) {
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, TNI_W), z0 = TNI_LOAD(z + i, TNI_W), q0 = z0 * r0;
+        TNI_V r1 = one / TNI_T(gaps)(d + i + TNI_W, o, t, TNI_W), z1 = TNI_LOAD(z + i + TNI_W, TNI_W), q1 = z1 * r1;
+        value0 = TNI_FMA(z0, q0, value0);
+        value1 = TNI_FMA(z1, q1, value1);
+        slope0 = TNI_FMA(q0, q0, slope0);
+        slope1 = TNI_FMA(q1, q1, slope1);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+        bend1 = TNI_FMA(q1 * r1, q1, bend1);
+    }
+    for (; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V r0 = one / TNI_T(gaps)(d + i, o, t, k), z0 = TNI_LOAD(z + i, k), q0 = z0 * r0;
+        value0 = TNI_FMA(z0, q0, value0);
+        slope0 = TNI_FMA(q0, q0, slope0);
+        bend0 = TNI_FMA(q0 * r0, q0, bend0);
+    }
+    sums.value = TNI_T(lane_sum)(value0 + value1);
+    sums.slope = TNI_T(lane_sum)(slope0 + slope1);
+    sums.bend = TNI_T(lane_sum)(bend0 + bend1);
+    return sums;
+}
+
+TNI_FAST void TNI_T(weights)(int64_t n, const double *d, double origin, double tau, double pole, double *w)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), p = TNI_SET(pole), zero = TNI_SET(0);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(w + i, TNI_LOAD(w + i, k) * (TNI_T(gaps)(d + i, o, t, k) / TNI_T(gaps)(d + i, p, zero, k)), k);
+    }
+}
+
+TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, double origin, double tau, double *row)
+{
+    const TNI_V o = TNI_SET(origin), t = TNI_SET(tau);
+    TNI_V       sum = TNI_SET(0);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int   k = TNI_T(lanes)(n - i);
+        TNI_V q = TNI_LOAD(z + i, k) / TNI_T(gaps)(d + i, o, t, k);
+        sum = TNI_FMA(q, q, sum);
+        TNI_STORE(row + i, q, k);
+    }
+    TNI_T(scale)(n, 1 / sqrt(TNI_T(lane_sum)(sum)), row);
+}
+
+static const tni_algebra TNI_T(algebra) = {
+    TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(upper_times), TNI_T(rotate_strip),
+    TNI_T(poles), TNI_T(weights), TNI_T(pole_vector)
+};
+#endif /* double */
+
+/* ---- attention, see >>op-attention ----------------------------------------------------------------------------------
+   A block of queries, up to TNI_SIDE, meets TNI_ATTEND_KEYS keys at a time, and nothing larger than that tile is held.
+   Scores lie with the queries side by side, s[key][query]: so a row's largest, its sum and its scale are vectors, keys are
+   read where they lie as the left factor, and what follows has the tile for its left factor, in either direction,
+   as if it had been packed. Of the tiles on the diagonal only the parts that somebody sees are multiplied.
+   Forwards a task is a block of queries, which it alone writes. Backwards it is a head; of few heads it is a part of the
+   keys, every so many tiles, and the parts of dq are added up in their order. Dao et al. 2022 */
+#if TNI_MR == 14
+#define TNI_SIDE 112                    /* rows and columns of tiles, both without a rest */
+#else
+#define TNI_SIDE 96
+#endif
+#define TNI_WIDE  ((TNI_MR + TNI_W - 1) / TNI_W * TNI_W)
+#define TNI_WHOLE(n) (((n) + TNI_W - 1) / TNI_W * TNI_W)
+
+/* c[m,n] = a b, or += that; n is whole vectors. Panel p of b, two vectors wide, begins at b + p panel. */
+TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t depth, const TNI_REAL *a, int64_t a_row,
+                                    int64_t a_col, const TNI_REAL *b, int64_t b_row, TNI_REAL *c, int64_t c_row)
+{
+    const int64_t high = a_row == 1 ? TNI_MR : tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
+    TNI_T(tile)   t;
+    int64_t       i, j;
+    t.depth = depth;
+    t.a_row = a_row;
+    t.a_col = a_col;
+    t.b_row = b_row;
+    t.c_row = c_row;
+    t.from_row = add ? c_row : 0;
+    t.last = TNI_W;
+    for (j = 0; j < n; j += TNI_NR)
+        for (i = 0; i < m; i += high) {
+            t.a = a + i * a_row;
+            t.b = b + j;
+            t.c = c + i * c_row + j;
+            t.from = add ? t.c : TNI_T(zeros);
+            TNI_T(gemm_rows)((int)tni_min(high, m - i), n - j > TNI_W, &t);
+        }
+}
+
+/* y[n] = factor x[n], then zeros up to `width` */
+TNI_INLINE void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, int64_t n, int64_t width, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W)
+        TNI_STORE(y + i, TNI_LOAD(x + i, TNI_T(lanes)(n - i)) * by, TNI_T(lanes)(width - i));
+    for (; i < width; i += TNI_W) TNI_STORE(y + i, TNI_SET(0), TNI_T(lanes)(width - i));
+}
+
+/* y[n] += factor x[n] */
+TNI_INLINE void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
+{
+    const TNI_V by = TNI_SET(factor);
+    int64_t     i;
+    for (i = 0; i < n; i += TNI_W) {
+        int k = TNI_T(lanes)(n - i);
+        TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
+    }
+}
+
+#if TNI_BITS == 32
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
+#else
+TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
+{
+    double lane[TNI_W];
+    int    i;
+    TNI_STORE(lane, x, TNI_W);
+    for (i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
+    return TNI_LOAD(lane, TNI_W);
+}
+#endif
+#if TNI_BITS == 64 && (TNI_LEVEL == 0 || TNI_LEVEL == 3)
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
+{
+    double x[TNI_W], y[TNI_W];
+    int    i;
+    TNI_STORE(x, a, TNI_W);
+    TNI_STORE(y, b, TNI_W);
+    for (i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
+    return TNI_LOAD(x, TNI_W);
+}
+#else
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
+#endif
+
+/* Rows in memory: how they lie, and, where they do so badly, room for a copy of TNI_ATTEND_KEYS of them. */
+typedef struct TNI_T(lines) { TNI_REAL *copy, *at; int64_t row, width; } TNI_T(lines);
+
+/* A block of queries at work. */
+typedef struct TNI_T(attend) {
+    const tni_attention *t;
+    int64_t     b, h, i0, n, lanes;                     /* queries [i0,i0+n), in whole vectors */
+    int64_t     low[TNI_SIDE], high[TNI_SIDE];          /* keys that each one sees */
+    int64_t     j0, j1;                                 /* keys in work */
+    int64_t     first, width, padded;                   /* columns of v, those with a one behind them, in whole vectors */
+    int64_t     padded_d;
+    bool        one;
+    TNI_REAL   *q[2], *q_rows[2];                       /* [d,TNI_SIDE], scaled; [n,padded_d] */
+    TNI_REAL   *u, *u_rows;                             /* the same of u, see >>op-attention */
+    TNI_REAL   *s[2], *p;                               /* [TNI_ATTEND_KEYS,TNI_SIDE] */
+    TNI_REAL   *top, *sum, *factor;                     /* [TNI_SIDE]; backwards w and l */
+    TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
+    TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
+    TNI_T(lines) k[2], v;
+    TNI_REAL   *room;                                   /* of the worker; NULL while its size is worked out */
+    int64_t     taken;                                  /* of that */
+} TNI_T(attend);
+
+TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
+{
+    TNI_REAL *p = w->room ? w->room + w->taken : NULL;
+    w->taken += (numbers + 15) / 16 * 16;
+    return p;
+}
+
+/* Copies do not lie 1 KiB apart. */
+TNI_INLINE int64_t TNI_T(attend_apart)(int64_t width)
+{
+    return width * (int64_t)sizeof(TNI_REAL) % 1024 == 0 ? width + 16 : width;
+}
+
+TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64_t head, int worker, int64_t first,
+                                 int64_t end, bool one, bool backward)
+{
+    int64_t set;
+    memset(w, 0, sizeof *w);
+    w->t = t;
+    if (t->room) w->room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    w->b = head / t->heads;
+    w->h = head % t->heads;
+    w->first = first;
+    w->width = end - first + one;
+    w->one = one;
+    w->padded = TNI_WHOLE(w->width);
+    w->padded_d = TNI_WHOLE(t->d);
+    for (set = 0; set < t->sets; set++) {
+        w->q[set] = TNI_T(attend_take)(w, t->d * TNI_SIDE);
+        w->s[set] = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * TNI_SIDE);
+        w->k[set].width = TNI_T(attend_apart)(w->padded_d);
+        w->k[set].copy = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * w->k[set].width);
+        if (backward) w->q_rows[set] = TNI_T(attend_take)(w, TNI_SIDE * w->padded_d);
+    }
+    w->v.width = TNI_T(attend_apart)(w->padded);
+    w->v.copy = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * w->v.width);
+    w->top = TNI_T(attend_take)(w, TNI_SIDE);
+    w->sum = TNI_T(attend_take)(w, TNI_SIDE);
+    w->factor = TNI_T(attend_take)(w, TNI_SIDE);
+    w->out = TNI_T(attend_take)(w, TNI_SIDE * (backward ? t->sets * w->padded_d : w->padded));
+    if (!backward) return;
+    w->u = TNI_T(attend_take)(w, w->padded * TNI_SIDE);
+    w->u_rows = TNI_T(attend_take)(w, TNI_SIDE * w->padded);
+    w->p = TNI_T(attend_take)(w, TNI_ATTEND_KEYS * TNI_SIDE);
+    w->tile = TNI_T(attend_take)(w, TNI_MR * tni_max(w->padded, w->padded_d));
+}
+
+/* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, zeros behind the last one up to a whole vector */
+TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+{
+    const TNI_V   by = TNI_SET(scale);
+    const int64_t lanes = TNI_WHOLE(n);
+    int64_t       i = 0, k, lane;
+#if TNI_X86 || TNI_NEON
+    const int64_t some = 128 / TNI_BITS;                        /* a line of the cache is filled before the next one */
+    for (; i + 4 * some <= n; i += 4 * some)
+        for (k = 0; k < d; k += some)
+            for (lane = i; lane < i + 4 * some; lane += some)
+                if (k + some <= d) TNI_T(transpose)(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
+                else {
+                    int64_t q, r;
+                    for (q = k; q < d; q++)
+                        for (r = lane; r < lane + some; r++) to[q * TNI_SIDE + r] = x[r * row + q];
+                }
+#endif
+    for (k = 0; k < d; k++, to += TNI_SIDE) {
+        for (lane = i; lane < n; lane++) to[lane] = x[lane * row + k];
+        for (; lane < lanes; lane++) to[lane] = 0;
+        for (lane = 0; scale != 1 && lane < lanes; lane += TNI_W)
+            TNI_STORE(to + lane, TNI_LOAD(to + lane, TNI_W) * by, TNI_W);
+    }
+}
+
+/* Queries [i0,i0+n): who sees what; their rows, scaled and turned. */
+TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const int64_t        before = t->local ? tni_attend_before(c, i0) : 0;
+    int64_t              i, set;
+    w->i0 = i0;
+    w->n = tni_min(TNI_SIDE, t->queries - i0);
+    w->lanes = TNI_WHOLE(w->n);
+    for (i = 0; i < w->lanes; i++) {
+        const tni_seen seen = tni_attend_seen(c, i0 + tni_min(i, w->n - 1));
+        w->low[i] = tni_max(seen.low, before);
+        w->high[i] = tni_max(seen.high, w->low[i]);
+    }
+    for (set = 0; set < t->sets; set++) {
+        const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, i0, w->h + set * t->heads);
+        TNI_T(attend_turn)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
+        for (i = 0; w->q_rows[set] && i < w->n; i++)
+            TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d,
+                               (TNI_REAL)c->f[0]);
+    }
+}
+
+/* Rows [j0,j1) of x, `n` numbers each; `whole`: vectors are read to their ends. one: with a one behind each. */
+TNI_FAST void TNI_T(attend_lines)(TNI_T(lines) *l, TNI_REAL *x, int64_t stride, int64_t rows, int64_t n, bool whole,
+                                  bool one)
+{
+    int64_t i;
+    l->at = x;
+    l->row = stride;
+    if (!one && (!whole || n % TNI_W == 0) && stride * (int64_t)sizeof *x % 4096 != 0) return;
+    l->at = l->copy;
+    l->row = l->width;
+    for (i = 0; i < rows; i++) {
+        TNI_T(attend_copy)(l->copy + i * l->width, x + i * stride, n, TNI_WHOLE(n + one), 1);
+        if (one) l->copy[i * l->width + n] = 1;
+    }
+}
+
+/* Keys [j0,j1) go to work; `whole` as above. */
+TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool whole_k, bool whole_v)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *k = &t->call->in[1], *v = &t->call->in[2];
+    int64_t              set;
+    w->j0 = j0;
+    w->j1 = j1;
+    for (set = 0; set < t->sets; set++)
+        TNI_T(attend_lines)(&w->k[set], TNI_ROW(k, w->b, j0, w->h + set * t->heads), k->strides[1], j1 - j0, t->d, whole_k,
+                            false);
+    TNI_T(attend_lines)(&w->v, TNI_ROW(v, w->b, j0, w->h) + w->first, v->strides[1], j1 - j0, w->width - w->one, whole_v,
+                        w->one);
+}
+
+/* s[key][query] = x[key] . y[query] where a panel of queries sees somebody; y [depth,TNI_SIDE] */
+TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y,
+                                   TNI_REAL *s)
+{
+    int64_t a;
+    for (a = 0; a < w->lanes; a += TNI_NR) {
+        const int64_t end = tni_min(a + TNI_NR, w->lanes);
+        const int64_t from = tni_max(w->low[a], w->j0), to = tni_min(w->high[end - 1], w->j1);
+        if (from < to)
+            TNI_T(attend_product)(false, to - from, end - a, depth, x->at + (from - w->j0) * x->row, x->row, 1,
+                                  y + a, TNI_SIDE, s + (from - w->j0) * TNI_SIDE + a, TNI_SIDE);
+    }
+}
+
+/* Of the vector at query a: the rows of the tile that somebody sees, [from,to), of them those that all see, [all,end). */
+typedef struct TNI_T(span) { int64_t from, to, all, end; } TNI_T(span);
+
+TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
+{
+    const int64_t  last = a + TNI_W - 1;
+    TNI_T(span)    r;
+    r.from = tni_max(w->low[a], w->j0) - w->j0;
+    r.to = tni_max(tni_min(w->high[last], w->j1) - w->j0, r.from);
+    r.all = tni_min(tni_max(w->low[last] - w->j0, r.from), r.to);
+    r.end = tni_max(tni_min(w->high[a] - w->j0, r.to), r.all);
+    return r;
+}
+
+/* Scores of unseen keys = value, in the rows that are in work */
+TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s, TNI_REAL value)
+{
+    int64_t j, i;
+    for (j = r->from; j < r->to; j++) {
+        if (j == r->all && r->end > j) j = r->end;
+        if (j == r->to) break;
+        for (i = a; i < a + TNI_W; i++)
+            if (j + w->j0 < w->low[i] || j + w->j0 >= w->high[i]) s[j * TNI_SIDE + i] = value;
+    }
+}
+
+/* The same of what is to be multiplied: zeros, also in the rows where nothing was worked out. */
+TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s)
+{
+    const TNI_V zero = TNI_SET(0);
+    int64_t     j;
+    TNI_T(attend_mask)(w, r, a, s, 0);
+    for (j = 0; j < r->from; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+    for (j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+}
+
+#define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))
+
+/* e^(s - top), the running largest score and sum of each query, and by what the sums so far shrink. The largest adds 1 to
+   the sum: that is 0 only where there was nothing but -inf, and stays NaN though the largest may forget one. */
+TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
+{
+    int64_t a, j;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        TNI_T(span) r = TNI_T(attend_span)(w, a);
+        TNI_REAL   *s = w->s[0] + a;
+        TNI_V       old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
+        r.from -= r.from % 2;                               /* two rows at a time: what comes in is unseen */
+        r.to += r.to % 2;
+        TNI_T(attend_mask)(w, &r, a, w->s[0], (TNI_REAL)-HUGE_VAL);
+        for (j = r.from; j < r.to; j += 2) {
+            top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
+            other = TNI_T(attend_max)(other, TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W));
+        }
+        top = TNI_T(attend_max)(top, other);
+        for (j = r.from; j < r.to; j += 2) {
+            TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
+            TNI_V e1 = TNI_T(attend_exp)(TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W) - top);
+            TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
+            TNI_STORE(s + (j + 1) * TNI_SIDE, e1, TNI_W);
+            sum = sum + e0;
+            more = more + e1;
+        }
+        TNI_T(attend_clear)(w, &r, a, w->s[0]);
+        old = TNI_T(attend_exp)(old - top);
+        TNI_STORE(w->factor + a, old, TNI_W);
+        TNI_STORE(w->top + a, top, TNI_W);
+        TNI_STORE(w->sum + a, TNI_FMA(TNI_LOAD(w->sum + a, TNI_W), old, sum + more), TNI_W);
+    }
+}
+
+/* The product of both scores, and its running sum */
+TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
+{
+    const TNI_REAL *other = w->s[w->t->sets - 1];
+    int64_t         a, j;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        TNI_REAL         *s = w->s[0] + a;
+        TNI_V             sum = TNI_LOAD(w->sum + a, TNI_W);
+        for (j = r.from; j < r.to; j++)
+            TNI_STORE(s + j * TNI_SIDE, TNI_LOAD(s + j * TNI_SIDE, TNI_W) * TNI_LOAD(other + a + j * TNI_SIDE, TNI_W),
+                      TNI_W);
+        TNI_T(attend_clear)(w, &r, a, w->s[0]);
+        for (j = r.from; w->t->sums && j < r.to; j++) sum = sum + TNI_LOAD(s + j * TNI_SIDE, TNI_W);
+        TNI_STORE(w->sum + a, sum, TNI_W);
+    }
+}
+
+/* to[query] += sum over the keys in work of p[key][query] x[key]: the tiles of queries, each with the keys that it sees */
+TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width,
+                                       TNI_REAL *to)
+{
+    int64_t i;
+    for (i = 0; i < w->n; i += TNI_MR) {
+        const int64_t rows = tni_min(TNI_MR, w->n - i);
+        const int64_t from = tni_max(w->low[i], w->j0) - w->j0, end = tni_min(w->high[i + rows - 1], w->j1) - w->j0;
+        if (from < end)
+            TNI_T(attend_product)(true, rows, width, end - from, p + from * TNI_SIDE + i, 1, TNI_SIDE, x->at + from * x->row,
+                                  x->row, to + i * width, width);
+    }
+}
+
+/* Rows j of y += sum over queries of p[key][query] x[query], x [n,padded] */
+TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_REAL *x, int64_t padded,
+                                    TNI_REAL *y, int64_t stride, int64_t width)
+{
+    const bool direct = width == padded;
+    int64_t    j, i = 0, end = 0, r;
+    for (j = w->j0; j < w->j1; j += TNI_MR, y += TNI_MR * stride) {
+        const int64_t rows = tni_min(TNI_MR, w->j1 - j);
+        while (i < w->n && w->high[i] <= j) i++;
+        while (end < w->n && w->low[end] < j + rows) end++;
+        if (i >= end) continue;
+        TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded,
+                              padded, direct ? y : w->tile, direct ? stride : padded);
+        for (r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
+    }
+}
+
+/* out[query] = sum_j P_ij v_j without the query's own factor. */
+TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const int64_t        end = w->high[w->n - 1];
+    int64_t              j, i, set;
+    for (i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_LEAST;
+    memset(w->sum, 0, sizeof *w->sum * TNI_SIDE);
+    memset(w->out, 0, sizeof *w->out * (size_t)(w->n * w->padded));
+    for (j = w->low[0]; j < end; j += TNI_ATTEND_KEYS) {
+        TNI_T(attend_keys)(w, j, tni_min(j + TNI_ATTEND_KEYS, end), false, true);
+        for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+        if (t->softmax) TNI_T(attend_softmax)(w);
+        else TNI_T(attend_square)(w);
+        for (i = 0; t->softmax && j > w->low[0] && i < w->n; i++)
+            if (w->factor[i] != 1)
+                TNI_T(attend_copy)(w->out + i * w->padded, w->out + i * w->padded, w->padded, w->padded, w->factor[i]);
+        TNI_T(attend_to_queries)(w, w->s[0], &w->v, w->padded, w->out);
+    }
+}
+
+/* Its columns of o = c_i out, and the row's statistics. */
+TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    TNI_REAL            *stat = (TNI_REAL *)c->out[1].data;
+    int64_t              i;
+    for (i = 0; i < w->n; i++) {
+        const TNI_REAL *out = w->out + i * w->padded;
+        const int64_t   seen = tni_attend_seen(c, w->i0 + i).n, width = w->width - w->one;
+        TNI_REAL       *o = TNI_ROW(&c->out[0], w->b, w->i0 + i, w->h) + w->first;
+        double          sum = w->one ? (double)out[width] : (double)w->sum[i];
+        const bool      none = seen == 0 || (t->softmax && sum == 0);
+        if (t->sums) sum += c->f[3];
+        if (none) memset(o, 0, sizeof *o * (size_t)width);
+        else TNI_T(attend_copy)(o, out, width, width, (TNI_REAL)(t->softmax ? tni_attend_row_scale(c, seen) / sum
+                                                                : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
+        if (stat && w->first == 0)
+            stat[(w->b * t->heads + w->h) * t->queries + w->i0 + i] =
+                (TNI_REAL)(!t->softmax ? sum : none ? -HUGE_VAL : (double)w->top[i] + log(sum));
+    }
+}
+
+/* Task: a block of queries of one head. Of few heads the long ones come first, else those whose keys are in the cache. */
+TNI_FAST void TNI_T(attention_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const int64_t        block = t->all_heads < TNI_ATTEND_FEW ? t->blocks - 1 - task % t->blocks : task % t->blocks;
+    TNI_T(attend)        w;
+    TNI_T(attend_open)(&w, t, task / t->blocks, worker, 0, t->dv, false, false);
+    TNI_T(attend_queries)(&w, block * TNI_SIDE);
+    TNI_T(attend_block)(&w);
+    TNI_T(attend_finish)(&w);
+}
+
+/* What attend_open takes */
+TNI_FAST int64_t TNI_T(attend_numbers)(const tni_attention *t, bool backward)
+{
+    TNI_T(attend) w;
+    TNI_T(attend_open)(&w, t, 0, 0, 0, t->dv, false, backward);
+    return w.taken;
+}
+
+TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    if (t.all_heads * t.blocks == 0) return TN_OK;
+    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
+    return TN_OK;
+}
+
+/* u and w of the block's queries, see >>op-attention: u in rows and turned. With `one`, w stands behind u. */
+TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    const tn_call       *c = t->call;
+    const int64_t        row = (w->b * t->heads + w->h) * t->queries + w->i0;
+    const TNI_REAL      *stat = c->in[4].data ? (const TNI_REAL *)c->in[4].data + row : NULL;
+    int64_t              i, e;
+    for (i = 0; i < TNI_SIDE; i++) w->top[i] = w->sum[i] = 0;
+    for (i = 0; i < w->n; i++) {
+        const TNI_REAL *dout = TNI_ROW(&c->in[5], w->b, w->i0 + i, w->h);
+        double          scale = t->sums ? 1 / (double)stat[i] : tni_attend_row_scale(c, tni_attend_seen(c, w->i0 + i).n);
+        double          dot;
+        TNI_V           products = TNI_SET(0);
+        if (t->softmax || t->sums) {
+            const TNI_REAL *o = TNI_ROW(&c->in[3], w->b, w->i0 + i, w->h);
+            for (e = 0; e < t->dv; e += TNI_W) {
+                const int k = TNI_T(lanes)(t->dv - e);
+                products = TNI_FMA(TNI_LOAD(dout + e, k), TNI_LOAD(o + e, k), products);
+            }
+        }
+        dot = (double)TNI_T(lane_sum)(products);
+        TNI_T(attend_copy)(w->u_rows + i * w->padded, dout, t->dv, w->padded, (TNI_REAL)scale);
+        w->sum[i] = (TNI_REAL)(-dot * (t->sums ? scale : 1));
+        if (w->one) w->u_rows[i * w->padded + t->dv] = w->sum[i];
+        if (t->softmax) w->top[i] = stat[i] == (TNI_REAL)-HUGE_VAL ? (TNI_REAL)HUGE_VAL : stat[i];
+    }
+    TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
+}
+
+/* From both scores and dP: P, and ds in the place of the scores; where there is one set, P in the place of dP. */
+TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
+{
+    const tni_attention *t = w->t;
+    int64_t              a, j, set;
+    for (a = 0; a < w->lanes; a += TNI_W) {
+        const TNI_T(span) r = TNI_T(attend_span)(w, a);
+        const TNI_V       l = TNI_LOAD(w->top + a, TNI_W), wi = TNI_LOAD(w->sum + a, TNI_W);
+        TNI_REAL         *s = w->s[0] + a, *s2 = w->s[t->sets - 1] + a, *p = w->p + a;
+        for (j = r.from * TNI_SIDE; j < r.to * TNI_SIDE; j += TNI_SIDE) {
+            const TNI_V x = TNI_LOAD(s + j, TNI_W), dp = TNI_LOAD(p + j, TNI_W) + wi;
+            if (t->softmax) {
+                const TNI_V e = TNI_T(attend_exp)(x - l);
+                TNI_STORE(p + j, e, TNI_W);
+                TNI_STORE(s + j, e * dp, TNI_W);
+            } else if (t->squared) {
+                TNI_STORE(p + j, x * x, TNI_W);
+                TNI_STORE(s + j, (x + x) * dp, TNI_W);
+            } else {
+                const TNI_V y = TNI_LOAD(s2 + j, TNI_W);
+                TNI_STORE(p + j, x * y, TNI_W);
+                TNI_STORE(s + j, y * dp, TNI_W);
+                TNI_STORE(s2 + j, x * dp, TNI_W);
+            }
+        }
+        TNI_T(attend_clear)(w, &r, a, w->p);
+        for (set = 0; set < t->sets; set++) TNI_T(attend_clear)(w, &r, a, w->s[set]);
+    }
+}
+
+/* The keys [j0,j1) and the block: dv and dk get theirs, dq's share is added to w->out. */
+TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
+    int64_t              set;
+    TNI_T(attend_keys)(w, j0, j1, true, false);
+    for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+    TNI_T(attend_scores)(w, &w->v, t->dv, w->u, w->p);
+    TNI_T(attend_slopes)(w);
+    if (dv->data)
+        TNI_T(attend_to_keys)(w, w->p, w->u_rows, w->padded, TNI_ROW(dv, w->b, j0, w->h), dv->strides[1], t->dv);
+    for (set = 0; set < t->sets; set++) {
+        if (dk->data)
+            TNI_T(attend_to_keys)(w, w->s[set], w->q_rows[set], w->padded_d, TNI_ROW(dk, w->b, j0, w->h + set * t->heads),
+                                  dk->strides[1], t->d);
+        if (t->call->out[0].data)
+            TNI_T(attend_to_queries)(w, w->s[set], &w->k[set], w->padded_d, w->out + set * TNI_SIDE * w->padded_d);
+    }
+}
+
+/* Row i of a part's own dq */
+TNI_INLINE TNI_REAL *TNI_T(attend_part)(const tni_attention *t, int64_t part, int64_t head, int64_t set, int64_t i)
+{
+    return (TNI_REAL *)(void *)t->partial + (((part * t->all_heads + head) * t->sets + set) * t->queries + i) * t->d;
+}
+
+/* dq += what the block has gathered, or the part's own dq = that */
+TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
+{
+    const tni_attention *t = w->t;
+    const tn_view       *dq = &t->call->out[0];
+    int64_t              i, set;
+    for (set = 0; dq->data && set < t->sets; set++)
+        for (i = 0; i < w->n; i++) {
+            const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
+            if (t->parts == 1)
+                TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
+            else
+                memcpy(TNI_T(attend_part)(t, part, w->b * t->heads + w->h, set, w->i0 + i), from,
+                       sizeof *from * (size_t)t->d);
+        }
+}
+
+/* Task: one head with a part of its keys, or, where a block sees its own keys only, a block of one head. */
+TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const int64_t        cuts = t->local ? t->blocks : t->parts, part = t->local ? 0 : task % cuts;
+    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks;
+    TNI_T(attend)        w;
+    TNI_T(attend_open)(&w, t, task / cuts, worker, 0, t->dv, false, true);
+    for (; i < i_end; i++) {
+        int64_t j, end;
+        TNI_T(attend_queries)(&w, i * TNI_SIDE);
+        TNI_T(attend_upstream)(&w);
+        memset(w.out, 0, sizeof *w.out * (size_t)(t->sets * TNI_SIDE * w.padded_d));
+        end = w.high[w.n - 1];
+        for (j = t->local ? w.low[0] : w.low[0] / TNI_ATTEND_KEYS * TNI_ATTEND_KEYS; j < end; j += TNI_ATTEND_KEYS)
+            if (t->local || j / TNI_ATTEND_KEYS % t->parts == part)
+                TNI_T(attend_pairs)(&w, tni_max(j, w.low[0]), tni_min(j + TNI_ATTEND_KEYS, end));
+        TNI_T(attend_give)(&w, part);
+    }
+}
+
+/* Task: a row of a head's dq += the parts, in their order */
+TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_view       *dq = &t->call->out[0];
+    const int64_t        head = task / t->blocks, i0 = task % t->blocks * TNI_SIDE;
+    int64_t              i, set, part;
+    (void)worker;
+    for (set = 0; set < t->sets; set++)
+        for (i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
+            for (part = 0; part < t->parts; part++)
+                TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
+                                  TNI_T(attend_part)(t, part, head, set, i), t->d, (TNI_REAL)t->call->f[0]);
+}
+
+TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    double        shared = 0;
+    if (t.all_heads * t.blocks == 0) return TN_OK;
+    if (t.all_heads < TNI_ATTEND_FEW && t.keys >= 2 * TNI_ATTEND_PARTS * TNI_ATTEND_KEYS) {
+        t.parts = TNI_ATTEND_PARTS;
+        shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
+    }
+    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_backward_task), &t);
+    if (t.parts > 1 && c->out[0].data) tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_parts_task), &t);
+    return TN_OK;
+}
+
+/* ---- attention in linear time, see >>op-attention_linear --------------------------------------------------------------
+   Products with phi(x) = x1 (x) x2 are ordinary ones of depth or height F, of which a panel at a time is multiplied out:
+   each of its numbers serves all columns of v. A state is [F,padded], row by row of a; squared, with weight 1 for all
+   features where it is added to, and 2 off the diagonal where it is read. A task goes through one head from end to end:
+   forwards with its part of v's columns, where heads are few; backwards once for dq and once for dk and dv. The pairs
+   inside a block are those of >>op-attention with the block's own keys. */
+
+/* S += phi(x)^T y for n rows of x1 and x2, n of y [n,padded]: for each a, x2^T (x1_a y). scaled has room for what is in
+   brackets. */
+TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
+                               const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
+{
+    int64_t a, j;
+    for (a = 0; a < d; a++) {
+        const int64_t first = squared ? a : 0;
+        for (j = 0; j < n; j++) TNI_T(attend_copy)(scaled + j * padded, y + j * y_row, padded, padded, x1[j * row + a]);
+        TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
+        S += (d - first) * padded;
+    }
+}
+
+/* y [n,padded] += phi(x) S. turned: room for both x in panels; panel [a slab, TNI_WIDE] */
+TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
+                                const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
+{
+    const int64_t slab = tni_max(TNI_ATTEND_SLAB / d, 1), tiles = tni_ceil_div(n, TNI_MR), size = d * TNI_WIDE;
+    TNI_REAL     *turned2 = squared ? turned : turned + tiles * size;
+    int64_t       a0, a, b, i, q;
+    for (i = 0; i < tiles; i++) {
+        const int rows = (int)tni_min(TNI_MR, n - i * TNI_MR);
+        TNI_T(panel)(turned + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
+        if (!squared) TNI_T(panel)(turned2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
+    }
+    for (a0 = 0; a0 < d; a0 += slab) {
+        const int64_t a_end = tni_min(a0 + slab, d);
+        int64_t       depth = 0;
+        for (i = 0; i < tiles; i++) {
+            TNI_REAL *to = panel;
+            for (a = a0; a < a_end; a++)
+                for (q = 0; q < TNI_WIDE; q += TNI_W) {
+                    const TNI_REAL *from = turned2 + i * size + q;
+                    const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
+                    const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
+                    TNI_REAL       *at = to + q;
+                    for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE)
+                        TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
+                    if (squared) TNI_STORE(to + q, x * x, TNI_W);
+                    if (q + TNI_W == TNI_WIDE) to = at - q;
+                }
+            depth = (to - panel) / TNI_WIDE;
+            TNI_T(attend_product)(true, tni_min(TNI_MR, n - i * TNI_MR), padded, depth, panel, 1, TNI_WIDE, S, padded,
+                                  y + i * TNI_MR * padded, padded);
+        }
+        S += depth * padded;
+    }
+}
+
+/* g1, g2 [d,TNI_SIDE] += the slopes of phi(x) . (S u) at x1, x2, of which, turned, and of u [width,TNI_SIDE] the first
+   `lanes` count. squared: there is one x and one g. tile [d,TNI_NR] */
+TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const TNI_REAL *x1, const TNI_REAL *x2,
+                                 const TNI_REAL *S, int64_t padded, const TNI_REAL *u, int64_t width, TNI_REAL *tile,
+                                 TNI_REAL *g1, TNI_REAL *g2)
+{
+    const TNI_V twice = TNI_SET(squared ? 2 : 1);
+    int64_t     a, b, p, q;
+    for (a = 0; a < d; a++) {
+        const int64_t first = squared ? a : 0, count = d - first;
+        for (p = 0; p < lanes; p += TNI_NR) {
+            const int64_t across = tni_min(TNI_NR, lanes - p);
+            TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
+            for (q = 0; q < across; q += TNI_W) {
+                const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * twice;
+                const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
+                TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
+                TNI_V           sum = TNI_SET(0), more = sum;
+                b = 0;
+                if (squared) {                              /* x_a^2 */
+                    more = (x + x) * TNI_LOAD(from, TNI_W);
+                    b = 1;
+                }
+                for (; b < count; b++) {
+                    const TNI_V t = TNI_LOAD(from + b * TNI_NR, TNI_W);
+                    sum = TNI_FMA(t, TNI_LOAD(other + b * TNI_SIDE, TNI_W), sum);
+                    TNI_STORE(to + b * TNI_SIDE, TNI_FMA(t, factor, TNI_LOAD(to + b * TNI_SIDE, TNI_W)), TNI_W);
+                }
+                sum = TNI_FMA(sum, twice, more);
+                to = g1 + a * TNI_SIDE + p + q;
+                TNI_STORE(to, TNI_LOAD(to, TNI_W) + sum, TNI_W);
+            }
+        }
+        S += count * padded;
+    }
+}
+
+/* What a task of the linear form has beside its block. */
+typedef struct TNI_T(linear) {
+    TNI_T(attend) w;
+    int64_t   features, added;
+    TNI_REAL *S, *panel, *turned;
+    TNI_REAL *rows[2];                                  /* [TNI_ATTEND_KEYS,padded_d] of q, scaled, or k */
+    TNI_REAL *x[2], *g[2], *tile, *y;                   /* backwards: [d,TNI_SIDE]; [d,TNI_NR]; [TNI_SIDE, the wider] */
+} TNI_T(linear);
+
+TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first,
+                                 int64_t end, bool one, bool backward)
+{
+    int64_t set;
+    TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
+    l->features = tni_attend_features(t->call->i[0], t->d);
+    l->added = 0;
+    l->S = TNI_T(attend_take)(&l->w, l->features * l->w.padded);
+    l->panel = TNI_T(attend_take)(&l->w, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
+    l->turned = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
+    for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&l->w, TNI_ATTEND_KEYS * l->w.padded_d);
+    if (!backward) return;
+    for (set = 0; set < t->sets; set++) {
+        l->x[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
+        l->g[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
+    }
+    l->tile = TNI_T(attend_take)(&l->w, t->d * TNI_NR);
+    l->y = TNI_T(attend_take)(&l->w, TNI_SIDE * tni_max(l->w.padded, l->w.padded_d));
+}
+
+TNI_INLINE void TNI_T(linear_clear)(TNI_T(linear) *l)
+{
+    memset(l->S, 0, sizeof *l->S * (size_t)(l->features * l->w.padded));
+}
+
+/* Rows [from,from+n) of q or k, scaled */
+TNI_FAST void TNI_T(linear_rows)(TNI_T(linear) *l, const tn_view *x, int64_t from, int64_t n, TNI_REAL scale)
+{
+    const tni_attention *t = l->w.t;
+    int64_t              set, i;
+    for (set = 0; set < t->sets; set++) {
+        const TNI_REAL *row = TNI_ROW(x, l->w.b, from, l->w.h + set * t->heads);
+        for (i = 0; i < n; i++)
+            TNI_T(attend_copy)(l->rows[set] + i * l->w.padded_d, row + i * x->strides[1], t->d, l->w.padded_d, scale);
+    }
+}
+
+TNI_FAST void TNI_T(linear_values)(TNI_T(linear) *l, int64_t from, int64_t n)
+{
+    const tn_view *v = &l->w.t->call->in[2];
+    TNI_T(attend_lines)(&l->w.v, TNI_ROW(v, l->w.b, from, l->w.h) + l->w.first, v->strides[1], n, l->w.width - l->w.one,
+                        true, l->w.one);
+}
+
+/* The keys before `end` go into the state. */
+TNI_FAST void TNI_T(linear_take)(TNI_T(linear) *l, int64_t end)
+{
+    const tni_attention *t = l->w.t;
+    while (l->added < end) {
+        const int64_t n = tni_min(TNI_ATTEND_KEYS, end - l->added);
+        TNI_T(linear_rows)(l, &t->call->in[1], l->added, n, 1);
+        TNI_T(linear_values)(l, l->added, n);
+        TNI_T(state_add)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->w.v.at, l->w.v.row,
+                         l->w.padded, l->panel, l->S);
+        l->added += n;
+    }
+}
+
+/* The columns of this task of the state operand, to ours or from there */
+TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
+{
+    const tni_attention *t = l->w.t;
+    const int64_t        all = t->dv + t->sums;
+    TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all
+                                 + l->w.first;
+    int64_t              f;
+    for (f = 0; f < l->features; f++, state += all) {
+        TNI_REAL *S = l->S + f * l->w.padded;
+        TNI_T(attend_copy)(store ? state : S, store ? S : state, l->w.width, store ? l->w.width : l->w.padded, 1);
+    }
+}
+
+/* The columns of v of a part */
+TNI_FAST void TNI_T(linear_open_part)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int64_t part, int worker)
+{
+    const int64_t first = part * t->columns;
+    TNI_T(linear_open)(l, t, head, worker, first, tni_min(first + t->columns, t->dv), t->sums, false);
+}
+
+/* Task: one head, some columns of v */
+TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_call       *c = t->call;
+    int64_t              i;
+    TNI_T(linear)        l;
+    TNI_T(linear_open_part)(&l, t, task / t->parts, task % t->parts, worker);
+    if (c->out[2].data) TNI_T(linear_state)(&l, false);
+    else TNI_T(linear_clear)(&l);
+    for (i = 0; i < t->blocks; i++) {
+        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
+        TNI_T(linear_take)(&l, tni_attend_before(c, l.w.i0));
+        TNI_T(attend_block)(&l.w);
+        if (l.added > 0 || c->out[2].data) {
+            TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
+            TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded,
+                              l.turned, l.panel, l.w.out);
+        }
+        TNI_T(attend_finish)(&l.w);
+    }
+    if (!c->out[2].data) return;
+    TNI_T(linear_take)(&l, t->keys);
+    TNI_T(linear_state)(&l, true);
+}
+
+TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    int64_t       numbers = 0, part;
+    t.local = true;
+    if (t.all_heads * tni_max(t.queries, t.keys) == 0) return TN_OK;
+    if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* a state's sums are written by one task */
+        t.columns = tni_ceil_div(tni_ceil_div(t.dv, TNI_ATTEND_PARTS), TNI_NR) * TNI_NR;
+        t.columns = tni_max(t.columns, 1);
+        t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
+    }
+    for (part = 0; part < t.parts; part++) {
+        TNI_T(linear) l;
+        TNI_T(linear_open_part)(&l, &t, 0, part, 0);
+        numbers = tni_max(numbers, l.w.taken);
+    }
+    if (!tni_attention_room(&t, numbers, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_linear_task), &t);
+    return TN_OK;
+}
+
+/* dx += what the state and u, turned, [width,lanes] give the n rows of x that are in work. */
+TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u, const tn_view *dx, int64_t from,
+                                  TNI_REAL scale)
+{
+    const tni_attention *t = l->w.t;
+    const int64_t        padded_d = l->w.padded_d;
+    int64_t              set, i;
+    for (set = 0; set < t->sets; set++) {
+        TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
+        memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
+    }
+    TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile,
+                       l->g[0], l->g[t->sets - 1]);
+    for (set = 0; set < t->sets; set++) {
+        TNI_T(panel)(l->y, (int)padded_d, l->g[set], TNI_SIDE, 1, (int)t->d, n);
+        for (i = 0; i < n; i++)
+            TNI_T(attend_add)(TNI_ROW(dx, l->w.b, from + i, l->w.h + set * t->heads), l->y + i * padded_d, t->d, scale);
+    }
+}
+
+/* dq of the block: the keys before it are in S. */
+TNI_FAST void TNI_T(linear_queries)(TNI_T(linear) *l, int64_t i0)
+{
+    const tn_call *c = l->w.t->call;
+    TNI_T(attend_queries)(&l->w, i0);
+    TNI_T(linear_take)(l, tni_attend_before(c, i0));
+    if (l->added == 0) return;
+    TNI_T(attend_upstream)(&l->w);
+    TNI_T(linear_rows)(l, &c->in[0], i0, l->w.n, (TNI_REAL)c->f[0]);
+    TNI_T(linear_slope)(l, l->w.n, l->w.u, &c->out[0], i0, (TNI_REAL)c->f[0]);
+}
+
+/* dk and dv of the keys [from,to): the queries behind them are in S. */
+TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
+{
+    const tni_attention *t = l->w.t;
+    const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
+    int64_t              n, i;
+    for (; from < to; from += n) {
+        n = tni_min(TNI_SIDE, to - from);
+        TNI_T(linear_rows)(l, &t->call->in[1], from, n, 1);
+        if (dv->data) {
+            memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
+            TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
+                              l->turned, l->panel, l->y);
+            for (i = 0; i < n; i++)
+                TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
+        }
+        if (!dk->data) continue;
+        TNI_T(linear_values)(l, from, n);
+        TNI_T(attend_turn)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
+        TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
+    }
+}
+
+/* Task: dq of one head, or dk and dv of it: these go from the last block to the first. */
+TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_attention *t = (const tni_attention *)arg;
+    const tn_call       *c = t->call;
+    const int            sweeps = tni_attend_sweeps(c);
+    const bool           queries = c->out[0].data && task % sweeps == sweeps - 1;
+    int64_t              i, to = t->keys;
+    TNI_T(linear)        l;
+    TNI_T(linear_open)(&l, t, task / sweeps, worker, 0, t->dv, t->sums, true);
+    TNI_T(linear_clear)(&l);
+    for (i = 0; queries && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
+    if (queries) return;
+    for (i = t->blocks - 1; i >= 0; i--) {
+        const int64_t before = tni_attend_before(c, i * TNI_SIDE);
+        if (i < t->blocks - 1) TNI_T(linear_keys)(&l, before, to);
+        to = before;
+        if (before == 0) break;
+        TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
+        TNI_T(attend_upstream)(&l.w);
+        TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
+        TNI_T(state_add)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.w.u_rows, l.w.padded,
+                         l.w.padded, l.panel, l.S);
+    }
+    TNI_T(linear_keys)(&l, 0, to);
+}
+
+TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
+    TNI_T(linear) l;
+    t.local = true;
+    if (t.all_heads * t.blocks == 0) return TN_OK;
+    TNI_T(linear_open)(&l, &t, 0, 0, 0, t.dv, t.sums, true);
+    if (!tni_attention_room(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
+        return TN_ERR_MEMORY;
+    tni_parallel_for(&cpu->pool, t.all_heads * tni_attend_sweeps(c), TNI_T(attention_linear_backward_task), &t);
+    tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);
+    return TN_OK;
+}
+
+/* ---- rope, see >>op-rope: a task's positions go through the whole batch, so that each angle is made once ------------- */
+typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
+
+/* cosine[h], sine[h] of position t. rates: angles per position */
+TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
+{
+    int64_t k;
+#if TNI_BITS == 32
+    for (k = 0; k < h; k++) {
+        const double turns = t * rates[k] * 0.15915494309189535;
+        cosine[k] = (float)(turns - floor(turns));
+    }
+    for (k = 0; k < h; k += TNI_W) {
+        const int        n = TNI_T(lanes)(h - k);
+        TNI_T(direction) x, y;
+        TNI_T(circle)(TNI_LOAD(cosine + k, n), &x, &y);
+        TNI_STORE(cosine + k, TNI_FMA(x.factor, x.first, x.tail), n);
+        TNI_STORE(sine + k, TNI_FMA(y.factor, y.first, y.tail), n);
+    }
+#else
+    for (k = 0; k < h; k++) {
+        cosine[k] = cos(t * rates[k]);
+        sine[k] = sin(t * rates[k]);
+    }
+#endif
+}
+
+/* 1/|x|, see >>op-rope */
+TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_t d)
+{
+    TNI_V   squares = TNI_SET(0);
+    int64_t i;
+    for (i = 0; i < d; i += TNI_W) {
+        const TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(d - i));
+        squares = TNI_FMA(v, v, squares);
+    }
+    return 1 / sqrt((double)TNI_T(lane_sum)(squares) / (double)d + c->f[1]);
+}
+
+/* y = factor R x, where `sign` is 1, or, -1, R^T x */
+TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
+                                 TNI_REAL factor, TNI_REAL *y)
+{
+    const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
+    const int64_t h = d / 2;
+    int64_t       k;
+    for (k = 0; k < h; k += TNI_W) {
+        const int   n = TNI_T(lanes)(h - k);
+        const TNI_V c = TNI_LOAD(cosine + k, n) * by, s = TNI_LOAD(sine + k, n) * by_sine;
+        const TNI_V u = TNI_LOAD(x + k, n), v = TNI_LOAD(x + h + k, n);
+        TNI_STORE(y + k, u * c - v * s, n);
+        TNI_STORE(y + h + k, TNI_FMA(v, c, u * s), n);
+    }
+    if (d % 2) y[d - 1] = factor * x[d - 1];
+}
+
+/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
+TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
+{
+    TNI_V   dot = TNI_SET(0), by = TNI_SET(1), mean = dot;
+    int64_t i;
+    if (c->f[1] >= 0) {
+        const double norm = TNI_T(rope_length)(c, x, d);
+        for (i = 0; i < d; i += TNI_W) {
+            const int n = TNI_T(lanes)(d - i);
+            dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
+        }
+        by = TNI_SET((TNI_REAL)norm);
+        mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
+    }
+    for (i = 0; i < d; i += TNI_W) {
+        const int n = TNI_T(lanes)(d - i);
+        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
+        if (c->accumulate) v = v + TNI_LOAD(dx + i, n);
+        TNI_STORE(dx + i, v, n);
+    }
+}
+
+TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
+{
+    const TNI_T(rope) *p = (const TNI_T(rope) *)arg;
+    const tn_call     *c = p->pass.call;
+    const tn_view     *x = &c->in[0], *y = &c->out[0];
+    const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD;
+    const int64_t      d = x->shape[3], h = d / 2;
+    TNI_REAL          *cosine = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *sine = cosine + h;
+    TNI_REAL          *turned = sine + h;
+    int64_t            t, b, n, k;
+    for (t = tni_pass_begin(&p->pass, task); t < tni_pass_end(&p->pass, task); t++) {
+        if (!c->i[1]) TNI_T(rope_angles)(p->rates, (double)(c->i[0] + t), h, cosine, sine);
+        for (k = 0; c->i[1] && k < h; k++) {
+            cosine[k] = 1;
+            sine[k] = 0;
+        }
+        for (b = 0; b < x->shape[0]; b++)
+            for (n = 0; n < x->shape[2]; n++) {
+                const TNI_REAL *from = TNI_ROW(x, b, t, n);
+                if (backward) {
+                    TNI_T(rope_turn)(TNI_ROW(&c->in[1], b, t, n), d, cosine, sine, -1, 1, turned);
+                    TNI_T(rope_slope)(c, from, turned, d, TNI_ROW(y, b, t, n));
+                } else
+                    TNI_T(rope_turn)(from, d, cosine, sine, 1,
+                                     c->f[1] < 0 ? 1 : (TNI_REAL)TNI_T(rope_length)(c, from, d), TNI_ROW(y, b, t, n));
+            }
+    }
+}
+
+TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t d = c->in[0].shape[3], h = d / 2;
+    size_t        bytes, each;
+    double       *rates;
+    TNI_T(rope)   p;
+    int64_t       k;
+    if (!tni_area_size(2, d, sizeof(TNI_REAL), &each) || !tni_add_size(each, 64, &each)) return TN_ERR_MEMORY;
+    p.each = each / 64 * 64;
+    if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
+        || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
+    p.pass.cpu = cpu;
+    p.pass.call = c;
+    p.room = tni_cpu_room(cpu, bytes);
+    if (!p.room) return TN_ERR_MEMORY;
+    p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
+    for (k = 0; !c->i[1] && k < h; k++) rates[k] = pow(c->f[0], -2 * (double)k / (double)d);
+    tni_pass_run(&p.pass, c->in[0].shape[1], c->in[0].shape[0] * c->in[0].shape[2] * d, INT64_MAX, TNI_T(rope_task));
+    return TN_OK;
+}
+
+/* ---- embed_backward, see >>op-embed: a task has some columns of all rows, so that rows are added in their order ------- */
+TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    const tn_call  *c = p->call;
+    const int32_t  *ids = (const int32_t *)c->in[0].data;
+    const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
+    TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
+    const int64_t   d = c->in[1].shape[1], begin = task * p->share, n = tni_min(p->share, d - begin);
+    int64_t         r;
+    (void)worker;
+    for (r = 0; r < c->in[1].shape[0]; r++)
+        if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
+            TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
+}
+
+TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t d = c->in[1].shape[1], R = c->in[1].shape[0];
+    tni_pass      p;
+    p.cpu = cpu;
+    p.call = c;
+    p.share = 64;
+    tni_parallel_for(R * d <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tni_ceil_div(d, p.share), TNI_T(embed_backward_task),
+                     &p);
+    return TN_OK;
+}
+
+/* ---- the entry ---------------------------------------------------------------------------------------------------- */
+TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
+{
+    tni_cpu *cpu = (tni_cpu *)state;
+#if TNI_BITS == 32
+    const int64_t n = c->out[0].shape[0], width = c->out[0].shape[1];
+#endif
+    switch (c->kernel) {
+    case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
+    case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
+    case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
+    case TN_KERNEL_ROPE:
+    case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
+    case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
+    case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
+    case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
+#if TNI_BITS == 32
+    case TN_KERNEL_ADD:
+    case TN_KERNEL_MUL:              return TNI_T(binary_run)(cpu, c);
+    case TN_KERNEL_SUM:              return TNI_T(sum_run)(cpu, c);
+    case TN_KERNEL_RMSNORM_BACKWARD: return TNI_T(rmsnorm_backward_run)(cpu, c);
+    case TN_KERNEL_LAYERNORM_BACKWARD: return TNI_T(layernorm_backward_run)(cpu, c);
+    case TN_KERNEL_CROSS_ENTROPY:    return TNI_T(cross_entropy_run)(cpu, c);
+    case TN_KERNEL_SUMSQ:            return TNI_T(sumsq_run)(cpu, c);
+    case TN_KERNEL_ACT:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_task));
+    case TN_KERNEL_ACT_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(act_backward_task));
+    case TN_KERNEL_UNIFORM:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(uniform_task));
+    case TN_KERNEL_NORMAL:           return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(normal_task));
+    case TN_KERNEL_DROPOUT:          return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(dropout_task));
+    case TN_KERNEL_ADAMW:            return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(adamw_task));
+    case TN_KERNEL_SGD:              return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(sgd_task));
+    case TN_KERNEL_MUON_BEGIN:       return TNI_T(muon_begin_run)(cpu, c);
+    case TN_KERNEL_MUON_END:         return TNI_T(pass_run)(cpu, c, n, 1, TNI_T(muon_end_task));
+    case TN_KERNEL_RMSNORM:          return TNI_T(pass_run)(cpu, c, n, width, TNI_T(rmsnorm_task));
+    case TN_KERNEL_LAYERNORM:        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(layernorm_task));
+    case TN_KERNEL_GLU:              return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_task));
+    case TN_KERNEL_GLU_BACKWARD:     return TNI_T(pass_run)(cpu, c, n, width, TNI_T(glu_backward_task));
+    case TN_KERNEL_PROD:             return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_task));
+    case TN_KERNEL_PROD_BACKWARD:
+        if (c->i[0] > TNI_PROD_MOST) return tni_reference_run(cpu, c);
+        return TNI_T(pass_run)(cpu, c, n, width, TNI_T(prod_backward_task));
+#endif
+    default:                         return tni_reference_run(cpu, c);
+    }
+}
+
+#undef TNI_ISA
+#undef TNI_FAST
+#undef TNI_INLINE
+#undef TNI_V
+#undef TNI_W
+#undef TNI_MM
+#undef TNI_SOME
+#undef TNI_SET
+#undef TNI_FMA
+#undef TNI_MAX
+#undef TNI_MIN
+#undef TNI_SQRT
+#undef TNI_LOAD
+#undef TNI_STORE
+#undef TNI_MR
+#undef TNI_ROWS
+#undef TNI_NR
+#undef TNI_LAST
+#undef TNI_LOAD_SOME
+#undef TNI_STORE_SOME
+#undef TNI_DOTS
+#undef TNI_SIDE
+#undef TNI_WIDE
+#undef TNI_WHOLE
+#undef TNI_LEAST
+#undef TNI_U
+#undef TNI_I
+#undef TNI_D
+#undef TNI_PICK
+#undef TNI_ABS
+#undef TNI_PASS_OF
+#undef TNI_IN
+#undef TNI_OUT
+#endif /* TNI_LEVEL */
+
+#if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_REAL)
+/* ---- gemm by bfloat16 products, see desc.gemm_precision ----------------------------------------------------------------
+   x = x0 + x1 + x2, each part the bfloat16 nearest to what those before it left; three of them, 8 bits each, hold a
+   float's 24. Products of parts are exact in F32, and those of the same or a lower order than the first part left out
+   are summed:
+       1 part    a0 b0
+       2 parts   a0 b0 + a0 b1 + a1 b0
+       3 parts   a0 b0 + a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0
+   A strip is 16 rows of A or 16 columns of B. It is packed as one tile of 1 KiB for each 32 of the depth and each part:
+   of A [row][depth], of B [depth / 2][column][2], the shapes that the unit's dot product wants. Two strips by two make
+   32 x 32 sums.
+
+   A strip with an infinity, a NaN or a number of 2^48 and more in it is wild, and its products are taken in F32. In all
+   others no product of parts or sum of such can overflow, so that splitting never makes a NaN.
+   Henry, Tang & Heinecke 2019; Intel's manual of instructions, TDPBF16PS and VDPBF16PS */
+#if TNI_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define TNI_BF16 1
+#include <cpuid.h>
+#else
+#define TNI_BF16 0
+#endif
+
+#if TNI_BF16
+enum {
+    TNI_BF16_STRIPS = 256,              /* in a block, at most */
+    TNI_BF16_DEPTH  = 512,
+    TNI_BF16_SIDE   = 4                 /* pairs of strips of a task's part of C, each way */
+};
+#define TNI_ISA512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define TNI_ISA_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")))
+#define TNI_ISA_TILE __attribute__((target("amx-tile,amx-bf16")))
+
+typedef struct tni_bf16 {
+    tni_f32_gemm_avx512 g;              /* its panels stay empty */
+    const tni_cpu *cpu;
+    char          *a, *b;               /* strips */
+    int64_t        strip;               /* bytes of one */
+    uint8_t        wild_a[TNI_BF16_STRIPS], wild_b[TNI_BF16_STRIPS];
+} tni_bf16;
+
+/* Nearest, half to even; not for NaN. */
+TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
+{
+    tni_f32_u_avx512 u = (tni_f32_u_avx512)x;
+    u = u + 0x7fffu + (u >> 16 & 1u);
+    return (__m512)(u & 0xffff0000u);
+}
+
+/* The first n of 16 numbers, then zeros. */
+TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t step, int64_t n)
+{
+    float x[16] = {0};
+    int   i;
+    if (n <= 0) return _mm512_setzero_ps();
+    if (n > 16) n = 16;
+    if (step == 1) return _mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), src + offset);
+    for (i = 0; i < n; i++) x[i] = src[offset + i * step];
+    return _mm512_loadu_ps(x);
+}
+
+/* A tile as 16 x 16 words of 32 bits: squares of 1, 2, 4, 8 words change places. */
+TNI_ISA512 static void tni_bf16_transpose(char *tile)
+{
+    const __m512i column = _mm512_loadu_si512(tni_lane);
+    int side, i;
+    for (side = 1; side < 16; side *= 2) {
+        const __m512i   size = _mm512_set1_epi32(side), second = _mm512_set1_epi32(16);
+        const __mmask16 upper = _mm512_test_epi32_mask(column, size);
+        const __m512i   to_first = _mm512_mask_add_epi32(column, upper, _mm512_sub_epi32(column, size), second);
+        const __m512i   to_second = _mm512_mask_add_epi32(_mm512_add_epi32(column, size), upper, column, second);
+        for (i = 0; i < 16; i++) {
+            char   *p = tile + i * 64, *q = p + side * 64;
+            __m512i a, b;
+            if (i & side) continue;
+            a = _mm512_loadu_si512(p);
+            b = _mm512_loadu_si512(q);
+            _mm512_storeu_si512(p, _mm512_permutex2var_epi32(a, to_first, b));
+            _mm512_storeu_si512(q, _mm512_permutex2var_epi32(a, to_second, b));
+        }
+    }
+}
+
+/* A strip: line l (a row of A, a column of B) at depth d is src[l line_step + d depth_step]. Is it wild? */
+TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int64_t line_step, int64_t depth_step,
+                                     int64_t lines, int64_t depth, bool of_a)
+{
+    const bool    along = line_step != 1;           /* what lies together runs along the depth, not across the lines */
+    const __m512  most = _mm512_set1_ps(281474976710656.0f);
+    tni_f32_u_avx512 odd;                           /* upper halves of floats: of x, then of y, or in turn */
+    __m512i       order;
+    __mmask16     wild = 0;
+    int64_t       d;
+    int           q, p;
+    memcpy(&odd, tni_lane, sizeof odd);
+    odd = odd * (along ? 4u : 2u) + 1u;
+    order = (__m512i)(odd | (odd + (along ? 2u : 32u)) << 16);
+    for (d = 0; d < depth; d += 32, dst += parts * 1024) {
+        for (q = 0; q < 16; q++) {
+            const int64_t at = along ? q * line_step + d * depth_step : (d + 2 * q) * depth_step;
+            const int64_t n = along ? (q < lines ? depth - d : 0) : d + 2 * q < depth ? lines : 0;
+            const int64_t m = along ? n - 16 : d + 2 * q + 1 < depth ? lines : 0;
+            __m512 x = tni_bf16_load(src, at, along ? depth_step : 1, n);
+            __m512 y = tni_bf16_load(src, at + (along ? 16 : 1) * depth_step, along ? depth_step : 1, m);
+            wild = (__mmask16)(wild | _mm512_cmp_ps_mask(_mm512_abs_ps(x), most, _CMP_NLT_UQ)
+                                    | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ));
+            for (p = 0; p < parts; p++) {
+                __m512 x0 = tni_bf16_round(x), y0 = tni_bf16_round(y);
+                _mm512_storeu_si512(dst + p * 1024 + q * 64,
+                                    _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
+                x = _mm512_sub_ps(x, x0);
+                y = _mm512_sub_ps(y, y0);
+            }
+        }
+        for (p = 0; p < parts && along != of_a; p++) tni_bf16_transpose(dst + p * 1024);
+    }
+    return wild != 0;
+}
+
+/* Task: one strip, first of A, then of B. The last pair's second strip may be past the edge: zeros. */
+static void tni_bf16_pack_task(void *arg, int64_t task, int worker)
+{
+    tni_bf16                  *w = (tni_bf16 *)arg;
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t              in_a = 2 * tni_ceil_div(g->rows, 32), s = task < in_a ? task : task - in_a;
+    (void)worker;
+    if (task < in_a)
+        w->wild_a[s] = tni_bf16_pack(w->a + s * w->strip, w->cpu->gemm_parts,
+                                     g->a + (g->i0 + 16 * s) * g->a_row + g->k0 * g->a_col,
+                                     g->a_row, g->a_col, tni_min(16, g->rows - 16 * s), g->depth, true);
+    else
+        w->wild_b[s] = tni_bf16_pack(w->b + s * w->strip, w->cpu->gemm_parts,
+                                     g->b + (g->j0 + 16 * s) * g->b_col + g->k0 * g->b_row,
+                                     g->b_col, g->b_row, tni_min(16, g->cols - 16 * s), g->depth, false);
+}
+
+/* sums[32,32] by AVX512_BF16, one part: eight rows at a time */
+TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    int64_t k;
+    int     rows, pair;
+    (void)parts;
+#define TNI_ROWS(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define TNI_BEGIN(i) __m512 left##i = _mm512_setzero_ps(), right##i = left##i;
+#define TNI_STEP(i)  { int32_t word; __m512i x; \
+        memcpy(&word, from + i * 64, 4); \
+        x = _mm512_set1_epi32(word); \
+        left##i = _mm512_dpbf16_ps(left##i, (__m512bh)x, (__m512bh)b0); \
+        right##i = _mm512_dpbf16_ps(right##i, (__m512bh)x, (__m512bh)b1); }
+#define TNI_END(i)   _mm512_storeu_ps(sums + i * 32, left##i); _mm512_storeu_ps(sums + i * 32 + 16, right##i);
+    for (rows = 0; rows < 32; rows += 8, sums += 8 * 32) {
+        const char *from_a = a + rows / 16 * blocks * 1024 + rows % 16 * 64, *from_b = b;
+        TNI_ROWS(TNI_BEGIN)
+        for (k = 0; k < blocks; k++, from_a += 1024)
+            for (pair = 0; pair < 16; pair++, from_b += 64) {
+                const char   *from = from_a + pair * 4;
+                const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + blocks * 1024);
+                TNI_ROWS(TNI_STEP)
+            }
+        TNI_ROWS(TNI_END)
+    }
+#undef TNI_ROWS
+#undef TNI_BEGIN
+#undef TNI_STEP
+#undef TNI_END
+}
+
+/* ---- the same by AMX. Tiles 0 to 3 hold sums, 4 and 5 strips of A, 6 and 7 of B. The numbers of tiles are part of the
+   instructions, hence macros. tests/test_simd.c brings its own, which work without the unit too. */
+#ifndef TNI_TILE_DOT
+#define TNI_TILE_BEGIN(shape) _tile_loadconfig(shape)
+#define TNI_TILE_END()        _tile_release()
+#define TNI_TILE_ZERO(t)      _tile_zero(t)
+#define TNI_TILE_LOAD(t, p)   _tile_loadd(t, p, 64)
+#define TNI_TILE_STORE(t, p)  _tile_stored(t, p, 128)
+#define TNI_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
+#endif
+
+/* Constant, since gcc tells the optimiser of its first bytes only. */
+static const uint8_t tni_tile_shape[64] = {
+    1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* palette                     */
+    64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0,                 /* bytes of a row, eight tiles */
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0                  /* rows                        */
+};
+
+TNI_ISA_TILE static void tni_bf16_tiles_begin(void) { TNI_TILE_BEGIN(tni_tile_shape); }
+TNI_ISA_TILE static void tni_bf16_tiles_end(void)   { TNI_TILE_END(); }
+
+TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, const char *b, float *sums)
+{
+    const char *a1 = a + blocks * parts * 1024, *b1 = b + blocks * parts * 1024;
+    int64_t     k;
+#define TNI_A(part) { TNI_TILE_LOAD(4, a + (part) * 1024); TNI_TILE_LOAD(5, a1 + (part) * 1024); }
+#define TNI_B(part) { TNI_TILE_LOAD(6, b + (part) * 1024); TNI_TILE_LOAD(7, b1 + (part) * 1024); }
+#define TNI_DOTS    { TNI_TILE_DOT(0, 4, 6); TNI_TILE_DOT(1, 4, 7); TNI_TILE_DOT(2, 5, 6); TNI_TILE_DOT(3, 5, 7); }
+    TNI_TILE_ZERO(0);
+    TNI_TILE_ZERO(1);
+    TNI_TILE_ZERO(2);
+    TNI_TILE_ZERO(3);
+    for (k = 0; k < blocks; k++) {                      /* in an order that loads little */
+        if (parts == 3) {
+            TNI_A(2) TNI_B(0) TNI_DOTS
+            TNI_A(1) TNI_DOTS
+            TNI_B(1) TNI_DOTS
+            TNI_A(0) TNI_DOTS
+            TNI_B(2) TNI_DOTS
+            TNI_B(0) TNI_DOTS
+        } else if (parts == 2) {
+            TNI_A(1) TNI_B(0) TNI_DOTS
+            TNI_A(0) TNI_DOTS
+            TNI_B(1) TNI_DOTS
+        } else {
+            TNI_A(0) TNI_B(0) TNI_DOTS
+        }
+        a += parts * 1024;
+        a1 += parts * 1024;
+        b += parts * 1024;
+        b1 += parts * 1024;
+    }
+    TNI_TILE_STORE(0, sums);
+    TNI_TILE_STORE(1, sums + 16);
+    TNI_TILE_STORE(2, sums + 16 * 32);
+    TNI_TILE_STORE(3, sums + 16 * 32 + 16);
+#undef TNI_A
+#undef TNI_B
+#undef TNI_DOTS
+}
+
+/* sums[rows,cols] in F32, from the operands themselves */
+TNI_ISA512 static void tni_bf16_wild(const tni_f32_gemm_avx512 *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                                     float *sums)
+{
+    const float *a = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
+    const float *b = g->b + (g->j0 + col) * g->b_col + g->k0 * g->b_row;
+    int64_t      i, j, d;
+    memset(sums, 0, sizeof *sums * 32 * 32);
+    for (i = 0; i < rows; i++)
+        for (d = 0; d < g->depth; d++)
+            for (j = 0; j < cols; j++)
+                sums[i * 32 + j] = fmaf(a[i * g->a_row + d * g->a_col], b[d * g->b_row + j * g->b_col], sums[i * 32 + j]);
+}
+
+/* Task: a part of the block of C. */
+static void tni_bf16_part_task(void *arg, int64_t task, int worker)
+{
+    const tni_bf16            *w = (const tni_bf16 *)arg;
+    const tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t parts_j = tni_ceil_div(g->cols, 32 * TNI_BF16_SIDE), blocks = tni_ceil_div(g->depth, 32);
+    const int64_t row0 = task / parts_j * 32 * TNI_BF16_SIDE, col0 = task % parts_j * 32 * TNI_BF16_SIDE;
+    const int64_t row_end = tni_min(row0 + 32 * TNI_BF16_SIDE, g->rows);
+    const int64_t col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
+    const bool    tiles = w->cpu->gemm_products == tni_bf16_tiles;
+    float         sums[32 * 32];
+    int64_t       row, col;
+    (void)worker;
+    if (tiles) tni_bf16_tiles_begin();
+    for (col = col0; col < col_end; col += 32)
+        for (row = row0; row < row_end; row += 32) {
+            const int64_t i = row / 16, j = col / 16, rows = tni_min(32, g->rows - row), cols = tni_min(32, g->cols - col);
+            if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1])
+                tni_bf16_wild(g, row, col, rows, cols, sums);
+            else w->cpu->gemm_products(w->cpu->gemm_parts, blocks, w->a + i * w->strip, w->b + j * w->strip, sums);
+            tni_f32_gemm_store_avx512(g, sums, g->i0 + row, g->j0 + col, (int)rows, (int)cols);
+        }
+    if (tiles) tni_bf16_tiles_end();
+}
+
+static void tni_bf16_one(tni_bf16 *w)
+{
+    tni_f32_gemm_avx512 *g = &w->g;
+    const int64_t slabs = tni_ceil_div(g->k, TNI_BF16_DEPTH), deep = tni_ceil_div(tni_ceil_div(g->k, slabs), 32) * 32;
+    int64_t       most;
+    w->a = w->cpu->blocks;
+    w->b = w->cpu->blocks + TNI_GEMM_LARGE;
+    most = tni_min(TNI_GEMM_LARGE / (deep * w->cpu->gemm_parts * 32), TNI_BF16_STRIPS) / 2 * 32;
+    for (g->j0 = 0; g->j0 < g->n; g->j0 += most) {
+        g->cols = tni_min(most, g->n - g->j0);
+        for (g->k0 = 0; g->k0 < g->k; g->k0 += deep) {
+            g->depth = tni_min(deep, g->k - g->k0);
+            w->strip = tni_ceil_div(g->depth, 32) * w->cpu->gemm_parts * 1024;
+            for (g->i0 = 0; g->i0 < g->m; g->i0 += most) {
+                const int64_t a = tni_ceil_div(g->rows = tni_min(most, g->m - g->i0), 32), b = tni_ceil_div(g->cols, 32);
+                tni_parallel_for(&w->cpu->pool, 2 * (a + b), tni_bf16_pack_task, w);
+                tni_parallel_for(&w->cpu->pool, tni_ceil_div(a, TNI_BF16_SIDE) * tni_ceil_div(b, TNI_BF16_SIDE),
+                                 tni_bf16_part_task, w);
+            }
+        }
+    }
+}
+
+/* A rule of the shape alone. */
+static bool tni_bf16_pays(int64_t m, int64_t n, int64_t k)
+{
+    return m >= 64 && n >= 64 && k >= 64 && (double)m * (double)n * (double)k >= 2097152.0;
+}
+
+/* Runs the product if it is large enough. */
+static bool tni_bf16_run(tni_cpu *cpu, const tn_call *c)
+{
+    const int64_t m = c->out[0].shape[1];
+    int64_t       batch = c->out[0].shape[0], rows = m, i;
+    tni_bf16      w;
+    if (c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+        rows *= batch;                                  /* rows of one matrix, as in gemm_run */
+        batch = tni_min(batch, 1);
+    }
+    if (!tni_bf16_pays(rows, c->out[0].shape[2], c->in[0].shape[2])) return false;
+    w.cpu = cpu;
+    for (i = 0; i < batch; i++) {
+        w.g = tni_f32_gemm_matrix_avx512(c, i);
+        w.g.m = rows;
+        if (w.g.c_col != 1 && w.g.c_row == 1) tni_f32_gemm_swap_avx512(&w.g);
+        tni_bf16_one(&w);
+    }
+    return true;
+}
+
+/* Is there a unit for tiles, and does the system let us use it? Linux wants to be asked, once for a process. */
+static bool tni_bf16_has_tiles(void)
+{
+#if defined(__linux__) && !defined(__ILP32__)
+    unsigned a, b, c, d;
+    long     result;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false; /* AMX-BF16, AMX-TILE */
+    __asm__ volatile("syscall" : "=a"(result) : "0"(158L), "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+    return result == 0;                                 /* arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA) */
+#else
+    return false;
+#endif
+}
+
+static bool tni_bf16_has_dots(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
+#endif
+
+static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
+{
+    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
+    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
+#if TNI_BF16
+    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
+        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
+        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
+    }
+#endif
+    if (!cpu->gemm_products)
+        tni_say(desc, TN_LOG_INFO, "desc.gemm_precision: nothing here gains by it, products run in F32");
+}
+
+/* ---- the two host backends ------------------------------------------------------------------------------------------ */
+
+/* Copies go by the size of an element, all else by the precision of the result (of the first one that is wanted). */
+static tn_status tni_cpu_run(void *state, const tn_call *c)
+{
+    tni_cpu *cpu = (tni_cpu *)state;
+    tn_dtype dtype;
+    int      wanted = 0;
+    while (wanted < c->n_out - 1 && !c->out[wanted].data) wanted++;
+    dtype = c->out[wanted].dtype;
+    if (c->kernel == TN_KERNEL_COPY) return tni_cpu_copy_run(cpu, c);
+    if (c->kernel == TN_KERNEL_FILL) return tni_cpu_fill_run(cpu, c);
+    if (c->kernel == TN_KERNEL_EMBED) return tni_cpu_embed_run(cpu, c);
+#if TNI_BF16
+    if (c->kernel == TN_KERNEL_GEMM && dtype == TN_F32 && cpu->gemm_products && tni_bf16_run(cpu, c)) return TN_OK;
+#endif
+    if (dtype == TN_F32 || dtype == TN_F64) return cpu->run[dtype == TN_F64](cpu, c);
+    return tni_reference_run(cpu, c);
+}
+
+static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
+{
+    cpu->run[0] = tni_f32_run_plain;
+    cpu->run[1] = tni_f64_run_plain;
+#if TNI_X86
+    if (simd == TN_SIMD_AVX2) {
+        cpu->run[0] = tni_f32_run_avx2;
+        cpu->run[1] = tni_f64_run_avx2;
+    } else if (simd == TN_SIMD_AVX512) {
+        cpu->run[0] = tni_f32_run_avx512;
+        cpu->run[1] = tni_f64_run_avx512;
+    }
+#elif TNI_NEON
+    if (simd == TN_SIMD_NEON) {
+        cpu->run[0] = tni_f32_run_neon;
+        cpu->run[1] = tni_f64_run_neon;
+    }
+#endif
+    (void)simd;
+}
+
+static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[256])
+{
+    tni_cpu_close(cpu);
+    *state = NULL;
+    tni_print(why, 256, "no memory for the backend's state");
+    return TN_ERR_MEMORY;
+}
+
+static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[256])
+{
+    tni_cpu *cpu = tni_cpu_new(desc, 1);
+    *state = cpu;
+    return cpu ? TN_OK : tni_cpu_refuse(cpu, state, why);
+}
+
+static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[256])
+{
+    tni_cpu *cpu = tni_cpu_new(desc, desc->threads);
+    size_t   small;
+    *state = cpu;
+    if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &small)) return tni_cpu_refuse(cpu, state, why);
+    tni_cpu_choose(cpu, tni_cpu_simd(desc->simd));
+    tni_bf16_choose(cpu, desc);
+    cpu->block_bytes = small > 2 * TNI_GEMM_LARGE ? small : 2 * TNI_GEMM_LARGE;
+    cpu->blocks = (char *)tni_cpu_alloc(cpu, cpu->block_bytes);
+    return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
+}
+
+const tn_backend *tn_cpu_backend(void)
+{
+#define TNI_X(ENUM, name) tni_cpu_run,
+    static const tn_backend cpu = {
+        TN_BACKEND_ABI, "cpu", true, false, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+    };
+#undef TNI_X
+    return &cpu;
+}
+
+const tn_backend *tn_reference_backend(void)
+{
+#define TNI_X(ENUM, name) tni_reference_run,
+    static const tn_backend reference = {
+        TN_BACKEND_ABI, "reference", true, false, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TN_KERNELS(TNI_X) }
+    };
+#undef TNI_X
+    return &reference;
+}
+
+static const tni_algebra *tni_algebra_of(tn_simd level)
+{
+#if TNI_X86
+    if (level == TN_SIMD_AVX512) return &tni_f64_algebra_avx512;
+    if (level == TN_SIMD_AVX2) return &tni_f64_algebra_avx2;
+#endif
+#if TNI_NEON
+    if (level == TN_SIMD_NEON) return &tni_f64_algebra_neon;
+#endif
+    (void)level;
+    return &tni_f64_algebra_plain;
+}
+
+/* ======================================================================
+   >>tables   long tables
+   ====================================================================== */
+
+/* ---- letters, see >>text-impl: made by tools/unicode_tables.py ---- */
+static const char *const tni_letter_runs[] = {
+    "gEiCwICzP1MgCzCxMzBwCCwMCDgCDQBDwCTABTADBjC9CiGFAFnI9BI9BIFoIVlI9BMAFmI9BMFnIZoI9CnBBFnK9BI9BIBVC9BMAB9BMZBFD9CnB9DEdC",
+    "ZuI9EC9DEdCZAtECBZAdCdCB9CC5BA9CEBZA9CCZA9CG9DC9BCZA9FCdEtBE9CCRFiN5BhNF6MZ5MV4MZ3MBF8EF2HFCZzMF4MZEFIFDZ-MRFkNZEFCdV",
+    "5BpNFyNZxNZyNBZxNFyNdMVB5BvNF0NZzNRZAxCtBiVtBGtBGd1WdQdM9EMB9BnBdqIZAd9HdI9BIdmiBFtYtB9Jd3YFqSFyCdOdZdqIdkB9BtJ9BI9BI",
+    "9BM9BG9BGdDdCZyDdXZlI5BmIdNdI9DUdUxCF0iVZziVFnKZ2sVBZtiVFnMFwQFE5ErEx4BwBxFwGhCgDBABgI83BxH5BAF3LAZ4LQxBHn0BFu7BgCEh1B",
+    "FwwBH1vBF6vBFCFCAFIAFIFGFhBlIRAlDAFhBFWFpBFGFCFCZWxLFrCFWFNFKFGZaRdk9BhB5LNxBZ5DAZ6DFPZQBlBlIdmGFkNF-BlBgCFB1BCFjCFFFU",
+    "F2BlE-CFB1KChEZhChKdABZ9BRZ+BhBFhCFFZU5K4BdgE5EAAsDpnC5aAFcdsjC5FbB9BLZAdK9BoKdlKdCZA9BCdM9B2Kd3J9CTdIZAdI5aAA1S+CQBzC",
+    "hUTwCsW1kCDMADcADcADMAwDhNwBxBTwJTATQsFADAjBRduiDFXFjCZkChRsKtiDzGRMAhnBZdZrBhHFADBsDAQ8CARcAA8BARzEhBQBzGQBMAxOsNAQ",
+    "hsBsFABwGzEhQsEARAjBBQMAQxK8BABsEABsBABsCAQjHAhMsBAQDAhFgCxLAxCgE8DAxU8LAAsQAhSZAxCZAdmzEhCsBlzEB8IABsDAlBjEFIVIFQZGB",
+    "cAjGxHsBAAxDQRQxKAhDABgBxBQMABsDAQcAQsBABwDMAwBVVAZWBcAQzERQzCQBDMAQsBAAxCwBRQxKAhDAdkjFABFkDARQMjjFAsCAwBcAQsBAgBMAgD",
+    "VpEZIAFYgDzEcAhBMADwEsBAAhEAhBAxKAhDARAhCQMAB8DAAsBAAsBAQBgHRcAQjFwDB8CAAsBAAxDQRQxKAhDARAhCQMABsDAQcAQsBAgDsBAwBVPAhB",
+    "cAQzEABzCwEMABAxCgBhBARZyDgBRABARgBRgBhBgBxFwBsCAgBsBAA8BAQBwCMAwGjGgGsCAxDAhBAhLAxHQMABsDAAsBAA8BAgDcAAhBQBQRcAQzEgD",
+    "zDABsBADxDAhBAhLAxEAhCQMABsDAAsBAA8BAgDcAwCRARcAQzEARgG8BAhEAhBAhUcABsDAAsBAA8BABgChBMAjDhBcAQjJAxCAsBAAxIgBxLAhEABQhD",
+    "gBMAwB8CAAMAA8DAwCzEQcADwFxXMARsDAgChD8DAjGgSRABAhCAxLABAxEMARsEABQhCABA8CAQzEQxBwPBgBjHADgBcAwCzJAMAAMAAMAzBcAhBZChBA",
+    "xBZAhBZAhBZAhBZAhFZvCRwB8JADcAhCsFAA8RAgEMAgEjCwBTgSxSZwChB8JABzHxC8BAxBsBABsBARsDAhB8BAhG8FABMAzE8BAQ1SimOAFAgCFAQhVD",
+    "hmFAxBQhDABAxBQhUAxBQhQAxBQhDABAxBQhHAhcAxBQhhBQsBAjOgBxHwH1nBg39B1Cv8rCQxCQDx1JADhICxMTgBhlBzCxDgDxI8BAgEhJsBATgExIcA",
+    "wFhGAhBAcAwFxZ8PAjBBjBABMAQzEwCzEwCjFsBAAMAzEwChsBgDhCcAxQMABgCxiBwEhPA8FAwB8FAwDzFxOQhCgFxVwBxMwCjFgShLsCAQTha8EAAsOA",
+    "QMAzEwCzEwCjDBzCQsPAgYsCAdqwNdEdEdEdEhBZRxPsI5wNxDgBjIwEsEAgETAsBAxOsGARzExV8GAwDzBxR8JAgBjHgBhBzExRThEgDlV97FQlBAzDwD",
+    "sBADsKAxBMAxCMARsBABgCx-C8fAdiG9CCdC9EC9ECdCdC9EC9BC9CE9DC9CC9DC9DC9BC9DE9EC9DC9EC9BC9EC9BCdC9CCF7mJFWFEZCZoQBZlK9LxB",
+    "9HI9BI9LM9GM9DI5Cg8O9HwzB9CIQ9CAQ9HE9HE9CMQ9CAQ9DMAFp5NAFDAFDAFD9HIdvBdIdEdEdMdMdIQ9HvB9HM9HkBtCvBAtDAAF1GQEnxBtBMAdA",
+    "dDtBEsBwgO9BrgOQ9CAAsBqkO9BxjOdH9CIF8uBc5xBHn2BQtBiyBAdAdTtBUYsEAW20PiEARQzLSgCCzJAjGAzFCwHDBQzCgBTBzEgBTAhGgZsQx8BgIB",
+    "wBBQxEABgBhCwCBAF91OABAFj2BZVBAhBZsuQxCQxBgChCwBBAzH3HXjJZdjCwHEVYCgIYhBgOE6BEGYFgZYHgBYAc2gRgL4BAgMYHcwDQYGYCgKHjiR",
+    "c8BwEEmgRHjhRHCUqiRQUUQUAwCUHQUIQUAwQEPUKYCgXU-FUmBwC0ByBwMzBgOXuxGg6EzdwM1MpsGxMzKwzJzVgYTgPzEgpGzKgfzBwPTwuDYxBwwE",
+    "1X+CxXZ9CFv-UFixNZhwNB5Cw+UF5hVF+BFjCZCZ+hVBZAhDV-jV5xBgkVBwC5BAsBhmRZAgCjDxSABgCBQxbgDBDwGMAhLgEhDAhDAhDAhDAhDAhDAhDA",
+    "hDA8PAjXBzPQzFwwGCjBARjFQzFAjE8CADhCQjBRDgBhF5LDdomYdEdExCdOtBGtBGtBGtBGxKZ5EBQc1nYQd6pYBDhF5L6EduCdEdExCdOtBGtBGtBG",
+    "tBGxKZ5EB1BsEDRZOgChVAxuBgBzBwExPwXxHwPzEwOzDAjHwPzEgTjHw-Ex-mDwfhm6KghBxWThmEjBxHzERwJ5WEB8B1tYD8EADB5NARcAxiBzEcAzC",
+    "gPhEQ5GAR5eAhE5BAFpglC5EqglCBQZAZxyyCB5ByyyCR5JAFp0yCFVFIFUZFFkDFvBFqBFqr0C5H95BFhDFlxyCF2wN5ByjlCgCZAABAB5BAwLhBZAhF",
+    "MAhBMAxBMAhLsCAwBMAgBzCwExZzBwDcAxY8IAwDzFwC8IAxCjBBDRMAzExN8DAThLsGAgFDhOgB8BAhX8GAjGABzEwBThCMAxEzEhCAhU8GAgEhBMAxD",
+    "cAQzEQzBhLgBBsBAxYMABsBARcAhCcABMABwLhBThFsCAThBcAwExCQxCQxCgEhDAhDAhVAxGwCh5B8DADcAQzEwCxxuFwFhLwBhYwhkEFxr2BFp1SFq9T",
+    "FlgBFv-OF-pQFk7Cd45vCFy2CF+ncF1keFg8BF6qEFknKF2xEFyrDF0XF6TFs5DF7oTFwxBF67BFowBF8lIF4yGFsoEF-2lBFkvCF84LFsxDFihKFg-L",
+    "F9sgBF0pJFi+KFs5BF3pTF8wPFskDFr1UF4kEFklDFi5CFi9OFx0gBFgjBFsSFq+IF8gDF4zDFstCFyxEFogDFqFFk5DFk0EF4jCF0oBF92SFkPFgiC",
+    "FwiDF0zHF03FFz6JFv-YFoiDF21OF6hCF5hHFumDFu-JFojFF-hfFy4BFg7GFs8BFoTF+hHFuQFmhMFz3hBFw7WF-qXFhBF+kUFi6BFkjDFmoJFrvFFjrU",
+    "FkzDF2vQFrseF66GF0iCFo3JFweFzlRFm+SF5zUFy+HF55IF8rPFp1DFy6LF-1UF0pCFkqPFu0GFgmDFhvPFq-RFxyRF14EFs+PFr0PFo8IFvrTF0rBF+F",
+    "FurLFqmKFu4CFkmEF4vDF1tfF4UFgzCFw3CFwtDFwjFF2yEFkoOF4rCF4iCFsDFnjmBF0iKFgrCF0+RF9uYF2xBF+GFypBFwoFFqiBF+zBFg0CFyiCF0nB",
+    "FsrHFxjFFozFFsyBFnzgBF2IFyhBF0gOFy-LFueFj+VF2SFq4BFkjEF+oIFzsEFjpSFohEF6uCFkdFimBFq5JFsLFgzFF2KF6+IFisCFiFF+MF7okBFkiV",
+    "FqgMFmwCFv9aF3lJFmlBFmxFFgFFy1EFwmCF28DFmnCFyrHF+3FFgxHFrwcFq6XFr6hBFivKFuHF60CF0VF42CF+UFixBFoqCF60NFjvjBFgsIFyka",
+    "F7kjBF6uGFgtIF+zQF-5XFwbFktDF+2FF8vRF7liBFqeFqlEF66EF0TFyVF4jCFgyDF2dFs5EFq1EFiBF0uEFqxCFn6hBF03NF7pNFk7OFusBFi2IFwqI",
+    "Fm7CFukBFxwbFmjDF4hKF7xDFoFFiXFl9EFviBF8rNFxpeFqnaF5vYFnDF8pGF4iCFkgNFj1QFw5IF1mDFsoUF-uDFggHFlsGFxrVFn5GZ+nCBZupBZwhH",
+    "BFxpKF20QF+5BFinBFiCFMFyCFs8OFxpNZ8vBZmlDZouCBF6zCZoMRF8+DFYF2CF2oCFttGFw9CFzwjBFwTFqGF2XF0BF4GF2kBFwGFiGFudFuGF27BFS",
+    "FqiCFmNFqCFmGF41BFkJF8KFmfFivCFkKFuQF2kBF4LFsfF8mCF4KFUFDFOFKFMV+CFiLFgEF8TFmjBFoBFuDFgTFkJFuedlyOFumBFwrCFqIF0WFuDFyZ",
+    "FoDF6qBFiIF0qDF2RF2DFt8bFwnxHFttgHQFp-ZF84BF7EFxeFocF0DFsUFkDFkqBFxEFmEFwEFunBFwFFgJFeF6QFqMFy6BFMF+IFmEF0SFqHFtEFqI",
+    "F9CFiJFiEF+YFuFFqDFmQF6RFkKFGF0DFkiCFgEFsYFyZFhBFsFF2PF+UFwjDFl3CFyHF0HFsUFoJFoDFiOFCF0KFgBFwBFqFFVF2YFoeF8QF0LF+NFwJ",
+    "FyUFsMF40BF4JFy4BFucFoEFeFwSFwDF7CFqDFHFjBF2EFgFF6XF+iBFyTFsSF4NFqgCFsGFkHFoIFmCFWF+CFstBFyoCF6qkGFNFg5FFxj8HF0nCFgC",
+    "F+gpIFsoFFkgRFh5vHF0EwShDwFhCgCFx-sCMxnhCZuBxDA9By+CtBxB1ClDAlCAAFAAVAAVAAlCAFrBFJFSZQxwBgQh1FTwHxfQxawTxFwB8H-8CzEwC",
+    "8HAjRAzGADwBDATwBhCAhjCwBjBAzCAzHgBT1M046DjBADAxMDADAjDhsBgBxCQxCQxCQhBgRxFAxMAhJARAhHQxGwQh9BgCjBwBjWwFjcgITg4BMAwgC",
+    "hOgBhYgHMAjNwBxPzBgExJDxDDgCxSsCAgCxOADxRwBxDzCwU1TQx6BQzEwC1RAwBxRwBxTwDxZgFDlFBAlHAAlDAAVAAhFAhHAhDARghBh7EgExKwExD",
+    "wLxCAxUAhEgiBxCQBAxVARgBBQhLAjEhLQjDhPwDjEwXhJARgCjCxKzCgBDxMgCDwfxbwBTRzHQzWBsBAAcAgC8BAxBAhBAhOQsBAwBMAjEgDjEgDhOjB",
+    "hOjBwPxDAxNcAwBzFgExagBjDxKQzDhJgCzDxIgDzBwFjDwnBhkBgblZyBgGhZgDzCxR8BAwDzEwyEjPAxUAcADQRwmBhOzEBwDxKsFAjEwKxI8BAzBwS",
+    "hKjDwJhLgEsBAhasHAjDwBzOMARcABgE8BAhL5BhEhGZJhBsFATAzBMAgGhMgDzEwCsBAxR8GAAzGBcABwDhRMATBgEsBAxX8GAxBzB8BADcAzEBDBjBA",
+    "zJgFxIAhM8FAzCMAggBhDABAxBAhHAxEDwChX8FAgCzEwC8BAAxDQRQxKAhDARAhCAcABsDAQcAQsBAQBwCMAgChCcAQsDAgBsCAglCha8IAxBjIADMAhB",
+    "wOxX8JARDBwDzEwyChXsDAQsEAjLxBcAwQxXsIAjBBgFzEwCjGgJhVsGABDwCzEwahNQsHAwBjHAhDg8CxVsHADwxB1PsCxPjJwFxDQBQxDARAxL8CAAcA",
+    "Q8BABMABcAjBgEzEwiBxDQhTsDAQsDABDBMAgNB8EAxTsDAB8BAzDMAwDBsFAxW8HAjBBjCgGhkBgjEhEAhS8DAA8DABjCwEjOgBTxOQ8KAA8GAgkBhDAR",
+    "AxS8CAgBMAAcAAsDABMAwDzEwCxCARAxPsCAAcAAsCABgDzEw6EhJ8BATg7CBgHjKwUDxsOwyBj3BAjCgFxhDwlpBhwBTgGh3Qgo-BhjJg8mEh8IgDhPA",
+    "zEwBThnBAzEwCxOQsCADwExXsDAjCwBxBDgFzEAjDAhKgChJw3K1PAxPjNgyBhlBwBMABsbAgD8BAhGwfRDBMAgFcAwGx7-CwDxqTwUhEgzrExBAhDARA",
+    "hxEgWhBgIxBwDxlGwhkBh1BgChGgBhEgDxEgBcADwvpC8WAQsLAgrIUtCsCw1oHsCv1oHgB8CAwD8DAQsDAwO8BAgGUKUDUDggCsBAgtCzJw1BjMgjChqB",
+    "AhjBARQBQRQxBAxFABAhDAhgBAxBQxDAhDAxNAxBAhCABgBhDAxpFQhMAhMAhPAhMAhPAhMAhPAhMAhPAhMAxDQzYw-HsbAwB8YAwDMAwGMAQjCgHsCAA",
+    "sHAwnRhPgwDsDAAsIAQsDAAcAAsCAgqDhWgBsDAhDQzEwBBggFxOMAgIxV8BAzEwyThDAxBARAhHAhiDQjEsDAgU1QwCxQsDABwBzEwBTgoMjdAjBAzB",
+    "wlBjWAjHwgDxBAhNARABQBAxEAxBABABwCBwBBABABAhBARABQBABABABABARABQxBAhDAxBAxBABAxEAhIgChBAhCAhIwhJjGgRxMwCxMwCxMwypBzE",
+    "wiQxv7UwPh8gCgDxuDQxg6CwGh40DgvwBFp+0KFLFQFgu5GFl84GF6EFYFsEFuHF8BF6EFxBFjjOF25oHF7u6GFMFeFkBFo65GFnmoHF6qOFqCF675G",
+    "Fp75GFYFxtBF+tBFQFyigJF1+-IFaFpyOF21OFUF2CFIFl2OFi7OFCF0BFqBVUFgBFiDFOFQFwBFStB+3pBF2q7GF57sGFtqOFoBFm47GFx37GFKFoBFuJ",
+    "FtGFeF+BFyDFmFFyBFkEFedqgBFmDFiBFOFcFmVFhRFgRFtMFkCF7mCFsuDFhSFqCFwBFlIFsKFDF0HFuj+GFl-9GFIFcFmBFOF+DFq0+GFiEF9v+GF8C",
+    "FWF-EF6IFx3RFaF2gSd07CF6r-GFrg-GFoBFcFWFoy-GFzx-GFMF40BFjzBFjqSF8tSFaFiFFnDFs1gHFjqgHFkqgHFxngHFHFgBVoGFn7SF68SF0CFoB",
+    "F2CFvgTFgy0HFvw0HFmjTFEFEFmBFusiJFppiJdm-jHFgwRd9giHF5zkBFg-8HFiyXFxnhIFQFxoTFsrTFkDFSFiCFuIFv0TF9BFu3TF+jjHF7gjHFgIFG",
+    "FCFFF6CFmBFmCFdFUF8CFmBFGFyBFUFiEFmFFkCF2HF27jHF-8jHFjEF2GF0BFgGF4gkHF-8jHF7FF5BF33UF0jVFoBF8BFtCF3gVFkuVF4BF6plHFvilH",
+    "FoRF-KFhzVFu3VFz4VFpCF6qLFEF02KFpGFghNFpteF6zRFGFKF4DFXF+mmHF1n8HFgrWFrHF4MFkDFu+lHF-9lHF-GFoPFv3WFo6WFgGFsEF6LF0-lH",
+    "Fx8lHFnsXFwwXFq4mHFn1mHFtwXFmyXF4CV0BFitnHFl4OF8+OF5qnHF6moHF7-nHFaFtGF8KFuCFwDFtDFuCFcFYFw5nHF1+nHF0PF8DF3zYFu5YFJ",
+    "FygoHFxtoHFoXF++nHF+CFx8nHFkHF3BFHFroZFmrZFkDFNFqDFunqGFh+pGF6xoHFvsoHF8gpHFn4oHFYF0BFu7pHFx4pHFoBF+pqHF8NF1pqHFgBF-ta",
+    "FwvadzmQF+JFoBFoBFmBFoEF-6aFwgbFixrHFxvrHFm1rHFlyrHF8i2GF-41GFg5sHFsBF2IFxkoIFWF2ubF8-sHFDFsCFyBVrhtHFBF0CFjxbFi1bFr0b",
+    "F+EFs4pIF-8tHF6DF+DFz+bFk0qIFhtuHFm0uHF0CFtzuHF2FF5rcFgxcFSFIF4yvHd++tIFhpvHF5ucFw6sIFr+vHFEFl6cFwltIF96vHFljdFukdFL",
+    "F4BFqoxHFnixHFlmdFqsdF0DFkEFjxdFmvvIF8BF9uvIF+3vIF-1xHFm8xHFz6xHFoGFUFotyHFwEFnsyHFu0yHFxzyHF8u5GF143HF4teFgFFxveFkze",
+    "FzoTFivmIFaFliaFQF354GFEFy5GFnzlBFqifFNFiBF1+XF6-XFCFSFwCFql0HFvl0HFuDFqEFyEF1IFyJFyCF+GFpQFsHFCFeFyl0HFoTFtJF16zIFq8f",
+    "FCFkCFmr3HFtm3HFu80HF-80IFGF+k1IFgSFv21IFougBFWFUFCF+DFjCFqIF5CFsJFjFFkEF0BF-6gBFyghBF+BFxghBFsmhBFEFmg3HFh52HFMFzqhB",
+    "FoshBF-jqBFk-hJFuLFxq5IFQFw9hBF4EF4JF0MFkl4HF7-3HFqBFyFF2FFu74HF3y7BFzj9FFfFmDF6u9FF1g9FFmGFyp7HF0BFz16HF4FF+BF4h7H",
+    "Fnh7HF4RV8JF5FF4XF2BFo+7HF-m7HFt-lBFiimBF+77HFj5hJF4tmBFjxcFg3cFii9HFoNF56jJFOFy2mBFyi+HFx1kJFm+kJd3phHF-m+HF44+HFpt+H",
+    "F-6mBFq-mBF6HF0BF2DFhjnBFi2nJF9hgIF6SF4LF-ioBF8BFynoBFs2hIFt9pJF4gqJFwQFkIFt9hIFr2oBFk6oBFIFMFSFMFoCFosjIwwXhltCg629K",
+    "83D1gsCwn4-C"
+};
+
+static const char *const *tni_letter_rows(size_t *count)
+{
+    *count = sizeof tni_letter_runs / sizeof *tni_letter_runs;
+    return tni_letter_runs;
+}
 
 #undef TNI_ALIGN
 #undef TNI_ALIVE
