@@ -1,4 +1,4 @@
-/* tensornet.h - tensor-network neural layers in one C file. v0.1.0. No warranty; licence at the end.
+/* tensornet.h - tensor-network neural layers in one C file. v0.2.0. No warranty; licence at the end.
 
    >>readme
 
@@ -43,7 +43,7 @@
        >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
                   Lanczos
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
-                  product, quadratic, modifier
+                  quadratic, modifier, attention
        >>operator tn_cp: fold, split, eigen        >>operator-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
@@ -89,6 +89,10 @@
        a failed call returns NULL or a status, the context keeps the first message, NULL operands pass it on.
        OpenMP's idle threads spin by default: on a busy machine set OMP_WAIT_POLICY=passive in the environment.
 
+   ARGUMENTS
+       First the object or the context, then what is read, last what is filled in (after it only `why`, a buffer for a
+       message). Calls that copy a number of elements or bytes, such as tn_read, have the order of memcpy and snprintf.
+
    docs/guide.md teaches, docs/math.md explains, docs/internals.md is for those who change this file.
 */
 
@@ -130,7 +134,7 @@ extern "C" {
    ====================================================================== */
 
 #define TN_VERSION_MAJOR 0
-#define TN_VERSION_MINOR 1
+#define TN_VERSION_MINOR 2
 #define TN_VERSION_PATCH 0
 #define TN_MAX_RANK 8
 #define TN_WHY 256                   /* bytes for a reason: char why[TN_WHY] */
@@ -256,7 +260,7 @@ TN_API const char *tn_version(void);
 /* A mark inside the arena: what was made after it goes at its release, what was made before stays. TN_ERR_ARG while
    recording, and for a mark from before the last reset. */
 typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;
-TN_API tn_mark     tn_arena_mark(tn_ctx *ctx);
+TN_API tn_mark     tn_arena_mark(const tn_ctx *ctx);
 TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
 
 /* ======================================================================
@@ -451,6 +455,9 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    >>ops      pure functions of tensors
    Results are arena tensors. Any NULL operand gives NULL: check once per step. Float operands have
    the context's dtype, ids and labels are I32. Leading axes of row-wise ops are flattened.
+   Ops take the context besides their operands, because an operand may be NULL, the result of a call that failed, and then
+   names none. So does all that is made of ops (the layers' _forward, tn_cp_apply) or makes an object from another kind of
+   object (tn_cp_from_...); functions of one object, such as views and the other tn_cp_ functions, find it there.
    With desc.activations BF16 operands are F32 and BF16 in any mix, results BF16 but for those of rank 0 (losses, means),
    tn_chain's, those of tn_full, tn_uniform and tn_normal, which are yours, and copies, which are as what they copy.
    A gradient has the dtype of what it is the gradient of.
@@ -569,16 +576,19 @@ typedef enum tn_row_scale {
 typedef struct tn_attend_desc {
     tn_attend_kind kind;
     tn_attend_form form;
-    bool           causal;      /* query i sees keys up to its own position, past + Tk - Tq + i of 0..past+Tk-1 */
-    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, not causal, < query's + w   */
+    bool           bidirectional;
+                                /* queries see later keys, too; default: each sees keys up to its own position, query i
+                                   up to past + Tk - Tq + i of 0..past+Tk-1                               */
+    int64_t        window;      /* 0: none; w: keys at positions > query's - w and, bidirectional, < query's + w */
     double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
     tn_row_scale   row;
     int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
     double         eps;         /* of TN_ROW_SUM; 0: 1e-6                                                 */
-    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a column of
-                                   ones), contiguous, of the context's dtype. What the keys of earlier calls left is read,
-                                   then this call's are added, without the scale. F = d d, feature a d + b is k1_a k2_b;
-                                   squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording; Tq <= Tk. */
+    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a
+                                   column of ones), contiguous, of the context's dtype. What the keys of earlier calls left
+                                   is read, then this call's are added, without the scale. F = d d, feature a d + b is
+                                   k1_a k2_b; squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording;
+                                   Tq <= Tk                                                               */
     int64_t        past;        /* how many keys `state` holds                                            */
 } tn_attend_desc;
 /* q [B,Tq,s H,d]  k [B,Tk,s H,d]  v [B,Tk,H,dv] -> [B,Tq,H,dv].   s = 2 for bilinear: heads 0..H-1 are set 1, H..2H-1 set 2;
@@ -651,7 +661,6 @@ typedef struct tn_eigh_result {
     tn_tensor *values;           /* [k]                                          */
     tn_tensor *vectors;          /* [k,n]: row i belongs to values[i]; orthonormal */
     double     error;
-    tn_status  status;
 } tn_eigh_result;
 
 /* Eigenvalues and -vectors of the symmetric part (A + A^T)/2.   a [n,n]
@@ -666,7 +675,6 @@ typedef struct tn_qr_result {
     tn_tensor *q;                /* [m,k], k = min(m,n): orthonormal columns, whatever the rank */
     tn_tensor *r;                /* [k,n] upper triangular, its diagonal not negative           */
     double     error;
-    tn_status  status;
 } tn_qr_result;
 
 /* A = Q R.   a [m,n] */
@@ -683,7 +691,6 @@ typedef struct tn_svd_result {
     tn_tensor *s;                /* [k] descending            */
     tn_tensor *vt;               /* [k,n] orthonormal rows    */
     double     error;
-    tn_status  status;
 } tn_svd_result;
 
 /* A = U diag(s) Vt, every s right to about eps times the largest.   a [m,n]
@@ -724,7 +731,6 @@ typedef struct tn_lanczos_result {
                                     if desc.measure asks, by products with the vectors as stored. Set
                                     where TN_ERR_CONVERGENCE says that `products` did not suffice, too */
     int64_t    products;         /* vectors multiplied                                                 */
-    tn_status  status;
 } tn_lanczos_result;
 
 /* Blocks, each made orthogonal to all before it, thick restarts: Golub & Underwood 1977, Wu & Simon 2000, Zhou &
@@ -746,6 +752,8 @@ TN_API double    tn_effective_rank(const double *values, int64_t n);
    reads the struct. Gradients come from the ops. Tensors in the struct belong to the tn_params. An init
    that fails adds no parameter and leaves the struct zeroed: TN_ERR_SHAPE for extents below 1 or of
    2^31 - 1 and more, TN_ERR_ARG for a desc that contradicts itself or a name that is taken.
+   Flags of a desc name what is added to the plain layer (bias, residual, bidirectional); no_X is only for an X that is
+   on by default wherever there is one (no_gain, no_projection, no_rope).
    ====================================================================== */
 
 typedef struct tn_param {
@@ -787,11 +795,12 @@ TN_API tn_param  *tn_params_add(tn_params *params, const char *name, int rank, c
 TN_API tn_status  tn_params_zero_grad(tn_params *params);
 /* Every parameter whose name matches; returns how many. A pattern with stars must fit the whole name, each star
    standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
-   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed (frozen = false). A group's
+   A frozen parameter has no gradient, not even its memory, and no update, until it is thawed. A group's
    scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. So decay is masked by
    tn_params_group(params, "embed.", 1, 0), all of it off and then on again for "*.w" in two calls. What is given to
    AdamW (adamw = true) is so for good, unless the program sets it back. */
-TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern, bool frozen);
+TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
+TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);
 TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 TN_API int64_t    tn_params_adamw(tn_params *params, const char *pattern);
 /* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
@@ -812,7 +821,7 @@ TN_API int64_t    tn_params_rebind(tn_params *to, const tn_params *from, void *l
 /* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {
     int64_t in, out;            /* required                                                         */
-    bool    no_bias;
+    bool    bias;
     bool    augmented;          /* x ends with the constant one: the bias is the last column of W,
                                    and y ends with a one again (in and out do not count it)         */
     tn_init init;               /* 0: TN_INIT_UNIFORM for W and b                                   */
@@ -847,73 +856,53 @@ typedef struct tn_norm_desc {
     bool    no_gain;
     double  eps;                /* 0: 1e-5           */
     tn_norm_kind kind;
-    bool    no_bias;            /* of TN_NORM_LAYER  */
+    bool    bias;               /* TN_NORM_LAYER only */
 } tn_norm_desc;
 typedef struct tn_norm {
     tn_norm_desc desc;
     tn_tensor *gain;            /* [dim], ones at first, or NULL                     */
-    tn_tensor *bias;            /* [dim], zeros at first; NULL in RMSNorm            */
+    tn_tensor *bias;            /* [dim], zeros at first, or NULL                    */
 } tn_norm;
 TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
-/* ---- mlp: P (act(W x + b)) and P (act(W x + b) (x) (V x + c)) ----------- >>layer-mlp
-   One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear). */
+/* ---- mlp: P (act(W x + b)) + p, P (act(W x + b) * (V x + c)) + p, products of more ---- >>layer-mlp
+   One desc for the family: Shazeer 2020 (GLU variants), So et al. 2021 (ReLU squared), Pearce et al. 2024 (bilinear).
+   A bilinear layer of order k is y = P ((F_1 x + b_1) * ... * (F_k x + b_k)) + p, a CP tensor of order k + 1: k = 1 is
+   linear, k = 2 the third-order tensor of W = F_1 and V = F_2. Novikov et al. 2017, Chrysos et al. 2020 */
 typedef enum tn_mlp_kind {
-    TN_MLP_BILINEAR = 0,        /* P ((W x + b) (x) (V x + c)) + p: a third-order tensor */
+    TN_MLP_BILINEAR = 0,        /* no activation: P ((W x + b) * (V x + c)) + p, or desc.order factors */
     TN_MLP_RELU, TN_MLP_RELU2, TN_MLP_GELU, TN_MLP_SWISH,           /* one encoder          */
-    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) (x) V x */
+    TN_MLP_GLU, TN_MLP_REGLU, TN_MLP_GEGLU, TN_MLP_SWIGLU,          /* two: act(W x) * V x  */
     TN_MLP_GELU_TANH            /* one: GELU's approximation by tanh, as GPT-2 has it; made of several passes */
 } tn_mlp_kind;
+/* Default inits: TN_INIT_UNIFORM; with an order other than 2 TN_INIT_NORMAL, with which inputs of variance 1 give outputs of
+   variance 1 at any order (docs/math.md 8): F normal with variance 1/in, P with 1/hidden. */
 typedef struct tn_mlp_desc {
     int64_t     in, hidden;     /* required                                                        */
     int64_t     out;            /* 0: in                                                           */
     tn_mlp_kind kind;
+    int64_t     order;          /* k, the number of encoders of TN_MLP_BILINEAR; 0: 2. 0 for other kinds */
     bool        bias;           /* of the encoders                                                 */
     bool        out_bias;       /* of the projection                                               */
     bool        no_projection;  /* P = I: out is hidden                                            */
     bool        residual;       /* y = x + layer(x): out must be in                                */
     bool        augmented;      /* x ends with the constant one and so does y; biases are the last
-                                   columns of W, V and P (in, hidden and out do not count the one) */
-    tn_init     init;           /* of W and V; 0: TN_INIT_UNIFORM                                  */
-    tn_init     init_out;       /* of P; 0: TN_INIT_UNIFORM                                        */
+                                   columns of the encoders and of P (in, hidden and out do not count the one) */
+    tn_init     init;           /* of the encoders; 0: see above                                   */
+    tn_init     init_out;       /* of P; 0: see above                                              */
 } tn_mlp_desc;
 typedef struct tn_mlp {
-    tn_mlp_desc desc;
-    tn_tensor *w;               /* [e,hidden,in] the encoders stacked: W, then V (e = 1 or 2); augmented: [e,hidden,in+1] */
-    tn_tensor *b;               /* [e,hidden] b, then c; or NULL                                                          */
+    tn_mlp_desc desc;           /* with out and order filled in                                                           */
+    tn_tensor *w;               /* [e,hidden,in] the e encoders stacked: W, then V, ...; augmented: [e,hidden,in+1]       */
+    tn_tensor *b;               /* [e,hidden] b, then c, ...; or NULL                                                     */
     tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                                        */
     tn_tensor *pb;              /* [out] or NULL                                                                          */
 } tn_mlp;
 TN_API tn_status   tn_mlp_init(tn_params *params, const char *name, tn_mlp *layer, const tn_mlp_desc *desc);
 TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x);            /* [..,in] -> [..,out] */
-TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2 */
+TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2; bilinear: 2 */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
-
-/* ---- product: y = P ((F_1 x + b_1) (x) ... (x) (F_k x + b_k)) + p, a CP tensor of order k + 1 ---- >>layer-product
-   k = 1 is linear, k = 2 bilinear. Weights start so that inputs of variance 1 give outputs of variance 1 at any k:
-   F normal with 1/in, P normal with 1/hidden (docs/math.md 8). Novikov et al. 2017, Chrysos et al. 2020 */
-typedef struct tn_product_desc {
-    int64_t in, hidden;         /* required                                                        */
-    int64_t out;                /* 0: in                                                           */
-    int64_t order;              /* k; 0: 2                                                         */
-    bool    bias;               /* of the encoders                                                 */
-    bool    out_bias;           /* of the projection                                               */
-    bool    no_projection;      /* P = I: out is hidden                                            */
-    bool    augmented;          /* x ends with the constant one and so does y; biases are the last
-                                   columns of F and P (in, hidden and out do not count the one)    */
-    tn_init init;               /* of F; 0: TN_INIT_NORMAL                                         */
-    tn_init init_out;           /* of P; 0: TN_INIT_NORMAL                                         */
-} tn_product_desc;
-typedef struct tn_product {
-    tn_product_desc desc;
-    tn_tensor *w;               /* [k,hidden,in] the encoders stacked; augmented: [k,hidden,in+1]  */
-    tn_tensor *b;               /* [k,hidden] or NULL                                              */
-    tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                 */
-    tn_tensor *pb;              /* [out] or NULL                                                   */
-} tn_product;
-TN_API tn_status  tn_product_init(tn_params *params, const char *name, tn_product *layer, const tn_product_desc *desc);
-TN_API tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x);    /* [..,in] -> [..,out] */
 
 /* ---- quadratic: y_o = x^T T_o x, the third-order tensor itself ---------- >>layer-quadratic
    What a bilinear layer is in factors. All o in one product [rows,n] [n,out n], then a dot with x: x o x is never
@@ -937,7 +926,7 @@ TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, t
    few (L1) or small (L2): Sharkey 2023, footnote 5. W may be of low rank, W = A B, and W x rounded to multiples of
    `step` (its gradient goes straight through: Bengio, Leonard & Courville 2013). Without rounding the layer is a
    bilinear one whose first encoder has the bias 1, and so a tensor. W (A, if there is one) starts at zero: no
-   modification; B, V and P as in a product layer. */
+   modification; B, V and P start as in a bilinear layer of order other than 2. */
 typedef enum tn_penalty { TN_PENALTY_L1 = 0, TN_PENALTY_L2 } tn_penalty;     /* mean |W x|, mean (W x)^2 */
 typedef struct tn_modifier_desc {
     int64_t    in, hidden;      /* required                                                        */
@@ -983,7 +972,7 @@ typedef struct tn_attention_desc {
     int64_t d_qk, d_v;          /* of a head; 0: dim/heads, and d_qk of the differential kinds dim/(2 heads) */
     tn_attention_kind kind;
     tn_attend_form form;        /* of squared and bilinear                                              */
-    bool    not_causal;
+    bool    bidirectional;      /* queries see later keys, too; default: each sees keys up to its own position */
     int64_t window;             /* 0: none; see tn_attend_desc, for this and the next three             */
     tn_row_scale row;
     int64_t length;
@@ -1055,31 +1044,35 @@ typedef struct tn_cp {
     tn_tensor *f[TN_CP_MAX_ORDER];          /* [terms,in[k]]                    */
 } tn_cp;
 
+typedef enum tn_cp_input {
+    TN_CP_INPUT_PLAIN = 0,      /* all elements of an input are variables      */
+    TN_CP_INPUT_CONSTANT        /* the last one is the constant one            */
+} tn_cp_input;
 /* From arrays (copied): p [out,terms], f[0..order) [terms,in_k]. */
-TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant);
-/* From a bilinear layer. Biases and a residual are folded in, and set `constant`; without them it stays clear. */
+TN_API tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input);
+/* From a bilinear layer of order up to TN_CP_MAX_ORDER. Biases and a residual are folded in, and set `constant`; without
+   them it stays clear. */
 TN_API tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *mlp);
-/* From a layer of up to TN_CP_MAX_ORDER encoders, from a modifier layer without rounding, from a tensor layer. */
-TN_API tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *layer);
+/* From a modifier layer without rounding, from a tensor layer. */
 TN_API tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *layer);
 TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);
 /* From a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
    out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, where these would not fit desc.max_bytes. */
-TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant);
+TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input);
 /* The stack x -> embed -> mlp -> unembed as one operator; embed or unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
 /* Back to layers that train, with the operator's numbers: in factors, or (order 2 only) as the tensor itself. With
    `constant` the layer has biases and takes a plain x. All inputs of equal length. */
-TN_API tn_status tn_product_from_cp(tn_params *params, const char *name, tn_product *layer, const tn_cp *cp);
+TN_API tn_status tn_mlp_from_cp(tn_params *params, const char *name, tn_mlp *layer, const tn_cp *cp);
 TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, tn_quadratic *layer, const tn_cp *cp);
 TN_API void   tn_cp_destroy(tn_cp *cp);
 
 /* ---- folding ------------------------------------------------------------ >>cp-folding */
 /* x -> cp(E x + b).   e [in,n]  b [in] or NULL (`in` without the one). A bias sets `constant`. */
-TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b);
+TN_API tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b);
 /* x -> U cp(x) + b.   u [m,out]  b [m] or NULL */
-TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b);
-/* B+: x -> x + cp(x), h + n terms on [x;1]. Order 2 only; out = in (without the one). */
+TN_API tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b);
+/* B+: x -> x + cp(x), h + n terms on [x;1]. All inputs of equal length; out = in (without the one). */
 TN_API tn_cp *tn_cp_residual(const tn_cp *cp);
 /* (B + B^T)/2 in 2 h terms. Order 2 only. */
 TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
@@ -1087,14 +1080,15 @@ TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
    Pass NULL for a part that is not wanted. Without `constant` L and c are zero. Order 2 only. */
 TN_API tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant);
 /* Input `slot` held at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix: tn_cp_dense gives it). */
-TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u);
+TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u);
 
 /* ---- forms -------------------------------------------------------------- >>cp-forms */
-/* The full tensor [out,in_0,..]. `symmetric`: each slice as (B + B^T)/2, order 2 only.
+/* The full tensor [out,in_0,..]; and the same with each slice as (B + B^T)/2, order 2 only.
    TN_ERR_MEMORY, with the size, where it would not fit desc.max_bytes. */
-TN_API tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric);
+TN_API tn_tensor *tn_cp_dense(const tn_cp *cp);
+TN_API tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp);
 /* Q_u = sum_o u[o] (B_o + B_o^T)/2, the interaction matrix of output direction u [out]: [in,in]. Order 2 only. */
-TN_API tn_tensor *tn_cp_interaction(const tn_cp *cp, tn_tensor *u);
+TN_API tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u);
 TN_API tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output);
 /* As a function (differentiable, arena result): x [..,in] -> [..,out]. With `constant` x may come without the one. */
 TN_API tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x);
@@ -1106,6 +1100,7 @@ typedef struct tn_eigen {
     int64_t    outputs, count, n;           /* matrices, pairs of each, length of a vector                    */
     tn_tensor *values;                      /* [outputs,count] by falling magnitude                           */
     tn_tensor *vectors;                     /* [outputs,count,n] unit rows; the largest component is positive */
+    bool       constant;                    /* the operator's: the last component belongs to the constant one */
 } tn_eigen;
 
 /* Pairs of the interaction matrix of output direction u [out], the `count` largest by |value| (0: all that
@@ -1114,12 +1109,12 @@ typedef struct tn_eigen {
    size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most 1e-12 of the
    largest |value| (F32: 1e-8), and from the exact way only where that does not converge. Order 2 only.
    TN_ERR_SHAPE where n or 2 terms are 2^31 or more. */
-TN_API tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *out);
+TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *out);
 /* The same for every output, sharing the factorisation and the threads. */
 TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
 TN_API void      tn_eigen_destroy(tn_eigen *e);
-/* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2 */
-TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant);
+/* An operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant */
+TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
 /* The same from an operator's own pairs. k = 0 is the zero operator here, where a count of 0 above means all.
    Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
@@ -1147,7 +1142,7 @@ TN_API void      tn_spectrum_destroy(tn_spectrum *spectrum);
    the data hardly reach counts little. Any order, all inputs of equal length. `constant` is clear, as no element of
    z is the one. TN_ERR_SHAPE where s is of another size, TN_ERR_ARG where it is not positive semidefinite,
    TN_ERR_NONFINITE. docs/math.md 12 */
-TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s);
+TN_API tn_cp    *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s);
 
 /* ---- comparing ---------------------------------------------------------- >>cp-comparing */
 /* G[o,o'] = <S_o, S'_o'>, the inner products of all pairs of (symmetrised) interaction tensors: [out_a,out_b].
@@ -1395,10 +1390,10 @@ typedef enum tn_params_match {
     TN_MATCH_IGNORE_EXTRA
 } tn_params_match;
 TN_API tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match);
-TN_API tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
 #ifndef TN_NO_STDIO
 TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* TN_MATCH_ALL */
-TN_API tn_status tn_params_save(tn_params *params, const char *path);
+TN_API tn_status tn_params_save(const tn_params *params, const char *path);
 #endif
 
 #ifndef TN_NO_TRAINING
@@ -1413,7 +1408,7 @@ TN_API tn_status tn_params_save(tn_params *params, const char *path);
    halfway); gradients become zero. TN_ERR_FORMAT: no checkpoint, or a damaged one. TN_ERR_ARG, TN_ERR_SHAPE: of another kind
    of optimiser, or of another model. TN_ERR_DTYPE: of a context of another dtype. A desc that differs in its numbers (lr,
    say) is used as it is, with a line of warning in the log for each; so are numbers that are not finite. */
-TN_API tn_status tn_checkpoint_write(tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 TN_API tn_status tn_checkpoint_read(tn_optim *optim, tn_source source);
 #endif /* TN_NO_TRAINING */
 
@@ -1488,10 +1483,12 @@ TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);
    for what it hides. Nothing ([0,0)) is behind the [BOS] in front. The parts of a Hangul syllable share its bytes. */
 typedef struct tn_span { size_t begin, end; } tn_span;
 
+typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* [BOS] before the text: no, yes */
+
 /* The ids of a UTF-8 text. Returns how many there are; only the first `room` are written, so (NULL, 0) counts. -1: error.
    Names of added tokens in the text ("[EOS]") become their ids. Where the text is no UTF-8 it reads U+FFFD. spans: room for
    `room`, or NULL. */
-TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
                          tn_span *spans);
 /* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an
    id is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again
@@ -1541,7 +1538,7 @@ typedef struct tn_transformer_desc {
     int64_t context;            /* required: tokens it is trained on; a limit with learned positions only       */
     /* the MLP */
     tn_mlp_kind mlp;
-    int64_t order;              /* encoders of TN_MLP_BILINEAR (a tn_product); 0: 2                             */
+    int64_t order;              /* encoders of TN_MLP_BILINEAR; 0: 2                                            */
     int64_t hidden;             /* 0: 4 dim with one encoder; with k of them 8 dim/(k+1), which are as many
                                    parameters, rounded to the nearest multiple of 8                             */
     bool    mlp_bias, mlp_out_bias;
@@ -1551,7 +1548,7 @@ typedef struct tn_transformer_desc {
     tn_attend_form    form;
     int64_t d_qk, d_v;
     int64_t window;
-    bool    not_causal;
+    bool    bidirectional;      /* queries see later keys, too; default: each sees keys up to its own position  */
     bool    qk_norm, head_norm;
     tn_row_scale row;
     int64_t row_length;         /* 0: context                                                                   */
@@ -1563,7 +1560,8 @@ typedef struct tn_transformer_desc {
     tn_norm_kind  norm;
     tn_norm_place place;
     bool    no_norm;            /* no norms at all (but those inside attention)                                 */
-    bool    no_gain, no_norm_bias;
+    bool    no_gain;
+    bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
     bool    embed_norm;         /* another one after the embedding                                              */
     double  norm_eps;           /* 0: 1e-5                                                                      */
     /* the residual stream */
@@ -1590,7 +1588,6 @@ typedef struct tn_transformer_block {
     tn_norm      norm1_out, norm2_out;  /* of a sandwich                 NAME.blocks.0.norm1_out.gain            */
     tn_attention attn;                  /*                               NAME.blocks.0.attn.qk                   */
     tn_mlp       mlp;                   /*                               NAME.blocks.0.mlp.w                     */
-    tn_product   product;               /* instead of mlp with an order  NAME.blocks.0.mlp.w                     */
     tn_tensor   *lambdas;               /* [2] or NULL                   NAME.blocks.0.lambdas                   */
 } tn_transformer_block;
 
@@ -3473,7 +3470,7 @@ void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
 /* A mark is good until the next reset, and on its side of a tn_recompute. */
 static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint64_t)ctx->aside; }
 
-tn_mark tn_arena_mark(tn_ctx *ctx)
+tn_mark tn_arena_mark(const tn_ctx *ctx)
 {
     tn_mark m;
     memset(&m, 0, sizeof m);
@@ -6750,7 +6747,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
     const tn_attend_kind   kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
     const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SUM);
-    const double own = a->causal ? (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d : r->whole;
+    const double own = a->bidirectional ? r->whole : (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d;
     const double pair = sets * (double)d + (double)dv;
     if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
     return r->state * F * values * ((double)Tq + (double)Tk) < (double)Tq * ((double)Tk - own) * pair;
@@ -6874,7 +6871,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     c.out[c.n_out++] = tni_view(stat);
     if (linear) c.out[c.n_out++] = tni_view(a.state);
     c.i[0] = a.kind;
-    c.i[1] = a.causal;
+    c.i[1] = !a.bidirectional;
     c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* nobody is further away */
     c.i[3] = a.past;
     c.f[0] = a.scale;
@@ -8881,60 +8878,63 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
 {
     static const tn_eigh_desc usual = {TN_EIGH_ASCENDING, 0, false, false};
     int64_t n, top, size;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
-    if ((out->status = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return out->status;
+    if ((s = tni_decomp_takes(ctx, "eigh", a)) != TN_OK) return s;
     n = a->shape[0];
     if (n != a->shape[1])
-        return out->status = tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
-    if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return out->status = TN_ERR_ARG;
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, but must be square", TNI_SHAPE(a));
+    if ((top = tni_decomp_top(ctx, "eigh", desc->top, n)) < 0) return TN_ERR_ARG;
     size = (desc->measure ? 3 : 2) * n * n + n + tni_eigh_work(n) + tni_host_work(n) + TNI_ALIGN / 8;
-    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return out->status = TN_ERR_MEMORY;
-    out->status = tni_eigh_tensor(ctx, out, a, desc, top, room);
+    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
+    s = tni_eigh_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
-    if (out->status != TN_OK) tn_eigh_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_eigh_destroy(out);
+    return s;
 }
 
 tn_status tn_qr(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
 {
     static const tn_qr_desc usual = {false};
     int64_t m, n, k, size;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
-    if ((out->status = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return out->status;
+    if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
     size = m * n + k * (m + n) + tni_qr_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return out->status = TN_ERR_MEMORY;
-    out->status = tni_qr_tensor(ctx, out, a, desc ? desc : &usual, room);
+    if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
+    s = tni_qr_tensor(ctx, out, a, desc ? desc : &usual, room);
     tni_free_f64(ctx, room, 1, size);
-    if (out->status != TN_OK) tn_qr_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_qr_destroy(out);
+    return s;
 }
 
 tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
 {
     static const tn_svd_desc usual = {0, false};
     int64_t m, n, k, top, size;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->error = (double)NAN;
     if (!desc) desc = &usual;
-    if ((out->status = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return out->status;
+    if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
     m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
-    if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return out->status = TN_ERR_ARG;
+    if ((top = tni_decomp_top(ctx, "svd", desc->top, k)) < 0) return TN_ERR_ARG;
     size = m * n + k * (m + n + 1) + tni_svd_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return out->status = TN_ERR_MEMORY;
-    out->status = tni_svd_tensor(ctx, out, a, desc, top, room);
+    if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+    s = tni_svd_tensor(ctx, out, a, desc, top, room);
     tni_free_f64(ctx, room, 1, size);
-    if (out->status != TN_OK) tn_svd_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_svd_destroy(out);
+    return s;
 }
 
 /* The sizes that a desc leaves open, and what it may not ask for. */
@@ -9006,22 +9006,23 @@ tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_f
 {
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
+    tn_status s;
     double *room;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
-    if (!ctx) return out->status = TN_ERR_ARG;
-    if (!fn) return out->status = tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
-    if ((out->status = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return out->status;
+    if (!ctx) return TN_ERR_ARG;
+    if (!fn) return tni_fail(ctx, TN_ERR_ARG, "lanczos: there is no product");
+    if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
-    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return out->status = TN_ERR_MEMORY;
+    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
     tni_lanczos_lay(&job, room);
-    out->status = tni_lanczos_tensor(ctx, out, &job, desc);
+    s = tni_lanczos_tensor(ctx, out, &job, desc);
     tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
-    if (out->status != TN_OK) tn_lanczos_destroy(out);
-    return out->status;
+    if (s != TN_OK) tn_lanczos_destroy(out);
+    return s;
 }
 
 static void tni_drop(tn_tensor **t)
@@ -9278,7 +9279,7 @@ static bool tni_name_fits(const char *name, const char *pattern)
     return *pattern == 0;
 }
 
-int64_t tn_params_freeze(tn_params *ps, const char *pattern, bool frozen)
+static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
 {
     int64_t i, n = 0;
     for (i = 0; ps && pattern && i < ps->count; i++) {
@@ -9295,6 +9296,9 @@ int64_t tn_params_freeze(tn_params *ps, const char *pattern, bool frozen)
     }
     return n;
 }
+
+int64_t tn_params_freeze(tn_params *ps, const char *pattern) { return tni_params_mark(ps, pattern, true); }
+int64_t tn_params_thaw(tn_params *ps, const char *pattern)   { return tni_params_mark(ps, pattern, false); }
 
 int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, double decay_scale)
 {
@@ -9548,7 +9552,7 @@ static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char 
                     layer, name ? name : "", (long long)a, (long long)b);
 }
 
-/* What mlp, product and modifier layers ask of their output side; `out` gets its default. */
+/* What mlp and modifier layers ask of their output side; `out` gets its default. */
 static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
                                       int64_t *out, bool none, bool bias)
 {
@@ -9565,7 +9569,7 @@ static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char
 static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
-    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, bias and out_bias contradict it",
+    return tni_fail(ctx, TN_ERR_ARG, "%s %s: augmented holds the biases in the matrices, a bias beside them contradicts it",
                     layer, name ? name : "");
 }
 
@@ -9590,19 +9594,15 @@ tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, cons
     int64_t   before = tn_params_count(ps);
     tn_init   init;
     tn_status s;
-    bool      bias;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "linear", name, desc->in, desc->out)) != TN_OK) return s;
-    if (desc->augmented && desc->no_bias)
-        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear %s: augmented holds the bias in W, no_bias contradicts it",
-                        name ? name : "");
-    bias = !desc->no_bias && !desc->augmented;
+    if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, desc->augmented, desc->bias)) != TN_OK) return s;
     layer->desc = *desc;
     init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
     layer->w = tni_layer_matrix(ps, name, "w", desc->out, desc->in + desc->augmented, init);
-    if (layer->w && bias) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
-    return tni_layer_done(ps, before, layer->w && (layer->b || !bias), layer, sizeof *layer);
+    if (layer->w && desc->bias) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
+    return tni_layer_done(ps, before, layer->w && (layer->b || !desc->bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
@@ -9640,7 +9640,7 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
     tn_status s;
-    bool      bias, whole;
+    bool      whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
@@ -9648,15 +9648,17 @@ tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn
     if ((s = tni_layer_extents(ps, "norm", name, desc->dim, 1)) != TN_OK) return s;
     if ((unsigned)desc->kind > TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: %d is no kind", name ? name : "", (int)desc->kind);
-    bias = desc->kind == TN_NORM_LAYER && !desc->no_bias;
+    if (desc->bias && desc->kind != TN_NORM_LAYER)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm %s: bias is true, expected false: only TN_NORM_LAYER has one",
+                        name ? name : "");
     if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
     layer->desc = *desc;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
     if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
     whole = layer->gain || desc->no_gain;
     ones.rule = TN_INIT_ZERO;
-    if (whole && bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
-    return tni_layer_done(ps, before, whole && (layer->bias || !bias), layer, sizeof *layer);
+    if (whole && desc->bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
+    return tni_layer_done(ps, before, whole && (layer->bias || !desc->bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
@@ -9686,12 +9688,28 @@ static tn_status tni_mlp_check(tn_params *ps, const char *name, tn_mlp_desc *d)
     if (s != TN_OK) return s;
     if (!name) name = "";
     if ((unsigned)d->kind >= TNI_MLP_KINDS) return tni_fail(ctx, TN_ERR_ARG, "mlp %s: %d is no kind", name, (int)d->kind);
+    if (d->kind != TN_MLP_BILINEAR && d->order != 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 0 for the kind %s: only bilinear has orders",
+                        name, (long long)d->order, tn_mlp_kind_name(d->kind));
+    if (d->kind == TN_MLP_BILINEAR && d->order == 0) d->order = 2;
+    if (d->order < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "mlp %s: order is %lld, expected 1 or more, or 0 for 2", name, (long long)d->order);
     s = tni_layer_projection(ctx, "mlp", name, d->in, d->hidden, &d->out, d->no_projection, d->out_bias);
     if (s != TN_OK) return s;
     if (d->residual && d->out != d->in)
         return tni_fail(ctx, TN_ERR_SHAPE, "mlp %s: in is %lld but out is %lld: no residual", name, (long long)d->in,
                         (long long)d->out);
     return tni_layer_augmented(ctx, "mlp", name, d->augmented, d->bias || d->out_bias);
+}
+
+/* The rules of the encoders (fan-in `in`) and of P (fan-in `hidden`). Where they are normal, a constant one is an input. */
+static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
+{
+    const bool         normal = d->kind == TN_MLP_BILINEAR && d->order != 2;
+    const tn_init_rule usual = normal ? TN_INIT_NORMAL : TN_INIT_UNIFORM;
+    const int64_t      one = normal && d->augmented;
+    *in = tni_init_or(d->init, usual, d->in + one);
+    *out = tni_init_or(d->init_out, usual, d->hidden + one);
 }
 
 tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_mlp_desc *desc)
@@ -9706,9 +9724,8 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_m
     d = *desc;
     if ((s = tni_mlp_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
-    in = tni_init_or(d.init, TN_INIT_UNIFORM, d.in);
-    out = tni_init_or(d.init_out, TN_INIT_UNIFORM, d.hidden);
-    shape[0] = tn_mlp_encoders(d.kind);
+    tni_mlp_rules(&d, &in, &out);
+    shape[0] = d.kind == TN_MLP_BILINEAR ? d.order : tn_mlp_encoders(d.kind);
     shape[1] = d.hidden;
     shape[2] = d.in + d.augmented;
     layer->w = tni_layer_param(ps, name, "w", 3, shape, in, true);
@@ -9728,7 +9745,16 @@ static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
     return tn_mul(ctx, x, tn_activation(ctx, z, TN_ACT_SIGMOID));
 }
 
-/* Both encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x]. */
+/* From [.., W x | V x | ..] to [.., act(W x) * V x * ..]. */
+static tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
+{
+    if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
+    if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
+    if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod(ctx, y, encoders) : y;
+    return tn_activation(ctx, y, tni_mlp_kinds[kind].act);
+}
+
+/* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
 tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 {
     const tn_mlp_desc *d;
@@ -9741,69 +9767,12 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
     if (!w || (layer->b && !b)) return NULL;
     y = tn_affine(ctx, x, w, b);
     if (!y) return NULL;
-    y = layer->w->shape[0] == 2 ? tn_glu(ctx, y, tni_mlp_kinds[d->kind].act)
-        : d->kind == TN_MLP_GELU_TANH ? tni_gelu_tanh(ctx, y) : tn_activation(ctx, y, tni_mlp_kinds[d->kind].act);
+    y = tni_mlp_hidden(ctx, d->kind, layer->w->shape[0], y);
     if (y && layer->p) {
         if (d->augmented) y = tn_append_one(ctx, y);
         y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
     }
     if (y && d->residual) y = tn_add(ctx, d->augmented ? tn_slice(x, -1, 0, d->in) : x, y);
-    return y && d->augmented ? tn_append_one(ctx, y) : y;
-}
-
-/* ---- product ------------------------------------------------------------ >>layer-product-impl */
-
-tn_status tn_product_init(tn_params *ps, const char *name, tn_product *layer, const tn_product_desc *desc)
-{
-    int64_t         shape[3], before = tn_params_count(ps);
-    tn_ctx         *ctx = tn_params_ctx(ps);
-    tn_init         in, out;
-    tn_product_desc d;
-    tn_status       s;
-    bool            whole;
-    if (!layer || !desc) return tni_fail(ctx, TN_ERR_ARG, "product: layer or desc is NULL");
-    memset(layer, 0, sizeof *layer);
-    d = *desc;
-    if (d.order == 0) d.order = 2;
-    if ((s = tni_layer_extents(ps, "product", name, d.in, d.hidden)) != TN_OK) return s;
-    if (d.order < 1)
-        return tni_fail(ctx, TN_ERR_ARG, "product %s: order %lld, but it must be at least 1", name ? name : "",
-                        (long long)d.order);
-    s = tni_layer_projection(ctx, "product", name, d.in, d.hidden, &d.out, d.no_projection, d.out_bias);
-    if (s == TN_OK) s = tni_layer_augmented(ctx, "product", name, d.augmented, d.bias || d.out_bias);
-    if (s != TN_OK) return s;
-    layer->desc = d;
-    in = tni_init_or(d.init, TN_INIT_NORMAL, d.in + d.augmented);
-    out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden + d.augmented);
-    shape[0] = d.order;
-    shape[1] = d.hidden;
-    shape[2] = d.in + d.augmented;
-    layer->w = tni_layer_param(ps, name, "w", 3, shape, in, true);
-    if (layer->w && d.bias) layer->b = tni_layer_param(ps, name, "b", 2, shape, tni_init_bias(in), false);
-    whole = layer->w && (layer->b || !d.bias);
-    if (whole && !d.no_projection) layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden + d.augmented, out);
-    whole = whole && (layer->p || d.no_projection);
-    if (whole && d.out_bias) layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out));
-    return tni_layer_done(ps, before, whole && (layer->pb || !d.out_bias), layer, sizeof *layer);
-}
-
-/* All encoders in one product: w [k,h,n] as [k h, n], the result as [.., F_1 x | F_2 x | ..]. */
-tn_tensor *tn_product_forward(tn_ctx *ctx, const tn_product *layer, tn_tensor *x)
-{
-    const tn_product_desc *d;
-    int64_t    all = -1;
-    tn_tensor *y, *w, *b;
-    if (!tni_layer_given(ctx, layer, "product") || !tni_usable(ctx, layer->w, "product", "w")) return NULL;
-    d = &layer->desc;
-    w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
-    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
-    if (!w || (layer->b && !b)) return NULL;
-    y = tn_affine(ctx, x, w, b);
-    y = y && d->order > 1 ? tn_prod(ctx, y, d->order) : y;
-    if (y && layer->p) {
-        if (d->augmented) y = tn_append_one(ctx, y);
-        y = y ? tn_affine(ctx, y, layer->p, layer->pb) : NULL;
-    }
     return y && d->augmented ? tn_append_one(ctx, y) : y;
 }
 
@@ -9952,7 +9921,7 @@ static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
     memset(&a, 0, sizeof a);
     a.kind = tni_attention_kinds[d->kind].attend;
     a.form = d->form;
-    a.causal = !d->not_causal;
+    a.bidirectional = d->bidirectional;
     a.window = d->window;
     a.scale = d->scale;
     a.row = d->row;
@@ -10221,12 +10190,12 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     int64_t                  k[4], v[4], state[4];
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
     d = &layer->desc;
-    if (d->not_causal)
-        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is not causal: what comes later would change what was said");
+    if (d->bidirectional)
+        tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional: later tokens would change earlier outputs");
     else if (batch < 1 || length < 1)
         tni_fail(ctx, TN_ERR_ARG, "attention cache: batch %lld and length %lld must be at least 1", (long long)batch,
                  (long long)length);
-    if (d->not_causal || batch < 1 || length < 1) return NULL;
+    if (d->bidirectional || batch < 1 || length < 1) return NULL;
     if (!(c = (tn_attention_cache *)tni_alloc(ctx, sizeof *c, "attention cache"))) return NULL;
     memset(c, 0, sizeof *c);
     tni_own(ctx, &c->owned, tni_attention_cache_free);
@@ -10519,12 +10488,13 @@ static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
 
 /* ---- made from arrays, layers and stacks -------------------------------- >>cp-create */
 
-tn_cp *tn_cp_create(tn_ctx *ctx, int order, tn_tensor *p, tn_tensor *const *f, bool constant)
+tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
 {
-    int64_t   in[TN_CP_MAX_ORDER];
-    tn_cp    *cp;
-    tn_status s;
-    int       k;
+    const bool constant = input == TN_CP_INPUT_CONSTANT;
+    int64_t    in[TN_CP_MAX_ORDER];
+    tn_cp     *cp;
+    tn_status  s;
+    int        k;
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
         tni_fail(ctx, TN_ERR_ARG, "cp: order %d, but it must be 1 to %d, with as many factors", order, TN_CP_MAX_ORDER);
@@ -10596,20 +10566,21 @@ static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [
 }
 
 /* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
-static tn_cp *tni_cp_from_encoders(const tn_product *m)
+static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
 {
-    const tn_product_desc *d = &m->desc;
+    const tn_mlp_desc *d = &m->desc;
+    const int order = (int)m->w->shape[0];
     tn_ctx   *ctx = m->w->ctx;
     tn_cp    *cp;
     tn_status s;
     int64_t   in[TN_CP_MAX_ORDER];
     int       k;
-    for (k = 0; k < d->order; k++) in[k] = d->in + (m->b || d->augmented);
-    cp = tni_cp_make(ctx, (int)d->order, d->out, d->hidden, in, m->b || d->augmented);
+    for (k = 0; k < order; k++) in[k] = d->in + (m->b || d->augmented);
+    cp = tni_cp_make(ctx, order, d->out, d->hidden, in, m->b || d->augmented);
     if (!cp) return NULL;
     s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden))
              : tni_put_identity(ctx, tni_view(cp->p));
-    for (k = 0; k < d->order && s == TN_OK; k++) {
+    for (k = 0; k < order && s == TN_OK; k++) {
         tn_view w = tni_slice_view(m->w, k);
         s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
         if (s == TN_OK && m->b) {
@@ -10625,37 +10596,20 @@ static tn_cp *tni_cp_from_encoders(const tn_product *m)
 
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
-    tn_product two;
-    tn_cp     *cp;
+    tn_cp *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
         tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: a %s layer is no tensor, only a bilinear one is",
                  tn_mlp_kind_name(m->desc.kind));
         return NULL;
     }
-    memset(&two, 0, sizeof two);
-    two.desc.in = m->desc.in;
-    two.desc.hidden = m->desc.hidden;
-    two.desc.out = m->desc.out;
-    two.desc.order = 2;
-    two.desc.augmented = m->desc.augmented;
-    two.w = m->w;
-    two.b = m->b;
-    two.p = m->p;
-    two.pb = m->pb;
-    cp = tni_cp_from_encoders(&two);
-    if (cp && m->desc.residual) cp = tni_cp_next(cp, tn_cp_residual(cp));
-    return cp;
-}
-
-tn_cp *tn_cp_from_product(tn_ctx *ctx, const tn_product *m)
-{
-    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_product", "layer")) return NULL;
-    if (m->desc.order <= TN_CP_MAX_ORDER) return tni_cp_from_encoders(m);
-    tni_fail(ctx, TN_ERR_ARG,
-             "cp_from_product: the layer has %lld encoders, but an operator has at most %d (TN_CP_MAX_ORDER)",
-             (long long)m->desc.order, TN_CP_MAX_ORDER);
-    return NULL;
+    if (m->w->shape[0] > TN_CP_MAX_ORDER) {
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
+                 (long long)m->w->shape[0], TN_CP_MAX_ORDER);
+        return NULL;
+    }
+    cp = tni_cp_from_encoders(m);
+    return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
 }
 
 /* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
@@ -10689,12 +10643,13 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
 }
 
 /* Term (o,i): P = e_o, F_0 = e_i, F_1 = t[o,i,:]. */
-tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant)
+tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
 {
-    int64_t   in[2], out, n, terms, o;
-    size_t    numbers, bytes;
-    tn_cp    *cp;
-    tn_status s = TN_OK;
+    const bool constant = input == TN_CP_INPUT_CONSTANT;
+    int64_t    in[2], out, n, terms, o;
+    size_t     numbers, bytes;
+    tn_cp     *cp;
+    tn_status  s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
     if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
         tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, but must be [out,n,m]%s", TNI_SHAPE(t),
@@ -10726,20 +10681,20 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, tn_tensor *t, bool constant)
 tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 {
     if (!tni_usable(ctx, m ? m->t : NULL, "cp_from_quadratic", "layer")) return NULL;
-    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented);
+    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
 }
 
 /* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
-tn_status tn_product_from_cp(tn_params *ps, const char *name, tn_product *layer, const tn_cp *cp)
+tn_status tn_mlp_from_cp(tn_params *ps, const char *name, tn_mlp *layer, const tn_cp *cp)
 {
-    int64_t         before = tn_params_count(ps), n;
-    tn_ctx         *ctx = tn_params_ctx(ps);
-    tn_product_desc d;
-    tn_status       s;
-    int             k;
-    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "product_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    int64_t     before = tn_params_count(ps), n;
+    tn_ctx     *ctx = tn_params_ctx(ps);
+    tn_mlp_desc d;
+    tn_status   s;
+    int         k;
+    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "mlp_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
-    if (!tni_cp_of_params(ps, cp, "product_from_cp")) return tn_ctx_status(ctx);
+    if (!tni_cp_of_params(ps, cp, "mlp_from_cp")) return tn_ctx_status(ctx);
     n = cp->in[0] - cp->constant;
     memset(&d, 0, sizeof d);
     d.in = n;
@@ -10748,7 +10703,7 @@ tn_status tn_product_from_cp(tn_params *ps, const char *name, tn_product *layer,
     d.order = cp->order;
     d.bias = cp->constant;
     d.init.rule = d.init_out.rule = TN_INIT_ZERO;
-    if ((s = tn_product_init(ps, name, layer, &d)) != TN_OK) return s;
+    if ((s = tn_mlp_init(ps, name, layer, &d)) != TN_OK) return s;
     s = tni_copy(layer->p, cp->p);
     for (k = 0; k < cp->order && s == TN_OK; k++) {
         s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
@@ -10776,7 +10731,7 @@ tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, tn_quadratic *la
     d.out = cp->out;
     d.bias = cp->constant;
     d.init.rule = TN_INIT_ZERO;
-    if (!(t = tn_cp_dense(cp, false))) return tn_ctx_status(ctx);
+    if (!(t = tn_cp_dense(cp))) return tn_ctx_status(ctx);
     s = tn_quadratic_init(ps, name, layer, &d);
     if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
     tn_tensor_destroy(t);
@@ -10817,7 +10772,7 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
 /* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
 
-tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b)
+tn_cp *tn_cp_fold_in(const tn_cp *cp, const tn_tensor *e, const tn_tensor *b)
 {
     int64_t   in[TN_CP_MAX_ORDER], m;
     tn_cp    *to;
@@ -10846,7 +10801,7 @@ tn_cp *tn_cp_fold_in(const tn_cp *cp, tn_tensor *e, tn_tensor *b)
     return tni_cp_done(to, s);
 }
 
-tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b)
+tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
 {
     tn_cp    *to;
     tn_status s;
@@ -10866,13 +10821,14 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, tn_tensor *u, tn_tensor *b)
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
 }
 
-/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]] */
+/* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]], and as V' every further factor */
 tn_cp *tn_cp_residual(const tn_cp *cp)
 {
     tn_cp    *to;
     tn_status s;
     int64_t   n;
-    if (!tni_cp_is_bilinear(cp, "residual")) return NULL;
+    int       k;
+    if (!tni_cp_one_input(cp, "residual")) return NULL;
     n = cp->in[0] - cp->constant;
     if (cp->out != n) {
         tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: %lld inputs but %lld outputs", (long long)n, (long long)cp->out);
@@ -10882,7 +10838,8 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
     if (!to) return NULL;
     s = tni_put_identity(cp->ctx, tni_block_of(to->p, 0, n, cp->terms, n));
     if (s == TN_OK) s = tni_put_identity(cp->ctx, tni_block_of(to->f[0], cp->terms, n, 0, n));
-    if (s == TN_OK) s = tni_put_value(cp->ctx, tni_block_of(to->f[1], cp->terms, n, n, 1), 1);
+    for (k = 1; k < cp->order && s == TN_OK; k++)
+        s = tni_put_value(cp->ctx, tni_block_of(to->f[k], cp->terms, n, n, 1), 1);
     return tni_cp_done(to, s);
 }
 
@@ -11000,7 +10957,7 @@ tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn
 }
 
 /* P' = P diag(F_slot u) */
-tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, tn_tensor *u)
+tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
 {
     int64_t    in[TN_CP_MAX_ORDER];
     tn_cp     *to = NULL;
@@ -11085,14 +11042,14 @@ static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
     return NULL;
 }
 
-tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
+tn_tensor *tn_cp_dense(const tn_cp *cp)
 {
     int64_t    shape[TN_CP_MAX_ORDER + 1];
     tn_tensor *t, *k;
     tni_scope  scope;
     tn_status  s;
     size_t     bytes;
-    if (!cp || (symmetric && !tni_cp_is_bilinear(cp, "dense"))) return NULL;
+    if (!cp) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
     if (!tni_extents_fit(cp->ctx->desc.dtype, cp->order + 1, shape, &bytes)) {
@@ -11109,13 +11066,20 @@ tn_tensor *tn_cp_dense(const tn_cp *cp, bool symmetric)
         s = k ? tni_cp_dense_slices(cp, k, t) : TN_ERR_MEMORY;
     }
     tni_scope_end(cp->ctx, scope);
-    if (s == TN_OK && !symmetric) return t;
-    k = s == TN_OK ? tni_symmetric_slices(cp->ctx, t) : NULL;
+    if (s == TN_OK) return t;
     tn_tensor_destroy(t);
-    return k;
+    return NULL;
 }
 
-tn_tensor *tn_cp_interaction(const tn_cp *cp, tn_tensor *u)
+tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp)
+{
+    tn_tensor *t = tni_cp_is_bilinear(cp, "dense") ? tn_cp_dense(cp) : NULL;
+    tn_tensor *symmetric = t ? tni_symmetric_slices(cp->ctx, t) : NULL;
+    tn_tensor_destroy(t);
+    return symmetric;
+}
+
+tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u)
 {
     tn_tensor *d, *scaled, *g, *q = NULL;
     tni_scope  scope;
@@ -11561,12 +11525,13 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t count, tn_eigen *e)
     if (!tni_cp_is_bilinear(cp, "eigen")) return TN_ERR_SHAPE;
     if (!tni_decomp_fits(cp->ctx, "eigen", cp->in[0], 2 * tni_min(cp->terms, INT32_MAX))) return TN_ERR_SHAPE;
     most = tni_min(cp->in[0], 2 * cp->terms);
+    e->constant = cp->constant;
     if (count >= 0 && count <= most) return TN_OK;
     return tni_fail(cp->ctx, TN_ERR_ARG, "eigen: %lld pairs of a matrix whose rank is at most %lld", (long long)count,
                     (long long)most);
 }
 
-tn_status tn_cp_eigen(const tn_cp *cp, tn_tensor *u, int64_t count, tn_eigen *e)
+tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
 {
     tn_status s = tni_eigen_check(cp, count, e);
     double   *host;
@@ -11605,7 +11570,7 @@ void tn_eigen_destroy(tn_eigen *e)
 }
 
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
-tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant)
+tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
 {
     int64_t   in[2], o;
     tn_cp    *cp;
@@ -11617,7 +11582,7 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k, bool constant
         return NULL;
     }
     in[0] = in[1] = e->n;
-    cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, constant);
+    cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
     if (!cp) return NULL;
     for (o = 0; o < e->outputs && s == TN_OK; o++) {
         tn_view v = tni_view(e->vectors);
@@ -11637,7 +11602,7 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
     tn_eigen e;
     tn_cp   *to;
     if (tn_cp_eigen_all(cp, k, &e) != TN_OK) return NULL;
-    to = tn_cp_from_eigen(cp->ctx, &e, k, cp->constant);
+    to = tn_cp_from_eigen(cp->ctx, &e, k);
     tn_eigen_destroy(&e);
     return to;
 }
@@ -11800,7 +11765,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     return status;
 }
 
-tn_cp *tn_cp_data_metric(const tn_cp *cp, tn_tensor *s)
+tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 {
     tn_ctx    *ctx;
     tn_cp     *to = NULL;
@@ -12086,7 +12051,8 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
     if ((unsigned)d->kind > TN_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
-    if (d->lr == 0) d->lr = d->kind == TN_SGD ? 1e-2 : d->kind == TN_MUON && d->muon_scale == TN_MUON_SHAPE ? 2e-2 : 1e-3;
+    if (d->lr == 0 && d->kind == TN_MUON && d->muon_scale == TN_MUON_SHAPE) d->lr = 2e-2;
+    if (d->lr == 0) d->lr = d->kind == TN_SGD ? 1e-2 : 1e-3;
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
@@ -14137,7 +14103,7 @@ tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match ma
     return s;
 }
 
-tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count)
 {
     tn_ctx   *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t   i, n = params ? tn_params_count(params) : 0;
@@ -14148,8 +14114,8 @@ tn_status tn_params_write(tn_params *params, tn_sink sink, const tn_note *notes,
     named = (tn_named *)tni_alloc(ctx, bytes, "parameters");
     if (!named) return TN_ERR_MEMORY;
     for (i = 0; i < n; i++) {
-        named[i].name = tn_params_at(params, i)->name;
-        named[i].tensor = tn_params_at(params, i)->value;
+        named[i].name = params->item[i]->name;
+        named[i].tensor = params->item[i]->value;
     }
     s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
     tni_free(ctx, named, bytes);
@@ -14218,15 +14184,15 @@ static const char *tni_names_double(tni_names *p, double v)
 }
 
 typedef struct tni_checkpoint {
-    tn_optim *optim;
-    tni_names names;
-    tn_named *named;
-    tn_note  *notes;
-    int64_t   tensors, tensor_room, note_count, note_room;
+    const tn_optim *optim;
+    tni_names       names;
+    tn_named       *named;
+    tn_note        *notes;
+    int64_t         tensors, tensor_room, note_count, note_room;
 } tni_checkpoint;
 
 /* A parameter of such a name could not be told from the optimiser's own tensors. */
-static tn_status tni_checkpoint_usable(tn_optim *o)
+static tn_status tni_checkpoint_usable(const tn_optim *o)
 {
     int64_t i;
     if (!o) return TN_ERR_ARG;
@@ -14252,7 +14218,7 @@ static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *
 
 static void tni_checkpoint_list(tni_checkpoint *c)
 {
-    tn_optim        *o = c->optim;
+    const tn_optim  *o = c->optim;
     tn_ctx          *ctx = o->owned.ctx;
     tni_optim_number n[TNI_OPTIM_NUMBERS];
     int64_t          i;
@@ -14279,7 +14245,7 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     for (k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
 }
 
-tn_status tn_checkpoint_write(tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
 {
     tn_ctx        *ctx = o ? o->owned.ctx : NULL;
     tni_checkpoint c;
@@ -15055,7 +15021,7 @@ static const char *tni_json_string(tni_json *j, const tni_value *object, const c
 
 #ifndef TN_NO_STDIO
 tn_status  tn_params_load(tn_params *ps, const char *path) { return tn_params_read(ps, tn_from_path(path), TN_MATCH_ALL); }
-tn_status  tn_params_save(tn_params *ps, const char *path) { return tn_params_write(ps, tn_to_path(path), NULL, 0); }
+tn_status  tn_params_save(const tn_params *ps, const char *path) { return tn_params_write(ps, tn_to_path(path), NULL, 0); }
 tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path) { return tn_npy_read(ctx, tn_from_path(path)); }
 tn_status  tn_npy_save(const tn_tensor *t, const char *path) { return tn_npy_write(t, tn_to_path(path)); }
 tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_idx_read(ctx, tn_from_path(path), scale); }
@@ -15545,7 +15511,7 @@ static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end,
     }
 }
 
-int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int32_t *ids, int64_t room,
+int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
                   tn_span *spans)
 {
     tni_encoding e;
@@ -15556,12 +15522,12 @@ int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bo
                  (long long)room, ids ? "ids" : "NULL");
         return -1;
     }
-    if (bos && t->bos < 0) {
+    if (bos == TN_BOS_FIRST && t->bos < 0) {
         tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: this tokenizer has no [BOS]");
         return -1;
     }
     e.ids = ids; e.spans = spans; e.room = room; e.n = 0;
-    if (bos) tni_encode_put(&e, t->bos, 0, 0);
+    if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (!t->bytes) tni_encode_text(t, text, bytes, &e);
     else for (i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
     return e.n;
@@ -16616,6 +16582,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
                               "mlp_out_bias belongs to the projection, no_projection contradicts it")
         && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
                               "no_norm contradicts a place of norms and embed_norm")
+        && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER, "norm_bias belongs to layer norm")
         && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
 }
 
@@ -16645,7 +16612,7 @@ static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     a.d_v = d->d_v;
     a.kind = d->attention;
     a.form = d->form;
-    a.not_causal = d->not_causal;
+    a.bidirectional = d->bidirectional;
     a.window = d->window;
     a.no_rope = d->positions != TN_POSITIONS_ROPE;
     a.rope_base = d->rope_base;
@@ -16712,7 +16679,7 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
     if (d->no_norm) return 0;
-    return d->dim * (!d->no_gain + (d->norm == TN_NORM_LAYER && !d->no_norm_bias));
+    return d->dim * (!d->no_gain + d->norm_bias);
 }
 
 /* Matrices, which are multiplied by, and all the rest of a block's parameters. */
@@ -16735,7 +16702,8 @@ static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, i
 static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
     const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
-    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * (d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk);
+    const double features = d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk;
+    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * features;
     return keys * (2 * s * dk + 2 * (tni_attention_kinds[d->attention].differential ? 2 : 1) * dv);
 }
 
@@ -16745,7 +16713,7 @@ static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
     const double t = (double)T, w = d->window > 0 && d->window < T ? (double)d->window : t;
     const double back = w * t - w * (w - 1) / 2;                     /* sum over the positions of min(i + 1, w) */
     if (T < 1) return 0;
-    return (d->not_causal ? 2 * back - t : back) / t;
+    return (d->bidirectional ? 2 * back - t : back) / t;
 }
 
 tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
@@ -16796,7 +16764,7 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     n.dim = d->dim;
     n.kind = d->norm;
     n.no_gain = d->no_gain;
-    n.no_bias = d->no_norm_bias;
+    n.bias = d->norm_bias;
     n.eps = d->norm_eps;
     return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
 }
@@ -16808,27 +16776,13 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
     m.in = d->dim;
     m.hidden = d->hidden;
     m.kind = d->mlp;
+    m.order = d->order;
     m.bias = d->mlp_bias;
     m.out_bias = d->mlp_out_bias;
     m.no_projection = d->no_projection;
     m.init = tni_transformer_rule(d, false);
     m.init_out = tni_transformer_rule(d, true);
     return tn_mlp_init(ps, name, mlp, &m) == TN_OK;
-}
-
-static bool tni_model_product(tn_params *ps, const char *name, tn_product *product, const tn_transformer_desc *d)
-{
-    tn_product_desc p;
-    memset(&p, 0, sizeof p);
-    p.in = d->dim;
-    p.hidden = d->hidden;
-    p.order = d->order;
-    p.bias = d->mlp_bias;
-    p.out_bias = d->mlp_out_bias;
-    p.no_projection = d->no_projection;
-    p.init = tni_transformer_rule(d, false);
-    p.init_out = tni_transformer_rule(d, true);
-    return tn_product_init(ps, name, product, &p) == TN_OK;
 }
 
 /* [2] = (1, 0): at first the block reads x alone. */
@@ -16852,8 +16806,7 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
          && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &b->attn, &a) == TN_OK
          && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
-    part = tni_part_of(block.s, "mlp");
-    whole = whole && (d->order > 0 ? tni_model_product(ps, part.s, &b->product, d) : tni_model_mlp(ps, part.s, &b->mlp, d));
+    whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, d);
     if (whole && d->place == TN_NORM_SANDWICH)
         whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
              && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
@@ -16885,7 +16838,6 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     memset(&h, 0, sizeof h);
     h.in = d->dim;
     h.out = d->vocab;
-    h.no_bias = true;
     h.init = tni_transformer_rule(d, false);
     if (d->zero_head) h.init.rule = TN_INIT_ZERO;
     if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
@@ -16968,7 +16920,7 @@ static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, 
     y = cache ? tn_attention_decode(ctx, &b->attn, y, cache, values) : tn_attention_forward(ctx, &b->attn, y, values);
     x = tni_model_join(ctx, m, x, y, m->desc.attn_scale, &b->norm1, &b->norm1_out);
     y = before ? tni_model_normed(ctx, m, &b->norm2, x) : x;
-    y = m->desc.order > 0 ? tn_product_forward(ctx, &b->product, y) : tn_mlp_forward(ctx, &b->mlp, y);
+    y = tn_mlp_forward(ctx, &b->mlp, y);
     return tni_model_join(ctx, m, x, y, m->desc.mlp_scale, &b->norm2, &b->norm2_out);
 }
 
@@ -17080,8 +17032,8 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
         tni_fail(ctx, TN_ERR_ARG, "transformer cache: the model is %s", m ? "not made" : "NULL");
         return false;
     }
-    if (m->desc.not_causal) {
-        tni_fail(ctx, TN_ERR_ARG, "transformer cache: attention that is not causal cannot be decoded");
+    if (m->desc.bidirectional) {
+        tni_fail(ctx, TN_ERR_ARG, "transformer cache: bidirectional attention cannot be decoded");
         return false;
     }
     if (batch > 0 && length > 0 && (!m->position || length <= m->desc.context)) return true;
@@ -17299,7 +17251,7 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
 
 typedef struct tni_choice { const char *word; int value; } tni_choice;          /* ends with {NULL, 0} */
 
-typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST } tni_key_kind;
+typedef enum tni_key_kind { TNI_KEY_INT, TNI_KEY_REAL, TNI_KEY_BOOL, TNI_KEY_WORD, TNI_KEY_MUST, TNI_KEY_NOT } tni_key_kind;
 typedef struct tni_key {
     const char     *name;
     tni_key_kind    kind;
@@ -17313,6 +17265,7 @@ typedef struct tni_key {
 #define TNI_INT(name, required, field, low)  {name, TNI_KEY_INT, required, TNI_FIELD(field), low, 2147483646.0, NULL}
 #define TNI_NUMBER(name, field, low)         {name, TNI_KEY_REAL, false, TNI_FIELD(field), low, 1e30, NULL}
 #define TNI_FLAG(name, field)                {name, TNI_KEY_BOOL, false, TNI_FIELD(field), 0, 1, NULL}
+#define TNI_NOT(name, field)                 {name, TNI_KEY_NOT, false, TNI_FIELD(field), 0, 1, NULL}
 #define TNI_CHOICE(name, field, words)       {name, TNI_KEY_WORD, false, TNI_FIELD(field), 0, 0, words}
 #define TNI_MUST(name, value)                {name, TNI_KEY_MUST, false, 0, 0, value, value, NULL}
 #define TNI_ONE(name)                        {name, TNI_KEY_REAL, false, 0, 0, 1, 1, NULL}
@@ -17349,13 +17302,13 @@ static const tni_key tni_config_keys[] = {
     TNI_FLAG("mlp_out_bias", mlp_out_bias), TNI_FLAG("no_projection", no_projection),
     TNI_CHOICE("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
     TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INT("window", false, window, 0),
-    TNI_FLAG("not_causal", not_causal), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
+    TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
     TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
     TNI_NUMBER("rope_base", rope_base, 0), TNI_CHOICE("norm", norm, tni_norm_words),
     TNI_CHOICE("norm_place", place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_gain),
-    TNI_FLAG("no_norm_bias", no_norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
+    TNI_NOT("no_norm_bias", norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
     TNI_NUMBER("attn_scale", attn_scale, -1), TNI_NUMBER("mlp_scale", mlp_scale, -1), TNI_FLAG("x0_residual", x0_residual),
     TNI_FLAG("value_residual", value_residual), TNI_FLAG("tied", tied), TNI_NUMBER("softcap", softcap, 0),
     TNI_CHOICE("init", init, tni_init_words), TNI_NUMBER("init_std", init_std, 0), TNI_NUMBER("embed_std", embed_std, 0),
@@ -17470,13 +17423,14 @@ static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_k
 static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
     char      *at = (char *)d + k->offset;
-    const bool yes = v->kind == TNI_JSON_TRUE;
+    const bool yes = v->kind == TNI_JSON_TRUE, no = !yes;
     if (k->kind == TNI_KEY_INT || k->kind == TNI_KEY_REAL) return tni_key_number(j, v, k, at);
     if (k->kind == TNI_KEY_WORD) return tni_key_word(j, v, k, at);
     if (!yes && v->kind != TNI_JSON_FALSE) return tni_key_fail(j, v, k, "true or false");
     if (k->kind == TNI_KEY_MUST && yes != (k->low != 0))
         return tni_key_fail(j, v, k, yes ? "false: nothing else is computed" : "true: nothing else is computed");
     if (k->kind == TNI_KEY_BOOL) memcpy(at, &yes, sizeof yes);
+    if (k->kind == TNI_KEY_NOT) memcpy(at, &no, sizeof no);
     return TN_OK;
 }
 
@@ -17504,6 +17458,7 @@ static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transfor
 {
     d->mlp = TN_MLP_GELU_TANH;
     d->norm = TN_NORM_LAYER;
+    d->norm_bias = true;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
     return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
@@ -17527,6 +17482,16 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tn_transfo
     return s;
 }
 
+/* no_norm_bias is false where it is absent, and says nothing of RMSNorm. */
+static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transformer_desc *d)
+{
+    tn_status s;
+    d->norm_bias = true;
+    s = tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    if (d->norm != TN_NORM_LAYER) d->norm_bias = false;
+    return s;
+}
+
 static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
     const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
@@ -17536,7 +17501,7 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "no object of keys and values");
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, d);
-    if (!type || strcmp(name, "tensornet") == 0) return tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    if (!type || strcmp(name, "tensornet") == 0) return tni_config_own(j, root, d);
     return tni_reader_fail(&j->file, TN_ERR_FORMAT, type->at, "model_type is %s, but must be tensornet, gpt2 or llama",
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
 }
@@ -17575,7 +17540,9 @@ static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_des
         for (w = k->words; w->word && w->value != tni_word_get(at, k->bytes); w++) {}
         tni_text_json(t, w->word);
         break;
-    default: memcpy(&yes, at, sizeof yes); tni_text_string(t, yes ? "true" : "false");
+    default:
+        memcpy(&yes, at, sizeof yes);
+        tni_text_string(t, yes == (k->kind != TNI_KEY_NOT) ? "true" : "false");
     }
 }
 
@@ -17589,6 +17556,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK) return s;
+    if (d.norm != TN_NORM_LAYER) d.norm_bias = true;        /* written as no_norm_bias: false */
     tni_writer_open(&w, ctx, &sink);
     for (i = 0; i <= n; i++) {
         t.dst = line; t.room = sizeof line; t.length = 0;
@@ -17978,6 +17946,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 #undef TNI_INT
 #undef TNI_NUMBER
 #undef TNI_FLAG
+#undef TNI_NOT
 #undef TNI_CHOICE
 #undef TNI_MUST
 #undef TNI_ONE

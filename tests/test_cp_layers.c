@@ -79,7 +79,7 @@ static void contract(double *t, int64_t out, int64_t n, int order, const double 
         }
 }
 
-/* ---- product layers ------------------------------------------------------------------------------------------- */
+/* ---- bilinear layers of any order ------------------------------------------------------------------------------ */
 
 /* One random layer: forward against the operator, and against the whole tensor in plain loops. */
 static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *dense_error)
@@ -90,14 +90,15 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     tn_cp          *cp;
     tn_tensor      *x, *y, *full;
     int64_t         most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4), n, r, i;
-    int             kind = (int)test_random_int(rng, 0, 3);
+    int             kind = (int)test_random_int(rng, 0, 5);
     double          error, *t, *vx, *vy, *want, *one;
     memset(&d, 0, sizeof d);
     d.in = test_random_int(rng, 1, most);
     d.hidden = test_random_int(rng, 1, 7);
-    d.out = kind == 2 ? 0 : test_random_int(rng, 1, 5);
+    d.residual = kind >= 4;
+    d.out = kind == 2 ? 0 : d.residual ? d.in : test_random_int(rng, 1, 5);
     d.order = order;
-    d.bias = kind == 1 || kind == 2;
+    d.bias = kind == 1 || kind == 2 || kind == 5;
     d.out_bias = kind == 1;
     d.no_projection = kind == 2;
     d.augmented = kind == 3;
@@ -106,7 +107,7 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     fill_params(ps, rng);
     cp = tn_cp_from_product(ctx, &layer);
     if (!CHECK(cp != NULL)) return HUGE_VAL;
-    CHECK(cp->order == order && cp->constant == (d.bias || d.augmented || d.out_bias));
+    CHECK(cp->order == order && cp->constant == (d.bias || d.augmented || d.out_bias || d.residual));
     x = random_rows(ctx, rows, d.in, rng);
     y = tn_product_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
     if (y && d.augmented) y = tn_copy(ctx, tn_slice(y, 1, 0, d.out));
@@ -164,39 +165,44 @@ TEST(product_is_its_tensor)
     WORST("P2 product layer, orders 1 to 6, against its full tensor, F32", dense, 3e-6);
 }
 
-/* k = 2 is the bilinear layer, bit by bit. */
-TEST(product_of_two_is_bilinear)
+/* An order of 0 is 2, bit by bit from the first weights on. Order 2 starts uniform within 1/sqrt(fan-in), biases too; other
+   orders start normal, with larger weights than that among them and biases of zero. */
+TEST(order_zero_is_two)
 {
-    tn_ctx         *ctx = ctx_of(TN_F32);
-    tn_params      *ps = tn_params_create(ctx);
-    tn_product_desc d;
-    tn_product      two;
-    tn_mlp_desc     e;
-    tn_mlp          mlp;
-    uint64_t        rng = 4;
-    int64_t         i;
-    tn_tensor      *x;
-    memset(&d, 0, sizeof d);
-    memset(&e, 0, sizeof e);
-    d.in = e.in = 9;
-    d.hidden = e.hidden = 13;
-    d.out = e.out = 4;
-    d.bias = e.bias = d.out_bias = e.out_bias = true;
-    CHECK_STATUS(tn_product_init(ps, "two", &two, &d), TN_OK);
-    CHECK_INT(two.desc.order, 2);
-    CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &e), TN_OK);
-    for (i = 0; i < 4; i++) {
-        tn_tensor *a = i == 0 ? two.w : i == 1 ? two.b : i == 2 ? two.p : two.pb, *b = i == 0 ? mlp.w : i == 1 ? mlp.b : i == 2 ? mlp.p : mlp.pb;
-        double    *v;
-        fill_random(a, 1, &rng);
-        v = read_all(a);
-        CHECK_STATUS(tn_write(b, TN_F64, v, tn_tensor_count(a)), TN_OK);
-        free(v);
+    enum { IN = 9, HIDDEN = 13, OUT = 4 };
+    double *began[3][4];
+    int     which, i;
+    for (which = 0; which < 3; which++) {
+        tn_ctx     *ctx = ctx_of(TN_F32);
+        tn_params  *ps = tn_params_create(ctx);
+        tn_mlp_desc d;
+        tn_mlp      layer;
+        memset(&d, 0, sizeof d);
+        d.in = IN;
+        d.hidden = HIDDEN;
+        d.out = OUT;
+        d.order = which == 0 ? 0 : which + 1;
+        d.bias = d.out_bias = true;
+        CHECK_STATUS(tn_mlp_init(ps, "m", &layer, &d), TN_OK);
+        CHECK_INT(layer.desc.order, which < 2 ? 2 : 3);
+        CHECK_INT(layer.w->shape[0], layer.desc.order);
+        for (i = 0; i < 4; i++) began[which][i] = read_all(i == 0 ? layer.w : i == 1 ? layer.b : i == 2 ? layer.p : layer.pb);
+        CHECK_CTX(ctx);
+        tn_ctx_destroy(ctx);
     }
-    x = random_rows(ctx, 6, 9, &rng);
-    CHECK(apart(tn_product_forward(ctx, &two, x), tn_mlp_forward(ctx, &mlp, x)) == 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    for (i = 0; i < 4; i++) {
+        static const int64_t count[] = {2 * HIDDEN * IN, 2 * HIDDEN, OUT * HIDDEN, OUT};
+        const double         bound = i < 2 ? 1 / sqrt(IN) : 1 / sqrt(HIDDEN);
+        int64_t              k, above = 0, zero = 0;
+        CHECK(memcmp(began[0][i], began[1][i], sizeof(double) * (size_t)count[i]) == 0);
+        for (k = 0; k < count[i]; k++) {
+            CHECK(fabs(began[1][i][k]) <= bound * 1.000001);
+            above += fabs(began[2][i][k]) > bound * 1.000001;
+            zero += began[2][i][k] == 0;
+        }
+        CHECK(i % 2 == 0 ? above > 0 : zero == count[i]);
+        for (which = 0; which < 3; which++) free(began[which][i]);
+    }
 }
 
 /* dy/dx_e = the product of all other factors, where some are zero, tiny or huge: what division by x_e would spoil. */
@@ -238,16 +244,21 @@ TEST(product_refuses)
     tn_product      layer;
     memset(&d, 0, sizeof d);
     CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product p: extents 0 and 0");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp p: extents 0 and 0");
     d.in = 4;
     d.hidden = 6;
     d.order = -1;
     CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "product p: order -1, but it must be at least 1");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp p: order is -1, expected 1 or more, or 0 for 2");
+    d.kind = TN_MLP_RELU;
+    d.order = 3;
+    CHECK_STATUS(tn_mlp_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp p: order is 3, expected 0 for the kind relu");
+    d.kind = TN_MLP_BILINEAR;
     d.order = 8;
     d.out = -1;
     CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product p: out is -1 and hidden is 6");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp p: out is -1 and hidden is 6");
     d.out = 5;
     d.no_projection = true;
     CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
@@ -265,11 +276,11 @@ TEST(product_refuses)
     CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
     CHECK_INT(layer.desc.out, 4);
     CHECK(tn_cp_from_product(ctx, &layer) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "the layer has 8 encoders, but an operator has at most 6 (TN_CP_MAX_ORDER)");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "the layer has 8 encoders, expected at most 6 (TN_CP_MAX_ORDER)");
     CHECK(tn_cp_from_product(ctx, NULL) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "cp_from_product: layer is NULL");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "cp_from_mlp: mlp is NULL");
     CHECK(tn_product_forward(ctx, NULL, NULL) == NULL);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "product: the layer is NULL");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp: the layer is NULL");
     tn_ctx_destroy(ctx);
 }
 
@@ -301,6 +312,11 @@ TEST(product_begins_with_variance_one)
                 d.out = OUT;
                 d.order = k;
                 d.augmented = kinds[kind];
+                if (k == 2) {                                       /* whose default is uniform, with a smaller variance */
+                    d.init.rule = d.init_out.rule = TN_INIT_NORMAL;
+                    d.init.fan_in = IN + d.augmented;
+                    d.init_out.fan_in = HIDDEN + d.augmented;
+                }
                 CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
                 for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
                 CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
@@ -311,7 +327,7 @@ TEST(product_begins_with_variance_one)
                 tn_ctx_reset(ctx);
             }
             CHECK_CTX(ctx);
-            snprintf(what, sizeof what, "variance of a product layer at its start, k = %d%s: |it - 1|", k, kind ? ", augmented" : "");
+            snprintf(what, sizeof what, "variance of a layer of order %d%s at its start: |it - 1|", k, kind ? ", augmented" : "");
             WORST(what, fabs(sum - 1), 4 * sqrt((pow(3, k) - 1) / samples + 2.0 / (layers * OUT * HIDDEN)));
             tn_ctx_destroy(ctx);
         }
@@ -514,11 +530,11 @@ TEST(conversions_refuse)
     before = tn_params_count(ps);
     cp = tn_cp_create(ctx, 2, random_rows(ctx, 1, 2, &rng), f, false);
     CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, cp), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product_from_cp: inputs 0 and 1 have 3 and 4 elements");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp_from_cp: inputs 0 and 1 have 3 and 4 elements");
     CHECK_STATUS(tn_product_from_cp(foreign, "p", &factors, cp), TN_ERR_ARG);
-    CHECK_ERROR(other, TN_ERR_ARG, "product_from_cp: the operator belongs to another context");
+    CHECK_ERROR(other, TN_ERR_ARG, "mlp_from_cp: the operator belongs to another context");
     CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, NULL), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "product_from_cp: the operator is NULL");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "mlp_from_cp: the operator is NULL");
     f[1] = random_rows(ctx, 2, 3, &rng);
     cp = tn_cp_create(ctx, 3, random_rows(ctx, 1, 2, &rng), f, false);
     CHECK_STATUS(tn_quadratic_from_cp(ps, "q", &whole, cp), TN_ERR_SHAPE);
@@ -557,6 +573,7 @@ TEST(both_forms_learn_a_tensor)
     d.in = e.in = N;
     d.out = e.out = OUT;
     e.hidden = N * OUT;
+    e.init.rule = e.init_out.rule = TN_INIT_NORMAL;
     CHECK_STATUS(tn_quadratic_init(goal_params, "goal", &goal, &d), TN_OK);
     CHECK_STATUS(tn_quadratic_init(ps, "whole", &whole, &d), TN_OK);
     CHECK_STATUS(tn_product_init(ps, "factors", &factors, &e), TN_OK);
@@ -872,6 +889,6 @@ TEST(failing_allocations_leave_nothing)
     CHECK_INT(heap.blocks, 0);
 }
 
-TEST_MAIN(product_is_its_tensor, product_of_two_is_bilinear, product_backward_needs_no_division, product_refuses, product_begins_with_variance_one,
+TEST_MAIN(product_is_its_tensor, order_zero_is_two, product_backward_needs_no_division, product_refuses, product_begins_with_variance_one,
           whole_tensor_is_its_factors, from_a_full_tensor, conversions_refuse, both_forms_learn_a_tensor, quadratic_begins_with_variance_one,
           modifier_is_its_tensor, modifier_begins_unmodified, modifier_rounds, modifier_refuses, failing_allocations_leave_nothing)

@@ -952,6 +952,7 @@ static tn_status init_layer(tn_params *ps, int which, any_layer *y, size_t *byte
     memset(&od, 0, sizeof od);
     ld.in = ld.out = ed.dim = ed.count = nd.dim = md.in = md.hidden = 4;
     pd.in = pd.hidden = qd.in = qd.out = od.in = od.hidden = 4;
+    pd.order = 3;
     od.rank = 2;
     nd.kind = TN_NORM_LAYER;
     md.bias = md.out_bias = pd.bias = pd.out_bias = qd.bias = od.bias = od.out_bias = true;

@@ -619,6 +619,7 @@ TEST(bad_descs)
     REFUSED(d.no_projection = true, TN_ERR_SHAPE, "hidden is 3 and dim is 4");
     REFUSED(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "no_projection contradicts it");
     REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "no_norm contradicts");
+    REFUSED(d.norm_bias = true, TN_ERR_ARG, "norm_bias belongs to layer norm");
     REFUSED(d.no_norm = true; d.place = TN_NORM_POST, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
     REFUSED(d.row = TN_ROW_SUM, TN_ERR_ARG, "only squared attention has a row sum");
@@ -1603,7 +1604,33 @@ TEST(a_map_that_begins_with_a_mistake)
     close_world(&w);
 }
 
-TEST_MAIN(gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
+/* no_norm_bias of config.json is the opposite of norm_bias, false where it is absent, and says nothing of RMSNorm. */
+TEST(config_norm_bias)
+{
+    static const struct { const char *keys; bool bias; const char *written; } list[] = {
+        {"", false, "\"no_norm_bias\": false"},
+        {",\"no_norm_bias\":true", false, "\"no_norm_bias\": false"},
+        {",\"norm\":\"layer\"", true, "\"no_norm_bias\": false"},
+        {",\"norm\":\"layer\",\"no_norm_bias\":false", true, "\"no_norm_bias\": false"},
+        {",\"no_norm_bias\":true,\"norm\":\"layer\"", false, "\"no_norm_bias\": true"}
+    };
+    tn_ctx *ctx;
+    size_t  i;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    for (i = 0; i < sizeof list / sizeof *list; i++) {
+        tn_transformer_desc d;
+        char                text[4096];
+        snprintf(text, sizeof text, "{" OURS "%s}", list[i].keys);
+        if (!CHECK_STATUS(read_text(ctx, text, &d), TN_OK)) continue;
+        CHECK(d.norm_bias == list[i].bias);
+        write_text(ctx, &d, text, sizeof text);
+        if (!CHECK(strstr(text, list[i].written) != NULL)) printf("     %s\n", text);
+    }
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, causality, decoding_refuses, short_texts, counts,
           hidden_widths, starts, bad_descs, check_is_init, clones, clones_refuse, configs, configs_refuse, configs_mutated, configs_of_others,
           golden_models, weights_refuse, head_rows, sampling, sampling_at_the_ends,
           learns, decoding_memory, backends, starving, scales_of_branches, three_encoders_without_memory,

@@ -285,4 +285,21 @@ TEST(the_layer)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(known_values, far_from_zero, invariances, is_rmsnorm_of_the_centred, rows_far_from_one, the_layer)
+/* A flag that asks for what the kind does not have is an error, not silence. */
+TEST(only_layer_norm_has_a_bias)
+{
+    tn_ctx      *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_params   *ps = tn_params_create(ctx);
+    tn_norm_desc d;
+    tn_norm      norm;
+    memset(&d, 0, sizeof d);
+    d.dim = 6;
+    d.bias = true;
+    CHECK_STATUS(tn_norm_init(ps, "n", &norm, &d), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "norm n: bias is true, expected false: only TN_NORM_LAYER has one");
+    CHECK_INT(tn_params_count(ps), 0);
+    tn_ctx_destroy(ctx);
+}
+
+TEST_MAIN(known_values, far_from_zero, invariances, is_rmsnorm_of_the_centred, rows_far_from_one, the_layer,
+          only_layer_norm_has_a_bias)

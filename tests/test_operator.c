@@ -1525,7 +1525,6 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_fold_out(cp, any_matrix(&w, 2, 4), NULL), TN_ERR_SHAPE, "u is [2,4], but the operator gives 3");
     REFUSED(w.ctx, tn_cp_fold_out(cp, any_matrix(&w, 2, 3), any_vector(&w, 3)), TN_ERR_SHAPE, "b is [3], but must be [2]");
     REFUSED(w.ctx, tn_cp_residual(cp), TN_ERR_SHAPE, "5 inputs but 3 outputs");
-    REFUSED(w.ctx, tn_cp_residual(cube), TN_ERR_SHAPE, "residual: the operator has order 3, but must have 2");
     REFUSED(w.ctx, tn_cp_symmetrise(cube), TN_ERR_SHAPE, "symmetrise: the operator has order 3");
     REFUSED(w.ctx, tn_cp_symmetrise(narrow), TN_ERR_SHAPE, "3 and 5 elements");
     REFUSED(w.ctx, tn_cp_dense(cube, true), TN_ERR_SHAPE, "dense: the operator has order 3");

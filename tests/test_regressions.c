@@ -358,7 +358,7 @@ TEST(senseless_descs)
     memset(&norm, 0, sizeof norm);
     product.in = INT64_MAX; product.hidden = product.out = 2; product.augmented = true;
     CHECK_STATUS(tn_product_init(ps, "p", &p, &product), TN_ERR_SHAPE);
-    CHECK_ERROR(ctx, TN_ERR_SHAPE, "product p: extents 9223372036854775807 and 2, but both must be from 1 to 2^31 - 2");
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp p: extents 9223372036854775807 and 2, but both must be from 1 to 2^31 - 2");
     quadratic.in = (int64_t)1 << 32; quadratic.out = 1;
     CHECK_STATUS(tn_quadratic_init(ps, "q", &q, &quadratic), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "quadratic q: extents 4294967296 and 1");

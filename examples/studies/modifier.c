@@ -109,7 +109,8 @@ static task task_make(tn_ctx *ctx, const options *o)
         tn_cp     *cp;
         t.name = "synthetic (no data/fashion: sh examples/get_data.sh fashion)";
         t.n = 32;
-        tn_product_init(params, "teacher", &teacher, &(tn_product_desc){ .in = t.n, .hidden = 2 * CLASSES, .out = CLASSES });
+        tn_product_init(params, "teacher", &teacher, &(tn_product_desc){ .in = t.n, .hidden = 2 * CLASSES, .out = CLASSES,
+                        .init.rule = TN_INIT_NORMAL, .init_out.rule = TN_INIT_NORMAL });
         cp = tn_cp_from_product(ctx, &teacher);
         check(ctx);
         make_half(ctx, &t, 0, cp);
