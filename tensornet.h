@@ -12,11 +12,11 @@
        cc -O2 program.c -lm         C99 or C++17, no other library. -fopenmp: threads. -O0 is seven to ten times slower.
 
        tn_ctx *ctx;                                        holds memory, backend, first error
-       tn_ctx_create(&ctx, NULL, NULL);
+       tn_ctx_create(NULL, &ctx, NULL);
        tn_params *params = tn_params_create(ctx);          y = P ((W x + b) (x) (V x + c)) + p
        tn_mlp_desc desc = { .in = 784, .hidden = 256, .out = 10, .bias = true, .out_bias = true };
        tn_mlp layer;
-       tn_mlp_init(params, "mlp", &layer, &desc);
+       tn_mlp_init(params, "mlp", &desc, &layer);
        tn_optim *optim = tn_optim_create(params, NULL);    AdamW
        for (each batch) {
            tn_ctx_reset(ctx);                              last step's tensors go, their memory stays
@@ -232,7 +232,7 @@ typedef struct tn_memory {
 
 /* A NULL desc means all defaults. On failure *ctx is NULL, and why (or NULL, if the reason is not needed) says what
    failed. */
-TN_API tn_status   tn_ctx_create(tn_ctx **ctx, const tn_desc *desc, char why[TN_WHY]);
+TN_API tn_status   tn_ctx_create(const tn_desc *desc, tn_ctx **ctx, char why[TN_WHY]);
 /* Frees everything that belongs to the context: tensors, parameters, operators. NULL is fine. */
 TN_API void        tn_ctx_destroy(tn_ctx *ctx);
 /* The first error since the last clear: its status and its message ("" when there is none). */
@@ -408,7 +408,7 @@ struct tn_tensor {
 };
 
 /* Arena tensors live until tn_ctx_reset (or the release of a mark); their bytes are not initialised. */
-TN_API tn_tensor *tn_tensor_new(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
+TN_API tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
 TN_API tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n);
 TN_API tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m);
 TN_API tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k);
@@ -561,17 +561,17 @@ TN_API tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc);
    any operand is not finite. */
 typedef enum tn_attend_kind { TN_ATTEND_SOFTMAX = 0, TN_ATTEND_SQUARED, TN_ATTEND_BILINEAR } tn_attend_kind;
 typedef enum tn_attend_form {
-    TN_ATTEND_AUTO = 0,         /* by a fixed rule of the extents; softmax and windows: quadratic         */
-    TN_ATTEND_QUADRATIC,
-    TN_ATTEND_LINEAR            /* squared and bilinear, without a window                                 */
+    TN_ATTEND_FORM_AUTO = 0,    /* by a fixed rule of the extents; softmax and windows: quadratic         */
+    TN_ATTEND_FORM_QUADRATIC,
+    TN_ATTEND_FORM_LINEAR       /* squared and bilinear, without a window                                 */
 } tn_attend_form;
 /* c_i. n: how many keys query i sees. */
 typedef enum tn_row_scale {
-    TN_ROW_DEFAULT = 0,         /* softmax: TN_ROW_NONE, else TN_ROW_LENGTH                               */
-    TN_ROW_NONE,                /* 1                                                                      */
-    TN_ROW_LENGTH,              /* sqrt(T0 / max(n,T0)): keeps the layer a tensor, and its outputs small beyond T0 */
-    TN_ROW_MEAN,                /* 1/n                                                                    */
-    TN_ROW_SUM                  /* squared only: 1 / (eps + sum_j P_ij)                                   */
+    TN_ROW_SCALE_DEFAULT = 0,   /* softmax: TN_ROW_SCALE_NONE, else TN_ROW_SCALE_LENGTH                   */
+    TN_ROW_SCALE_NONE,          /* 1                                                                      */
+    TN_ROW_SCALE_LENGTH,        /* sqrt(T0 / max(n,T0)): keeps the layer a tensor, and its outputs small beyond T0 */
+    TN_ROW_SCALE_MEAN,          /* 1/n                                                                    */
+    TN_ROW_SCALE_SUM            /* squared only: 1 / (eps + sum_j P_ij)                                   */
 } tn_row_scale;
 typedef struct tn_attend_desc {
     tn_attend_kind kind;
@@ -582,9 +582,9 @@ typedef struct tn_attend_desc {
     int64_t        window;      /* 0: none; w: keys at positions > query's - w and, bidirectional, < query's + w */
     double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
     tn_row_scale   row;
-    int64_t        length;      /* T0 of TN_ROW_LENGTH; 0: 512                                            */
-    double         eps;         /* of TN_ROW_SUM; 0: 1e-6                                                 */
-    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SUM [B,H,F,dv+1] (v gets a
+    int64_t        length;      /* T0 of TN_ROW_SCALE_LENGTH; 0: 512                                      */
+    double         eps;         /* of TN_ROW_SCALE_SUM; 0: 1e-6                                           */
+    tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SCALE_SUM [B,H,F,dv+1] (v gets a
                                    column of ones), contiguous, of the context's dtype. What the keys of earlier calls left
                                    is read, then this call's are added, without the scale. F = d d, feature a d + b is
                                    k1_a k2_b; squared: d(d+1)/2, row by row a <= b, k_a k_b. Not while recording;
@@ -638,7 +638,7 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
    Same matrix, same bits. Nothing here is recorded.
 
        tn_eigh_result e;
-       if (tn_eigh(ctx, &e, a, NULL) == TN_OK) { ... e.values, e.vectors ... }
+       if (tn_eigh(ctx, a, NULL, &e) == TN_OK) { ... e.values, e.vectors ... }
        tn_eigh_destroy(&e);
    ====================================================================== */
 
@@ -666,7 +666,7 @@ typedef struct tn_eigh_result {
 /* Eigenvalues and -vectors of the symmetric part (A + A^T)/2.   a [n,n]
    A = vectors^T diag(values) vectors. Of each vector the component of largest magnitude, the first of
    equals, is positive. A NULL desc means all defaults. */
-TN_API tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc);
+TN_API tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out);
 TN_API void      tn_eigh_destroy(tn_eigh_result *r);
 
 typedef struct tn_qr_desc { bool measure; } tn_qr_desc;
@@ -678,7 +678,7 @@ typedef struct tn_qr_result {
 } tn_qr_result;
 
 /* A = Q R.   a [m,n] */
-TN_API tn_status tn_qr(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc);
+TN_API tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out);
 TN_API void      tn_qr_destroy(tn_qr_result *r);
 
 typedef struct tn_svd_desc {
@@ -695,7 +695,7 @@ typedef struct tn_svd_result {
 
 /* A = U diag(s) Vt, every s right to about eps times the largest.   a [m,n]
    Of each column of U the component of largest magnitude, the first of equals, is positive. */
-TN_API tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
+TN_API tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out);
 TN_API void      tn_svd_destroy(tn_svd_result *r);
 
 /* ---- Lanczos: some eigenpairs of a symmetric matrix that is known by its products alone ---- >>lanczos-desc */
@@ -738,8 +738,8 @@ typedef struct tn_lanczos_result {
    looks for what was missed. A of size n x n must be symmetric: TN_ERR_ARG where the products show that it is not.
    Values that are crowded when measured by |A|, as the smallest of a positive matrix often are, come slowly: give such
    a search a larger basis, or the products of the inverse. */
-TN_API tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user,
-                            const tn_lanczos_desc *desc);
+TN_API tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc,
+                            tn_lanczos_result *out);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);
 
 /* (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 for all zeros or none */
@@ -762,7 +762,7 @@ typedef struct tn_param {
     bool        frozen;         /* gets no gradient and no update                           */
     double      lr_scale;       /* of the optimiser's learning rate: 1                      */
     double      decay_scale;    /* of its weight decay: 1; 0 for biases and gains           */
-    bool        adamw;          /* AdamW's also where the optimiser is TN_MUON: set by the init of biases, gains,
+    bool        adamw;          /* AdamW's also where the optimiser is TN_OPTIM_MUON: set by the init of biases, gains,
                                    embeddings and a transformer's head                      */
 } tn_param;
 
@@ -797,12 +797,12 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
    standing for any run of characters ("blocks.*.b"); one without is what the name begins with ("" for all).
    A frozen parameter has no gradient, not even its memory, and no update, until it is thawed. A group's
    scales replace those it had: a decay_scale of 1 gives decay to biases and gains in it, too. So decay is masked by
-   tn_params_group(params, "embed.", 1, 0), all of it off and then on again for "*.w" in two calls. What is given to
+   tn_params_set_scales(params, "embed.", 1, 0), all of it off and then on again for "*.w" in two calls. What is given to
    AdamW (adamw = true) is so for good, unless the program sets it back. */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
 TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);
-TN_API int64_t    tn_params_group(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
-TN_API int64_t    tn_params_adamw(tn_params *params, const char *pattern);
+TN_API int64_t    tn_params_set_scales(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
+TN_API int64_t    tn_params_use_adamw(tn_params *params, const char *pattern);
 /* Weight tying: `name`, which must be new, is from now on another name of parameter `of`. A layer that is then made
    under it gets that tensor instead of one of its own (a linear layer's w [out,in] and an embedding's table [count,dim]
    are both rows of one table; the shapes must be equal, the layer's init rule is not used). Both add to the one
@@ -831,7 +831,7 @@ typedef struct tn_linear {
     tn_tensor *w;               /* [out,in], augmented: [out,in+1] */
     tn_tensor *b;               /* [out] or NULL                   */
 } tn_linear;
-TN_API tn_status  tn_linear_init(tn_params *params, const char *name, tn_linear *layer, const tn_linear_desc *desc);
+TN_API tn_status  tn_linear_init(tn_params *params, const char *name, const tn_linear_desc *desc, tn_linear *layer);
 TN_API tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x);       /* [..,in] -> [..,out] */
 
 /* ---- embedding: a row of a table per id --------------------------------- >>layer-embedding */
@@ -843,7 +843,7 @@ typedef struct tn_embedding {
     tn_embedding_desc desc;
     tn_tensor *w;               /* [count,dim] */
 } tn_embedding;
-TN_API tn_status  tn_embedding_init(tn_params *params, const char *name, tn_embedding *layer, const tn_embedding_desc *desc);
+TN_API tn_status  tn_embedding_init(tn_params *params, const char *name, const tn_embedding_desc *desc, tn_embedding *layer);
 TN_API tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tensor *ids); /* I32 [..] -> [..,dim] */
 
 /* ---- norm: RMSNorm, Zhang & Sennrich 2019; LayerNorm, Ba, Kiros & Hinton 2016 ---- >>layer-norm */
@@ -863,7 +863,7 @@ typedef struct tn_norm {
     tn_tensor *gain;            /* [dim], ones at first, or NULL                     */
     tn_tensor *bias;            /* [dim], zeros at first, or NULL                    */
 } tn_norm;
-TN_API tn_status  tn_norm_init(tn_params *params, const char *name, tn_norm *layer, const tn_norm_desc *desc);
+TN_API tn_status  tn_norm_init(tn_params *params, const char *name, const tn_norm_desc *desc, tn_norm *layer);
 TN_API tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x);          /* [..,dim] -> [..,dim] */
 
 /* ---- mlp: P (act(W x + b)) + p, P (act(W x + b) * (V x + c)) + p, products of more ---- >>layer-mlp
@@ -899,7 +899,7 @@ typedef struct tn_mlp {
     tn_tensor *p;               /* [out,hidden] or NULL; augmented: [out,hidden+1]                                        */
     tn_tensor *pb;              /* [out] or NULL                                                                          */
 } tn_mlp;
-TN_API tn_status   tn_mlp_init(tn_params *params, const char *name, tn_mlp *layer, const tn_mlp_desc *desc);
+TN_API tn_status   tn_mlp_init(tn_params *params, const char *name, const tn_mlp_desc *desc, tn_mlp *layer);
 TN_API tn_tensor  *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x);            /* [..,in] -> [..,out] */
 TN_API int         tn_mlp_encoders(tn_mlp_kind kind);                                          /* 1 or 2; bilinear: 2 */
 TN_API const char *tn_mlp_kind_name(tn_mlp_kind kind);
@@ -918,7 +918,7 @@ typedef struct tn_quadratic {
     tn_quadratic_desc desc;
     tn_tensor *t;               /* [out,n,n], n = in, or in + 1 with bias or augmented */
 } tn_quadratic;
-TN_API tn_status  tn_quadratic_init(tn_params *params, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc);
+TN_API tn_status  tn_quadratic_init(tn_params *params, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer);
 TN_API tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x); /* [..,in] -> [..,out] */
 
 /* ---- modifier: y = P (m(x) (x) (V x + c)) + p,  m(x) = 1 + W x ---------- >>layer-modifier
@@ -950,7 +950,7 @@ typedef struct tn_modifier {
     tn_tensor *p;               /* [out,hidden] or NULL                */
     tn_tensor *pb;              /* [out] or NULL                       */
 } tn_modifier;
-TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, tn_modifier *layer, const tn_modifier_desc *desc);
+TN_API tn_status  tn_modifier_init(tn_params *params, const char *name, const tn_modifier_desc *desc, tn_modifier *layer);
 /* [..,in] -> [..,out]. *penalty (may be NULL) gets the penalty [], of W x before it is rounded, to be added to the loss:
    loss = tn_add(ctx, loss, tn_scale(ctx, penalty, 0.1)) */
 TN_API tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty);
@@ -998,8 +998,8 @@ typedef struct tn_attention {
                                    first; or NULL                                                       */
     tn_tensor *mix;             /* [2] m0, m1, 1/2 at first; or NULL                                    */
 } tn_attention;
-TN_API tn_status   tn_attention_init(tn_params *params, const char *name, tn_attention *layer,
-                                     const tn_attention_desc *desc);
+TN_API tn_status   tn_attention_init(tn_params *params, const char *name, const tn_attention_desc *desc,
+                                     tn_attention *layer);
 /* x [B,T,dim] -> [B,T,out]. values (may be NULL) hands v [B,T,heads,d_v] from the first layer of a model to the others:
    *values gets this layer's v where it is NULL, and is mixed in where it is not and the desc says so. */
 TN_API tn_tensor  *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values);
@@ -1063,8 +1063,8 @@ TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input inp
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
 /* Back to layers that train, with the operator's numbers: in factors, or (order 2 only) as the tensor itself. With
    `constant` the layer has biases and takes a plain x. All inputs of equal length. */
-TN_API tn_status tn_mlp_from_cp(tn_params *params, const char *name, tn_mlp *layer, const tn_cp *cp);
-TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, tn_quadratic *layer, const tn_cp *cp);
+TN_API tn_status tn_mlp_from_cp(tn_params *params, const char *name, const tn_cp *cp, tn_mlp *layer);
+TN_API tn_status tn_quadratic_from_cp(tn_params *params, const char *name, const tn_cp *cp, tn_quadratic *layer);
 TN_API void   tn_cp_destroy(tn_cp *cp);
 
 /* ---- folding ------------------------------------------------------------ >>cp-folding */
@@ -1182,21 +1182,21 @@ typedef struct tn_schedule {
 TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);
 
 typedef enum tn_optim_kind {
-    TN_ADAMW = 0,               /* Loshchilov & Hutter 2019 */
-    TN_SGD,                     /* with momentum, if wanted */
-    TN_MUON                     /* matrices: the nearest half-orthogonal matrix to the momentum, Jordan et al. 2024; AdamW
-                                   for vectors and for parameters marked adamw (tn_params_adamw) */
+    TN_OPTIM_ADAMW = 0,         /* Loshchilov & Hutter 2019 */
+    TN_OPTIM_SGD,               /* with momentum, if wanted */
+    TN_OPTIM_MUON               /* matrices: the nearest half-orthogonal matrix to the momentum, Jordan et al. 2024; AdamW
+                                   for vectors and for parameters marked adamw (tn_params_use_adamw) */
 } tn_optim_kind;
 
 /* How long Muon's update of a matrix [rows,cols] is, whose singular values are about 1. */
 typedef enum tn_muon_scale {
-    TN_MUON_SHAPE = 0,          /* sqrt(max(1, rows/cols))      Jordan et al. 2024                                    */
-    TN_MUON_RMS                 /* 0.2 sqrt(max(rows, cols)): as long as AdamW's, which can lend its lr   Liu et al. 2025 */
+    TN_MUON_SCALE_SHAPE = 0,    /* sqrt(max(1, rows/cols))      Jordan et al. 2024                                    */
+    TN_MUON_SCALE_RMS           /* 0.2 sqrt(max(rows, cols)): as long as AdamW's, which can lend its lr   Liu et al. 2025 */
 } tn_muon_scale;
 
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
-    double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_RMS), 1e-2 (SGD), 2e-2 (Muon)           */
+    double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_SCALE_RMS), 1e-2 (SGD), 2e-2 (Muon)     */
     double        beta1, beta2; /* 0: 0.9, 0.999                                                   */
     double        eps;          /* 0: 1e-8                                                         */
     double        weight_decay; /* decoupled: p -= lr wd p, times each parameter's decay_scale     */
@@ -1204,7 +1204,7 @@ typedef struct tn_optim_desc {
     bool          nesterov;     /* SGD; Muon's always is                                           */
     double        clip_norm;    /* gradients are scaled to this global norm where it is exceeded; 0: never */
     tn_schedule   schedule;     /* of lr and adam_lr                                               */
-    double        adam_lr;      /* Muon: of what AdamW updates; 0: 3e-4, with TN_MUON_RMS lr       */
+    double        adam_lr;      /* Muon: of what AdamW updates; 0: 3e-4, with TN_MUON_SCALE_RMS lr */
     tn_muon_scale muon_scale;
     int           newton_schulz;   /* Muon's steps, up to 20; 0: 5                                 */
     int64_t       momentum_warmup; /* Muon's momentum goes up linearly over so many steps; 0: none. An F32
@@ -1344,13 +1344,13 @@ typedef struct tn_sink {
 } tn_sink;
 
 #ifndef TN_NO_STDIO
-TN_API tn_source tn_from_path(const char *path);
-TN_API tn_sink   tn_to_path(const char *path);
+TN_API tn_source tn_source_path(const char *path);
+TN_API tn_sink   tn_sink_path(const char *path);
 #endif
-TN_API tn_source tn_from_memory(const void *data, size_t bytes);
-TN_API tn_source tn_from_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);
-TN_API tn_sink   tn_to_memory(void *data, size_t room, size_t *used);
-TN_API tn_sink   tn_to_calls(tn_store_fn store, void *user);
+TN_API tn_source tn_source_memory(const void *data, size_t bytes);
+TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);
+TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);
+TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);
 
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
    Opening reads and checks the header; a tensor's bytes are read when they are asked for.
@@ -1445,7 +1445,7 @@ TN_API tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale);
 typedef struct tn_tokenizer tn_tokenizer;
 
 /* 258 ids: each byte is its own, then [BOS] and [EOS]. Their names are <0x00> ... <0xFF>. NULL: no memory. */
-TN_API tn_tokenizer *tn_tokenizer_bytes(tn_ctx *ctx);
+TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
 /* A tokenizer.json of the kind above, else an error that names what is not of it. Ids must be 0 ... n-1, each once.
    post_processor: none, or one special token before the text; pairs of texts are not encoded. Owned: freed by _destroy or
    with the context. Writing what was read gives what Hugging Face would, byte for byte (but its template of pairs is the
@@ -1474,7 +1474,7 @@ TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t by
 TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* ids are 0 ... count-1; NULL: 0      */
 TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* "##ing"; NULL: no such id           */
 TN_API int64_t       tn_tokenizer_id(const tn_tokenizer *t, const char *token);       /* -1: no such token          */
-TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);                /* what tn_encode puts first; -1: none */
+TN_API int64_t       tn_tokenizer_bos(const tn_tokenizer *t);             /* what tn_tokenizer_encode puts first; -1: none */
 TN_API int64_t       tn_tokenizer_eos(const tn_tokenizer *t);                /* [EOS]; -1: none                     */
 TN_API int64_t       tn_tokenizer_unk(const tn_tokenizer *t);                /* -1: none, every text has its ids    */
 TN_API bool          tn_tokenizer_is_bytes(const tn_tokenizer *t);
@@ -1488,15 +1488,15 @@ typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* [BOS] befo
 /* The ids of a UTF-8 text. Returns how many there are; only the first `room` are written, so (NULL, 0) counts. -1: error.
    Names of added tokens in the text ("[EOS]") become their ids. Where the text is no UTF-8 it reads U+FFFD. spans: room for
    `room`, or NULL. */
-TN_API int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
-                         tn_span *spans);
+TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
+                                   int64_t room, tn_span *spans);
 /* The text of n ids, in dst what fits and a zero (dst may be NULL if room is 0). Returns its length without the zero. -1: an
    id is none, TN_ERR_DATA. The text of the first ids is a prefix of the text of all, and encoding it gives the ids again
-   where they came from tn_encode ([BOS] and [EOS] apart, which print nothing; what follows them begins a line).
+   where they came from tn_tokenizer_encode ([BOS] and [EOS] apart, which print nothing; what follows them begins a line).
    Spaces: none before inner pieces, digits after digits, closing signs and . , ! ? ; : % nor after opening ones; none on
    both sides of - _ / after a word, of . , : in a number, of an apostrophe in don't, she's; quotation marks open and close
    in turn; one everywhere else. */
-TN_API int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
+TN_API int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room);
 
 /* ---- token shards, the format of llm.c ---------------------------------- >>text-shards
    256 words of 32 bits, little-endian: magic 20240520, version 1, count, zeros; then count ids of 16 bits. Or magic
@@ -1525,11 +1525,11 @@ typedef enum tn_positions {
     TN_POSITIONS_NONE
 } tn_positions;
 
-typedef enum tn_norm_place {
-    TN_NORM_PRE = 0,            /* x + f(norm(x)), and one norm before the unembedding           */
-    TN_NORM_POST,               /* norm(x + f(x))                                                */
-    TN_NORM_SANDWICH            /* x + norm(f(norm(x))), and one norm before the unembedding. Ding et al. 2021 */
-} tn_norm_place;
+typedef enum tn_place {
+    TN_PLACE_PRE = 0,           /* x + f(norm(x)), and one norm before the unembedding           */
+    TN_PLACE_POST,              /* norm(x + f(x))                                                */
+    TN_PLACE_SANDWICH           /* x + norm(f(norm(x))), and one norm before the unembedding. Ding et al. 2021 */
+} tn_place;
 
 #define TN_SCALE_DEPTH (-1.0)   /* 1/sqrt(2 layers): what 2 layers branches add then has the variance of one */
 
@@ -1557,8 +1557,8 @@ typedef struct tn_transformer_desc {
     tn_positions positions;
     double  rope_base;          /* 0: 10000                                                                     */
     /* norms */
-    tn_norm_kind  norm;
-    tn_norm_place place;
+    tn_norm_kind norm;
+    tn_place     place;
     bool    no_norm;            /* no norms at all (but those inside attention)                                 */
     bool    no_gain;
     bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
@@ -1602,8 +1602,8 @@ typedef struct tn_transformer {
 } tn_transformer;
 
 /* Parameters go to `params` under "NAME." (NULL or "": no prefix). What does not fit is TN_ERR_SHAPE or TN_ERR_ARG. */
-TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, tn_transformer *model,
-                                      const tn_transformer_desc *desc);
+TN_API tn_status  tn_transformer_init(tn_params *params, const char *name, const tn_transformer_desc *desc,
+                                      tn_transformer *model);
 /* ids I32 [B,T] -> logits [B,T,vocab]; an id outside the vocabulary is an error at the next sync. */
 TN_API tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids);
 /* ids [B,T] -> what the unembedding reads, [B,T,dim]; and from there to logits. forward is one after the other. */
@@ -1639,7 +1639,7 @@ typedef struct tn_transformer_cost {
     int64_t table;              /* of them: embedding and positions, which are looked up, not multiplied by    */
     double  weights;            /* flops of products with weights, the unembedding included                    */
     double  scores;             /* flops of queries with keys and of patterns with values: in the quadratic
-                                   form, but for desc.form TN_ATTEND_LINEAR, where states are read and added to */
+                                   form, but for desc.form TN_ATTEND_FORM_LINEAR, where states are read and added to */
     double  forward, training;  /* weights + scores; three times that: a backward pass takes two more          */
 } tn_transformer_cost;
 TN_API tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T);
@@ -1651,13 +1651,13 @@ TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *d
    twice, all in range; or, where "model_type" is "gpt2" or "llama", Hugging Face's, of which the ones that change what
    is computed are understood or refused, and others ignored. On error *desc stays as it was. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
-TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source);
+TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc);
 
 /* ---- weights of others -------------------------------------------------- >>model-weights
    A line of a map says where a part of a parameter stands in a file. Matrices are [out,in] here; rows of a vector are its
    numbers. {l} is a block's number; a line without it holds once. */
 typedef enum tn_head_rows {
-    TN_HEAD_ROWS = 0,           /* as they are                                                                  */
+    TN_HEAD_ROWS_PLAIN = 0,     /* as they are                                                                  */
     TN_HEAD_ROWS_SWAPPED,       /* the halves of each head change places: RoPE that turns the other way         */
     TN_HEAD_ROWS_PAIRS          /* rows 2k and 2k+1 of a head become k and k + d/2: RoPE that turns neighbours  */
 } tn_head_rows;
@@ -3116,7 +3116,7 @@ static tn_status tni_open_backend(tn_ctx *ctx, char why[TN_WHY])
     return s;
 }
 
-tn_status tn_ctx_create(tn_ctx **out, const tn_desc *given, char why[TN_WHY])
+tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
 {
     char      room[TN_WHY];
     tn_desc   d = tni_desc_defaults(given);
@@ -3283,7 +3283,7 @@ static tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_
     return t;
 }
 
-tn_tensor *tn_tensor_new(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t;
     size_t     bytes;
@@ -3297,27 +3297,27 @@ tn_tensor *tn_tensor_new(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *s
     return t;
 }
 
-tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n) { return tn_tensor_new(ctx, dtype, 1, &n); }
+tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n) { return tn_tensor_nd(ctx, dtype, 1, &n); }
 
 tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m)
 {
     int64_t shape[2];
     shape[0] = n; shape[1] = m;
-    return tn_tensor_new(ctx, dtype, 2, shape);
+    return tn_tensor_nd(ctx, dtype, 2, shape);
 }
 
 tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k)
 {
     int64_t shape[3];
     shape[0] = n; shape[1] = m; shape[2] = k;
-    return tn_tensor_new(ctx, dtype, 3, shape);
+    return tn_tensor_nd(ctx, dtype, 3, shape);
 }
 
 tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
 {
     tn_tensor *t;
     if (!ctx || !tni_dtype_known(ctx, &as)) return NULL;
-    t = tn_tensor_new(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0) {
         tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, but the shape is %s", TNI_SHAPE(t));
@@ -3775,7 +3775,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     (t->base ? t->base : t)->flags &= ~(uint32_t)TNI_ZEROED;
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
-        tn_tensor *flat = tn_tensor_new(ctx, t->dtype, t->rank, t->shape);
+        tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
         s = flat ? tn_write(flat, as, src, count) : TN_ERR_MEMORY;
         if (s == TN_OK) s = tni_copy(t, flat);
         if (!ctx->tape) tn_arena_release(ctx, mark);
@@ -3793,7 +3793,7 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     ctx = t->ctx;
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
-        tn_tensor *flat = tn_tensor_new(ctx, t->dtype, t->rank, t->shape);
+        tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
         s = flat ? tni_copy(flat, t) : TN_ERR_MEMORY;
         if (s == TN_OK) s = tn_read(flat, as, dst, count);
         if (!ctx->tape) tn_arena_release(ctx, mark);
@@ -3948,7 +3948,7 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
     }
     while (*link && (*link)->bytes != t->bytes) link = &(*link)->next;
     g = *link;
-    if (!g) return tn_tensor_new(ctx, t->dtype, t->rank, t->shape);
+    if (!g) return tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
     *link = g->next;
     g->next = NULL;
     g->dtype = t->dtype;
@@ -4307,13 +4307,13 @@ static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, cons
     return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
 }
 
-static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_new(ctx, t->dtype, t->rank, t->shape); }
+static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_nd(ctx, t->dtype, t->rank, t->shape); }
 
 /* What an op makes: an activation. A single number (rank 0: a loss, a mean) is none, it has the context's dtype; so has all
    that is made as TN_REAL: norms, log-sum-exps, states, workspaces. */
 static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
 {
-    return tn_tensor_new(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
+    return tn_tensor_nd(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
 }
 
 /* Random kernels read the clock, and are told the seed and which call of this step they are. */
@@ -4449,7 +4449,7 @@ tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
     tn_tensor *y;
     if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, &dtype)) return NULL;
     if (dtype == a->dtype) return tn_copy(ctx, a);
-    y = tn_tensor_new(ctx, dtype, a->rank, a->shape);
+    y = tn_tensor_nd(ctx, dtype, a->rank, a->shape);
     if (!y || tni_copy(y, a) != TN_OK) return NULL;
     if (tni_computes(ctx, a->dtype) && tni_computes(ctx, dtype)) tni_note(ctx, tni_copy_backward, y, a, NULL, NULL);
     return y;
@@ -4457,7 +4457,7 @@ tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
 
 tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 {
-    tn_tensor *y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     return y && tni_fill(y, value) == TN_OK ? y : NULL;
 }
 #endif
@@ -4493,7 +4493,7 @@ static void TNI_T(normal)(const tn_call *c)
 #ifdef TNI_ONCE
 static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1)
 {
-    tn_tensor *y = tn_tensor_new(ctx, TN_REAL, rank, shape);
+    tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     tn_call    c;
     if (!y) return NULL;
     c = tni_call(kernel, 0, NULL, 1, &y);
@@ -4631,7 +4631,7 @@ static void tni_mul_backward(tn_ctx *ctx, const tni_node *n)
 static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = n->out->grad;
-    tn_tensor       *q = tn_tensor_new(ctx, TN_REAL, dy->rank, dy->shape);
+    tn_tensor       *q = tn_tensor_nd(ctx, TN_REAL, dy->rank, dy->shape);
     tn_call          c;
     if (!q) return;
     c = tni_call(TN_KERNEL_DIV, 1, &dy, 1, &q);
@@ -5482,7 +5482,7 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
     for (i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
     for (k = 0; k < n; k++) shape[axis] += stacked ? 1 : t[k]->shape[axis];
-    y = t[0]->dtype == TN_I32 ? tn_tensor_new(ctx, TN_I32, rank, shape) : tni_made(ctx, rank, shape);
+    y = t[0]->dtype == TN_I32 ? tn_tensor_nd(ctx, TN_I32, rank, shape) : tni_made(ctx, rank, shape);
     for (k = 0; y && k < n; k++) {
         const int64_t part = stacked ? 1 : t[k]->shape[axis];
         tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
@@ -6089,7 +6089,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
     if (ctx->recording && tni_wants_grad(m)
-        && (!(p = tn_tensor_new(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
+        && (!(p = tn_tensor_nd(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
     c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
     c.n_out = 4;
@@ -6282,13 +6282,13 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 static double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
-    case TN_ROW_LENGTH: return (double)n > c->f[1] ? sqrt(c->f[1] / (double)n) : 1;
-    case TN_ROW_MEAN:   return n > 0 ? 1 / (double)n : 0;
+    case TN_ROW_SCALE_LENGTH: return (double)n > c->f[1] ? sqrt(c->f[1] / (double)n) : 1;
+    case TN_ROW_SCALE_MEAN:   return n > 0 ? 1 / (double)n : 0;
     default:            return 1;
     }
 }
 
-static bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SUM; }
+static bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SCALE_SUM; }
 #endif
 
 /* Both scores of query i and key j; with one set of q and k they are the same. */
@@ -6732,7 +6732,7 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
 }
 
-/* The form of TN_ATTEND_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
+/* The form of TN_ATTEND_FORM_AUTO: by the multiplications of each. A state costs F dv for a key and as much for a query,
    a pair s d + dv (s sets), and the linear form costs each query something as well, causal some pairs more. The constants
    were measured forwards and backwards on the cpu backend, for d from 8 to 128; see docs/internals.md. Those of a backend
    that names a device are counts: for a position 9 products with a state (three to make it, one each for the output and
@@ -6746,7 +6746,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
     const tni_attend_rule *r = ctx->backend->device ? &device : &host;
     const tn_attend_kind   kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
-    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SUM);
+    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SCALE_SUM);
     const double own = a->bidirectional ? r->whole : (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d;
     const double pair = sets * (double)d + (double)dv;
     if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
@@ -6756,7 +6756,8 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
 /* The numbers of a desc: in range, and the defaults in place. */
 static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
-    if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_LINEAR || (unsigned)a->row > TN_ROW_SUM)
+    if ((unsigned)a->kind > TN_ATTEND_BILINEAR || (unsigned)a->form > TN_ATTEND_FORM_LINEAR
+        || (unsigned)a->row > TN_ROW_SCALE_SUM)
         tni_fail(ctx, TN_ERR_ARG, "attend: kind %d, form %d, row scale %d: not all of them exist", (int)a->kind,
                  (int)a->form, (int)a->row);
     else if (a->window < 0 || a->length < 0 || a->past < 0)
@@ -6764,12 +6765,12 @@ static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
                  (long long)a->length, (long long)a->past);
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: the scale is %g, but must be finite", a->scale);
-    else if (a->row == TN_ROW_SUM && a->kind != TN_ATTEND_SQUARED)
+    else if (a->row == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
         tni_fail(ctx, TN_ERR_ARG, "attend: only squared attention has a row sum to divide by; softmax has its own, the "
                                   "bilinear pattern has signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
-        if (a->row == TN_ROW_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
+        if (a->row == TN_ROW_SCALE_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
         if (a->length == 0) a->length = 512;
         if (a->eps == 0) a->eps = 1e-6;
         return true;
@@ -6792,7 +6793,7 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
 /* Can there be a linear form, if that is what is asked for? */
 static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
 {
-    if (a->form != TN_ATTEND_LINEAR) return TN_OK;
+    if (a->form != TN_ATTEND_FORM_LINEAR) return TN_OK;
     if (a->kind == TN_ATTEND_SOFTMAX || a->window > 0)
         return tni_fail(ctx, TN_ERR_ARG, "attend: %s has no linear form",
                         a->kind == TN_ATTEND_SOFTMAX ? "softmax" : "a window");
@@ -6805,11 +6806,11 @@ static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64
 static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v)
 {
     const int64_t d = q->shape[3], dv = v->shape[3];
-    if (a->form == TN_ATTEND_AUTO)
-        a->form = a->state || tni_attend_is_linear(ctx, a, q->shape[1], k->shape[1], d, dv) ? TN_ATTEND_LINEAR
-                                                                                            : TN_ATTEND_QUADRATIC;
+    if (a->form == TN_ATTEND_FORM_AUTO)
+        a->form = a->state || tni_attend_is_linear(ctx, a, q->shape[1], k->shape[1], d, dv) ? TN_ATTEND_FORM_LINEAR
+                                                                                            : TN_ATTEND_FORM_QUADRATIC;
     if (tni_attend_possible(ctx, a, d, dv) != TN_OK) return false;
-    if (a->form != TN_ATTEND_LINEAR && (a->state || a->past > 0))
+    if (a->form != TN_ATTEND_FORM_LINEAR && (a->state || a->past > 0))
         tni_fail(ctx, TN_ERR_ARG, "attend: the quadratic form has no state, and so no past");
     else if (a->past > 0 && !a->state)
         tni_fail(ctx, TN_ERR_ARG, "attend: %lld keys are past, but there is no state that holds them", (long long)a->past);
@@ -6823,7 +6824,7 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
 static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
                              const tn_tensor *v)
 {
-    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SUM);
+    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SCALE_SUM);
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
@@ -6858,11 +6859,11 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (!(q = tni_heads(ctx, q, "attend", "q")) || !(k = tni_heads(ctx, k, "attend", "k"))
         || !(v = tni_heads(ctx, v, "attend", "v")) || !tni_attend_numbers(ctx, &a, q->shape[3])
         || !tni_attend_shapes(ctx, a.kind, q, k, v) || !tni_attend_form(ctx, &a, q, k, v)) return NULL;
-    linear = a.form == TN_ATTEND_LINEAR;
+    linear = a.form == TN_ATTEND_FORM_LINEAR;
     if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
     shape[0] = q->shape[0]; shape[1] = q->shape[1]; shape[2] = v->shape[2]; shape[3] = v->shape[3];
     if (!(o = tni_made(ctx, 4, shape))) return NULL;
-    if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SUM)
+    if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
     c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
     c.in[c.n_in++] = tni_view(q);
@@ -7102,7 +7103,7 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     wanted = ctx->recording && tni_wants_grad(z);
-    loss = tn_tensor_new(ctx, TN_REAL, 0, NULL);
+    loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
     if (lse && wanted) dz = tni_like(ctx, z);
     if (!lse || (wanted && !dz)) return NULL;
@@ -7154,7 +7155,7 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
         tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, but its last extent must be at least 1", TNI_SHAPE(x));
         return NULL;
     }
-    y = tn_tensor_new(ctx, TN_I32, x->rank - 1, x->shape);
+    y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
     c.in[c.n_in++] = tni_rows_view(x);
@@ -7169,7 +7170,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!(z = tni_contiguous(ctx, z, "accuracy", "logits")) || !tni_is_ids(ctx, labels, "accuracy", "labels")) return NULL;
     if (!tni_labels_fit(ctx, "accuracy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
-    y = tn_tensor_new(ctx, TN_REAL, 0, NULL);
+    y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
     c.in[c.n_in++] = tni_rows_view(z);
@@ -8874,7 +8875,7 @@ static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
     return TN_OK;
 }
 
-tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn_eigh_desc *desc)
+tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
 {
     static const tn_eigh_desc usual = {TN_EIGH_ASCENDING, 0, false, false};
     int64_t n, top, size;
@@ -8897,7 +8898,7 @@ tn_status tn_eigh(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tn
     return s;
 }
 
-tn_status tn_qr(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc)
+tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out)
 {
     static const tn_qr_desc usual = {false};
     int64_t m, n, k, size;
@@ -8916,7 +8917,7 @@ tn_status tn_qr(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_
     return s;
 }
 
-tn_status tn_svd(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc)
+tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
 {
     static const tn_svd_desc usual = {0, false};
     int64_t m, n, k, top, size;
@@ -9001,8 +9002,8 @@ static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lan
     return tni_lanczos_measure(ctx, l, &out->residual);
 }
 
-tn_status tn_lanczos(tn_ctx *ctx, tn_lanczos_result *out, int64_t n, tn_matvec_fn fn, void *user,
-                     const tn_lanczos_desc *desc)
+tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc,
+                     tn_lanczos_result *out)
 {
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
@@ -9300,7 +9301,7 @@ static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
 int64_t tn_params_freeze(tn_params *ps, const char *pattern) { return tni_params_mark(ps, pattern, true); }
 int64_t tn_params_thaw(tn_params *ps, const char *pattern)   { return tni_params_mark(ps, pattern, false); }
 
-int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, double decay_scale)
+int64_t tn_params_set_scales(tn_params *ps, const char *pattern, double lr_scale, double decay_scale)
 {
     int64_t i, n = 0;
     for (i = 0; ps && pattern && i < ps->count; i++) {
@@ -9312,7 +9313,7 @@ int64_t tn_params_group(tn_params *ps, const char *pattern, double lr_scale, dou
     return n;
 }
 
-int64_t tn_params_adamw(tn_params *ps, const char *pattern)
+int64_t tn_params_use_adamw(tn_params *ps, const char *pattern)
 {
     int64_t i, n = 0;
     for (i = 0; ps && pattern && i < ps->count; i++) {
@@ -9589,7 +9590,7 @@ static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
 }
 
 /* ---- linear ------------------------------------------------------------- >>layer-linear-impl */
-tn_status tn_linear_init(tn_params *ps, const char *name, tn_linear *layer, const tn_linear_desc *desc)
+tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *desc, tn_linear *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_init   init;
@@ -9614,7 +9615,7 @@ tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
 }
 
 /* ---- embedding ---------------------------------------------------------- >>layer-embedding-impl */
-tn_status tn_embedding_init(tn_params *ps, const char *name, tn_embedding *layer, const tn_embedding_desc *desc)
+tn_status tn_embedding_init(tn_params *ps, const char *name, const tn_embedding_desc *desc, tn_embedding *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_init   init;
@@ -9635,7 +9636,7 @@ tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tenso
 }
 
 /* ---- norm --------------------------------------------------------------- >>layer-norm-impl */
-tn_status tn_norm_init(tn_params *ps, const char *name, tn_norm *layer, const tn_norm_desc *desc)
+tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc, tn_norm *layer)
 {
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
@@ -9712,7 +9713,7 @@ static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
     *out = tni_init_or(d->init_out, usual, d->hidden + one);
 }
 
-tn_status tn_mlp_init(tn_params *ps, const char *name, tn_mlp *layer, const tn_mlp_desc *desc)
+tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, tn_mlp *layer)
 {
     int64_t     shape[3], before = tn_params_count(ps);
     tn_init     in, out;
@@ -9777,7 +9778,7 @@ tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x)
 }
 
 /* ---- quadratic ---------------------------------------------------------- >>layer-quadratic-impl */
-tn_status tn_quadratic_init(tn_params *ps, const char *name, tn_quadratic *layer, const tn_quadratic_desc *desc)
+tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer)
 {
     int64_t   shape[3], before = tn_params_count(ps);
     tn_status s;
@@ -9848,7 +9849,7 @@ static bool tni_modifier_init_w(tn_params *ps, const char *name, tn_modifier *m,
     return m->wb != NULL;
 }
 
-tn_status tn_modifier_init(tn_params *ps, const char *name, tn_modifier *layer, const tn_modifier_desc *desc)
+tn_status tn_modifier_init(tn_params *ps, const char *name, const tn_modifier_desc *desc, tn_modifier *layer)
 {
     int64_t          before = tn_params_count(ps);
     tn_init          in, out;
@@ -9991,7 +9992,7 @@ static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *
     return layer->lambda != NULL;
 }
 
-tn_status tn_attention_init(tn_params *ps, const char *name, tn_attention *layer, const tn_attention_desc *desc)
+tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_desc *desc, tn_attention *layer)
 {
     int64_t           shape[3], before = tn_params_count(ps), width;
     tn_init           in, out;
@@ -10178,7 +10179,7 @@ static bool tni_attention_keeps_state(const tn_ctx *ctx, const tn_attention_desc
 {
     const double wide = (double)tni_dtype_size(ctx->desc.dtype), size = (double)tni_dtype_size(ctx->desc.activations);
     if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) return false;
-    if (d->form != TN_ATTEND_AUTO || d->window > 0) return d->form == TN_ATTEND_LINEAR;
+    if (d->form != TN_ATTEND_FORM_AUTO || d->window > 0) return d->form == TN_ATTEND_FORM_LINEAR;
     return wide * (double)d->heads * (double)state[2] * (double)state[3]
            < size * (double)length * ((double)k_heads * (double)d->d_qk + (double)d->heads * (double)d->d_v);
 }
@@ -10209,7 +10210,7 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     k[3] = d->d_qk;
     v[3] = d->d_v;
     state[2] = tni_attend_features(tni_attention_kinds[d->kind].attend, d->d_qk);
-    state[3] = d->d_v + (d->row == TN_ROW_SUM);
+    state[3] = d->d_v + (d->row == TN_ROW_SCALE_SUM);
     if (tni_attention_keeps_state(ctx, d, length, state, k[2]))
         c->state = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, state);
     else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
@@ -10265,7 +10266,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     q = tn_slice(qk, 2, 0, n);
     k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
     if (c->state) {
-        a.form = TN_ATTEND_LINEAR;
+        a.form = TN_ATTEND_FORM_LINEAR;
         a.state = c->state;
         a.past = c->past;
     } else if (k) {
@@ -10685,7 +10686,7 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 }
 
 /* Into factors that train: F_k as slice k of w, its last column as b where that is the constant's. */
-tn_status tn_mlp_from_cp(tn_params *ps, const char *name, tn_mlp *layer, const tn_cp *cp)
+tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
     int64_t     before = tn_params_count(ps), n;
     tn_ctx     *ctx = tn_params_ctx(ps);
@@ -10703,7 +10704,7 @@ tn_status tn_mlp_from_cp(tn_params *ps, const char *name, tn_mlp *layer, const t
     d.order = cp->order;
     d.bias = cp->constant;
     d.init.rule = d.init_out.rule = TN_INIT_ZERO;
-    if ((s = tn_mlp_init(ps, name, layer, &d)) != TN_OK) return s;
+    if ((s = tn_mlp_init(ps, name, &d, layer)) != TN_OK) return s;
     s = tni_copy(layer->p, cp->p);
     for (k = 0; k < cp->order && s == TN_OK; k++) {
         s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
@@ -10714,7 +10715,7 @@ tn_status tn_mlp_from_cp(tn_params *ps, const char *name, tn_mlp *layer, const t
     return tni_layer_done(ps, before, s == TN_OK, layer, sizeof *layer);
 }
 
-tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, tn_quadratic *layer, const tn_cp *cp)
+tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_quadratic *layer)
 {
     int64_t           before = tn_params_count(ps);
     tn_ctx           *ctx = tn_params_ctx(ps);
@@ -10732,7 +10733,7 @@ tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, tn_quadratic *la
     d.bias = cp->constant;
     d.init.rule = TN_INIT_ZERO;
     if (!(t = tn_cp_dense(cp))) return tn_ctx_status(ctx);
-    s = tn_quadratic_init(ps, name, layer, &d);
+    s = tn_quadratic_init(ps, name, &d, layer);
     if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
     tn_tensor_destroy(t);
     return s;
@@ -11748,7 +11749,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     tn_eigh_result e;
     int64_t   n = s->shape[0], i;
     double   *l;
-    tn_status status = tn_eigh(ctx, &e, s, NULL);
+    tn_status status = tn_eigh(ctx, s, NULL, &e);
     if (status != TN_OK) return status;
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
     status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
@@ -12036,11 +12037,11 @@ static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
 
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 {
-    if (d->adam_lr == 0) d->adam_lr = d->muon_scale == TN_MUON_RMS ? d->lr : 3e-4;
+    if (d->adam_lr == 0) d->adam_lr = d->muon_scale == TN_MUON_SCALE_RMS ? d->lr : 3e-4;
     if (d->momentum == 0) d->momentum = 0.95;
     if (d->momentum_start == 0) d->momentum_start = d->momentum < 0.85 ? d->momentum : 0.85;
     if (d->newton_schulz == 0) d->newton_schulz = 5;
-    if ((unsigned)d->muon_scale > TN_MUON_RMS || d->newton_schulz < 1 || d->newton_schulz > 20)
+    if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS || d->newton_schulz < 1 || d->newton_schulz > 20)
         return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale %d, newton_schulz %d", (int)d->muon_scale, d->newton_schulz);
     if (d->adam_lr > 0 && d->adam_lr < HUGE_VAL && d->momentum_warmup >= 0 && d->momentum_start >= 0
         && d->momentum_start < 1) return TN_OK;
@@ -12050,9 +12051,9 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 
 static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 {
-    if ((unsigned)d->kind > TN_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
-    if (d->lr == 0 && d->kind == TN_MUON && d->muon_scale == TN_MUON_SHAPE) d->lr = 2e-2;
-    if (d->lr == 0) d->lr = d->kind == TN_SGD ? 1e-2 : 1e-3;
+    if ((unsigned)d->kind > TN_OPTIM_MUON) return tni_fail(ctx, TN_ERR_ARG, "optim: %d is no kind", (int)d->kind);
+    if (d->lr == 0 && d->kind == TN_OPTIM_MUON && d->muon_scale == TN_MUON_SCALE_SHAPE) d->lr = 2e-2;
+    if (d->lr == 0) d->lr = d->kind == TN_OPTIM_SGD ? 1e-2 : 1e-3;
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
@@ -12062,7 +12063,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (!(d->weight_decay >= 0) || !(d->momentum >= 0 && d->momentum < 1) || !(d->clip_norm >= 0))
         return tni_fail(ctx, TN_ERR_ARG, "optim: weight_decay %g, momentum %g, clip_norm %g", d->weight_decay, d->momentum,
                         d->clip_norm);
-    if (d->kind == TN_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
+    if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     return tni_schedule_check(ctx, &d->schedule);
 }
 
@@ -12110,14 +12111,14 @@ static tn_status tni_optim_grow(tn_optim *o)
 /* By which rule a parameter is updated. */
 static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
 {
-    return o->desc.kind == TN_MUON && (p->adamw || p->value->rank < 2) ? TN_ADAMW : o->desc.kind;
+    return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
 
 /* How many moments it has. */
 static int tni_optim_wants(const tn_optim *o, const tn_param *p)
 {
     tn_optim_kind rule = tni_optim_rule(o, p);
-    return rule == TN_ADAMW ? 2 : rule == TN_MUON || o->desc.momentum > 0 ? 1 : 0;
+    return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
 
 /* The moments of parameter i, made zero at first: m and v for AdamW, m unless SGD goes without. Their bias
@@ -12207,7 +12208,7 @@ static tn_status tni_muon_room(tn_optim *o)
     int     k;
     for (i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
-        if (!tni_optim_updates(p) || tni_optim_rule(o, p) != TN_MUON) continue;
+        if (!tni_optim_updates(p) || tni_optim_rule(o, p) != TN_OPTIM_MUON) continue;
         tni_muon_extents(p->value, want);
         for (k = 0; k < 4; k++) most[k] = tni_max(most[k], want[k]);
     }
@@ -12263,7 +12264,7 @@ static tn_view tni_muon_square(const tn_view *x, const tn_tensor *in)
 static double tni_muon_scale(tn_muon_scale kind, double rows, double columns)
 {
     double wide = rows > columns ? rows : columns;
-    return kind == TN_MUON_RMS ? 0.2 * sqrt(wide) : rows > columns ? sqrt(rows / columns) : 1;
+    return kind == TN_MUON_SCALE_RMS ? 0.2 * sqrt(wide) : rows > columns ? sqrt(rows / columns) : 1;
 }
 
 static tn_status tni_muon_update(tn_optim *o, int64_t i)
@@ -12308,7 +12309,7 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
 {
     const tn_optim_desc *d = &o->desc;
     const tn_param      *p = o->of.params->item[i];
-    bool                 adamw = tni_optim_rule(o, p) == TN_ADAMW;
+    bool                 adamw = tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int     k;
     c.out[c.n_out++] = tni_flat_view(p->value);
@@ -12319,7 +12320,7 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
     c.f[3] = d->weight_decay * p->decay_scale;
-    c.f[4] = d->kind == TN_MUON ? p->lr_scale * (d->adam_lr / d->lr) : p->lr_scale;
+    c.f[4] = d->kind == TN_OPTIM_MUON ? p->lr_scale * (d->adam_lr / d->lr) : p->lr_scale;
     c.f[5] = o->state[i].born;
     return tni_run(o->owned.ctx, &c);
 }
@@ -12327,7 +12328,7 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i)
 static tn_status tni_optim_update(tn_optim *o, int64_t i)
 {
     const tn_param *p = o->of.params->item[i];
-    tn_status       s = tni_optim_rule(o, p) == TN_MUON ? tni_muon_update(o, i) : tni_optim_elementwise(o, i);
+    tn_status       s = tni_optim_rule(o, p) == TN_OPTIM_MUON ? tni_muon_update(o, i) : tni_optim_elementwise(o, i);
     if (s == TN_OK) p->value->grad->flags |= TNI_ZEROED;
     return s;
 }
@@ -12340,7 +12341,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     tn_status s = ctx->status == TN_OK ? tni_optim_grow(o) : ctx->status;    /* what failed may have left half a gradient */
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
-    if (s == TN_OK && o->desc.kind == TN_MUON) s = tni_muon_room(o);
+    if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     return s == TN_OK ? tni_optim_begin(o) : s;
@@ -12372,8 +12373,8 @@ double  tn_optim_lr(const tn_optim *o)    { return o ? o->desc.lr * tn_schedule_
 double tn_optim_momentum(const tn_optim *o)
 {
     double start, t;
-    if (!o || o->desc.kind == TN_ADAMW) return 0;
-    if (o->desc.kind == TN_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
+    if (!o || o->desc.kind == TN_OPTIM_ADAMW) return 0;
+    if (o->desc.kind == TN_OPTIM_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
     start = o->desc.momentum_start;
     t = (double)o->steps / (double)o->desc.momentum_warmup;
     return start + (o->desc.momentum - start) * t;
@@ -12707,7 +12708,7 @@ static tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst,
                            r->stream ? tni_reason("it has become shorter") : "the fetch call said no");
 }
 
-tn_source tn_from_memory(const void *data, size_t bytes)
+tn_source tn_source_memory(const void *data, size_t bytes)
 {
     tn_source s;
     memset(&s, 0, sizeof s);
@@ -12716,7 +12717,7 @@ tn_source tn_from_memory(const void *data, size_t bytes)
     return s;
 }
 
-tn_source tn_from_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
+tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
 {
     tn_source s;
     memset(&s, 0, sizeof s);
@@ -12994,16 +12995,16 @@ static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes)
     return fwrite(src, 1, bytes, (FILE *)w->stream) == bytes;
 }
 
-tn_source tn_from_path(const char *path)
+tn_source tn_source_path(const char *path)
 {
-    tn_source s = tn_from_memory(NULL, 0);
+    tn_source s = tn_source_memory(NULL, 0);
     s.path = path ? path : "";
     return s;
 }
 
-tn_sink tn_to_path(const char *path)
+tn_sink tn_sink_path(const char *path)
 {
-    tn_sink s = tn_to_memory(NULL, 0, NULL);
+    tn_sink s = tn_sink_memory(NULL, 0, NULL);
     s.path = path ? path : "";
     return s;
 }
@@ -13054,7 +13055,7 @@ static tn_status tni_writer_close(tni_writer *w)
     return w->status;
 }
 
-tn_sink tn_to_memory(void *data, size_t room, size_t *used)
+tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
 {
     tn_sink s;
     memset(&s, 0, sizeof s);
@@ -13064,9 +13065,9 @@ tn_sink tn_to_memory(void *data, size_t room, size_t *used)
     return s;
 }
 
-tn_sink tn_to_calls(tn_store_fn store, void *user)
+tn_sink tn_sink_calls(tn_store_fn store, void *user)
 {
-    tn_sink s = tn_to_memory(NULL, 0, NULL);
+    tn_sink s = tn_sink_memory(NULL, 0, NULL);
     s.store = store;
     s.user = user;
     return s;
@@ -15020,11 +15021,11 @@ static const char *tni_json_string(tni_json *j, const tni_value *object, const c
 /* ---- paths -------------------------------------------------------------- >>io-paths */
 
 #ifndef TN_NO_STDIO
-tn_status  tn_params_load(tn_params *ps, const char *path) { return tn_params_read(ps, tn_from_path(path), TN_MATCH_ALL); }
-tn_status  tn_params_save(const tn_params *ps, const char *path) { return tn_params_write(ps, tn_to_path(path), NULL, 0); }
-tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path) { return tn_npy_read(ctx, tn_from_path(path)); }
-tn_status  tn_npy_save(const tn_tensor *t, const char *path) { return tn_npy_write(t, tn_to_path(path)); }
-tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_idx_read(ctx, tn_from_path(path), scale); }
+tn_status  tn_params_load(tn_params *ps, const char *path) { return tn_params_read(ps, tn_source_path(path), TN_MATCH_ALL); }
+tn_status  tn_params_save(const tn_params *ps, const char *path) { return tn_params_write(ps, tn_sink_path(path), NULL, 0); }
+tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path) { return tn_npy_read(ctx, tn_source_path(path)); }
+tn_status  tn_npy_save(const tn_tensor *t, const char *path) { return tn_npy_write(t, tn_sink_path(path)); }
+tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_idx_read(ctx, tn_source_path(path), scale); }
 #endif
 
 #undef TNI_CHUNK
@@ -15392,7 +15393,7 @@ static void tni_tokenizer_finish(tn_tokenizer *t)
     t->eos = tn_tokenizer_id(t, "[EOS]");
 }
 
-tn_tokenizer *tn_tokenizer_bytes(tn_ctx *ctx)
+tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx)
 {
     tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
     bool          ok = t != NULL;
@@ -15511,8 +15512,8 @@ static void tni_encode_text(const tn_tokenizer *t, const char *text, size_t end,
     }
 }
 
-int64_t tn_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
-                  tn_span *spans)
+int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids, int64_t room,
+                            tn_span *spans)
 {
     tni_encoding e;
     size_t       i;
@@ -15603,7 +15604,7 @@ static void tni_speech_begin(tni_speech *v)
     v->before = '\n';
 }
 
-int64_t tn_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room)
+int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room)
 {
     tni_speech v;
     int64_t    i;
@@ -15965,8 +15966,12 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 }
 
 #ifndef TN_NO_STDIO
-tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_tokenizer_read(ctx, tn_from_path(path)); }
-tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path) { return tn_tokenizer_write(t, tn_to_path(path)); }
+tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_tokenizer_read(ctx, tn_source_path(path)); }
+
+tn_status tn_tokenizer_save(const tn_tokenizer *t, const char *path)
+{
+    return tn_tokenizer_write(t, tn_sink_path(path));
+}
 #endif
 
 /* ---- training ----------------------------------------------------------- >>text-train
@@ -16547,7 +16552,7 @@ static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
         && tni_enum_known(ctx, "kind of attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
         && tni_enum_known(ctx, "kind of positions", (int64_t)d->positions, TN_POSITIONS_NONE)
         && tni_enum_known(ctx, "kind of norm", (int64_t)d->norm, TN_NORM_LAYER)
-        && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_NORM_SANDWICH)
+        && tni_enum_known(ctx, "place of norms", (int64_t)d->place, TN_PLACE_SANDWICH)
         && tni_enum_known(ctx, "init rule", (int64_t)d->init, TN_INIT_HE);
 }
 
@@ -16580,7 +16585,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
     return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "an order belongs to the bilinear MLP")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
                               "mlp_out_bias belongs to the projection, no_projection contradicts it")
-        && !tni_contradiction(ctx, d->no_norm && (d->place != TN_NORM_PRE || d->embed_norm),
+        && !tni_contradiction(ctx, d->no_norm && (d->place != TN_PLACE_PRE || d->embed_norm),
                               "no_norm contradicts a place of norms and embed_norm")
         && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER, "norm_bias belongs to layer norm")
         && !tni_contradiction(ctx, d->tied && d->zero_head, "a tied unembedding cannot begin as 0");
@@ -16685,7 +16690,7 @@ static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 /* Matrices, which are multiplied by, and all the rest of a block's parameters. */
 static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
 {
-    const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_NORM_SANDWICH ? 4 : 2;
+    const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_PLACE_SANDWICH ? 4 : 2;
     const int64_t qk = 2 * tni_attention_kinds[d->attention].sets * d->heads * d->d_qk, v = d->heads * d->d_v;
     *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
     *rest = norms * tni_norm_numbers(d);
@@ -16703,7 +16708,7 @@ static double tni_score_flops(const tn_transformer_desc *d, double keys)
 {
     const double s = tni_attention_kinds[d->attention].sets, dk = (double)d->d_qk, dv = (double)d->d_v;
     const double features = d->attention == TN_ATTENTION_SQUARED ? dk * (dk + 1) / 2 : dk * dk;
-    if (d->form == TN_ATTEND_LINEAR) return 4 * dv * features;
+    if (d->form == TN_ATTEND_FORM_LINEAR) return 4 * dv * features;
     return keys * (2 * s * dk + 2 * (tni_attention_kinds[d->attention].differential ? 2 : 1) * dv);
 }
 
@@ -16726,7 +16731,7 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
     tni_block_numbers(&d, &matrices, &rest);
     c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
     c.params = c.table + d.layers * (matrices + rest) + (d.value_residual ? 2 * (d.layers - 1) : 0)
-             + (d.tied ? 0 : d.vocab * d.dim) + (d.embed_norm + (d.place != TN_NORM_POST)) * tni_norm_numbers(&d);
+             + (d.tied ? 0 : d.vocab * d.dim) + (d.embed_norm + (d.place != TN_PLACE_POST)) * tni_norm_numbers(&d);
     c.weights = 2.0 * ((double)d.layers * (double)matrices + (double)d.vocab * (double)d.dim);
     c.scores = (double)d.layers * (double)d.heads * tni_score_flops(&d, tni_mean_keys(&d, T));
     c.forward = c.weights + c.scores;
@@ -16766,7 +16771,7 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     n.no_gain = d->no_gain;
     n.bias = d->norm_bias;
     n.eps = d->norm_eps;
-    return tn_norm_init(ps, tni_part_of(name, part).s, norm, &n) == TN_OK;
+    return tn_norm_init(ps, tni_part_of(name, part).s, &n, norm) == TN_OK;
 }
 
 static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
@@ -16782,7 +16787,7 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
     m.no_projection = d->no_projection;
     m.init = tni_transformer_rule(d, false);
     m.init_out = tni_transformer_rule(d, true);
-    return tn_mlp_init(ps, name, mlp, &m) == TN_OK;
+    return tn_mlp_init(ps, name, &m, mlp) == TN_OK;
 }
 
 /* [2] = (1, 0): at first the block reads x alone. */
@@ -16804,10 +16809,10 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
     tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
     block = tni_part_of(name, part.s);
     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
-         && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &b->attn, &a) == TN_OK
+         && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &a, &b->attn) == TN_OK
          && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
     whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, d);
-    if (whole && d->place == TN_NORM_SANDWICH)
+    if (whole && d->place == TN_PLACE_SANDWICH)
         whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
              && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
     return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
@@ -16822,7 +16827,7 @@ static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, 
     e.count = d->vocab;
     e.dim = d->dim;
     e.init = table;
-    if (tn_embedding_init(ps, tni_part_of(name, "embed").s, &m->embed, &e) != TN_OK) return false;
+    if (tn_embedding_init(ps, tni_part_of(name, "embed").s, &e, &m->embed) != TN_OK) return false;
     if (d->positions == TN_POSITIONS_LEARNED) {
         m->position = tni_layer_matrix(ps, tni_part_of(name, "position").s, "w", d->context, d->dim, table);
         if (!m->position) return false;
@@ -16840,14 +16845,14 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     h.out = d->vocab;
     h.init = tni_transformer_rule(d, false);
     if (d->zero_head) h.init.rule = TN_INIT_ZERO;
-    if (d->place != TN_NORM_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
+    if (d->place != TN_PLACE_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
     if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
-    if (tn_linear_init(ps, tni_part_of(name, "head").s, &m->head, &h) != TN_OK) return false;
+    if (tn_linear_init(ps, tni_part_of(name, "head").s, &h, &m->head) != TN_OK) return false;
     tni_layer_adamw(ps, m->head.w);
     return true;
 }
 
-tn_status tn_transformer_init(tn_params *ps, const char *name, tn_transformer *model, const tn_transformer_desc *desc)
+tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transformer_desc *desc, tn_transformer *model)
 {
     int64_t             l, before = tn_params_count(ps);
     tn_ctx             *ctx = tn_params_ctx(ps);
@@ -16903,17 +16908,17 @@ static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
 static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, tn_tensor *y, double scale,
                                  const tn_norm *norm, const tn_norm *out)
 {
-    if (m->desc.place == TN_NORM_SANDWICH) y = tn_norm_forward(ctx, out, y);
+    if (m->desc.place == TN_PLACE_SANDWICH) y = tn_norm_forward(ctx, out, y);
     if (scale != 1) y = tn_scale(ctx, y, scale);
     x = tn_add(ctx, x, y);
-    return m->desc.place == TN_NORM_POST ? tn_norm_forward(ctx, norm, x) : x;
+    return m->desc.place == TN_PLACE_POST ? tn_norm_forward(ctx, norm, x) : x;
 }
 
 /* One block. With a cache: of the next tokens only. */
 static tn_tensor *tni_model_forward_block(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                           tn_tensor *x0, tn_tensor **values, tn_attention_cache *cache)
 {
-    const bool before = m->desc.place != TN_NORM_POST;
+    const bool before = m->desc.place != TN_PLACE_POST;
     tn_tensor *y;
     if (b->lambdas) x = tni_model_mix(ctx, b->lambdas, x, x0);
     y = before ? tni_model_normed(ctx, m, &b->norm1, x) : x;
@@ -16979,7 +16984,7 @@ static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor 
             : tni_model_forward_block(ctx, m, &m->blocks[l], x, x0, m->desc.value_residual ? &values : NULL,
                                       cache ? cache->attn[l] : NULL);
     }
-    return m->desc.place == TN_NORM_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
+    return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x);
 }
 
 tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
@@ -17277,18 +17282,18 @@ static const tni_choice tni_attn_words[] = { TNI_ATTENTION_LIST(TNI_ATTENTION_WO
 #undef TNI_MLP_WORD
 #undef TNI_ATTENTION_WORD
 static const tni_choice tni_form_words[] = {
-    {"auto", TN_ATTEND_AUTO}, {"quadratic", TN_ATTEND_QUADRATIC}, {"linear", TN_ATTEND_LINEAR}, {NULL, 0}
+    {"auto", TN_ATTEND_FORM_AUTO}, {"quadratic", TN_ATTEND_FORM_QUADRATIC}, {"linear", TN_ATTEND_FORM_LINEAR}, {NULL, 0}
 };
 static const tni_choice tni_row_words[] = {
-    {"default", TN_ROW_DEFAULT}, {"none", TN_ROW_NONE}, {"length", TN_ROW_LENGTH}, {"mean", TN_ROW_MEAN},
-    {"sum", TN_ROW_SUM}, {NULL, 0}
+    {"default", TN_ROW_SCALE_DEFAULT}, {"none", TN_ROW_SCALE_NONE}, {"length", TN_ROW_SCALE_LENGTH},
+    {"mean", TN_ROW_SCALE_MEAN}, {"sum", TN_ROW_SCALE_SUM}, {NULL, 0}
 };
 static const tni_choice tni_position_words[] = {
     {"rope", TN_POSITIONS_ROPE}, {"learned", TN_POSITIONS_LEARNED}, {"none", TN_POSITIONS_NONE}, {NULL, 0}
 };
 static const tni_choice tni_norm_words[] = { {"rms", TN_NORM_RMS}, {"layer", TN_NORM_LAYER}, {NULL, 0} };
 static const tni_choice tni_place_words[] = {
-    {"pre", TN_NORM_PRE}, {"post", TN_NORM_POST}, {"sandwich", TN_NORM_SANDWICH}, {NULL, 0}
+    {"pre", TN_PLACE_PRE}, {"post", TN_PLACE_POST}, {"sandwich", TN_PLACE_SANDWICH}, {NULL, 0}
 };
 static const tni_choice tni_init_words[] = {
     {"gpt2", TN_INIT_DEFAULT}, {"zero", TN_INIT_ZERO}, {"one", TN_INIT_ONE}, {"normal", TN_INIT_NORMAL},
@@ -17506,7 +17511,7 @@ static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
                            type->kind == TNI_JSON_STRING ? tni_quote(name).s : "no string");
 }
 
-tn_status tn_transformer_config_read(tn_ctx *ctx, tn_transformer_desc *desc, tn_source source)
+tn_status tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc)
 {
     tni_json            j;
     tn_transformer_desc d;
@@ -17573,7 +17578,7 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
 const tn_name_map *tn_name_map_gpt2(int64_t *count)
 {
 #define TNI_MAP(file, param, transpose, fp, fps, p, ps) \
-    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS}
+    {"transformer." file "|" file, param, transpose, fp, fps, p, ps, false, TN_HEAD_ROWS_PLAIN}
     static const tn_name_map map[] = {
         TNI_MAP("wte.weight", "embed.w", false, 0, 0, 0, 0),
         TNI_MAP("wpe.weight", "position.w", false, 0, 0, 0, 0),
@@ -17595,7 +17600,7 @@ const tn_name_map *tn_name_map_gpt2(int64_t *count)
         TNI_MAP("h.{l}.mlp.c_proj.bias", "blocks.{l}.mlp.pb", false, 0, 0, 0, 0),
         TNI_MAP("ln_f.weight", "norm.gain", false, 0, 0, 0, 0),
         TNI_MAP("ln_f.bias", "norm.bias", false, 0, 0, 0, 0),
-        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN}
     };
 #undef TNI_MAP
     if (count) *count = (int64_t)(sizeof map / sizeof *map);
@@ -17605,7 +17610,7 @@ const tn_name_map *tn_name_map_gpt2(int64_t *count)
 const tn_name_map *tn_name_map_llama(int64_t *count)
 {
 #define TNI_MAP(file, param, p, ps, kv) \
-    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS}
+    {"model." file "|" file, param, false, 0, 0, p, ps, kv, TN_HEAD_ROWS_PLAIN}
     static const tn_name_map map[] = {
         TNI_MAP("embed_tokens.weight", "embed.w", 0, 0, false),
         TNI_MAP("layers.{l}.input_layernorm.weight", "blocks.{l}.norm1.gain", 0, 0, false),
@@ -17625,7 +17630,7 @@ const tn_name_map *tn_name_map_llama(int64_t *count)
         TNI_MAP("layers.{l}.mlp.down_proj.weight", "blocks.{l}.mlp.p", 0, 0, false),
         TNI_MAP("layers.{l}.mlp.down_proj.bias", "blocks.{l}.mlp.pb", 0, 0, false),
         TNI_MAP("norm.weight", "norm.gain", 0, 0, false),
-        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS}
+        {"lm_head.weight", "head.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN}
     };
 #undef TNI_MAP
     if (count) *count = (int64_t)(sizeof map / sizeof *map);
@@ -17749,7 +17754,7 @@ static bool tni_mapped_fits(const tn_name_map *line, tni_slab from, tni_slab to,
 {
     int64_t each = to.rows / heads;
     if (from.columns != to.columns || from.rows < 1) return false;
-    if (from.rows == to.rows) return (!line->kv && line->rows == TN_HEAD_ROWS) || to.rows % heads == 0;
+    if (from.rows == to.rows) return (!line->kv && line->rows == TN_HEAD_ROWS_PLAIN) || to.rows % heads == 0;
     return line->kv && to.rows % heads == 0 && each > 0 && from.rows % each == 0 && to.rows % from.rows == 0;
 }
 
@@ -20322,9 +20327,19 @@ tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 }
 
 #ifndef TN_NO_STDIO
-tn_status tn_image_save_png(const tn_image *image, const char *path) { return tn_image_write_png(image, tn_to_path(path)); }
-tn_status tn_image_save_ppm(const tn_image *image, const char *path) { return tn_image_write_ppm(image, tn_to_path(path)); }
-tn_status tn_image_save_svg(const tn_image *image, const char *path) { return tn_image_write_svg(image, tn_to_path(path)); }
+tn_status tn_image_save_png(const tn_image *image, const char *path)
+{
+    return tn_image_write_png(image, tn_sink_path(path));
+}
+
+tn_status tn_image_save_ppm(const tn_image *image, const char *path)
+{
+    return tn_image_write_ppm(image, tn_sink_path(path));
+}
+tn_status tn_image_save_svg(const tn_image *image, const char *path)
+{
+    return tn_image_write_svg(image, tn_sink_path(path));
+}
 #endif
 
 #undef TNI_GLYPH_STEP

@@ -7,7 +7,7 @@
 
        tn_desc d = {0};
        d.backend = tn_cuda_backend();
-       tn_ctx_create(&ctx, &d, why);
+       tn_ctx_create(&d, &ctx, why);
 
    Where there is no GPU the context runs on the cpu backend and its log says why; desc.backend_required makes it an error.
    A context has one stream of desc.device. Products are cuBLAS's, opened at run time; where it is absent a kernel of
@@ -4120,8 +4120,8 @@ template <typename I> static __device__ __forceinline__ tnc_seen<I> tnc_attend_s
 template <typename R, typename I> static __device__ R tnc_attend_scale(const tnc_attend &p, tnc_seen<I> s)
 {
     const R n = R((int64_t)(s.high - s.low) + p.past);
-    if (p.row == TN_ROW_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
-    if (p.row == TN_ROW_MEAN) return n > R(0) ? R(1) / n : R(0);
+    if (p.row == TN_ROW_SCALE_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
+    if (p.row == TN_ROW_SCALE_MEAN) return n > R(0) ? R(1) / n : R(0);
     return R(1);
 }
 
@@ -5255,7 +5255,7 @@ static tnc_attend tnc_attend_of(const tn_call *c)
     p.square = (float)(p.scale * p.scale);
     p.length = c->f[1];
     p.row = (int)c->f[2];
-    p.sums = p.row == TN_ROW_SUM;
+    p.sums = p.row == TN_ROW_SCALE_SUM;
     p.eps = c->f[3];
     return p;
 }
@@ -5441,9 +5441,9 @@ static __device__ __forceinline__ R tnc_linear_row_scale(const tnc_linear_scale<
     int64_t n = c.causal ? c.ahead + i + 1 : c.Tk;
     n = (n < 0 ? 0 : n) + c.past;
     switch (c.kind) {
-    case TN_ROW_SUM:    return R(1) / c.stat[head * T + i];
-    case TN_ROW_LENGTH: return R(n) > c.length ? sqrt(c.length / R(n)) : R(1);
-    case TN_ROW_MEAN:   return n > 0 ? R(1) / R(n) : R(0);
+    case TN_ROW_SCALE_SUM:    return R(1) / c.stat[head * T + i];
+    case TN_ROW_SCALE_LENGTH: return R(n) > c.length ? sqrt(c.length / R(n)) : R(1);
+    case TN_ROW_SCALE_MEAN:   return n > 0 ? R(1) / R(n) : R(0);
     default:            return R(1);
     }
 }
@@ -5477,7 +5477,7 @@ static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, in
         const int64_t head = at / rows, t = at % rows;
         const T *x = tnc_linear_row<const T>(from, H, head, t);
         R        scale = mode == TNC_LINEAR_SLOPE ? tnc_linear_row_scale(c, head, rows, t) : R(1), extra = R(0);
-        if (mode == TNC_LINEAR_SLOPE && c.kind == TN_ROW_SUM) {
+        if (mode == TNC_LINEAR_SLOPE && c.kind == TN_ROW_SCALE_SUM) {
             const T *y = tnc_linear_row<const T>(o, H, head, t);
             for (e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
             extra = tnc_warp_sum(extra);
@@ -6454,7 +6454,7 @@ static __global__ void tnc_linear_step_end(tnc_linear_new t, const typename tnc_
             }
             sum = tnc_fma(one * two, tnc_linear_value<T>(t, head, j, e), sum);
         }
-        value = sum * factor * (scale.kind == TN_ROW_SUM ? R(1) : tnc_linear_row_scale(scale, head, t.Tq, row));
+        value = sum * factor * (scale.kind == TN_ROW_SCALE_SUM ? R(1) : tnc_linear_row_scale(scale, head, t.Tq, row));
         if (raw) raw[at] = value;
         else tnc_linear_row<T>(t.out, t.H, head, row)[e] = tnc_from<T>(value);
     }
@@ -6506,7 +6506,7 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
     t.H = V->shape[2];
     t.heads = V->shape[0] * t.H;
     t.w[0] = t.w[1] = Q->shape[3];
-    t.w[2] = V->shape[3] + ((int)c->f[2] == TN_ROW_SUM);
+    t.w[2] = V->shape[3] + ((int)c->f[2] == TN_ROW_SCALE_SUM);
     t.causal = c->i[1] != 0;
     t.back = back;
     t.squared = c->i[0] == TN_ATTEND_SQUARED;
@@ -6582,7 +6582,7 @@ static bool tnc_linear_aligned(const tnc_linear_set &s, size_t bytes, size_t siz
 template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const tn_call *c, bool backward)
 {
     typedef typename tnc_real<T>::type R;
-    const bool       tensor = (int)tnc_code<E>::dtype == TN_BF16, sums = (int)c->f[2] == TN_ROW_SUM;
+    const bool       tensor = (int)tnc_code<E>::dtype == TN_BF16, sums = (int)c->f[2] == TN_ROW_SCALE_SUM;
     const int64_t    dv = c->in[2].shape[3];
     tnc_linear       q = tnc_linear_of(c, false, tensor), k = tnc_linear_of(c, true, tensor);
     tnc_linear_item  items[6], *item;                   /* q1, q2, u, k1, k2, v */
@@ -6662,7 +6662,7 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     typedef typename tnc_real<T>::type R;
     const tnc_linear p = tnc_linear_of(c, false, false);
     tnc_linear_new   t;
-    const bool       sums = (int)c->f[2] == TN_ROW_SUM;
+    const bool       sums = (int)c->f[2] == TN_ROW_SCALE_SUM;
     const int64_t    parts = tnc_ceil(p.squared ? p.w[0] * (p.w[0] + 1) / 2 : p.w[0] * p.w[0], 64);
     const int64_t    numbers = p.heads * p.x.T * p.w[2];
     R               *part = (R *)tnc_scratch(s, (size_t)(parts + 1) * (size_t)numbers * sizeof(R));

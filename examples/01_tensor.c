@@ -19,7 +19,7 @@ int main(void)
     const float six[] = {1, 2, 3, 4, 5, 6}, three[] = {10, 20, 30}, hundred = 100;
     char        why[256];
     tn_ctx     *ctx;
-    if (tn_ctx_create(&ctx, NULL, why) != TN_OK) {
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }

@@ -14,7 +14,7 @@ int main(void)
     const int64_t one[] = {1}, column[] = {64, 1}, both[] = {64, 2};
     char          why[256];
     tn_ctx       *ctx;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1, .dtype = TN_F64 }, why) != TN_OK) {
+    if (tn_ctx_create(&(tn_desc){ .seed = 1, .dtype = TN_F64 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
@@ -48,7 +48,7 @@ int main(void)
     double       r[4], c[2];
     tn_assign(tn_slice(X, 1, 0, 1), x);
     tn_assign(tn_slice(X, 1, 1, 2), tn_full(ctx, 2, column, 1));
-    tn_qr(ctx, &qr, X, NULL);
+    tn_qr(ctx, X, NULL, &qr);
     tn_read(qr.r, TN_F64, r, 4);
     tn_read(tn_matmul(ctx, tn_transpose(qr.q, 0, 1), y), TN_F64, c, 2);
     if (tn_ctx_status(ctx) != TN_OK) {

@@ -23,7 +23,7 @@ int main(void)
     tn_ctx       *ctx;
     tn_mlp        layer;
     tn_quadratic  second;
-    if (tn_ctx_create(&ctx, NULL, why) != TN_OK) {
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
@@ -32,7 +32,7 @@ int main(void)
     for (int i = 0; i < 2; i++) tn_write(unit[i] = tn_tensor_1d(ctx, TN_REAL, 2), TN_F32, units[i], 2);
 
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "xor", &layer, &(tn_mlp_desc){ .in = 2, .hidden = 1, .out = 1 });
+    tn_mlp_init(params, "xor", &(tn_mlp_desc){ .in = 2, .hidden = 1, .out = 1 }, &layer);
     tn_write(layer.w, TN_F32, wv, 4);                       /* W and V, one after the other */
     tn_write(layer.p, TN_F32, &p, 1);
     tn_tensor *y = tn_mlp_forward(ctx, &layer, x);
@@ -48,10 +48,10 @@ int main(void)
     /* The two x in x^T Q x need not be equal. With [1 0] and [0 1] the layer gives the one number Q[a,b]; with the first one
        held at [1 0] what is left is linear in the other: the row of a in Q. */
     show("Q[a,b]:", tn_cp_apply_each(ctx, cp, unit));
-    show("the row of a:", tn_cp_dense(tn_cp_freeze(cp, 0, unit[0]), false));
+    show("the row of a:", tn_cp_dense(tn_cp_freeze(cp, 0, unit[0])));
 
     /* For bits a a = a, so another matrix is the same gate: a + b - 2 a b, on [a b 1]. This layer is the tensor itself. */
-    tn_quadratic_init(params, "other", &second, &(tn_quadratic_desc){ .in = 2, .out = 1, .bias = true });
+    tn_quadratic_init(params, "other", &(tn_quadratic_desc){ .in = 2, .out = 1, .bias = true }, &second);
     tn_write(second.t, TN_F32, other, 9);
     tn_tensor *same = tn_quadratic_forward(ctx, &second, x);
     tn_cp     *other_cp = tn_cp_from_quadratic(ctx, &second);

@@ -18,7 +18,7 @@ int main(void)
     double  train_accuracy = 0;
     tn_ctx *ctx;
     tn_mlp  layer;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) {
+    if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
@@ -27,8 +27,8 @@ int main(void)
     images = tn_tensor_keep(tn_reshape_2d(images, ALL, 64));
 
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "digits", &layer, &(tn_mlp_desc){ .in = 64, .hidden = 64, .out = 10,
-        .bias = true, .out_bias = true });
+    tn_mlp_init(params, "digits", &(tn_mlp_desc){ .in = 64, .hidden = 64, .out = 10,
+        .bias = true, .out_bias = true }, &layer);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 3e-3, .weight_decay = 0.1,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .total = EPOCHS * TRAIN / BATCH } });
     for (int epoch = 1; epoch <= EPOCHS; epoch++) {

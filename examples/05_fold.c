@@ -28,12 +28,12 @@ static double apart(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 
 int main(void)
 {
-    char       why[256];
-    tn_ctx    *ctx;
-    network    net;
-    tn_product again;
-    double     inner = 0, norm = 0, norm_by_steps = 0;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) {
+    char    why[256];
+    tn_ctx *ctx;
+    network net;
+    tn_mlp  again;
+    double  inner = 0, norm = 0, norm_by_steps = 0;
+    if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
@@ -41,9 +41,9 @@ int main(void)
     tn_tensor *labels = tn_idx_load(ctx, "examples/data/digits-labels-idx1-ubyte", 0);
     images = tn_tensor_keep(tn_reshape_2d(images, ALL, 64));
     tn_params *params = tn_params_create(ctx);
-    tn_linear_init(params, "embed", &net.embed, &(tn_linear_desc){ .in = 64, .out = WIDTH, .no_bias = true });
-    tn_mlp_init(params, "bilinear", &net.bilinear, &(tn_mlp_desc){ .in = WIDTH, .hidden = WIDTH, .no_projection = true });
-    tn_linear_init(params, "unembed", &net.unembed, &(tn_linear_desc){ .in = WIDTH, .out = 10, .no_bias = true });
+    tn_linear_init(params, "embed", &(tn_linear_desc){ .in = 64, .out = WIDTH }, &net.embed);
+    tn_mlp_init(params, "bilinear", &(tn_mlp_desc){ .in = WIDTH, .hidden = WIDTH, .no_projection = true }, &net.bilinear);
+    tn_linear_init(params, "unembed", &(tn_linear_desc){ .in = WIDTH, .out = 10 }, &net.unembed);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 3e-3 });
     for (int64_t step = 0; step < STEPS; step++) {
         int64_t first = step % 35 * BATCH;
@@ -63,11 +63,11 @@ int main(void)
     tn_cp_norm(by_steps, &norm_by_steps);
 
     /* The folded network is a layer as well: one that could be trained further. */
-    tn_product_from_cp(params, "again", &again, cp);
+    tn_mlp_from_cp(params, "again", cp, &again);
 
     tn_ctx_reset(ctx);
     tn_tensor *by_network = forward(ctx, &net, images), *by_tensor = tn_cp_apply(ctx, cp, images);
-    tn_tensor *by_layer = tn_product_forward(ctx, &again, images);
+    tn_tensor *by_layer = tn_mlp_forward(ctx, &again, images);
     double     tensor_apart = apart(ctx, by_network, by_tensor), layer_apart = apart(ctx, by_network, by_layer);
     double     same = tn_item(tn_accuracy(ctx, by_tensor, tn_argmax(ctx, by_network)));
     double     accuracy = tn_item(tn_accuracy(ctx, by_tensor, labels));

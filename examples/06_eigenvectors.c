@@ -30,7 +30,7 @@ int main(void)
     tn_ctx  *ctx;
     tn_mlp   layer;
     tn_eigen eigen;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) {
+    if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
@@ -38,7 +38,7 @@ int main(void)
     tn_tensor *labels = tn_idx_load(ctx, "examples/data/digits-labels-idx1-ubyte", 0);
     images = tn_tensor_keep(tn_reshape_2d(images, ALL, 64));
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "digits", &layer, &(tn_mlp_desc){ .in = 64, .hidden = 64, .out = 10 });
+    tn_mlp_init(params, "digits", &(tn_mlp_desc){ .in = 64, .hidden = 64, .out = 10 }, &layer);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 3e-3, .weight_decay = 0.3 });
     for (int64_t step = 0; step < STEPS; step++) {
         int64_t first = step % (TRAIN / BATCH) * BATCH;
@@ -65,7 +65,7 @@ int main(void)
     /* How much of the network are these four of 64 pairs? The same network, cut down to them: */
     tn_tensor *x = tn_slice(images, 0, TRAIN, ALL), *y = tn_slice(labels, 0, TRAIN, ALL);
     double     whole = tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, cp, x), y));
-    double     cut = tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, tn_cp_from_eigen(ctx, &eigen, PAIRS, false), x), y));
+    double     cut = tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, tn_cp_from_eigen(ctx, &eigen, PAIRS), x), y));
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;

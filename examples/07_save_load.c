@@ -25,14 +25,15 @@ int main(void)
     size_t        bytes = 0;
     tn_ctx       *ctx;
     tn_linear     layer, other;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) {
+    if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
     /* The parameters of a model. Loading sets all of them, or none if a name or a shape does not fit. */
     tn_params *params = tn_params_create(ctx), *other_params = tn_params_create(ctx);
-    tn_linear_init(params, "head", &layer, &(tn_linear_desc){ .in = 4, .out = 3 });
-    tn_linear_init(other_params, "head", &other, &(tn_linear_desc){ .in = 4, .out = 3 });   /* other random numbers */
+    tn_linear_init(params, "head", &(tn_linear_desc){ .in = 4, .out = 3, .bias = true }, &layer);
+    /* other random numbers */
+    tn_linear_init(other_params, "head", &(tn_linear_desc){ .in = 4, .out = 3, .bias = true }, &other);
     bool before = same(layer.w, other.w);
     tn_params_save(params, "model.safetensors");
     tn_params_load(other_params, "model.safetensors");
@@ -40,9 +41,9 @@ int main(void)
 
     /* Any tensors, with notes, and read one by one: opening reads only the list of what is there. */
     tn_tensor *noise = tn_tensor_keep(tn_normal(ctx, 2, shape, 0, 1));
-    tn_safetensors_write(ctx, tn_to_path("noise.safetensors"), &(tn_named){ "noise", noise }, 1,
+    tn_safetensors_write(ctx, tn_sink_path("noise.safetensors"), &(tn_named){ "noise", noise }, 1,
                          &(tn_note){ "made_by", "07_save_load" }, 1);
-    tn_safetensors             *file = tn_safetensors_open(ctx, tn_from_path("noise.safetensors"));
+    tn_safetensors             *file = tn_safetensors_open(ctx, tn_source_path("noise.safetensors"));
     const tn_safetensors_entry *entry = file ? tn_safetensors_find(file, "noise") : NULL;
     if (entry) printf("noise.safetensors: %s %s [%d,%d], made by %s\n\n", entry->name, entry->dtype, (int)entry->shape[0],
                       (int)entry->shape[1], tn_safetensors_metadata(file, "made_by"));
@@ -51,10 +52,10 @@ int main(void)
     tn_write(tn_slice(noise, 0, 0, 3), TN_F32, raw, raw_equal ? 12 : 0);
     raw_equal = raw_equal && same(noise, tn_safetensors_read(file, "noise"));
 
-    /* One array. Everything that takes a path takes memory as well, and calls of your own (tn_from_calls). */
-    tn_npy_write(noise, tn_to_path("noise.npy"));
+    /* One array. Everything that takes a path takes memory as well, and calls of your own (tn_source_calls). */
+    tn_npy_write(noise, tn_sink_path("noise.npy"));
     bool array_equal = same(noise, tn_npy_load(ctx, "noise.npy"));
-    tn_npy_write(noise, tn_to_memory(NULL, 0, &bytes));                 /* nothing is written: how long would it be? */
+    tn_npy_write(noise, tn_sink_memory(NULL, 0, &bytes));               /* nothing is written: how long would it be? */
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
@@ -62,7 +63,7 @@ int main(void)
 
     /* What is no such file is refused, and nothing changes. */
     memset(small, 0, sizeof small);
-    tn_tensor *damaged = tn_npy_read(ctx, tn_from_memory(small, sizeof small));
+    tn_tensor *damaged = tn_npy_read(ctx, tn_source_memory(small, sizeof small));
     printf("ten zeros as a .npy file: %s\n%s\n\n", damaged ? "a tensor" : "NULL", tn_ctx_error(ctx));
 
     printf("equal_before_loading: %s\nparameters_equal: %s\n", before ? "yes" : "no", params_equal ? "yes" : "no");

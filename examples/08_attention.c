@@ -50,7 +50,7 @@ int main(void)
     char    why[256];
     bool    causal = true, cached = true;
     tn_ctx *ctx;
-    if (tn_ctx_create(&ctx, NULL, why) != TN_OK) {
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
@@ -58,8 +58,8 @@ int main(void)
     for (int i = 0; i < 2; i++) {
         tn_attention head;
         const char  *name = tn_attention_kind_name(kind[i]);
-        tn_attention_init(params, name, &head, &(tn_attention_desc){ .dim = DIM, .heads = 1, .out = T,
-            .d_qk = LETTERS, .d_v = T, .kind = kind[i], .no_rope = true });
+        tn_attention_init(params, name, &(tn_attention_desc){ .dim = DIM, .heads = 1, .out = T,
+            .d_qk = LETTERS, .d_v = T, .kind = kind[i], .no_rope = true }, &head);
         pick(head.qk, LETTERS, 0, i == 0 ? 5 : 2);          /* queries and keys: the letter */
         pick(head.v, T, LETTERS, 1);                        /* values: the position         */
         pick(head.o, T, 0, 1);
@@ -91,7 +91,7 @@ int main(void)
     tn_tensor *ones = tn_full(ctx, 4, shape, 4), *unit = tn_full(ctx, 4, square, 0);
     pick(unit, T, 0, 1);
     tn_tensor *q = tn_rope(ctx, ones, NULL), *k = tn_rope(ctx, ones, &(tn_rope_desc){ .first = 1 });
-    show("by position", "abacba", tn_attend(ctx, q, k, unit, &(tn_attend_desc){ .causal = true }), other);
+    show("by position", "abacba", tn_attend(ctx, q, k, unit, NULL), other);
     if (tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;

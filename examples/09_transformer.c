@@ -27,18 +27,18 @@ int main(void)
     double         loss_now = 0;
     tn_ctx        *ctx;
     tn_transformer model;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) {
+    if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
     tn_tokenizer *tokenizer = tn_tokenizer_train(ctx, poem, strlen(poem), 100, NULL);
-    count = tn_encode(tokenizer, poem, strlen(poem), false, ids, MOST, NULL);
-    start = tn_encode(tokenizer, "when the blazing", 16, false, told, CONTEXT, NULL);
+    count = tn_tokenizer_encode(tokenizer, poem, strlen(poem), TN_BOS_NONE, ids, MOST, NULL);
+    start = tn_tokenizer_encode(tokenizer, "when the blazing", 16, TN_BOS_NONE, told, CONTEXT, NULL);
     printf("the poem is %d pieces; \"twinkle\" is piece %d of the vocabulary\n\n", (int)count,
            (int)tn_tokenizer_id(tokenizer, "twinkle"));
     tn_params *params = tn_params_create(ctx);
-    tn_transformer_init(params, "", &model, &(tn_transformer_desc){ .vocab = tn_tokenizer_count(tokenizer), .layers = 2,
-        .dim = 32, .heads = 2, .context = CONTEXT });
+    tn_transformer_init(params, "", &(tn_transformer_desc){ .vocab = tn_tokenizer_count(tokenizer), .layers = 2,
+        .dim = 32, .heads = 2, .context = CONTEXT }, &model);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 1e-2 });
     for (int step = 1; step <= STEPS; step++) {
         for (int i = 0; i < BATCH; i++) {                   /* windows of the poem; the targets are one piece further */
@@ -68,7 +68,7 @@ int main(void)
         tn_read(tn_argmax(ctx, tn_slice(logits, 1, n - seen - 1, n - seen)), TN_I32, told + n, 1);
         seen = n;
     }
-    tn_decode(tokenizer, told, start + MORE, words, sizeof words);
+    tn_tokenizer_decode(tokenizer, told, start + MORE, words, sizeof words);
     printf("\n%s\n\n", words);
 
     /* The same in one pass over the whole text, without a cache: the stream of each position, then its logits. */

@@ -46,13 +46,13 @@ static bool run(const tn_backend *backend, float y[32], float gradient[48], bool
     char          why[256];
     tn_ctx       *ctx;
     tn_mlp        first, second;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .backend = backend, .backend_required = true, .seed = 1 }, why) != TN_OK) {
+    if (tn_ctx_create(&(tn_desc){ .backend = backend, .backend_required = true, .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return false;
     }
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "relu", &first, &(tn_mlp_desc){ .in = 6, .hidden = 8, .kind = TN_MLP_RELU });
-    tn_mlp_init(params, "bilinear", &second, &(tn_mlp_desc){ .in = 6, .hidden = 8, .out = 4 });
+    tn_mlp_init(params, "relu", &(tn_mlp_desc){ .in = 6, .hidden = 8, .kind = TN_MLP_RELU }, &first);
+    tn_mlp_init(params, "bilinear", &(tn_mlp_desc){ .in = 6, .hidden = 8, .out = 4 }, &second);
     tn_record(ctx);
     tn_tensor *out = tn_mlp_forward(ctx, &second, tn_mlp_forward(ctx, &first, tn_normal(ctx, 2, shape, 0, 1)));
     tn_backward(ctx, tn_mean(ctx, tn_mul(ctx, out, out)));

@@ -18,7 +18,7 @@ using Context = std::unique_ptr<tn_ctx, decltype(&tn_ctx_destroy)>;
 static Context make_context(const tn_desc &desc) {
     char    why[256];
     tn_ctx *ctx = nullptr;
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) throw std::runtime_error(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) throw std::runtime_error(why);
     return Context(ctx, tn_ctx_destroy);
 }
 
@@ -32,15 +32,15 @@ public:
         tn_embedding_desc digits = {};
         digits.count = 10;
         digits.dim = 16;
-        tn_embedding_init(params, "digit", &embed, &digits);
+        tn_embedding_init(params, "digit", &digits, &embed);
         tn_norm_desc both = {};
         both.dim = 32;
-        tn_norm_init(params, "norm", &norm, &both);
+        tn_norm_init(params, "norm", &both, &norm);
         tn_mlp_desc layer = {};
         layer.in = 32;
         layer.hidden = 64;
         layer.out = 10;
-        tn_mlp_init(params, "mlp", &mlp, &layer);
+        tn_mlp_init(params, "mlp", &layer, &mlp);
         check(ctx);
     }
     tn_tensor *operator()(tn_tensor *pairs) const {                         // I32 [n,2] -> [n,10]

@@ -271,7 +271,7 @@ static void print_truncations(tn_ctx *ctx, const tn_eigen *e, const image_set *t
         bool   all = i == sizeof ks / sizeof *ks;
         tn_cp *cut;
         if (!all && ks[i] > e->count) continue;
-        cut = tn_cp_from_eigen(ctx, e, all ? e->count : ks[i], false);
+        cut = tn_cp_from_eigen(ctx, e, all ? e->count : ks[i]);
         check(ctx);
         if (all) printf("accuracy_all: %.4f\n", accuracy_of(ctx, logits_of_operator, cut, test));
         else printf("accuracy_k%lld: %.4f\n", (long long)ks[i], accuracy_of(ctx, logits_of_operator, cut, test));
@@ -303,7 +303,7 @@ int main(int argc, char **argv)
     int       k;
 
     make_folder(o.out);
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
     for (k = 0; k < 2; k++) train_one(ctx, &t[k], &set, &test, &o, k == 1);

@@ -66,13 +66,13 @@ int main(void)
     uint64_t allocations = 0;
     tn_ctx  *ctx;
     tn_mlp   net;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .threads = 1, .seed = 1 }, why) != TN_OK) {
+    if (tn_ctx_create(&(tn_desc){ .threads = 1, .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
     }
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "hunter", &net, &(tn_mlp_desc){ .in = SEES, .hidden = 16, .out = MOVES,
-        .bias = true, .out_bias = true });
+    tn_mlp_init(params, "hunter", &(tn_mlp_desc){ .in = SEES, .hidden = 16, .out = MOVES,
+        .bias = true, .out_bias = true }, &net);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 1e-2 });
     clock_t start = clock();
     for (frame = 0; frame < FRAMES; frame++) {

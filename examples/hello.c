@@ -11,10 +11,10 @@ int main(void)
     tn_ctx     *ctx;
     tn_mlp      layer;
     int         step;
-    if (tn_ctx_create(&ctx, NULL, text) != TN_OK) return puts(text), 1;
+    if (tn_ctx_create(NULL, &ctx, text) != TN_OK) return puts(text), 1;
 
     tn_params *params = tn_params_create(ctx);                    /* y = P ((W x + b) * (V x + c)) + p */
-    tn_mlp_init(params, "xor", &layer, &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 1, .bias = true, .out_bias = true });
+    tn_mlp_init(params, "xor", &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 1, .bias = true, .out_bias = true }, &layer);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 0.05 });
     for (step = 0; step < 500; step++) {
         tn_ctx_reset(ctx);

@@ -50,9 +50,9 @@ static inline void plain_pattern(const plain_attention *a, const double *q, cons
         if (a->kind == TN_ATTEND_SOFTMAX) P[j] = exp(P[j] - most);
         sum += P[j];
     }
-    if (a->row == TN_ROW_LENGTH && n > a->length) factor = sqrt((double)a->length / (double)n);
-    if (a->row == TN_ROW_MEAN && n > 0) factor = 1 / (double)n;
-    if (a->row == TN_ROW_SUM) factor = 1 / (sum + a->eps);
+    if (a->row == TN_ROW_SCALE_LENGTH && n > a->length) factor = sqrt((double)a->length / (double)n);
+    if (a->row == TN_ROW_SCALE_MEAN && n > 0) factor = 1 / (double)n;
+    if (a->row == TN_ROW_SCALE_SUM) factor = 1 / (sum + a->eps);
     if (a->kind == TN_ATTEND_SOFTMAX && n > 0) factor /= sum;
     for (j = 0; j < a->Tk; j++) P[j] *= factor;
 }
@@ -81,7 +81,7 @@ static inline tn_attend_desc plain_attend_desc(const plain_attention *a, tn_atte
     memset(&d, 0, sizeof d);
     d.kind = a->kind;
     d.form = form;
-    d.causal = a->causal;
+    d.bidirectional = !a->causal;
     d.window = a->window;
     d.scale = a->scale;
     d.row = a->row;
@@ -162,8 +162,8 @@ static inline double plain_attention_layer(const tn_attention_desc *d, plain_wei
     }
     memset(&a, 0, sizeof a);
     a.kind = d->kind == TN_ATTENTION_SQUARED ? TN_ATTEND_SQUARED : d->kind == TN_ATTENTION_BILINEAR ? TN_ATTEND_BILINEAR : TN_ATTEND_SOFTMAX;
-    a.causal = !d->not_causal;
-    a.row = d->row ? d->row : a.kind == TN_ATTEND_SOFTMAX ? TN_ROW_NONE : TN_ROW_LENGTH;
+    a.causal = !d->bidirectional;
+    a.row = d->row ? d->row : a.kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
     a.B = B; a.Tq = a.Tk = T; a.H = H; a.d = d->d_qk; a.dv = d->d_v;
     a.window = d->window;
     a.length = d->length ? d->length : 512;

@@ -108,7 +108,7 @@ typedef struct setting {
     tn_embedding embedding;
     tn_norm      norm;
     tn_mlp       mlp;
-    tn_product   product;
+    tn_mlp       product;
     tn_quadratic quadratic;
     tn_modifier  modifier;
     tn_attention attention;
@@ -927,8 +927,9 @@ static inline void build_attend(setting *s)
 static inline tn_tensor *run_attend(setting *s)
 {
     const plain_attention a = case_attention(s);
-    const tn_attend_desc  d = plain_attend_desc(&a, s->of->kind & ATTEND_LINEAR ? TN_ATTEND_LINEAR
-                                                  : s->of->kind & ATTEND_QUADRATIC ? TN_ATTEND_QUADRATIC : TN_ATTEND_AUTO);
+    const tn_attend_desc  d = plain_attend_desc(&a, s->of->kind & ATTEND_LINEAR ? TN_ATTEND_FORM_LINEAR
+                                                  : s->of->kind & ATTEND_QUADRATIC ? TN_ATTEND_FORM_QUADRATIC
+                                                      : TN_ATTEND_FORM_AUTO);
     tn_tensor *x;
     if (!(s->of->kind & ATTEND_SELF)) return tn_attend(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2), &d);
     x = case_x(s, 0);
@@ -1309,11 +1310,11 @@ static inline void build_linear(setting *s)
     memset(&d, 0, sizeof d);
     d.in = draw_extent(s, false);
     d.out = draw_extent(s, false);
-    d.no_bias = s->of->kind == LAYER_PLAIN;
+    d.bias = s->of->kind != LAYER_PLAIN && s->of->kind != LAYER_AUGMENTED;
     d.augmented = s->of->kind == LAYER_AUGMENTED;
     layer_rows(s, d.in + d.augmented, CASE_UNIT);
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_linear_init(s->params, "linear", &s->linear, &d), TN_OK);
+    CHECK_STATUS(tn_linear_init(s->params, "linear", &d, &s->linear), TN_OK);
     case_layer(s, before);
 }
 
@@ -1356,7 +1357,7 @@ static inline void build_embedding(setting *s)
     memset(&d, 0, sizeof d);
     d.count = draw_extent(s, false);
     d.dim = draw_extent(s, false);
-    CHECK_STATUS(tn_embedding_init(s->params, "embedding", &s->embedding, &d), TN_OK);
+    CHECK_STATUS(tn_embedding_init(s->params, "embedding", &d, &s->embedding), TN_OK);
     case_layer(s, 0);
     draw_shape(s, rank, shape, true);
     case_ids(s, rank, shape, d.count);
@@ -1373,12 +1374,12 @@ static inline void build_norm(setting *s)
     memset(&d, 0, sizeof d);
     d.dim = draw_extent(s, false);
     d.no_gain = s->of->kind % NORM_LAYER == 0;
-    d.no_bias = s->of->kind % NORM_LAYER == 0;
-    if (s->of->kind >= NORM_LAYER) d.kind = TN_NORM_LAYER;
+    d.kind = s->of->kind >= NORM_LAYER ? TN_NORM_LAYER : TN_NORM_RMS;
+    d.bias = d.kind == TN_NORM_LAYER && s->of->kind % NORM_LAYER != 0;
     d.eps = s->of->kind >= NORM_LAYER ? 3e-2 : 0;
     layer_rows(s, d.dim, CASE_AWAY);
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_norm_init(s->params, "norm", &s->norm, &d), TN_OK);
+    CHECK_STATUS(tn_norm_init(s->params, "norm", &d, &s->norm), TN_OK);
     case_layer(s, before);
 }
 
@@ -1416,7 +1417,7 @@ static inline void build_mlp(setting *s)
         case_real(s, 2, shape, CASE_UNIT);
     } else layer_rows(s, d.in + d.augmented, CASE_UNIT);
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_mlp_init(s->params, "mlp", &s->mlp, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(s->params, "mlp", &d, &s->mlp), TN_OK);
     case_layer(s, before);
 }
 
@@ -1477,7 +1478,7 @@ static inline void want_mlp(setting *s)
 /* kind: order + what else, as for mlp */
 static inline void build_product(setting *s)
 {
-    tn_product_desc d;
+    tn_mlp_desc d;
     int64_t before, most = s->round == CASE_LARGE ? 40 : 9;
     memset(&d, 0, sizeof d);
     d.order = s->of->kind % 16;
@@ -1495,14 +1496,14 @@ static inline void build_product(setting *s)
         case_real(s, 2, shape, CASE_UNIT);
     } else layer_rows(s, d.in + d.augmented, CASE_UNIT);
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_product_init(s->params, "product", &s->product, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(s->params, "product", &d, &s->product), TN_OK);
     case_layer(s, before);
 }
 
-static inline tn_tensor *run_product(setting *s) { return tn_product_forward(s->ctx, &s->product, case_x(s, 0)); }
+static inline tn_tensor *run_product(setting *s) { return tn_mlp_forward(s->ctx, &s->product, case_x(s, 0)); }
 static inline void want_product(setting *s)
 {
-    const tn_product_desc *d = &s->product.desc;
+    const tn_mlp_desc *d = &s->product.desc;
     plain x = plain_x(s, 0);
     int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], h = d->hidden, o = d->out + d->augmented, r, i, j, e, next = 2;
     int64_t shape[TN_MAX_RANK];
@@ -1542,7 +1543,7 @@ static inline void build_quadratic(setting *s)
     d.augmented = s->of->kind == LAYER_AUGMENTED;
     layer_rows(s, d.in + d.augmented, CASE_UNIT);
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_quadratic_init(s->params, "quadratic", &s->quadratic, &d), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(s->params, "quadratic", &d, &s->quadratic), TN_OK);
     case_layer(s, before);
 }
 
@@ -1592,7 +1593,7 @@ static inline void build_modifier(setting *s)
     shape[rank - 1] = d.in;
     case_real(s, rank, shape, CASE_UNIT);
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_modifier_init(s->params, "modifier", &s->modifier, &d), TN_OK);
+    CHECK_STATUS(tn_modifier_init(s->params, "modifier", &d, &s->modifier), TN_OK);
     case_layer(s, before);
 }
 
@@ -1667,9 +1668,9 @@ static inline void build_attention(setting *s)
     d.bias = d.out_bias = (kind & ATTENTION_BIAS) != 0;
     d.qk_norm = d.head_norm = (kind & ATTENTION_NORM) != 0;
     d.mix_values = (kind & ATTENTION_MIX) != 0;
-    d.form = kind & ATTENTION_LINEAR ? TN_ATTEND_LINEAR : TN_ATTEND_AUTO;
+    d.form = kind & ATTENTION_LINEAR ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_AUTO;
     d.window = kind & ATTENTION_WINDOW ? draw(s, 1, 4) : 0;
-    d.not_causal = (kind & ATTENTION_BOTH_WAYS) != 0;
+    d.bidirectional = (kind & ATTENTION_BOTH_WAYS) != 0;
     d.no_rope = (kind & ATTENTION_STILL) != 0;
     shape[0] = large ? 1 : draw(s, 1, 2);
     shape[1] = large ? draw(s, 30, 50) : draw(s, 1, 4);
@@ -1681,7 +1682,7 @@ static inline void build_attention(setting *s)
         case_real(s, 4, shape, CASE_UNIT);
     }
     before = tn_params_count(s->params);
-    CHECK_STATUS(tn_attention_init(s->params, "attention", &s->attention, &d), TN_OK);
+    CHECK_STATUS(tn_attention_init(s->params, "attention", &d, &s->attention), TN_OK);
     case_layer(s, before);
 }
 
@@ -1725,14 +1726,14 @@ static inline void want_attention(setting *s)
 
 #define CASE_ATTEND_(name, kind) {"attend " name, kind, 4e-6, true, build_attend, run_attend, want_attend},
 #define CASE_ATTEND(name, kind) \
-    CASE_ATTEND_(name,                  kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_QUADRATIC) \
-    CASE_ATTEND_(name " causal",        kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_QUADRATIC + ATTEND_CAUSAL) \
-    CASE_ATTEND_(name " window",        kind + ATTEND_ROW * TN_ROW_MEAN   + ATTEND_WINDOW) \
-    CASE_ATTEND_(name " causal window", kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_WINDOW + ATTEND_CAUSAL) \
-    CASE_ATTEND_(name " self",          kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_SELF + ATTEND_CAUSAL) \
-    CASE_ATTEND_(name " linear",        kind + ATTEND_ROW * TN_ROW_MEAN   + ATTEND_LINEAR) \
-    CASE_ATTEND_(name " linear causal", kind + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_LINEAR + ATTEND_CAUSAL) \
-    CASE_ATTEND_(name " linear self",   kind + ATTEND_ROW * TN_ROW_NONE   + ATTEND_LINEAR + ATTEND_SELF)
+    CASE_ATTEND_(name,                  kind + ATTEND_ROW * TN_ROW_SCALE_NONE   + ATTEND_QUADRATIC) \
+    CASE_ATTEND_(name " causal",        kind + ATTEND_ROW * TN_ROW_SCALE_LENGTH + ATTEND_QUADRATIC + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " window",        kind + ATTEND_ROW * TN_ROW_SCALE_MEAN   + ATTEND_WINDOW) \
+    CASE_ATTEND_(name " causal window", kind + ATTEND_ROW * TN_ROW_SCALE_LENGTH + ATTEND_WINDOW + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " self",          kind + ATTEND_ROW * TN_ROW_SCALE_NONE   + ATTEND_SELF + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " linear",        kind + ATTEND_ROW * TN_ROW_SCALE_MEAN   + ATTEND_LINEAR) \
+    CASE_ATTEND_(name " linear causal", kind + ATTEND_ROW * TN_ROW_SCALE_LENGTH + ATTEND_LINEAR + ATTEND_CAUSAL) \
+    CASE_ATTEND_(name " linear self",   kind + ATTEND_ROW * TN_ROW_SCALE_NONE   + ATTEND_LINEAR + ATTEND_SELF)
 
 #define CASE_ATTENTION(name, kind) {name, kind, 6e-6, true, build_attention, run_attention, want_attention},
 
@@ -1793,17 +1794,26 @@ static const test_case cases[] = {
     {"rope",               0,                      3e-6, true, build_rope,   run_rope,   want_rope},
     {"rope norm",          ROPE_NORM,              3e-6, true, build_rope,   run_rope,   want_rope},
     {"rope norm only",     ROPE_NORM + ROPE_STILL, 3e-6, true, build_rope,   run_rope,   want_rope},
-    {"attend",                    TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE,                                       3e-6, true, build_attend, run_attend, want_attend},
-    {"attend causal",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE + ATTEND_CAUSAL + ATTEND_QUADRATIC,    3e-6, true, build_attend, run_attend, want_attend},
-    {"attend window",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_LENGTH + ATTEND_WINDOW,                     3e-6, true, build_attend, run_attend, want_attend},
-    {"attend causal window",      TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_MEAN + ATTEND_WINDOW + ATTEND_CAUSAL,       3e-6, true, build_attend, run_attend, want_attend},
-    {"attend self",               TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_NONE + ATTEND_CAUSAL + ATTEND_SELF,         3e-6, true, build_attend, run_attend, want_attend},
+    {"attend",                    TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_SCALE_NONE,
+                                           3e-6, true, build_attend, run_attend, want_attend},
+    {"attend causal",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_SCALE_NONE + ATTEND_CAUSAL + ATTEND_QUADRATIC,
+        3e-6, true, build_attend, run_attend, want_attend},
+    {"attend window",             TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_SCALE_LENGTH + ATTEND_WINDOW,
+                         3e-6, true, build_attend, run_attend, want_attend},
+    {"attend causal window",      TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_SCALE_MEAN + ATTEND_WINDOW + ATTEND_CAUSAL,
+           3e-6, true, build_attend, run_attend, want_attend},
+    {"attend self",               TN_ATTEND_SOFTMAX + ATTEND_ROW * TN_ROW_SCALE_NONE + ATTEND_CAUSAL + ATTEND_SELF,
+             3e-6, true, build_attend, run_attend, want_attend},
     CASE_ATTEND("squared",        TN_ATTEND_SQUARED)
     CASE_ATTEND("bilinear",       TN_ATTEND_BILINEAR)
-    {"attend squared sum",        TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_QUADRATIC,                     4e-6, true, build_attend, run_attend, want_attend},
-    {"attend squared sum causal window", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_CAUSAL + ATTEND_WINDOW, 4e-6, true, build_attend, run_attend, want_attend},
-    {"attend squared sum linear", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_LINEAR,                        4e-6, true, build_attend, run_attend, want_attend},
-    {"attend squared sum linear causal", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SUM + ATTEND_LINEAR + ATTEND_CAUSAL, 4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum",        TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SCALE_SUM + ATTEND_QUADRATIC,
+                         4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum causal window", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SCALE_SUM + ATTEND_CAUSAL + ATTEND_WINDOW,
+     4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum linear", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SCALE_SUM + ATTEND_LINEAR,
+                            4e-6, true, build_attend, run_attend, want_attend},
+    {"attend squared sum linear causal", TN_ATTEND_SQUARED + ATTEND_ROW * TN_ROW_SCALE_SUM + ATTEND_LINEAR + ATTEND_CAUSAL,
+     4e-6, true, build_attend, run_attend, want_attend},
     {"cross_entropy",   0,       2e-6,  true,  build_logits,    run_cross_entropy, want_cross_entropy},
     {"argmax",          0,       0,     false, build_logits,    run_argmax,        want_argmax},
     {"accuracy",        0,       1e-6,  false, build_logits,    run_accuracy,      want_accuracy},
@@ -1867,10 +1877,12 @@ static const test_case cases[] = {
     CASE_ATTENTION("attention norms",        TN_ATTENTION_SOFTMAX + ATTENTION_NORM)
     CASE_ATTENTION("attention window",       TN_ATTENTION_SOFTMAX + ATTENTION_WINDOW + ATTENTION_MIX)
     CASE_ATTENTION("attention squared",      TN_ATTENTION_SQUARED + ATTENTION_BIAS)
-    CASE_ATTENTION("attention squared mean", TN_ATTENTION_SQUARED + ATTENTION_LINEAR + ATTENTION_STILL + ATTENTION_ROW * TN_ROW_MEAN)
+    CASE_ATTENTION("attention squared mean",
+                   TN_ATTENTION_SQUARED + ATTENTION_LINEAR + ATTENTION_STILL + ATTENTION_ROW * TN_ROW_SCALE_MEAN)
     CASE_ATTENTION("attention squared norms", TN_ATTENTION_SQUARED + ATTENTION_NORM)
     CASE_ATTENTION("attention bilinear",     TN_ATTENTION_BILINEAR + ATTENTION_BIAS + ATTENTION_MIX)
-    CASE_ATTENTION("attention bilinear linear", TN_ATTENTION_BILINEAR + ATTENTION_LINEAR + ATTENTION_BIAS + ATTENTION_ROW * TN_ROW_NONE)
+    CASE_ATTENTION("attention bilinear linear",
+                   TN_ATTENTION_BILINEAR + ATTENTION_LINEAR + ATTENTION_BIAS + ATTENTION_ROW * TN_ROW_SCALE_NONE)
     CASE_ATTENTION("attention bilinear both ways", TN_ATTENTION_BILINEAR + ATTENTION_BOTH_WAYS + ATTENTION_STILL)
     CASE_ATTENTION("attention bilinear window", TN_ATTENTION_BILINEAR + ATTENTION_WINDOW + ATTENTION_NORM)
     CASE_ATTENTION("attention differential", TN_ATTENTION_DIFFERENTIAL)

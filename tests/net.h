@@ -17,11 +17,13 @@ static inline bool net_make(tn_params *params, net *m)
     memset(&nd, 0, sizeof nd);
     memset(&md, 0, sizeof md);
     memset(&ld, 0, sizeof ld);
+    ld.bias = true;
     ed.count = 5; ed.dim = nd.dim = md.in = ld.in = 6;
     md.hidden = 7; md.bias = md.out_bias = md.residual = true;
     ld.out = 5;
-    return tn_embedding_init(params, "embed", &m->embed, &ed) == TN_OK && tn_norm_init(params, "norm", &m->norm, &nd) == TN_OK
-        && tn_mlp_init(params, "mlp", &m->mlp, &md) == TN_OK && tn_linear_init(params, "head", &m->head, &ld) == TN_OK;
+    return tn_embedding_init(params, "embed", &ed, &m->embed) == TN_OK
+        && tn_norm_init(params, "norm", &nd, &m->norm) == TN_OK
+        && tn_mlp_init(params, "mlp", &md, &m->mlp) == TN_OK && tn_linear_init(params, "head", &ld, &m->head) == TN_OK;
 }
 
 /* AdamW with all it can do: clipping that bites, decay, a schedule. */

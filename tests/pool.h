@@ -69,7 +69,7 @@ static inline tn_status pool_ctx_create(tn_ctx **ctx, const tn_desc *desc, char 
         d.parallel_user = NULL;
         if (d.threads == 0) d.threads = 3;
     }
-    return tn_ctx_create(ctx, &d, why);
+    return tn_ctx_create(&d, ctx, why);
 }
 #endif
 #endif

@@ -70,7 +70,7 @@ static inline tn_tensor *setting_run(setting *s)
     for (k = 0; k < s->inputs; k++) {
         case_input *in = &s->in[k];
         if (in->param) continue;
-        in->base = tn_tensor_new(s->ctx, in->real ? s->dtype : TN_I32, in->base_rank, in->base_shape);
+        in->base = tn_tensor_nd(s->ctx, in->real ? s->dtype : TN_I32, in->base_rank, in->base_shape);
         setting_write(s, k);
         if (in->real) CHECK_STATUS(tn_watch(in->base), TN_OK);
     }
@@ -97,7 +97,7 @@ static inline bool setting_gradients(setting *s, tn_tensor *y, result *r)
     int64_t i;
     int k;
     double *weights = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));
-    tn_tensor *w = tn_tensor_new(s->ctx, TN_REAL, r->rank, r->shape);
+    tn_tensor *w = tn_tensor_nd(s->ctx, TN_REAL, r->rank, r->shape);
     for (i = 0; i < r->count; i++) weights[i] = weight_of(i);
     CHECK_STATUS(tn_write(w, TN_F64, weights, r->count), TN_OK);
     free(weights);

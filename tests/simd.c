@@ -6,7 +6,7 @@
 int main(void)
 {
     tn_ctx *ctx;
-    if (tn_ctx_create(&ctx, NULL, NULL) != TN_OK) return 1;
+    if (tn_ctx_create(NULL, &ctx, NULL) != TN_OK) return 1;
     puts(tn_ctx_simd_name(ctx));
     tn_ctx_destroy(ctx);
     return 0;

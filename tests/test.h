@@ -29,7 +29,7 @@
 
 #ifdef TN_TEST_POOL
 #include "pool.h"
-#define tn_ctx_create(ctx, desc, why) pool_ctx_create(ctx, desc, why)
+#define tn_ctx_create(desc, ctx, why) pool_ctx_create(ctx, desc, why)
 #endif
 
 #define TEST(name) static void name(void)
@@ -162,7 +162,7 @@ static inline bool test_opens(const tn_backend *backend, char why[256])
     memset(&desc, 0, sizeof desc);
     desc.backend = backend;
     desc.backend_required = true;
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) return false;
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) return false;
     tn_ctx_destroy(ctx);
     return true;
 }

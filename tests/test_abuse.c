@@ -27,7 +27,7 @@ static tn_ctx *make_limited(tn_dtype dtype, size_t max_bytes)
     d.seed = 5;
     d.threads = 1;
     d.max_bytes = max_bytes;
-    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
 static tn_ctx *make_context(tn_dtype dtype) { return make_limited(dtype, 0); }
@@ -100,21 +100,21 @@ TEST(a_double_that_does_not_fit_a_float)
     unsigned char file[256];
     double        v[6];
     size_t        n = npy_of(file, fits, 6);
-    tn_tensor    *t = tn_npy_read(ctx, tn_from_memory(file, n));
+    tn_tensor    *t = tn_npy_read(ctx, tn_source_memory(file, n));
     REQUIRE(t && tn_read(t, TN_F64, v, 6) == TN_OK);
     CHECK(v[0] == (double)3.4028234663852886e38 && v[1] == -v[0] && v[2] == HUGE_VAL && v[3] == -HUGE_VAL && v[4] != v[4] && v[5] == 0);
     for (int i = 0; i < 4; i++) {
         double two[2] = {1, 0};
         two[1] = beyond[i];
         n = npy_of(file, two, 2);
-        CHECK(!tn_npy_read(ctx, tn_from_memory(file, n)));
+        CHECK(!tn_npy_read(ctx, tn_source_memory(file, n)));
         CHECK(strstr(tn_ctx_error(ctx), i == 2 ? "byte 136: 1.6069380442589903e+60 does not fit F32" : " does not fit F32"));
         CHECK_ERROR(ctx, TN_ERR_DATA, "memory: byte 136: ");
-        t = tn_npy_read(wide, tn_from_memory(file, n));
+        t = tn_npy_read(wide, tn_source_memory(file, n));
         CHECK(t && tn_read(t, TN_F64, v, 2) == TN_OK && v[1] == beyond[i]);
     }
-    CHECK(tn_idx_read(ctx, tn_from_memory(idx, sizeof idx), 1e8) != NULL);
-    CHECK(!tn_idx_read(ctx, tn_from_memory(idx, sizeof idx), 1e9));
+    CHECK(tn_idx_read(ctx, tn_source_memory(idx, sizeof idx), 1e8) != NULL);
+    CHECK(!tn_idx_read(ctx, tn_source_memory(idx, sizeof idx), 1e9));
     CHECK_ERROR(ctx, TN_ERR_DATA, "does not fit F32");
     CHECK_CTX(wide);
     tn_ctx_destroy(ctx);
@@ -134,14 +134,14 @@ TEST(operators_of_vast_extents)
         if ((uint64_t)vast[i] > (uint64_t)PTRDIFF_MAX / 8) break;
         p = make_2d(ctx, 3, 0);
         f[0] = f[1] = make_2d(ctx, 0, vast[i]);
-        cp = tn_cp_create(ctx, 2, p, f, false);
+        cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
         REQUIRE(cp);
         if (tn_cp_eigen_all(cp, 0, &e) == TN_OK) CHECK_INT(e.count, 0);
         else CHECK(tn_ctx_error(ctx)[0] != 0 && !e.values && !e.vectors);
         tn_eigen_destroy(&e);
         tn_ctx_clear_error(ctx);
         if (vast[i] >= (int64_t)1 << 31) {
-            CHECK(!tn_cp_dense(cp, false));
+            CHECK(!tn_cp_dense(cp));
             CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: F32 [3,");
             CHECK(!tn_cp_interaction_of(cp, 1));
             CHECK(tn_ctx_status(ctx) != TN_OK);
@@ -162,11 +162,11 @@ TEST(dense_that_does_not_fit)
     tn_cp     *cp;
     p = make_2d(ctx, 10, 1);
     f[0] = f[1] = make_2d(ctx, 1, 1000);
-    cp = tn_cp_create(ctx, 2, p, f, false);
+    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     REQUIRE(cp);
-    CHECK(!tn_cp_dense(cp, false));
+    CHECK(!tn_cp_dense(cp));
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: 40000000 bytes on top of ");
-    CHECK(!tn_cp_dense(cp, true));
+    CHECK(!tn_cp_dense_symmetric(cp));
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: ");
     tn_cp_destroy(cp);
     tn_ctx_destroy(ctx);
@@ -457,7 +457,7 @@ static void *training_run(void *arg)
     d.dtype = t->dtype;
     d.seed = 5;
     d.threads = 1;
-    t->ok = tn_ctx_create(&ctx, &d, NULL) == TN_OK;
+    t->ok = tn_ctx_create(&d, &ctx, NULL) == TN_OK;
     if (!t->ok) return NULL;
     params = tn_params_create(ctx);
     t->ok = net_make(params, &m) && (optim = net_optim(params)) != NULL;
@@ -467,7 +467,7 @@ static void *training_run(void *arg)
         t->ok = t->ok && !tn_matmul(ctx, NULL, NULL) && tn_ctx_status(ctx) == TN_ERR_ARG;      /* an error of its own */
         tn_ctx_clear_error(ctx);
     }
-    t->ok = t->ok && tn_params_write(params, tn_to_memory(t->model, sizeof t->model, &t->bytes), NULL, 0) == TN_OK;
+    t->ok = t->ok && tn_params_write(params, tn_sink_memory(t->model, sizeof t->model, &t->bytes), NULL, 0) == TN_OK;
     tn_ctx_destroy(ctx);
     return NULL;
 }
@@ -537,9 +537,9 @@ static void trace(traces *t)
     memset(&od, 0, sizeof od);
     memset(&series, 0, sizeof series);
     memset(&md, 0, sizeof md);
-    CHECK_STATUS(tn_params_write(params, tn_to_calls(trace_put, t), &note, 1), TN_OK);
-    CHECK_STATUS(tn_params_read(params, tn_from_memory(t->text, t->n), TN_MATCH_ALL), TN_OK);
-    CHECK_STATUS(tn_npy_write(m.mlp.w, tn_to_calls(trace_put, t)), TN_OK);
+    CHECK_STATUS(tn_params_write(params, tn_sink_calls(trace_put, t), &note, 1), TN_OK);
+    CHECK_STATUS(tn_params_read(params, tn_source_memory(t->text, t->n), TN_MATCH_ALL), TN_OK);
+    CHECK_STATUS(tn_npy_write(m.mlp.w, tn_sink_calls(trace_put, t)), TN_OK);
     CHECK(tn_tensor_format(m.mlp.w, text, sizeof text) > 0);
     trace_put(t, text, strlen(text));
     od.lr = -0.125;
@@ -554,7 +554,7 @@ static void trace(traces *t)
     tn_image_destroy(image);
     md.numbers = true; md.size = 100;
     image = tn_image_matrix(ctx, curve, 1, 3, &md);
-    CHECK_STATUS(tn_image_write_ppm(image, tn_to_calls(trace_put, t)), TN_OK);
+    CHECK_STATUS(tn_image_write_ppm(image, tn_sink_calls(trace_put, t)), TN_OK);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
 }

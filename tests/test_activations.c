@@ -112,7 +112,7 @@ static bool run_at(bench *b, const tn_backend *backend, int kind, const double *
     zero.rule = TN_INIT_ZERO;
     d.backend = backend;
     d.dtype = TN_F64;
-    if (!CHECK_STATUS(tn_ctx_create(&b->ctx, &d, NULL), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_ctx_create(&d, &b->ctx, NULL), TN_OK)) return false;
     b->params = tn_params_create(b->ctx);
     p = tn_params_add(b->params, "x", 1, &n, zero);
     ok = CHECK(p != NULL) && CHECK_STATUS(tn_write(p->value, TN_F64, x, n), TN_OK);

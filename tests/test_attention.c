@@ -11,7 +11,7 @@ static tn_ctx *ctx_on(const tn_backend *backend, tn_dtype dtype)
     d.backend = backend;
     d.dtype = dtype;
     d.seed = 5;
-    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
 static tn_ctx *ctx_of(tn_dtype dtype) { return ctx_on(NULL, dtype); }
@@ -29,7 +29,7 @@ static tn_tensor *tensor_of(tn_ctx *ctx, int64_t a, int64_t b, int64_t c, int64_
     int64_t shape[4];
     tn_tensor *t;
     shape[0] = a; shape[1] = b; shape[2] = c; shape[3] = d;
-    t = tn_tensor_new(ctx, TN_REAL, 4, shape);
+    t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     CHECK_STATUS(tn_write(t, TN_F64, v, a * b * c * d), TN_OK);
     return t;
 }
@@ -59,7 +59,8 @@ static plain_attention draw_attention(uint64_t *rng, tn_attend_kind kind, int64_
     if (test_random_int(rng, 0, 3) == 0) a.Tk = test_random_int(rng, 1, most_T);
     a.d = test_random_int(rng, 1, 9);
     a.dv = test_random_int(rng, 1, 12);
-    a.row = (tn_row_scale)test_random_int(rng, TN_ROW_NONE, kind == TN_ATTEND_SQUARED ? TN_ROW_SUM : TN_ROW_MEAN);
+    a.row = (tn_row_scale)test_random_int(rng, TN_ROW_SCALE_NONE,
+                                          kind == TN_ATTEND_SQUARED ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_MEAN);
     a.length = test_random_int(rng, 1, 2 * most_T);
     a.scale = 1.25;
     a.eps = 0.5;
@@ -147,10 +148,10 @@ TEST(chunked_is_quadratic)
                 x = draw_operands(&rng, &a);
                 want = (double *)malloc(sizeof *want * (size_t)(x.no + 1));
                 plain_attend(&a, x.q, x.k, x.v, want);
-                quadratic = both_ways(wide, &a, TN_ATTEND_QUADRATIC, &x);
-                linear = both_ways(wide, &a, TN_ATTEND_LINEAR, &x);
-                quadratic32 = both_ways(narrow, &a, TN_ATTEND_QUADRATIC, &x);
-                linear32 = both_ways(narrow, &a, TN_ATTEND_LINEAR, &x);
+                quadratic = both_ways(wide, &a, TN_ATTEND_FORM_QUADRATIC, &x);
+                linear = both_ways(wide, &a, TN_ATTEND_FORM_LINEAR, &x);
+                quadratic32 = both_ways(narrow, &a, TN_ATTEND_FORM_QUADRATIC, &x);
+                linear32 = both_ways(narrow, &a, TN_ATTEND_FORM_LINEAR, &x);
                 test_raise(&worst, outcome_error(&linear, &quadratic, &x));
                 test_raise(&single, outcome_error(&linear32, &quadratic32, &x));
                 test_raise(&single, outcome_error(&linear32, &linear, &x));
@@ -183,8 +184,8 @@ TEST(long_rows)
             x = draw_operands(&rng, &a);
             want = (double *)malloc(sizeof *want * (size_t)(x.no + 1));
             plain_attend(&a, x.q, x.k, x.v, want);
-            o = forward(wide, &a, TN_ATTEND_QUADRATIC, &x);
-            o32 = forward(narrow, &a, TN_ATTEND_QUADRATIC, &x);
+            o = forward(wide, &a, TN_ATTEND_FORM_QUADRATIC, &x);
+            o32 = forward(narrow, &a, TN_ATTEND_FORM_QUADRATIC, &x);
             test_raise(&worst, test_frobenius(o, want, x.no));
             test_raise(&single, test_frobenius(o32, want, x.no));
             free(want); free(o); free(o32);
@@ -220,14 +221,14 @@ static void causality(tn_dtype dtype)
     int      round;
     for (round = 0; round < 60; round++) {
         plain_attention a = draw_attention(&rng, (tn_attend_kind)(round % 3), round < 40 ? 40 : 170);
-        const tn_attend_form form = round % 3 > 0 && round % 2 ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
+        const tn_attend_form form = round % 3 > 0 && round % 2 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_QUADRATIC;
         const int64_t nk = plain_sets(&a) * a.H * a.d, nv = a.H * a.dv;
         operands x;
         int64_t  t, first;
         double  *before, *after;
         a.causal = true;
         if (a.Tk < a.Tq) a.Tk = a.Tq;
-        if (form == TN_ATTEND_QUADRATIC && round % 4 == 0) a.window = test_random_int(&rng, 1, 9);
+        if (form == TN_ATTEND_FORM_QUADRATIC && round % 4 == 0) a.window = test_random_int(&rng, 1, 9);
         x = draw_operands(&rng, &a);
         t = test_random_int(&rng, a.Tk - a.Tq, a.Tk - 1);                  /* the last key that is left as it is */
         before = forward(ctx, &a, form, &x);
@@ -266,8 +267,8 @@ TEST(multilinear)
     int      round, part;
     for (round = 0; round < 24; round++) {
         plain_attention a = draw_attention(&rng, round % 2 ? TN_ATTEND_BILINEAR : TN_ATTEND_SQUARED, 40);
-        const tn_attend_form form = round % 4 < 2 ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
-        if (a.row == TN_ROW_SUM) a.row = TN_ROW_NONE;
+        const tn_attend_form form = round % 4 < 2 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_QUADRATIC;
+        if (a.row == TN_ROW_SCALE_SUM) a.row = TN_ROW_SCALE_NONE;
         if (a.kind == TN_ATTEND_SQUARED) {
             operands x = draw_operands(&rng, &a);
             double  *o = forward(ctx, &a, form, &x), *scaled;
@@ -312,7 +313,7 @@ TEST(multilinear)
 /* No form looks at more than rows: memory grows with T, not with T^2. */
 TEST(no_square_in_memory)
 {
-    static const tn_attend_form form[] = {TN_ATTEND_QUADRATIC, TN_ATTEND_QUADRATIC, TN_ATTEND_LINEAR};
+    static const tn_attend_form form[] = {TN_ATTEND_FORM_QUADRATIC, TN_ATTEND_FORM_QUADRATIC, TN_ATTEND_FORM_LINEAR};
     uint64_t rng = 45;
     int      kind;
     for (kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_BILINEAR; kind++) {
@@ -346,10 +347,10 @@ TEST(the_form_of_auto)
         a.Tq = a.Tk = round < 2 ? 1500 : 4;
         a.d = round < 2 ? 1 : 16;
         x = draw_operands(&rng, &a);
-        free(forward(ctx, &a, TN_ATTEND_AUTO, &x));
+        free(forward(ctx, &a, TN_ATTEND_FORM_AUTO, &x));
         CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_ATTENTION_LINEAR) - before, round < 2);
         a.window = 1;
-        free(forward(ctx, &a, TN_ATTEND_AUTO, &x));
+        free(forward(ctx, &a, TN_ATTEND_FORM_AUTO, &x));
         CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_ATTENTION_LINEAR) - before, round < 2);
         drop_operands(&x);
     }
@@ -362,7 +363,7 @@ TEST(the_form_of_auto)
         a.causal = round == 0;
         a.Tq = a.Tk = 400;
         x = draw_operands(&rng, &a);
-        free(forward(ctx, &a, TN_ATTEND_AUTO, &x));
+        free(forward(ctx, &a, TN_ATTEND_FORM_AUTO, &x));
         CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_ATTENTION_LINEAR) - before, round);
         drop_operands(&x);
     }
@@ -378,7 +379,7 @@ static tn_tensor *attend_numbers(tn_ctx *ctx, tn_attend_kind kind, tn_attend_for
     memset(&d, 0, sizeof d);
     d.kind = kind;
     d.form = form;
-    d.causal = causal;
+    d.bidirectional = !causal;
     d.scale = 1;
     return tn_attend(ctx, tensor_of(ctx, 1, T, 1, 1, q), tensor_of(ctx, 1, T, 1, 1, k), tensor_of(ctx, 1, T, 1, 1, v), &d);
 }
@@ -391,31 +392,31 @@ static void edges(tn_dtype dtype)
     tn_ctx *ctx = ctx_of(dtype);
     double *o;
     int     kind, form;
-    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO, false, 3, one, large, v));
+    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO, false, 3, one, large, v));
     CHECK(o[0] == 2 && o[1] == 2 && o[2] == 2);                            /* one score far above the others */
     free(o);
-    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO, true, 3, large, large, v));
+    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO, true, 3, large, large, v));
     CHECK(o[0] == 2 && o[1] == 3);                                         /* scores -1e18 and 1e18; the third row: all 0 */
     CHECK_NEAR(o[2], 10.0 / 3, 1e-6);
     free(o);
-    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO, false, 3, one, level, v));
+    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO, false, 3, one, level, v));
     CHECK_NEAR(o[0], 10.0 / 3, 1e-6);
     free(o);
-    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO, false, 3, one, gone, v));
+    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO, false, 3, one, gone, v));
     CHECK_NEAR(o[0], 4, 1e-6);                                             /* -inf weighs nothing */
     free(o);
-    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO, true, 3, one, gone, v));
+    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO, true, 3, one, gone, v));
     CHECK(o[0] == 0);                                                      /* and a row of nothing else is empty */
     CHECK_NEAR(o[1], 3, 1e-6);
     free(o);
-    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO, false, 3, one, none, v));
+    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO, false, 3, one, none, v));
     CHECK(o[0] == 0 && o[1] == 0 && o[2] == 0);
     free(o);
-    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO, true, 3, one, above, v));
+    o = read_of(attend_numbers(ctx, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO, true, 3, one, above, v));
     CHECK(o[0] == 2 && o[1] != o[1] && o[2] != o[2]);
     free(o);
     for (kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_SQUARED; kind++)      /* NaN comes out where it goes in */
-        for (form = TN_ATTEND_QUADRATIC; form <= (kind ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC); form++) {
+        for (form = TN_ATTEND_FORM_QUADRATIC; form <= (kind ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_QUADRATIC); form++) {
             o = read_of(attend_numbers(ctx, (tn_attend_kind)kind, (tn_attend_form)form, true, 3, nan_q, one, v));
             CHECK(o[0] == o[0] && o[1] != o[1] && o[2] == o[2]);
             free(o);
@@ -428,10 +429,14 @@ static void edges(tn_dtype dtype)
         }
     {                                                                      /* such a row has no gradient, but for 0 times infinity in dk */
         tn_tensor *q = tensor_of(ctx, 1, 3, 1, 1, gone), *tv = tensor_of(ctx, 1, 3, 1, 1, v);
+        tn_attend_desc both_ways;
+        memset(&both_ways, 0, sizeof both_ways);
+        both_ways.bidirectional = true;
         tn_watch(q);
         tn_watch(tv);
         tn_record(ctx);
-        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_attend(ctx, q, tensor_of(ctx, 1, 3, 1, 1, one), tv, NULL))), TN_OK);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_attend(ctx, q, tensor_of(ctx, 1, 3, 1, 1, one), tv, &both_ways))),
+                     TN_OK);
         o = read_of(q->grad);
         CHECK(o[0] == 0);
         CHECK_NEAR(o[1], 0, 1e-6);
@@ -458,7 +463,7 @@ static void see_nothing(tn_ctx *ctx)
     int      round;
     for (round = 0; round < 48; round++) {
         plain_attention a = draw_attention(&rng, (tn_attend_kind)(round % 3), 6);
-        const tn_attend_form form = round % 3 > 0 && round / 3 % 2 ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC;
+        const tn_attend_form form = round % 3 > 0 && round / 3 % 2 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_QUADRATIC;
         operands x;
         outcome  y;
         int64_t  i;
@@ -499,8 +504,8 @@ static double *gradient_of_whole(tn_ctx *ctx, const double *v, int round, bool c
     tn_ctx_reset(ctx);
     memset(&d, 0, sizeof d);
     d.kind = bilinear ? TN_ATTEND_BILINEAR : TN_ATTEND_SOFTMAX;
-    d.causal = round % 3 > 0;
-    d.form = round % 4 == 3 ? TN_ATTEND_LINEAR : TN_ATTEND_AUTO;
+    d.bidirectional = round % 3 <= 0;
+    d.form = round % 4 == 3 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_AUTO;
     x = tensor_of(ctx, 2, 9, 6, 4, v);
     tn_watch(x);
     tn_record(ctx);
@@ -622,9 +627,9 @@ static void pattern_as_tensor(tn_ctx *ctx, tn_attention_kind kind, tn_attend_for
     d.d_qk = dq = 2;
     d.d_v = 4;
     d.no_rope = true;
-    d.row = TN_ROW_NONE;
+    d.row = TN_ROW_SCALE_NONE;
     d.form = form;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_OK);
     qk = read_of(layer.qk);
     v = read_of(layer.v);
     o = read_of(layer.o);
@@ -667,7 +672,8 @@ TEST(layers_are_tensors)
     double   worst = 0;
     int      round;
     for (round = 0; round < 12; round++)
-        pattern_as_tensor(ctx, round % 2 ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SQUARED, round % 4 < 2 ? TN_ATTEND_LINEAR : TN_ATTEND_QUADRATIC, &rng, &worst);
+        pattern_as_tensor(ctx, round % 2 ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SQUARED,
+                          round % 4 < 2 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_QUADRATIC, &rng, &worst);
     WORST("P2 squared and bilinear layers against their tensors of order 6, F64, Frobenius", worst, 3e-14);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
@@ -680,8 +686,8 @@ static tn_attention_desc draw_layer(uint64_t *rng, int kind)
     d.heads = test_random_int(rng, 0, 1) ? d.dim / 2 : 1;
     if (test_random_int(rng, 0, 1)) { d.d_qk = test_random_int(rng, 1, 5); d.d_v = test_random_int(rng, 1, 5); }
     d.out = test_random_int(rng, 0, 4);
-    if (kind == TN_ATTENTION_SQUARED && test_random_int(rng, 0, 2) == 0) d.row = TN_ROW_SUM;
-    else d.row = (tn_row_scale)test_random_int(rng, TN_ROW_DEFAULT, TN_ROW_MEAN);
+    if (kind == TN_ATTENTION_SQUARED && test_random_int(rng, 0, 2) == 0) d.row = TN_ROW_SCALE_SUM;
+    else d.row = (tn_row_scale)test_random_int(rng, TN_ROW_SCALE_DEFAULT, TN_ROW_SCALE_MEAN);
     d.length = test_random_int(rng, 1, 20);
     d.no_rope = test_random_int(rng, 0, 3) == 0;
     d.qk_norm = test_random_int(rng, 0, 1) != 0;
@@ -691,7 +697,8 @@ static tn_attention_desc draw_layer(uint64_t *rng, int kind)
     d.mix_values = test_random_int(rng, 0, 1) != 0;
     d.depth = test_random_int(rng, 0, 5);
     if (test_random_int(rng, 0, 2) == 0) d.window = test_random_int(rng, 1, 12);
-    else if (kind == TN_ATTENTION_SQUARED || kind == TN_ATTENTION_BILINEAR) d.form = (tn_attend_form)test_random_int(rng, TN_ATTEND_AUTO, TN_ATTEND_LINEAR);
+    else if (kind == TN_ATTENTION_SQUARED || kind == TN_ATTENTION_BILINEAR)
+        d.form = (tn_attend_form)test_random_int(rng, TN_ATTEND_FORM_AUTO, TN_ATTEND_FORM_LINEAR);
     return d;
 }
 
@@ -710,7 +717,7 @@ static double decoding(tn_dtype dtype, int rounds)
         tn_tensor    *values = NULL;
         int64_t       B = test_random_int(&rng, 1, 3), T = test_random_int(&rng, 1, 45), at, b;
         double       *x, *want, *got, *earlier;
-        if (!CHECK_STATUS(tn_attention_init(params, "", &layer, &d), TN_OK)) return HUGE_VAL;
+        if (!CHECK_STATUS(tn_attention_init(params, "", &d, &layer), TN_OK)) return HUGE_VAL;
         d = layer.desc;
         x = numbers(B * T * d.dim, &rng);
         earlier = numbers(B * T * d.heads * d.d_v, &rng);
@@ -768,12 +775,12 @@ TEST(memory_of_decoding)
     tn_attention layer, softmax;
     tn_attention_cache *c;
     int i;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_OK);
     CHECK_INT(tn_attention_cache_bytes(tn_attention_cache_create(ctx, &layer, 3, 5)), 3 * 5 * 24 * 4);
     CHECK_INT(tn_attention_cache_bytes(tn_attention_cache_create(ctx, &layer, 3, 6)), 3 * 128 * 4);
     CHECK_INT(tn_attention_cache_bytes(tn_attention_cache_create(ctx, &layer, 3, 6000)), 3 * 128 * 4);
     d.kind = TN_ATTENTION_SQUARED;
-    CHECK_STATUS(tn_attention_init(params, "b", &layer, &d), TN_OK);       /* 2 x 10 x 4, and 16 a position */
+    CHECK_STATUS(tn_attention_init(params, "b", &d, &layer), TN_OK);       /* 2 x 10 x 4, and 16 a position */
     CHECK_INT(tn_attention_cache_bytes(tn_attention_cache_create(ctx, &layer, 1, 5)), 80 * 4);
     CHECK_INT(tn_attention_cache_bytes(c = tn_attention_cache_create(ctx, &layer, 1, 6)), 80 * 4);
     for (i = 0; i < 20; i++) {
@@ -781,11 +788,11 @@ TEST(memory_of_decoding)
         tn_ctx_reset(ctx);
     }
     CHECK_INT(tn_attention_cache_past(c), 20);
-    d.row = TN_ROW_SUM;
-    CHECK_STATUS(tn_attention_init(params, "c", &layer, &d), TN_OK);
+    d.row = TN_ROW_SCALE_SUM;
+    CHECK_STATUS(tn_attention_init(params, "c", &d, &layer), TN_OK);
     CHECK_INT(tn_attention_cache_bytes(tn_attention_cache_create(ctx, &layer, 1, 7)), 100 * 4);
     d = layer_desc(TN_ATTENTION_DIFFERENTIAL, 8, 2);                       /* d_qk 2, d_v 4: 2 2 2 + 2 4 a position */
-    CHECK_STATUS(tn_attention_init(params, "d", &softmax, &d), TN_OK);
+    CHECK_STATUS(tn_attention_init(params, "d", &d, &softmax), TN_OK);
     CHECK_INT(tn_attention_cache_bytes(tn_attention_cache_create(ctx, &softmax, 1, 100)), 100 * 16 * 4);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
@@ -800,7 +807,7 @@ TEST(layer_starts)
     tn_attention layer;
     double *v;
     d.mix_values = d.bias = true;
-    CHECK_STATUS(tn_attention_init(params, "first", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_attention_init(params, "first", &d, &layer), TN_OK);
     CHECK_NEAR(layer.desc.lambda_init, 0.2, 1e-15);
     CHECK_INT(layer.desc.d_qk, 2);
     CHECK_INT(layer.desc.d_v, 4);
@@ -817,7 +824,7 @@ TEST(layer_starts)
     CHECK(tn_params_at(params, 0)->decay_scale == 1 && tn_params_at(params, 5)->decay_scale == 0 && tn_params_at(params, 3)->decay_scale == 0);
     d = layer_desc(TN_ATTENTION_DIFFERENTIAL_PLAIN, 12, 3);
     d.depth = 3;
-    CHECK_STATUS(tn_attention_init(params, "second", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_attention_init(params, "second", &d, &layer), TN_OK);
     CHECK_NEAR(tn_item(layer.lambda), 0.8 - 0.6 * exp(-0.9), 1e-15);
     CHECK_STR(tn_attention_kind_name(TN_ATTENTION_DIFFERENTIAL_PLAIN), "differential_plain");
     CHECK_STR(tn_attention_kind_name((tn_attention_kind)5), "?");
@@ -838,6 +845,7 @@ TEST(bad_operands)
     tn_rope_desc rope;
     tn_attend_desc d;
     memset(&d, 0, sizeof d);
+    d.bidirectional = true;
     memset(&rope, 0, sizeof rope);
     REFUSED(ctx, tn_rope(ctx, NULL, NULL), TN_ERR_ARG, "rope: x is NULL");
     REFUSED(ctx, tn_rope(ctx, flat, NULL), TN_ERR_SHAPE, "rope: x is [2,3], but must have four axes");
@@ -867,19 +875,19 @@ TEST(bad_operands)
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "while recording");
     CHECK(tn_backward(ctx, q) != TN_OK);
     tn_ctx_clear_error(ctx);
-    d.form = TN_ATTEND_QUADRATIC;
+    d.form = TN_ATTEND_FORM_QUADRATIC;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "the quadratic form has no state");
-    d.state = NULL; d.form = TN_ATTEND_LINEAR; d.past = 3;
+    d.state = NULL; d.form = TN_ATTEND_FORM_LINEAR; d.past = 3;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: 3 keys are past, but there is no state");
     d.past = 0; d.window = 2;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: a window has no linear form");
     d.window = -1;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: window -1");
-    d.window = 0; d.row = TN_ROW_SUM;
+    d.window = 0; d.row = TN_ROW_SCALE_SUM;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "only squared attention has a row sum");
     d.row = (tn_row_scale)7;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: kind 2, form 2, row scale 7");
-    d.row = TN_ROW_NONE; d.scale = (double)NAN;
+    d.row = TN_ROW_SCALE_NONE; d.scale = (double)NAN;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: the scale is nan");
     d.scale = 0; d.eps = -1;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: eps is -1");
@@ -898,46 +906,46 @@ TEST(bad_layers)
     tn_attention layer, second;
     tn_attention_cache *c;
     tn_tensor *x, *values;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_attention_init(params, "a", NULL, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention: layer or desc is NULL");
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_qk is 0 with dim 8 and 3 heads; give it, or a dim that is a multiple of 3");
     d.heads = 0;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: extents 8 and 0");
     d.heads = 8; d.kind = TN_ATTENTION_DIFFERENTIAL;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "a multiple of 16");
-    d.heads = 2; d.form = TN_ATTEND_LINEAR;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_ARG);
+    d.heads = 2; d.form = TN_ATTEND_FORM_LINEAR;
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "softmax has no linear form");
     d.kind = TN_ATTENTION_BILINEAR; d.window = 4;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "a window has no linear form");
-    d.window = 0; d.row = TN_ROW_SUM;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_ARG);
+    d.window = 0; d.row = TN_ROW_SCALE_SUM;
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "only squared attention has a row sum");
-    d.row = TN_ROW_DEFAULT; d.kind = (tn_attention_kind)5;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_ARG);
+    d.row = TN_ROW_SCALE_DEFAULT; d.kind = (tn_attention_kind)5;
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: 5 is no kind");
     d.kind = TN_ATTENTION_BILINEAR; d.depth = -1;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "depth -1");
     d.depth = 0; d.out = -3;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: out is -3");
     d.out = 0; d.d_qk = 100000000;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
-    d.d_qk = 0; d.row = TN_ROW_SUM;                                        /* its own status, though the context keeps the first */
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
+    d.d_qk = 0; d.row = TN_ROW_SCALE_SUM;                            /* its own status, though the context keeps the first */
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "the linear form's state");
-    d.row = TN_ROW_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_ERR_SHAPE);
+    d.row = TN_ROW_SCALE_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, but must be at least 1, and below 2^31 - 1 for all 65536 heads");
     CHECK_INT(tn_params_count(params), 0);
     CHECK(layer.qk == NULL);
     d.heads = 2; d.d_qk = d.d_v = 0; d.mix_values = true;
-    CHECK_STATUS(tn_attention_init(params, "a", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_OK);
     x = rows_of(ctx, 1, 2, 8, zero);
     REFUSED(ctx, tn_attention_forward(ctx, NULL, x, NULL), TN_ERR_ARG, "attention: the layer is NULL");
     REFUSED(ctx, tn_attention_forward(ctx, &layer, NULL, NULL), TN_ERR_ARG, "attention: x is NULL");
@@ -946,7 +954,7 @@ TEST(bad_layers)
     REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], but v is [1,2,2,4]");
     values = NULL;                                                         /* nor does a failed call hand any out */
     second = layer;
-    second.desc.row = TN_ROW_SUM;
+    second.desc.row = TN_ROW_SCALE_SUM;
     REFUSED(ctx, tn_attention_forward(ctx, &second, x, &values), TN_ERR_ARG, "only squared attention has a row sum");
     CHECK(values == NULL);
     c = tn_attention_cache_create(ctx, &second, 1, 2);
@@ -954,11 +962,11 @@ TEST(bad_layers)
     CHECK(values == NULL);
     REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch 0 and length 4");
     REFUSED(ctx, tn_attention_cache_create(ctx, NULL, 1, 4), TN_ERR_ARG, "attention cache: the layer is NULL");
-    d.not_causal = true;
-    CHECK_STATUS(tn_attention_init(params, "b", &second, &d), TN_OK);
-    REFUSED(ctx, tn_attention_cache_create(ctx, &second, 1, 4), TN_ERR_ARG, "attention cache: the layer is not causal");
-    d.not_causal = false; d.form = TN_ATTEND_QUADRATIC; d.heads = 4;
-    CHECK_STATUS(tn_attention_init(params, "c", &second, &d), TN_OK);
+    d.bidirectional = true;
+    CHECK_STATUS(tn_attention_init(params, "b", &d, &second), TN_OK);
+    REFUSED(ctx, tn_attention_cache_create(ctx, &second, 1, 4), TN_ERR_ARG, "attention cache: the layer is bidirectional");
+    d.bidirectional = false; d.form = TN_ATTEND_FORM_QUADRATIC; d.heads = 4;
+    CHECK_STATUS(tn_attention_init(params, "c", &d, &second), TN_OK);
     c = tn_attention_cache_create(ctx, &second, 1, 3);
     REQUIRE(c != NULL);
     REFUSED(ctx, tn_attention_decode(ctx, &second, x, NULL, NULL), TN_ERR_ARG, "attention: the cache is NULL");
@@ -985,8 +993,8 @@ static bool whole_life(tn_ctx *ctx, tn_attention_kind kind, tn_attention *layer,
     tn_tensor *y;
     d.bias = d.mix_values = true;
     d.out = 4096;                                                          /* asks for a block when the state has taken in its keys */
-    if (kind == TN_ATTENTION_BILINEAR) d.form = TN_ATTEND_LINEAR;
-    if (!params || tn_attention_init(params, "a", layer, &d) != TN_OK) return false;
+    if (kind == TN_ATTENTION_BILINEAR) d.form = TN_ATTEND_FORM_LINEAR;
+    if (!params || tn_attention_init(params, "a", &d, layer) != TN_OK) return false;
     if (!(*cache = tn_attention_cache_create(ctx, layer, 1, 6))) return false;
     if (!(y = tn_attention_decode(ctx, layer, rows_of(ctx, 1, 2, 8, zero), *cache, NULL))) return false;
     tn_record(ctx);
@@ -1012,7 +1020,7 @@ TEST(no_memory)
             desc.allocator = test_heap_allocator(&heap);
             desc.threads = 1;
             desc.arena_bytes = 64;                                         /* so that nearly each tensor asks */
-            if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+            if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
             heap.count = 0;
             heap.fail_at = fail_at;
             done = whole_life(ctx, (tn_attention_kind)kind, &layer, &cache);
@@ -1050,7 +1058,6 @@ TEST(a_gradient_alone_has_the_same_bits)
         const int64_t        n[3] = {70 * heads * 5, 70 * heads * 5, 70 * 2 * 6};
         memset(&d, 0, sizeof d);
         d.kind = k;
-        d.causal = true;
         for (int i = 0; i < 3; i++) x[i] = numbers(n[i], &rng);
         for (int alone = 0; alone < 2; alone++)
             for (int i = 0; i < 3; i++) {
@@ -1084,7 +1091,6 @@ TEST(a_state_of_another_context)
     tn_attend_desc d;
     memset(&d, 0, sizeof d);
     d.kind = TN_ATTEND_SQUARED;
-    d.causal = true;
     d.state = tensor_of(other, 1, 1, 6, 5, zero);
     CHECK(tn_attend(ctx, q, q, v, &d) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attend: state belongs to another context");

@@ -21,7 +21,7 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_simd simd, 
     desc.dtype = dtype;
     desc.simd = simd;
     desc.threads = threads;
-    CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
     return ctx;
 }
 
@@ -38,7 +38,7 @@ static tn_tensor *operand(tn_ctx *ctx, int64_t B, int64_t T, int64_t n, int64_t 
     float     *x;
     for (int i = 0; i < 4; i++) count *= shape[i];
     x = (float *)malloc(sizeof *x * (size_t)(count + 1));
-    t = tn_tensor_new(ctx, TN_REAL, 4, shape);
+    t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     if (!x || !t) { free(x); return NULL; }
     for (int64_t i = 0; i < count; i++) {
         int64_t  rest = i;
@@ -87,7 +87,7 @@ static results solve(tn_ctx *ctx, const problem *p, bool inside)
     w = operand(ctx, p->B, p->Tq, p->H, p->dv, 4, inside, NULL);
     if (p->state) {
         int64_t    F = a.kind == TN_ATTEND_SQUARED ? p->d * (p->d + 1) / 2 : p->d * p->d;
-        int64_t    shape[4] = {p->B, p->H, F, p->dv + (a.row == TN_ROW_SUM)};
+        int64_t    shape[4] = {p->B, p->H, F, p->dv + (a.row == TN_ROW_SCALE_SUM)};
         a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
         attend_some(ctx, p, q, k, v, &a, 0, p->T0);
         take(&r, 0, attend_some(ctx, p, q, k, v, &a, p->T0, p->Tk));
@@ -119,7 +119,8 @@ static void compare(const problem *p, const results *got, const results *right, 
         test_raise(&worst[dtype == TN_F64], e);
         if (e <= (dtype == TN_F64 ? 1e-12 : 1e-5)) continue;
         printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d form %d causal %d window %d row %d past %d: part %d is off by %g\n", (int)p->B, (int)p->Tq,
-               (int)p->Tk, (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, (int)p->a.form, p->a.causal, (int)p->a.window, (int)p->a.row,
+               (int)p->Tk, (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, (int)p->a.form, !p->a.bidirectional,
+                   (int)p->a.window, (int)p->a.row,
                (int)p->T0, which, e);
         CHECK(false);
     }
@@ -176,7 +177,6 @@ static problem make(tn_attend_kind kind, tn_attend_form form, int64_t B, int64_t
     p.B = B; p.Tq = Tq; p.Tk = Tk; p.H = H; p.d = d; p.dv = dv;
     p.a.kind = kind;
     p.a.form = form;
-    p.a.causal = true;
     p.a.length = 16;
     return p;
 }
@@ -191,13 +191,13 @@ TEST(shapes)
         {1, 40, 3, 1, 5, 2}, {2, 1, 40, 1, 12, 64}, {1, 0, 5, 1, 4, 4}, {1, 5, 0, 1, 4, 4}, {1, 6, 6, 1, 4, 0}, {1, 3, 3, 0, 4, 4}
     };
     for (int kind = 0; kind < 3; kind++)
-        for (int form = TN_ATTEND_QUADRATIC; form <= TN_ATTEND_LINEAR; form++)
+        for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++)
             for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
                 const int64_t *n = shape[s];
                 problem p = make((tn_attend_kind)kind, (tn_attend_form)form, n[0], n[1], n[2], n[3], n[4], n[5]);
-                if (form == TN_ATTEND_LINEAR && !linear_can(p.a.kind)) continue;
+                if (form == TN_ATTEND_FORM_LINEAR && !linear_can(p.a.kind)) continue;
                 for (int causal = 0; causal < 2; causal++) {
-                    p.a.causal = causal == 1;
+                    p.a.bidirectional = causal != 1;
                     try_problem(&p);
                 }
             }
@@ -209,22 +209,22 @@ TEST(options)
 {
     uint64_t state = 5;
     for (int kind = 0; kind < 3; kind++)
-        for (int row = TN_ROW_NONE; row <= TN_ROW_SUM; row++) {
-            problem p = make((tn_attend_kind)kind, TN_ATTEND_QUADRATIC, 1, 0, 0, 2, 0, 0);
-            if (row == TN_ROW_SUM && kind != TN_ATTEND_SQUARED) continue;
+        for (int row = TN_ROW_SCALE_NONE; row <= TN_ROW_SCALE_SUM; row++) {
+            problem p = make((tn_attend_kind)kind, TN_ATTEND_FORM_QUADRATIC, 1, 0, 0, 2, 0, 0);
+            if (row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) continue;
             for (int round = 0; round < (test_small() ? 1 : 4); round++) {
                 p.Tq = test_random_int(&state, 1, 130);
                 p.Tk = test_random_int(&state, 2, 130);          /* the softmax of one key is one, and all slopes are rounding errors */
                 p.d = test_random_int(&state, 1, 20);
                 p.dv = test_random_int(&state, 1, 20);
                 p.a.row = (tn_row_scale)row;
-                p.a.causal = (kind + row + round) % 2 == 0;
+                p.a.bidirectional = (kind + row + round) % 2 != 0;
                 p.a.window = test_random_int(&state, 0, 1) * test_random_int(&state, 1, 50);
                 p.a.scale = test_random_real(&state);
-                p.a.form = TN_ATTEND_QUADRATIC;
+                p.a.form = TN_ATTEND_FORM_QUADRATIC;
                 try_problem(&p);
                 p.a.window = 0;
-                p.a.form = TN_ATTEND_LINEAR;
+                p.a.form = TN_ATTEND_FORM_LINEAR;
                 if (linear_can(p.a.kind)) try_problem(&p);
             }
         }
@@ -236,10 +236,10 @@ TEST(states)
 {
     static const int64_t cut[][3] = {{0, 130, 130}, {40, 130, 130}, {129, 130, 130}, {60, 60, 130}};     /* T0, Tq, Tk */
     for (int kind = 1; kind < 3; kind++)
-        for (int row = TN_ROW_NONE; row <= TN_ROW_SUM; row++)
+        for (int row = TN_ROW_SCALE_NONE; row <= TN_ROW_SCALE_SUM; row++)
             for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
-                problem p = make((tn_attend_kind)kind, TN_ATTEND_LINEAR, 1, cut[i][1], cut[i][2], 2, 6, 40);
-                if (row == TN_ROW_SUM && kind != TN_ATTEND_SQUARED) continue;
+                problem p = make((tn_attend_kind)kind, TN_ATTEND_FORM_LINEAR, 1, cut[i][1], cut[i][2], 2, 6, 40);
+                if (row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) continue;
                 p.a.row = (tn_row_scale)row;
                 p.state = true;
                 p.T0 = cut[i][0];
@@ -265,7 +265,6 @@ TEST(states_stay)
                 tn_attend_desc a;
                 memset(&a, 0, sizeof a);
                 a.kind = (tn_attend_kind)kind;
-                a.causal = true;
                 a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
                 x[0] = operand(ctx, 1, T, sets, D, 1, false, NULL);
                 x[1] = operand(ctx, 1, T, sets, D, 2, false, NULL);
@@ -286,8 +285,8 @@ TEST(states_stay)
                     const int64_t       at[4] = {1, 1, sets, D}, of_v[4] = {1, 1, 1, V};
                     tn_tensor          *zero, *one;
                     tn_ctx_reset(ctx);
-                    zero = tn_tensor_new(ctx, TN_REAL, 4, at);
-                    one = tn_tensor_new(ctx, TN_REAL, 4, of_v);
+                    zero = tn_tensor_nd(ctx, TN_REAL, 4, at);
+                    one = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
                     tn_write(zero, TN_F64, numbers, sets * D);
                     tn_write(one, TN_F64, v, V);
                     a.past = T + t;
@@ -313,8 +312,7 @@ TEST(scratch_is_counted)
     tn_attend_desc a;
     memset(&a, 0, sizeof a);
     a.kind = TN_ATTEND_BILINEAR;
-    a.causal = true;
-    for (int form = TN_ATTEND_QUADRATIC; form <= TN_ATTEND_LINEAR; form++)
+    for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++)
         for (int small = 0; small < 2; small++) {
             tn_tensor *q, *k, *v, *o;
             size_t     more;
@@ -325,11 +323,11 @@ TEST(scratch_is_counted)
             desc.max_bytes = (size_t)(small ? 1 : 128) << 19;
             desc.arena_bytes = 256 << 10;
             held = 0;
-            CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+            CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
             more = held - tn_ctx_memory(ctx).live;              /* the context's own, and what is for products */
-            q = tn_tensor_new(ctx, TN_REAL, 4, shape);
+            q = tn_tensor_nd(ctx, TN_REAL, 4, shape);
             k = q;
-            v = tn_tensor_new(ctx, TN_REAL, 4, of_v);
+            v = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
             tn_watch(q);
             tn_watch(v);
             tn_record(ctx);
@@ -351,11 +349,10 @@ TEST(room_of_a_token)
 {
     const int64_t  qk[4] = {1, 1, 2, 128}, of_v[4] = {1, 1, 1, 128}, shape[4] = {1, 1, 128 * 128, 128};
     tn_ctx        *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
-    tn_tensor     *x = tn_tensor_new(ctx, TN_REAL, 4, qk), *v = tn_tensor_new(ctx, TN_REAL, 4, of_v);
+    tn_tensor     *x = tn_tensor_nd(ctx, TN_REAL, 4, qk), *v = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
     tn_attend_desc a;
     memset(&a, 0, sizeof a);
     a.kind = TN_ATTEND_BILINEAR;
-    a.causal = true;
     a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
     CHECK(tn_attend(ctx, x, x, v, &a) != NULL);
     CHECK(tn_ctx_memory(ctx).arena <= (size_t)5 << 20);
@@ -367,10 +364,10 @@ TEST(room_of_a_token)
 TEST(parts)
 {
     for (int kind = 0; kind < 3; kind++) {
-        problem p = make((tn_attend_kind)kind, TN_ATTEND_QUADRATIC, 1, test_small() ? 40 : 300, 1100, 1, 6, 5);
+        problem p = make((tn_attend_kind)kind, TN_ATTEND_FORM_QUADRATIC, 1, test_small() ? 40 : 300, 1100, 1, 6, 5);
         try_problem(&p);
         p.a.window = 400;
-        p.a.causal = false;
+        p.a.bidirectional = true;
         try_problem(&p);
     }
     finish();
@@ -380,12 +377,13 @@ TEST(parts)
 TEST(long_sums)
 {
     for (int kind = 1; kind < 3; kind++) {
-        problem p = make((tn_attend_kind)kind, TN_ATTEND_QUADRATIC, 1, test_small() ? 500 : 4000, test_small() ? 500 : 4000, 1, 16, 8);
+        problem p = make((tn_attend_kind)kind, TN_ATTEND_FORM_QUADRATIC, 1, test_small() ? 500 : 4000,
+                         test_small() ? 500 : 4000, 1, 16, 8);
         tn_ctx *wide = context(tn_cpu_backend(), TN_F64, TN_SIMD_BEST, 1), *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
         results right = solve(wide, &p, false), r = solve(ctx, &p, false);
         compare(&p, &r, &right, TN_F32);
         free(r.x);
-        p.a.form = TN_ATTEND_LINEAR;
+        p.a.form = TN_ATTEND_FORM_LINEAR;
         r = solve(ctx, &p, false);
         compare(&p, &r, &right, TN_F32);
         free(r.x);
@@ -408,9 +406,11 @@ TEST(extreme_scores)
     double       right = (1 * exp(-0.5) + 3 * exp(-1.5) + 6) / (exp(-0.5) + exp(-1.5) + 1);
     int64_t      of_q[4] = {1, 1, 1, 1}, of_k[4] = {1, 6, 1, 1};
     tn_ctx      *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
-    tn_tensor   *q = tn_tensor_new(ctx, TN_REAL, 4, of_q), *k = tn_tensor_new(ctx, TN_REAL, 4, of_k), *value = tn_tensor_new(ctx, TN_REAL, 4, of_k);
+    tn_tensor   *q = tn_tensor_nd(ctx, TN_REAL, 4, of_q), *k = tn_tensor_nd(ctx, TN_REAL, 4, of_k),
+        *value = tn_tensor_nd(ctx, TN_REAL, 4, of_k);
     tn_attend_desc a;
     memset(&a, 0, sizeof a);
+    a.bidirectional = true;
     a.scale = 1;
     tn_write(q, TN_F32, &one, 1);
     tn_write(k, TN_F32, score, 6);
@@ -438,10 +438,9 @@ static results scores_of(int backend, tn_dtype dtype, int64_t T, const double *q
     results        r;
     memset(&a, 0, sizeof a);
     memset(&r, 0, sizeof r);
-    a.causal = true;
     a.scale = 1;
     for (int i = 0; i < 3; i++) {
-        x[i] = tn_tensor_new(ctx, TN_REAL, 4, shape);
+        x[i] = tn_tensor_nd(ctx, TN_REAL, 4, shape);
         for (int64_t t = 0; t < T; t++) {
             const double v = i == 0 ? q[t] : i == 1 ? k[t] : 1 + (double)t;
             tn_write(tn_slice(x[i], 1, t, t + 1), TN_F64, &v, 1);
@@ -512,12 +511,12 @@ TEST(unseen_keys)
 {
     const int64_t T = 300;
     for (int kind = 0; kind < 3; kind++)
-        for (int form = TN_ATTEND_QUADRATIC; form <= TN_ATTEND_LINEAR; form++) {
+        for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++) {
             problem    p = make((tn_attend_kind)kind, (tn_attend_form)form, 1, T, T, 1, 8, 16);
             tn_ctx    *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
             tn_tensor *q, *k, *v, *o;
             float     *x = (float *)malloc(sizeof *x * (size_t)(T * 16)), *y = (float *)malloc(sizeof *y * (size_t)(T * 16));
-            if (form == TN_ATTEND_LINEAR && !linear_can(p.a.kind)) { free(x); free(y); tn_ctx_destroy(ctx); continue; }
+            if (form == TN_ATTEND_FORM_LINEAR && !linear_can(p.a.kind)) { free(x); free(y); tn_ctx_destroy(ctx); continue; }
             for (int round = 0; round < 2; round++) {
                 tn_ctx_reset(ctx);
                 q = operand(ctx, 1, T, 2, 8, 1, false, NULL);
@@ -605,7 +604,7 @@ TEST(rope_far_away)
     const double  x[2] = {1, 0};
     for (int l = 0; l < 2; l++) {
         tn_ctx      *ctx = context(tn_cpu_backend(), TN_F64, l ? TN_SIMD_PLAIN : TN_SIMD_BEST, 1);
-        tn_tensor   *t = tn_tensor_new(ctx, TN_REAL, 4, shape);
+        tn_tensor   *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
         tn_rope_desc d;
         double       y[2];
         memset(&d, 0, sizeof d);

@@ -10,14 +10,14 @@ static tn_ctx *ctx_of(tn_dtype dtype, int threads)
     memset(&d, 0, sizeof d);
     d.dtype = dtype;
     d.threads = threads;
-    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
 static tn_tensor *chains(tn_ctx *ctx, int64_t b, int64_t n, int64_t d)
 {
     int64_t shape[4];
     shape[0] = b; shape[1] = n; shape[2] = d; shape[3] = d;
-    return tn_tensor_new(ctx, TN_REAL, 4, shape);
+    return tn_tensor_nd(ctx, TN_REAL, 4, shape);
 }
 
 /* Gaussian matrices of every size: their product leaves the range of float after a few dozen sites, its logarithm does not. The same

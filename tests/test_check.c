@@ -59,7 +59,7 @@ TEST(saves_replace)
     int        i;
     path_of(path, "again.safetensors");
     REQUIRE(write_text(path, "old"));
-    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     params = one_parameter(ctx);
     for (i = 0; i < 3; i++) {
         CHECK_STATUS(tn_params_save(params, path), TN_OK);
@@ -87,7 +87,7 @@ TEST(a_failed_replace_keeps_the_old)
     desc.allocator.alloc = holder_alloc;
     desc.allocator.release = holder_release;
     desc.allocator.user = &h;
-    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
     params = one_parameter(ctx);
     if (tn_params_save(params, path) == TN_OK) CHECK_STATUS(tn_params_load(params, path), TN_OK);
     else {
@@ -106,7 +106,7 @@ TEST(a_folder_is_not_replaced)
 {
     tn_ctx    *ctx;
     tn_params *params;
-    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     params = one_parameter(ctx);
     CHECK_STATUS(tn_params_save(params, "tests"), TN_ERR_FILE);        /* the folder that this file lies in */
     CHECK_ERROR(ctx, TN_ERR_FILE, "could not be replaced");

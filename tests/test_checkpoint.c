@@ -41,10 +41,10 @@ static tn_optim_desc rule(tn_optim_kind kind)
     tn_optim_desc d;
     memset(&d, 0, sizeof d);
     d.kind = kind;
-    d.lr = kind == TN_SGD ? 0.05 : 0.02;
+    d.lr = kind == TN_OPTIM_SGD ? 0.05 : 0.02;
     d.weight_decay = 0.1;
-    d.momentum = kind == TN_SGD ? 0.9 : 0;
-    d.nesterov = kind == TN_SGD;
+    d.momentum = kind == TN_OPTIM_SGD ? 0.9 : 0;
+    d.nesterov = kind == TN_OPTIM_SGD;
     d.clip_norm = 1;
     d.momentum_warmup = 6;
     d.schedule.kind = TN_SCHEDULE_TRAPEZOID;
@@ -60,8 +60,7 @@ static bool add_linear(model *m, const char *name, tn_linear *l, int64_t in, int
     memset(&d, 0, sizeof d);
     d.in = in;
     d.out = out;
-    d.no_bias = true;
-    return CHECK_STATUS(tn_linear_init(m->w.params, name, l, &d), TN_OK);
+    return CHECK_STATUS(tn_linear_init(m->w.params, name, &d, l), TN_OK);
 }
 
 static bool add_late(model *m) { return m->has_late = add_linear(m, "late", &m->late, DIM, DIM); }
@@ -87,14 +86,14 @@ static bool open_model(model *m, tn_dtype dtype, const tn_optim_desc *od, uint64
     desc.backend = backend;
     desc.log = listen;
     desc.allocator = test_heap_allocator(&m->w.heap);
-    if (!CHECK(tn_ctx_create(&m->w.ctx, &desc, NULL) == TN_OK)) return false;
+    if (!CHECK(tn_ctx_create(&desc, &m->w.ctx, NULL) == TN_OK)) return false;
     m->w.params = tn_params_create(m->w.ctx);
-    if (!CHECK_STATUS(tn_embedding_init(m->w.params, "embed", &m->embed, &ed), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_embedding_init(m->w.params, "embed", &ed, &m->embed), TN_OK)) return false;
     if (!CHECK_STATUS(tn_params_tie(m->w.params, "head.w", "embed.w"), TN_OK)) return false;
-    if (!CHECK_STATUS(tn_norm_init(m->w.params, "norm", &m->norm, &nd), TN_OK)) return false;
-    if (!CHECK_STATUS(tn_mlp_init(m->w.params, "mlp", &m->mlp, &md), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_norm_init(m->w.params, "norm", &nd, &m->norm), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_mlp_init(m->w.params, "mlp", &md, &m->mlp), TN_OK)) return false;
     if (!add_linear(m, "head", &m->head, DIM, VOCAB) || !add_linear(m, "fixed", &m->fixed, DIM, DIM)) return false;
-    tn_params_freeze(m->w.params, "fixed", true);
+    tn_params_freeze(m->w.params, "fixed");
     m->optim = tn_optim_create(m->w.params, od);
     return CHECK(m->optim != NULL);
 }
@@ -132,10 +131,10 @@ static void steps(model *m, int64_t from, int64_t to, double *loss)
 
 static bool save(model *m, file *f, const tn_note *notes, int64_t count)
 {
-    return CHECK_STATUS(tn_checkpoint_write(m->optim, tn_to_memory(f->bytes, ROOM, &f->used), notes, count), TN_OK);
+    return CHECK_STATUS(tn_checkpoint_write(m->optim, tn_sink_memory(f->bytes, ROOM, &f->used), notes, count), TN_OK);
 }
 
-static tn_status load(model *m, const file *f) { return tn_checkpoint_read(m->optim, tn_from_memory(f->bytes, f->used)); }
+static tn_status load(model *m, const file *f) { return tn_checkpoint_read(m->optim, tn_source_memory(f->bytes, f->used)); }
 
 static bool same(const file *a, const file *b) { return a->used == b->used && memcmp(a->bytes, b->bytes, a->used) == 0; }
 
@@ -188,7 +187,7 @@ TEST(a_resumed_run_has_the_same_bits)
                 stop_and_go_on(dtype ? TN_F64 : TN_F32, &d, at, 1 + (int)(at % 3), false, NULL);
             }
     {
-        tn_optim_desc d = rule(TN_MUON);
+        tn_optim_desc d = rule(TN_OPTIM_MUON);
         stop_and_go_on(TN_F32, &d, LATE, 2, true, NULL);
         stop_and_go_on(TN_F32, &d, LATE, 3, false, NULL);
     }
@@ -196,7 +195,7 @@ TEST(a_resumed_run_has_the_same_bits)
 
 TEST(a_resumed_run_on_other_backends)
 {
-    tn_optim_desc d = rule(TN_MUON);
+    tn_optim_desc d = rule(TN_OPTIM_MUON);
     stop_and_go_on(TN_F32, &d, 7, 1, false, tn_reference_backend());
     if (test_leave_out(!SEALED, NO_SEALED)) return;
     stop_and_go_on(TN_F32, &d, 7, 1, false, sealed_cpu());
@@ -210,7 +209,7 @@ TEST(files_notes_and_weights)
     static const tn_note note[] = {{"config", "{\"layers\": 1}"}, {"position", "4711"}};
     static file    saved;
     static model   a, b;
-    tn_optim_desc  d = rule(TN_ADAMW);
+    tn_optim_desc  d = rule(TN_OPTIM_ADAMW);
     double         loss[4];
     tn_safetensors *f;
     size_t         counted = 0;
@@ -221,10 +220,10 @@ TEST(files_notes_and_weights)
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL) || !open_model(&b, TN_F32, &d, 8, 1, NULL)) return;
     steps(&a, 0, 3, loss);
     save(&a, &saved, note, 2);
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(NULL, 0, &counted), note, 2), TN_OK);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(NULL, 0, &counted), note, 2), TN_OK);
     CHECK_INT(counted, saved.used);
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_path(path), note, 2), TN_OK);
-    f = tn_safetensors_open(b.w.ctx, tn_from_path(path));
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_path(path), note, 2), TN_OK);
+    f = tn_safetensors_open(b.w.ctx, tn_source_path(path));
     CHECK_STR(tn_safetensors_metadata(f, "config"), "{\"layers\": 1}");
     CHECK_STR(tn_safetensors_metadata(f, "position"), "4711");
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.steps"), "3");
@@ -233,14 +232,14 @@ TEST(files_notes_and_weights)
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.lr"), "0.02");
     CHECK(tn_safetensors_find(f, "optim.v.embed.w") && !tn_safetensors_find(f, "optim.v.head.w") && !tn_safetensors_find(f, "optim.m.fixed.w"));
     tn_safetensors_close(f);
-    CHECK_STATUS(tn_params_read(b.w.params, tn_from_path(path), TN_MATCH_IGNORE_EXTRA), TN_OK);
+    CHECK_STATUS(tn_params_read(b.w.params, tn_source_path(path), TN_MATCH_IGNORE_EXTRA), TN_OK);
     {
         double p[VOCAB * DIM], q[VOCAB * DIM];
         tn_read(a.embed.w, TN_F64, p, VOCAB * DIM);
         tn_read(b.embed.w, TN_F64, q, VOCAB * DIM);
         CHECK(memcmp(p, q, sizeof p) == 0);
     }
-    CHECK_STATUS(tn_checkpoint_read(b.optim, tn_from_path(path)), TN_OK);
+    CHECK_STATUS(tn_checkpoint_read(b.optim, tn_source_path(path)), TN_OK);
     CHECK_INT(tn_optim_steps(b.optim), 3);
     remove(path);
     close_world(&a.w);
@@ -272,7 +271,7 @@ TEST(another_optimiser_or_model)
 {
     static file  saved, other;
     static model a, b;
-    tn_optim_desc d = rule(TN_MUON), e = rule(TN_ADAMW);
+    tn_optim_desc d = rule(TN_OPTIM_MUON), e = rule(TN_OPTIM_ADAMW);
     double       loss[4];
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
     steps(&a, 0, 3, loss);
@@ -302,9 +301,9 @@ TEST(another_optimiser_or_model)
     other = saved;
     change(&other, "\"shape\":[2,7,6]", "\"shape\":[2,6,7]");
     refused(&a, &other, TN_ERR_SHAPE, "[2,6,7]");
-    CHECK_STATUS(tn_params_write(a.w.params, tn_to_memory(other.bytes, ROOM, &other.used), NULL, 0), TN_OK);
+    CHECK_STATUS(tn_params_write(a.w.params, tn_sink_memory(other.bytes, ROOM, &other.used), NULL, 0), TN_OK);
     refused(&a, &other, TN_ERR_FORMAT, "no checkpoint: it has no note tensornet.checkpoint");
-    tn_params_adamw(a.w.params, "mlp.w");
+    tn_params_use_adamw(a.w.params, "mlp.w");
     refused(&a, &saved, TN_ERR_ARG, "parameter \"mlp.w\" has 1 moments in the file, but its rule here, adamw, has 2");
     tn_params_at(a.w.params, 2)->adamw = false;
     add_late(&a);
@@ -326,7 +325,7 @@ TEST(numbers_that_differ_are_named)
 {
     static file  saved;
     static model a;
-    tn_optim_desc d = rule(TN_SGD);
+    tn_optim_desc d = rule(TN_OPTIM_SGD);
     double       loss[4], nan[1] = {(double)NAN};
     tn_param    *p;
     int64_t      one = 1;
@@ -365,40 +364,40 @@ TEST(bad_calls)
     static file  saved;
     static model a;
     static const tn_note own = {"tensornet.steps", "3"}, twice[2] = {{"a", "1"}, {"a", "2"}}, none = {NULL, NULL};
-    tn_optim_desc d = rule(TN_MUON);
+    tn_optim_desc d = rule(TN_OPTIM_MUON);
     int64_t      one = 1;
     size_t       left = 300;
     tn_init      init;
     tn_tensor   *x;
     memset(&init, 0, sizeof init);
-    CHECK_STATUS(tn_checkpoint_write(NULL, tn_to_memory(NULL, 0, NULL), NULL, 0), TN_ERR_ARG);
-    CHECK_STATUS(tn_checkpoint_read(NULL, tn_from_memory(NULL, 0)), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(NULL, tn_sink_memory(NULL, 0, NULL), NULL, 0), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_read(NULL, tn_source_memory(NULL, 0)), TN_ERR_ARG);
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), &own, 1), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), &own, 1), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "note \"tensornet.steps\": keys that begin with tensornet. are its own");
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), twice, 2), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), twice, 2), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the name \"a\" is given twice");
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), &none, 1), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), &none, 1), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "NULL");
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, 1), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, 1), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: 1 notes at NULL");
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, -1), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, -1), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "checkpoint: -1 notes");
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, 100, &saved.used), NULL, 0), TN_ERR_FILE);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, 100, &saved.used), NULL, 0), TN_ERR_FILE);
     CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "more than there is room for");
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_calls(no_store, &left), NULL, 0), TN_ERR_FILE);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_calls(no_store, &left), NULL, 0), TN_ERR_FILE);
     CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "could not be written");
-    CHECK_STATUS(tn_checkpoint_read(a.optim, tn_from_path("no/such/file")), TN_ERR_FILE);
+    CHECK_STATUS(tn_checkpoint_read(a.optim, tn_source_path("no/such/file")), TN_ERR_FILE);
     CHECK_ERROR(a.w.ctx, TN_ERR_FILE, "no/such/file");
     CHECK(tn_params_add(a.w.params, "optim.m.mlp.w", 1, &one, init) != NULL);
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "parameter optim.m.mlp.w: names that begin with optim. are its own");
     x = tn_tensor_1d(a.w.ctx, TN_REAL, 1);
     CHECK(x != NULL);
     tn_params_destroy(a.w.params);
-    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_to_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the optimiser's parameters were destroyed");
-    CHECK_STATUS(tn_checkpoint_read(a.optim, tn_from_memory(saved.bytes, 10)), TN_ERR_ARG);
+    CHECK_STATUS(tn_checkpoint_read(a.optim, tn_source_memory(saved.bytes, 10)), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "the optimiser's parameters were destroyed");
     close_world(&a.w);
 }
@@ -415,7 +414,7 @@ static bool open_tiny(tiny *t, uint64_t seed, int updates)
     tn_init       init;
     memset(&d, 0, sizeof d);
     memset(&init, 0, sizeof init);
-    d.kind = TN_MUON;
+    d.kind = TN_OPTIM_MUON;
     init.rule = TN_INIT_NORMAL;
     if (!open_on(&t->w, TN_F32, seed, 1, NULL)) return false;
     t->p = tn_params_add(t->w.params, "p", 2, shape, init);
@@ -433,7 +432,7 @@ static bool open_tiny(tiny *t, uint64_t seed, int updates)
 
 static void everything(tiny *t, file *f)
 {
-    CHECK_STATUS(tn_checkpoint_write(t->optim, tn_to_memory(f->bytes, ROOM, &f->used), NULL, 0), TN_OK);
+    CHECK_STATUS(tn_checkpoint_write(t->optim, tn_sink_memory(f->bytes, ROOM, &f->used), NULL, 0), TN_OK);
 }
 
 TEST(cut_off_at_every_byte)
@@ -447,12 +446,12 @@ TEST(cut_off_at_every_byte)
     everything(&t, &before);
     CHECK(!same(&saved, &before));
     for (size_t n = 0; n < saved.used; n++) {
-        CHECK_STATUS(tn_checkpoint_read(t.optim, tn_from_memory(saved.bytes, n)), TN_ERR_FORMAT);
+        CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(saved.bytes, n)), TN_ERR_FORMAT);
         CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: byte ");
         everything(&t, &after);
         CHECK(same(&before, &after));
     }
-    CHECK_STATUS(tn_checkpoint_read(t.optim, tn_from_memory(saved.bytes, saved.used)), TN_OK);
+    CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(saved.bytes, saved.used)), TN_OK);
     everything(&t, &after);
     CHECK(same(&saved, &after));
     close_world(&t.w);
@@ -476,7 +475,7 @@ TEST(every_bit_of_the_header)
         tn_status s;
         bad = saved;
         bad.bytes[bit / 8] = (char)(bad.bytes[bit / 8] ^ 1 << bit % 8);
-        s = tn_checkpoint_read(t.optim, tn_from_memory(bad.bytes, bad.used));
+        s = tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used));
         if (s == TN_OK) {
             taken++;
             CHECK_CTX(t.w.ctx);
@@ -506,7 +505,7 @@ TEST(counts_that_contradict)
     if (!open_tiny(&t, 2, 2)) return;
     everything(&t, &before);
     {
-        tn_safetensors *f = tn_safetensors_open(t.w.ctx, tn_from_memory(saved.bytes, saved.used));
+        tn_safetensors *f = tn_safetensors_open(t.w.ctx, tn_source_memory(saved.bytes, saved.used));
         const tn_safetensors_entry *e = tn_safetensors_find(f, "optim.scalars");
         if (CHECK(e && e->bytes == sizeof scalars)) at = (size_t)e->offset;
         tn_safetensors_close(f);
@@ -521,7 +520,7 @@ TEST(counts_that_contradict)
         if (k == 4) scalars[2] = (float)NAN;
         if (k == 5) scalars[1] = -1;
         memcpy(bad.bytes + at, scalars, sizeof scalars);
-        CHECK_STATUS(tn_checkpoint_read(t.optim, tn_from_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
+        CHECK_STATUS(tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used)), TN_ERR_FORMAT);
         CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, "memory: tensor optim.scalars: ");
         everything(&t, &after);
         CHECK(same(&before, &after));
@@ -575,7 +574,7 @@ TEST(counts_that_are_too_large)
         if (!open_tiny(&t, 2, 2)) return;
         everything(&t, &before);
         if (with_note(&bad, &saved, tried[k].key, tried[k].value)) {
-            const tn_status s = tn_checkpoint_read(t.optim, tn_from_memory(bad.bytes, bad.used));
+            const tn_status s = tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used));
             const int       failures = test_now.failures;
             CHECK_STATUS(s, tried[k].good ? TN_OK : TN_ERR_FORMAT);
             snprintf(part, sizeof part, "memory: note %s is \"%s\"", tried[k].key, tried[k].value);
@@ -583,7 +582,7 @@ TEST(counts_that_are_too_large)
             else CHECK_ERROR(t.w.ctx, TN_ERR_FORMAT, part);
             everything(&t, &after);
             if (tried[k].good) {
-                tn_safetensors *f = tn_safetensors_open(t.w.ctx, tn_from_memory(after.bytes, after.used));
+                tn_safetensors *f = tn_safetensors_open(t.w.ctx, tn_source_memory(after.bytes, after.used));
                 CHECK_STR(tn_safetensors_metadata(f, tried[k].key), tried[k].value);
                 tn_safetensors_close(f);
             } else CHECK(same(&after, &before));
@@ -610,13 +609,13 @@ TEST(no_memory)
         live = t.w.heap.live;
         t.w.heap.count = 0;
         t.w.heap.fail_at = k;
-        s = tn_checkpoint_write(t.optim, tn_to_memory(after.bytes, ROOM, &after.used), NULL, 0);
+        s = tn_checkpoint_write(t.optim, tn_sink_memory(after.bytes, ROOM, &after.used), NULL, 0);
         t.w.heap.fail_at = 0;
         if (s != TN_OK) { failed[0]++; CHECK_ERROR(t.w.ctx, TN_ERR_MEMORY, ""); }
         CHECK_INT(t.w.heap.live, live);
         t.w.heap.count = 0;
         t.w.heap.fail_at = k;
-        s = tn_checkpoint_read(t.optim, tn_from_memory(saved.bytes, saved.used));
+        s = tn_checkpoint_read(t.optim, tn_source_memory(saved.bytes, saved.used));
         t.w.heap.fail_at = 0;
         if (s != TN_OK) { failed[1]++; CHECK_ERROR(t.w.ctx, TN_ERR_MEMORY, ""); }
         everything(&t, &after);
@@ -632,7 +631,7 @@ TEST(infinities_of_both_signs_are_named)
     static const double odd[3] = {HUGE_VAL, -HUGE_VAL, (double)NAN};
     static file   saved;
     static model  a;
-    tn_optim_desc d = rule(TN_SGD);
+    tn_optim_desc d = rule(TN_OPTIM_SGD);
     tn_param     *p;
     int64_t       one = 1;
     tn_init       init;

@@ -25,7 +25,7 @@ static tn_ctx *ctx_new(const tn_desc *desc)
 {
     tn_ctx *ctx;
     char why[256];
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, desc, why), TN_OK)) printf("     %s\n", why);
+    if (!CHECK_STATUS(tn_ctx_create(desc, &ctx, why), TN_OK)) printf("     %s\n", why);
     return ctx;
 }
 
@@ -37,7 +37,7 @@ static tn_ctx *ctx_of(tn_dtype dtype)
 
 static tn_tensor *tensor_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, const double *v)
 {
-    tn_tensor *t = tn_tensor_new(ctx, dtype, rank, shape);
+    tn_tensor *t = tn_tensor_nd(ctx, dtype, rank, shape);
     CHECK_STATUS(tn_write(t, TN_F64, v, shape_count(rank, shape)), TN_OK);
     return t;
 }
@@ -606,6 +606,7 @@ static bool net_init(net *m, tn_ctx *ctx, int64_t width)
     memset(&n, 0, sizeof n);
     memset(&d, 0, sizeof d);
     memset(&l, 0, sizeof l);
+    l.bias = true;
     memset(&o, 0, sizeof o);
     e.count = 11;
     e.dim = n.dim = d.in = l.in = width;
@@ -615,8 +616,9 @@ static bool net_init(net *m, tn_ctx *ctx, int64_t width)
     o.weight_decay = 0.01;
     o.clip_norm = 1;
     m->params = tn_params_create(ctx);
-    return m->params && tn_embedding_init(m->params, "table", &m->table, &e) == TN_OK && tn_norm_init(m->params, "norm", &m->norm, &n) == TN_OK
-        && tn_mlp_init(m->params, "mlp", &m->mlp, &d) == TN_OK && tn_linear_init(m->params, "head", &m->head, &l) == TN_OK
+    return m->params && tn_embedding_init(m->params, "table", &e, &m->table) == TN_OK
+        && tn_norm_init(m->params, "norm", &n, &m->norm) == TN_OK
+        && tn_mlp_init(m->params, "mlp", &d, &m->mlp) == TN_OK && tn_linear_init(m->params, "head", &l, &m->head) == TN_OK
         && (m->optim = tn_optim_create(m->params, &o)) != NULL;
 }
 
@@ -646,7 +648,7 @@ static tn_status train(const tn_desc *desc, int steps, double *loss)
 {
     tn_ctx *ctx;
     net m;
-    tn_status s = tn_ctx_create(&ctx, desc, NULL);
+    tn_status s = tn_ctx_create(desc, &ctx, NULL);
     *loss = (double)NAN;
     if (s != TN_OK) return s;
     if (net_init(&m, ctx, 6)) while (steps-- > 0) *loss = net_step(&m, ctx, 9);
@@ -716,7 +718,7 @@ TEST(max_bytes)
         double loss = (double)NAN;
         d.max_bytes = limit;
         d.arena_bytes = 4096;
-        if (tn_ctx_create(&ctx, &d, NULL) != TN_OK) continue;
+        if (tn_ctx_create(&d, &ctx, NULL) != TN_OK) continue;
         if (net_init(&m, ctx, 6)) loss = net_step(&m, ctx, 9);
         CHECK(tn_ctx_memory(ctx).peak <= limit);
         if (loss == loss) good = limit;
@@ -815,10 +817,10 @@ TEST(memory_counts)
     after = tn_ctx_memory(ctx);
     CHECK_INT(after.live, before.live);
     CHECK(after.peak >= with.live);
-    tn_tensor_new(ctx, TN_F32, 1, &n);
+    tn_tensor_nd(ctx, TN_F32, 1, &n);
     CHECK(tn_ctx_memory(ctx).arena > 0);
     tn_tensor_destroy(NULL);
-    tn_tensor_destroy(tn_tensor_new(ctx, TN_F32, 1, &n));            /* an arena tensor is not the caller's to free */
+    tn_tensor_destroy(tn_tensor_nd(ctx, TN_F32, 1, &n));             /* an arena tensor is not the caller's to free */
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
     tn_ctx_destroy(NULL);
@@ -933,15 +935,15 @@ TEST(contexts)
     tn_ctx_destroy(ctx);
     CHECK_STATUS(tn_ctx_create(NULL, NULL, NULL), TN_ERR_ARG);
     d.dtype = TN_BF16;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_DTYPE);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_DTYPE);
     CHECK(ctx == NULL && strstr(why, "BF16"));
     d = desc_of(TN_F64);
     d.allocator.alloc = test_heap_alloc;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_ARG);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
     CHECK(ctx == NULL && strstr(why, "alloc without release"));
     d = desc_of(TN_F32);
     d.max_bytes = 16;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_MEMORY);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_MEMORY);
     CHECK(ctx == NULL && strstr(why, "max_bytes"));
 
     broken = *tn_cpu_backend();                      /* what does not open becomes cpu, unless it is required */
@@ -961,11 +963,11 @@ TEST(contexts)
     CHECK_STR(last_log, "add: a is NULL");
     tn_ctx_destroy(ctx);
     d.backend_required = true;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_BACKEND);
     CHECK(ctx == NULL);
     CHECK_STR(why, "no device");
     broken.abi = TN_BACKEND_ABI + 1;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_BACKEND);
     CHECK(strstr(why, "abi") != NULL);
 }
 
@@ -1032,7 +1034,7 @@ TEST(backend_failures)
     CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_BACKEND);
     CHECK_ERROR(ctx, TN_ERR_BACKEND, "sync: backend flaky: the device is gone");
     fails = FAILS_ALLOC;
-    CHECK(tn_tensor_new(ctx, TN_F32, 1, &n) == NULL);
+    CHECK(tn_tensor_nd(ctx, TN_F32, 1, &n) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "arena: no memory for ");
     CHECK(tn_tensor_create(ctx, TN_F32, 1, &n) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "tensor: no memory for 16000000 bytes");
@@ -1059,9 +1061,9 @@ static tn_status save_something(tn_ctx *ctx, tn_params *ps, tn_optim *optim, con
     switch (which) {
     case 0: return tn_params_save(ps, path);
     case 1: return tn_npy_save(named.tensor, path);
-    case 2: return tn_safetensors_write(ctx, tn_to_path(path), &named, 1, NULL, 0);
-    case 3: return tn_checkpoint_write(optim, tn_to_path(path), NULL, 0);
-    case 4: return tn_shard_write(ctx, tn_to_path(path), ids, 3, 10);
+    case 2: return tn_safetensors_write(ctx, tn_sink_path(path), &named, 1, NULL, 0);
+    case 3: return tn_checkpoint_write(optim, tn_sink_path(path), NULL, 0);
+    case 4: return tn_shard_write(ctx, tn_sink_path(path), ids, 3, 10);
     case 5:
         image = tn_image_create(ctx, 3, 2);
         s = tn_image_save_ppm(image, path);
@@ -1075,7 +1077,7 @@ static tn_status save_something(tn_ctx *ctx, tn_params *ps, tn_optim *optim, con
     default:
         memset(&model, 0, sizeof model);
         model.vocab = 3; model.layers = 1; model.dim = model.heads = model.context = 2;
-        return tn_transformer_config_write(ctx, &model, tn_to_path(path));
+        return tn_transformer_config_write(ctx, &model, tn_sink_path(path));
     }
 }
 
@@ -1396,15 +1398,15 @@ TEST(shape_errors)
     CHECK_REFUSED(ctx, tn_add(ctx, a, wide), TN_ERR_DTYPE, "add: b is F64, but this context computes in F32");
     CHECK_REFUSED(ctx, tn_sum(ctx, ids), TN_ERR_DTYPE, "sum: a is I32, but this context computes in F32");
     CHECK_REFUSED(ctx, tn_cast(ctx, a, (tn_dtype)7), TN_ERR_DTYPE, "7 is no dtype");
-    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 9, shape), TN_ERR_SHAPE, "rank 9");
-    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, -1, shape), TN_ERR_SHAPE, "rank -1");
-    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 2, NULL), TN_ERR_SHAPE, "rank 2");
+    CHECK_REFUSED(ctx, tn_tensor_nd(ctx, TN_F32, 9, shape), TN_ERR_SHAPE, "rank 9");
+    CHECK_REFUSED(ctx, tn_tensor_nd(ctx, TN_F32, -1, shape), TN_ERR_SHAPE, "rank -1");
+    CHECK_REFUSED(ctx, tn_tensor_nd(ctx, TN_F32, 2, NULL), TN_ERR_SHAPE, "rank 2");
     shape[1] = -3;
-    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 3, shape), TN_ERR_SHAPE, "extent 1 of [2,-3,4] is negative");
+    CHECK_REFUSED(ctx, tn_tensor_nd(ctx, TN_F32, 3, shape), TN_ERR_SHAPE, "extent 1 of [2,-3,4] is negative");
     shape[0] = shape[1] = INT64_MAX / 2;
-    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 2, shape), TN_ERR_SHAPE, "does not fit the address space");
+    CHECK_REFUSED(ctx, tn_tensor_nd(ctx, TN_F32, 2, shape), TN_ERR_SHAPE, "does not fit the address space");
     shape[2] = 0;                                        /* an empty tensor of absurd extents: no stride may overflow */
-    CHECK_REFUSED(ctx, tn_tensor_new(ctx, TN_F32, 3, shape), TN_ERR_SHAPE, "does not fit the address space");
+    CHECK_REFUSED(ctx, tn_tensor_nd(ctx, TN_F32, 3, shape), TN_ERR_SHAPE, "does not fit the address space");
     CHECK_REFUSED(ctx, tn_reshape(empty, 3, shape), TN_ERR_SHAPE, "reshape: [0,4] to [4611686018427387903,4611686018427387903,0]");
     shape[0] = INT64_MAX;
     CHECK_REFUSED(ctx, tn_full(ctx, 1, shape, 1), TN_ERR_SHAPE, "does not fit the address space");
@@ -1474,9 +1476,9 @@ TEST(conversions)
     uint16_t raw[4] = {0x3f80, 0xc000, 0x7f80, 0x0001};
     int64_t n = SOME, four = 4, three = 3, one = 1, i;
     size_t k;
-    wide = tn_tensor_new(ctx, TN_F64, 1, &n);
-    slim = tn_tensor_new(ctx, TN_F32, 1, &n);
-    brain = tn_tensor_new(ctx, TN_BF16, 1, &n);
+    wide = tn_tensor_nd(ctx, TN_F64, 1, &n);
+    slim = tn_tensor_nd(ctx, TN_F32, 1, &n);
+    brain = tn_tensor_nd(ctx, TN_BF16, 1, &n);
     CHECK_STATUS(tn_write(wide, TN_F64, some, n), TN_OK);
     CHECK_STATUS(tn_write(slim, TN_F64, some, n), TN_OK);
     CHECK_STATUS(tn_write(brain, TN_F64, some, n), TN_OK);
@@ -1489,28 +1491,28 @@ TEST(conversions)
     CHECK(fabs(out[8] - 1e-40) < 5e-41);                      /* subnormals round too */
     CHECK_STATUS(tn_read(slim, TN_REAL, f, n), TN_OK);        /* REAL is the context's */
     CHECK(f[2] == -2.5f);
-    brain = tn_tensor_new(ctx, TN_BF16, 1, &four);
+    brain = tn_tensor_nd(ctx, TN_BF16, 1, &four);
     CHECK_STATUS(tn_write(brain, TN_BF16, raw, 4), TN_OK);
     CHECK_STATUS(tn_read(brain, TN_F32, f, 4), TN_OK);
     CHECK(f[0] == 1 && f[1] == -2 && f[2] > 3.4e38f && f[3] > 0 && f[3] < 1e-38f);
     nan_and_inf[0] = (double)NAN;
     nan_and_inf[1] = HUGE_VAL;
     nan_and_inf[2] = -HUGE_VAL;
-    brain = tn_tensor_new(ctx, TN_BF16, 1, &three);
+    brain = tn_tensor_nd(ctx, TN_BF16, 1, &three);
     CHECK_STATUS(tn_write(brain, TN_F64, nan_and_inf, 3), TN_OK);
     CHECK_STATUS(tn_read(brain, TN_F64, out, 3), TN_OK);
     CHECK(out[0] != out[0] && out[1] == HUGE_VAL && out[2] == -HUGE_VAL);
     slim = tn_cast(ctx, vector_of(ctx, 3, nan_and_inf), TN_I32);       /* the kernel saturates: NaN is 0 */
     CHECK_STATUS(tn_read(slim, TN_I32, i32, 3), TN_OK);
     CHECK(i32[0] == 0 && i32[1] == INT32_MAX && i32[2] == INT32_MIN);
-    whole = tn_tensor_new(ctx, TN_I32, 1, &four);
+    whole = tn_tensor_nd(ctx, TN_I32, 1, &four);
     CHECK_STATUS(tn_write(whole, TN_F64, good, 4), TN_OK);
     CHECK_STATUS(tn_read(whole, TN_I32, i32, 4), TN_OK);
     CHECK(i32[0] == 0 && i32[1] == -1 && i32[2] == INT32_MAX && i32[3] == INT32_MIN);
     CHECK_STATUS(tn_read(whole, TN_F64, out, 4), TN_OK);
     CHECK(memcmp(out, good, sizeof good) == 0);
-    whole = tn_tensor_new(ctx, TN_I32, 1, &one);
-    slim = tn_tensor_new(ctx, TN_F64, 1, &one);
+    whole = tn_tensor_nd(ctx, TN_I32, 1, &one);
+    slim = tn_tensor_nd(ctx, TN_F64, 1, &one);
     i32[0] = 5;
     CHECK_STATUS(tn_write(whole, TN_I32, i32, 1), TN_OK);
     for (k = 0; k < sizeof bad / sizeof *bad; k++) {
@@ -2106,12 +2108,12 @@ TEST(tape_rules)
     CHECK(g[0] == 1 && g[1] == 5 && g[2] == 13 && g[3] == 25);
     CHECK_STATUS(tn_watch(w), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "watch: [2,2] is not an arena tensor");
-    CHECK_INT(tn_params_freeze(ps, "w", true), 1);
+    CHECK_INT(tn_params_freeze(ps, "w"), 1);
     CHECK(w->grad == NULL);                                                   /* a frozen parameter needs none */
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, w)), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "backward: nothing was recorded");
-    CHECK_INT(tn_params_freeze(ps, "", false), 1);
+    CHECK_INT(tn_params_thaw(ps, ""), 1);
     tn_record(ctx);
     y = tn_reshape_2d(tn_sum(ctx, w), 1, 1);                                  /* a view as the loss */
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
@@ -2137,7 +2139,7 @@ TEST(views_follow_their_base)
         for (i = 0; i < 6; i++) CHECK(g[i] == 3);
     }
     wt = tn_transpose(w, 0, 1);
-    tn_params_freeze(ps, "", true);
+    tn_params_freeze(ps, "");
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, wt)), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "backward: nothing was recorded");
@@ -2180,7 +2182,7 @@ static trained train_large(const tn_desc *desc)
     int64_t i, at = 0;
     int k;
     memset(&t, 0, sizeof t);
-    if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) return t;
+    if (tn_ctx_create(desc, &ctx, NULL) != TN_OK) return t;
     if (!net_init(&m, ctx, WIDE)) { tn_ctx_destroy(ctx); return t; }
     t.ok = true;
     for (k = 0; k < NUMBERS; k++) t.loss[k] = net_step(&m, ctx, test_small() ? LESS : BATCH);
@@ -2335,7 +2337,7 @@ TEST(strided_integers)
     int64_t    shape[2] = {2, 3};
     int32_t    got[6];
     double     wide[6];
-    tn_tensor *t = tn_tensor_new(ctx, TN_I32, 2, shape), *turned;
+    tn_tensor *t = tn_tensor_nd(ctx, TN_I32, 2, shape), *turned;
     CHECK_STATUS(tn_write(t, TN_I32, v, 6), TN_OK);
     turned = tn_transpose(t, 0, 1);
     CHECK_STATUS(tn_read(turned, TN_I32, got, 6), TN_OK);

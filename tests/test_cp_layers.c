@@ -10,7 +10,7 @@ static tn_ctx *ctx_of(tn_dtype dtype)
     memset(&d, 0, sizeof d);
     d.dtype = dtype;
     d.seed = 8;
-    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
 static double *room(int64_t n)
@@ -84,14 +84,14 @@ static void contract(double *t, int64_t out, int64_t n, int order, const double 
 /* One random layer: forward against the operator, and against the whole tensor in plain loops. */
 static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *dense_error)
 {
-    tn_params      *ps = tn_params_create(ctx);
-    tn_product_desc d;
-    tn_product      layer;
-    tn_cp          *cp;
-    tn_tensor      *x, *y, *full;
-    int64_t         most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4), n, r, i;
-    int             kind = (int)test_random_int(rng, 0, 5);
-    double          error, *t, *vx, *vy, *want, *one;
+    tn_params  *ps = tn_params_create(ctx);
+    tn_mlp_desc d;
+    tn_mlp      layer;
+    tn_cp      *cp;
+    tn_tensor  *x, *y, *full;
+    int64_t     most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4), n, r, i;
+    int         kind = (int)test_random_int(rng, 0, 5);
+    double      error, *t, *vx, *vy, *want, *one;
     memset(&d, 0, sizeof d);
     d.in = test_random_int(rng, 1, most);
     d.hidden = test_random_int(rng, 1, 7);
@@ -102,17 +102,17 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     d.out_bias = kind == 1;
     d.no_projection = kind == 2;
     d.augmented = kind == 3;
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_OK);
     d = layer.desc;
     fill_params(ps, rng);
-    cp = tn_cp_from_product(ctx, &layer);
+    cp = tn_cp_from_mlp(ctx, &layer);
     if (!CHECK(cp != NULL)) return HUGE_VAL;
     CHECK(cp->order == order && cp->constant == (d.bias || d.augmented || d.out_bias || d.residual));
     x = random_rows(ctx, rows, d.in, rng);
-    y = tn_product_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
+    y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
     if (y && d.augmented) y = tn_copy(ctx, tn_slice(y, 1, 0, d.out));
     error = apart(tn_cp_apply(ctx, cp, x), y);
-    full = tn_cp_dense(cp, false);
+    full = tn_cp_dense(cp);
     if (CHECK(full && y)) {
         n = cp->in[0];
         vx = read_all(x);
@@ -183,7 +183,7 @@ TEST(order_zero_is_two)
         d.out = OUT;
         d.order = which == 0 ? 0 : which + 1;
         d.bias = d.out_bias = true;
-        CHECK_STATUS(tn_mlp_init(ps, "m", &layer, &d), TN_OK);
+        CHECK_STATUS(tn_mlp_init(ps, "m", &d, &layer), TN_OK);
         CHECK_INT(layer.desc.order, which < 2 ? 2 : 3);
         CHECK_INT(layer.w->shape[0], layer.desc.order);
         for (i = 0; i < 4; i++) began[which][i] = read_all(i == 0 ? layer.w : i == 1 ? layer.b : i == 2 ? layer.p : layer.pb);
@@ -238,48 +238,48 @@ TEST(product_backward_needs_no_division)
 
 TEST(product_refuses)
 {
-    tn_ctx         *ctx = ctx_of(TN_F32);
-    tn_params      *ps = tn_params_create(ctx);
-    tn_product_desc d;
-    tn_product      layer;
+    tn_ctx     *ctx = ctx_of(TN_F32);
+    tn_params  *ps = tn_params_create(ctx);
+    tn_mlp_desc d;
+    tn_mlp      layer;
     memset(&d, 0, sizeof d);
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp p: extents 0 and 0");
     d.in = 4;
     d.hidden = 6;
     d.order = -1;
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp p: order is -1, expected 1 or more, or 0 for 2");
     d.kind = TN_MLP_RELU;
     d.order = 3;
-    CHECK_STATUS(tn_mlp_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp p: order is 3, expected 0 for the kind relu");
     d.kind = TN_MLP_BILINEAR;
     d.order = 8;
     d.out = -1;
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp p: out is -1 and hidden is 6");
     d.out = 5;
     d.no_projection = true;
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "without a projection they are the same");
     d.out = 0;
     d.out_bias = true;
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "no_projection contradicts it");
     d.no_projection = d.out_bias = false;
     d.augmented = d.bias = true;
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "augmented holds the biases");
     CHECK_INT(tn_params_count(ps), 0);
     d.augmented = false;
-    CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_OK);
     CHECK_INT(layer.desc.out, 4);
-    CHECK(tn_cp_from_product(ctx, &layer) == NULL);
+    CHECK(tn_cp_from_mlp(ctx, &layer) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "the layer has 8 encoders, expected at most 6 (TN_CP_MAX_ORDER)");
-    CHECK(tn_cp_from_product(ctx, NULL) == NULL);
+    CHECK(tn_cp_from_mlp(ctx, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "cp_from_mlp: mlp is NULL");
-    CHECK(tn_product_forward(ctx, NULL, NULL) == NULL);
+    CHECK(tn_mlp_forward(ctx, NULL, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp: the layer is NULL");
     tn_ctx_destroy(ctx);
 }
@@ -300,12 +300,12 @@ TEST(product_begins_with_variance_one)
             double   sum = 0, samples = (double)(layers * HIDDEN * ROWS);
             char     what[80];
             for (l = 0; l < layers; l++) {
-                tn_params      *ps = tn_params_create(ctx);
-                tn_product_desc d;
-                tn_product      layer;
-                tn_tensor      *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
-                double          v[ROWS * IN];
-                int             i;
+                tn_params  *ps = tn_params_create(ctx);
+                tn_mlp_desc d;
+                tn_mlp      layer;
+                tn_tensor  *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
+                double      v[ROWS * IN];
+                int         i;
                 memset(&d, 0, sizeof d);
                 d.in = IN;
                 d.hidden = HIDDEN;
@@ -317,10 +317,10 @@ TEST(product_begins_with_variance_one)
                     d.init.fan_in = IN + d.augmented;
                     d.init_out.fan_in = HIDDEN + d.augmented;
                 }
-                CHECK_STATUS(tn_product_init(ps, "p", &layer, &d), TN_OK);
+                CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_OK);
                 for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
                 CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
-                y = tn_product_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
+                y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
                 if (y && d.augmented) y = tn_slice(y, 1, 0, OUT);
                 sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / layers;
                 tn_params_destroy(ps);
@@ -338,7 +338,7 @@ TEST(product_begins_with_variance_one)
 typedef struct pair {
     tn_params   *ps;
     tn_cp       *cp;
-    tn_product   factors;
+    tn_mlp       factors;
     tn_quadratic whole;
 } pair;
 
@@ -350,10 +350,10 @@ static pair pair_of(tn_ctx *ctx, bool constant, uint64_t *rng)
     pair       a;
     f[0] = random_rows(ctx, h, n, rng);
     f[1] = random_rows(ctx, h, n, rng);
-    a.cp = tn_cp_create(ctx, 2, p, f, constant);
+    a.cp = tn_cp_create(ctx, 2, p, f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
     a.ps = tn_params_create(ctx);
-    CHECK_STATUS(tn_product_from_cp(a.ps, "factors", &a.factors, a.cp), TN_OK);
-    CHECK_STATUS(tn_quadratic_from_cp(a.ps, "whole", &a.whole, a.cp), TN_OK);
+    CHECK_STATUS(tn_mlp_from_cp(a.ps, "factors", a.cp, &a.factors), TN_OK);
+    CHECK_STATUS(tn_quadratic_from_cp(a.ps, "whole", a.cp, &a.whole), TN_OK);
     return a;
 }
 
@@ -423,7 +423,7 @@ static void whole_and_factors(tn_dtype dtype, double *value, double *gradient, d
             tn_tensor *mine = tn_copy(ctx, x);
             tn_watch(mine);
             tn_record(ctx);
-            y[which] = which == 0 ? tn_quadratic_forward(ctx, &a.whole, mine) : tn_product_forward(ctx, &a.factors, mine);
+            y[which] = which == 0 ? tn_quadratic_forward(ctx, &a.whole, mine) : tn_mlp_forward(ctx, &a.factors, mine);
             CHECK_STATUS(tn_backward(ctx, with_loss(ctx, y[which], weights)), TN_OK);
             dx[which] = mine->grad;
         }
@@ -463,14 +463,14 @@ TEST(from_a_full_tensor)
         tn_params        *ps = tn_params_create(ctx);
         tn_quadratic_desc d;
         tn_quadratic      whole;
-        tn_product        factors;
+        tn_mlp            factors;
         tn_cp            *cp;
         tn_tensor        *back;
         fill_random(full, 1, &rng);
-        cp = tn_cp_from_tensor(ctx, full, false);
+        cp = tn_cp_from_tensor(ctx, full, TN_CP_INPUT_PLAIN);
         REQUIRE(cp != NULL);
         CHECK_INT(cp->terms, out * n);
-        back = tn_cp_dense(cp, false);
+        back = tn_cp_dense(cp);
         CHECK(apart(back, full) == 0);
         tn_tensor_destroy(back);
         tn_cp_destroy(cp);
@@ -478,16 +478,16 @@ TEST(from_a_full_tensor)
         d.in = n;
         d.out = out;
         d.bias = t % 2 == 1;
-        CHECK_STATUS(tn_quadratic_init(ps, "whole", &whole, &d), TN_OK);
+        CHECK_STATUS(tn_quadratic_init(ps, "whole", &d, &whole), TN_OK);
         fill_params(ps, &rng);
         cp = tn_cp_from_quadratic(ctx, &whole);
         REQUIRE(cp != NULL);
         CHECK(cp->constant == d.bias && cp->terms == out * (n + d.bias));
-        CHECK_STATUS(tn_product_from_cp(ps, "factors", &factors, cp), TN_OK);
+        CHECK_STATUS(tn_mlp_from_cp(ps, "factors", cp, &factors), TN_OK);
         x = random_rows(ctx, 4, n, &rng);
         y = tn_quadratic_forward(ctx, &whole, x);
         test_raise(&worst, apart(tn_cp_apply(ctx, cp, x), y));
-        test_raise(&worst, apart(tn_product_forward(ctx, &factors, x), y));
+        test_raise(&worst, apart(tn_mlp_forward(ctx, &factors, x), y));
         CHECK_CTX(ctx);
         tn_cp_destroy(cp);
         tn_params_destroy(ps);
@@ -503,45 +503,46 @@ TEST(conversions_refuse)
     tn_ctx      *ctx, *other = ctx_of(TN_F32);
     tn_params   *ps, *foreign = tn_params_create(other);
     tn_quadratic whole;
-    tn_product   factors;
+    tn_mlp       factors;
     tn_tensor   *f[3];
     tn_cp       *cp;
     uint64_t     rng = 2;
     int64_t      before;
     memset(&d, 0, sizeof d);
     d.max_bytes = 20 << 20;
-    REQUIRE(tn_ctx_create(&ctx, &d, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     ps = tn_params_create(ctx);
-    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 50, 60, 61), false) != NULL);
-    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 10, 200, 201), false) != NULL);
-    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 100, 100, 100), false) == NULL);      /* 12 MB of factors from 4 MB */
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 50, 60, 61), TN_CP_INPUT_PLAIN) != NULL);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 10, 200, 201), TN_CP_INPUT_PLAIN) != NULL);
+    /* 12 MB of factors from 4 MB */
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 100, 100, 100), TN_CP_INPUT_PLAIN) == NULL);
     CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_MEMORY);
     tn_ctx_clear_error(ctx);
     tn_ctx_reset(ctx);
-    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 400, 50, 50), false) == NULL);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 400, 50, 50), TN_CP_INPUT_PLAIN) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is [400,50,50], as factors 400 x 50 terms of 500 numbers: more than max_bytes = 20971520");
-    CHECK(tn_cp_from_tensor(ctx, tn_tensor_2d(ctx, TN_REAL, 3, 4), false) == NULL);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_2d(ctx, TN_REAL, 3, 4), TN_CP_INPUT_PLAIN) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is [3,4], but must be [out,n,m]");
-    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 3, 4, 0), true) == NULL);
+    CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 3, 4, 0), TN_CP_INPUT_CONSTANT) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "last row and column");
     f[0] = random_rows(ctx, 2, 3, &rng);
     f[1] = random_rows(ctx, 2, 4, &rng);
     f[2] = random_rows(ctx, 2, 3, &rng);
     before = tn_params_count(ps);
-    cp = tn_cp_create(ctx, 2, random_rows(ctx, 1, 2, &rng), f, false);
-    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, cp), TN_ERR_SHAPE);
+    cp = tn_cp_create(ctx, 2, random_rows(ctx, 1, 2, &rng), f, TN_CP_INPUT_PLAIN);
+    CHECK_STATUS(tn_mlp_from_cp(ps, "p", cp, &factors), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp_from_cp: inputs 0 and 1 have 3 and 4 elements");
-    CHECK_STATUS(tn_product_from_cp(foreign, "p", &factors, cp), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_from_cp(foreign, "p", cp, &factors), TN_ERR_ARG);
     CHECK_ERROR(other, TN_ERR_ARG, "mlp_from_cp: the operator belongs to another context");
-    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_from_cp(ps, "p", NULL, &factors), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp_from_cp: the operator is NULL");
     f[1] = random_rows(ctx, 2, 3, &rng);
-    cp = tn_cp_create(ctx, 3, random_rows(ctx, 1, 2, &rng), f, false);
-    CHECK_STATUS(tn_quadratic_from_cp(ps, "q", &whole, cp), TN_ERR_SHAPE);
+    cp = tn_cp_create(ctx, 3, random_rows(ctx, 1, 2, &rng), f, TN_CP_INPUT_PLAIN);
+    CHECK_STATUS(tn_quadratic_from_cp(ps, "q", cp, &whole), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "quadratic_from_cp: the operator has order 3, but must have 2");
     CHECK(whole.t == NULL && tn_params_count(ps) == before);
-    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, cp), TN_OK);
-    CHECK_STATUS(tn_product_from_cp(ps, "p", &factors, cp), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_from_cp(ps, "p", cp, &factors), TN_OK);
+    CHECK_STATUS(tn_mlp_from_cp(ps, "p", cp, &factors), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "there is a parameter p.w already");
     CHECK(tn_quadratic_forward(ctx, NULL, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "quadratic: the layer is NULL");
@@ -557,9 +558,9 @@ TEST(both_forms_learn_a_tensor)
     tn_ctx           *ctx = ctx_of(TN_F64);
     tn_params        *goal_params = tn_params_create(ctx), *ps = tn_params_create(ctx);
     tn_quadratic_desc d;
-    tn_product_desc   e;
+    tn_mlp_desc       e;
     tn_quadratic      goal, whole;
-    tn_product        factors;
+    tn_mlp            factors;
     tn_optim_desc     o;
     tn_optim         *optim;
     tn_cp            *cp;
@@ -574,30 +575,31 @@ TEST(both_forms_learn_a_tensor)
     d.out = e.out = OUT;
     e.hidden = N * OUT;
     e.init.rule = e.init_out.rule = TN_INIT_NORMAL;
-    CHECK_STATUS(tn_quadratic_init(goal_params, "goal", &goal, &d), TN_OK);
-    CHECK_STATUS(tn_quadratic_init(ps, "whole", &whole, &d), TN_OK);
-    CHECK_STATUS(tn_product_init(ps, "factors", &factors, &e), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(goal_params, "goal", &d, &goal), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(ps, "whole", &d, &whole), TN_OK);
+    CHECK_STATUS(tn_mlp_init(ps, "factors", &e, &factors), TN_OK);
     began = read_all(whole.t);
-    o.kind = TN_SGD;
+    o.kind = TN_OPTIM_SGD;
     o.lr = 0.3;
     o.momentum = 0.9;
     optim = tn_optim_create(ps, &o);
-    tn_params_group(ps, "factors", 0.1, 1);
+    tn_params_set_scales(ps, "factors", 0.1, 1);
     for (step = 0; step < 1500; step++) {
         tn_tensor *x, *y;
         tn_ctx_reset(ctx);
         x = random_rows(ctx, ROWS, N, &rng);
         y = tn_quadratic_forward(ctx, &goal, x);
         tn_record(ctx);
-        CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_mse(ctx, tn_quadratic_forward(ctx, &whole, x), y), tn_mse(ctx, tn_product_forward(ctx, &factors, x), y))), TN_OK);
+        CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_mse(ctx, tn_quadratic_forward(ctx, &whole, x), y),
+                                             tn_mse(ctx, tn_mlp_forward(ctx, &factors, x), y))), TN_OK);
         CHECK_STATUS(tn_optim_step(optim), TN_OK);
     }
     cp = tn_cp_from_quadratic(ctx, &goal);
-    want = tn_cp_dense(cp, true);
+    want = tn_cp_dense_symmetric(cp);
     tn_cp_destroy(cp);
     for (which = 0; which < 2; which++) {
-        cp = which == 0 ? tn_cp_from_quadratic(ctx, &whole) : tn_cp_from_product(ctx, &factors);
-        got = tn_cp_dense(cp, true);
+        cp = which == 0 ? tn_cp_from_quadratic(ctx, &whole) : tn_cp_from_mlp(ctx, &factors);
+        got = tn_cp_dense_symmetric(cp);
         WORST(which == 0 ? "the tensor a full layer has learnt" : "the tensor a CP layer has learnt", apart(got, want), which == 0 ? 1e-15 : 5e-3);
         tn_tensor_destroy(got);
         tn_cp_destroy(cp);
@@ -632,7 +634,7 @@ TEST(quadratic_begins_with_variance_one)
         memset(&d, 0, sizeof d);
         d.in = IN;
         d.out = OUT;
-        CHECK_STATUS(tn_quadratic_init(ps, "q", &layer, &d), TN_OK);
+        CHECK_STATUS(tn_quadratic_init(ps, "q", &d, &layer), TN_OK);
         for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
         CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
         y = tn_quadratic_forward(ctx, &layer, x);
@@ -662,7 +664,7 @@ static double modifier_identity(tn_ctx *ctx, int kind, uint64_t *rng)
     d.no_projection = (kind & 4) != 0;
     d.out = d.no_projection ? 0 : test_random_int(rng, 1, 9);
     d.out_bias = d.bias && !d.no_projection;
-    CHECK_STATUS(tn_modifier_init(ps, "m", &layer, &d), TN_OK);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &layer), TN_OK);
     fill_params(ps, rng);
     cp = tn_cp_from_modifier(ctx, &layer);
     x = random_rows(ctx, test_random_int(rng, 1, 5), d.in, rng);
@@ -708,7 +710,7 @@ TEST(modifier_begins_unmodified)
         d.hidden = 6;
         d.out = 3;
         d.rank = rank;
-        CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_OK);
+        CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_OK);
         x = random_rows(ctx, 5, 7, &rng);
         tn_record(ctx);
         y = tn_modifier_forward(ctx, &m, x, &penalty);
@@ -746,7 +748,7 @@ TEST(modifier_rounds)
     d.hidden = H;
     d.no_projection = true;
     d.step = step;
-    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_OK);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_OK);
     fill_params(ps, &rng);
     x = random_rows(ctx, ROWS, N, &rng);
     tn_record(ctx);
@@ -796,32 +798,32 @@ TEST(modifier_refuses)
     int64_t          none[2] = {0, 4};
     const int        absurd = 2;                     /* no enumerator: C++ would not let it be cast */
     memset(&d, 0, sizeof d);
-    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "modifier m: extents 0 and 0");
     d.in = 4;
     d.hidden = 3;
     d.rank = -1;
-    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "modifier m: rank -1, step 0");
     d.rank = 0;
     d.step = (double)NAN;
-    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "step nan");
     d.step = 0;
     memcpy(&d.penalty, &absurd, sizeof d.penalty);
-    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "modifier m: 2 is no penalty");
     d.penalty = TN_PENALTY_L2;
     d.no_projection = true;
     d.out = 4;
-    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "modifier m: out is 4 and hidden is 3");
     CHECK_INT(tn_params_count(ps), 0);
     d.no_projection = false;
-    CHECK_STATUS(tn_modifier_init(ps, "m", &m, &d), TN_OK);
+    CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_OK);
     CHECK(tn_modifier_forward(ctx, NULL, NULL, &penalty) == NULL && penalty == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "modifier: the layer is NULL");
-    x = tn_tensor_new(ctx, TN_REAL, 2, none);
+    x = tn_tensor_nd(ctx, TN_REAL, 2, none);
     CHECK(tn_modifier_forward(ctx, &m, x, &penalty) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "nothing to average");
     CHECK(tn_modifier_forward(ctx, &m, x, NULL) != NULL);
@@ -834,10 +836,10 @@ TEST(modifier_refuses)
 /* All layers, their operators, and the way back; true if everything was made. */
 static bool make_everything(tn_ctx *ctx, tn_params *ps)
 {
-    tn_product_desc   pd;
+    tn_mlp_desc       pd;
     tn_quadratic_desc qd;
     tn_modifier_desc  md;
-    tn_product        product, back;
+    tn_mlp            product, back;
     tn_quadratic      whole, whole_back;
     tn_modifier       modifier;
     tn_cp            *cp[3] = {NULL, NULL, NULL};
@@ -851,11 +853,13 @@ static bool make_everything(tn_ctx *ctx, tn_params *ps)
     pd.out = qd.out = md.out = 2;
     pd.bias = pd.out_bias = qd.bias = md.bias = md.out_bias = true;
     md.rank = 2;
-    made = tn_product_init(ps, "p", &product, &pd) == TN_OK;
+    made = tn_mlp_init(ps, "p", &pd, &product) == TN_OK;
     CHECK(made || (!product.w && !product.b && tn_params_count(ps) == 0));
-    made = made && tn_quadratic_init(ps, "q", &whole, &qd) == TN_OK && tn_modifier_init(ps, "m", &modifier, &md) == TN_OK;
-    made = made && (cp[0] = tn_cp_from_product(ctx, &product)) && (cp[1] = tn_cp_from_quadratic(ctx, &whole)) && (cp[2] = tn_cp_from_modifier(ctx, &modifier));
-    made = made && tn_product_from_cp(ps, "pp", &back, cp[0]) == TN_OK && tn_quadratic_from_cp(ps, "qq", &whole_back, cp[2]) == TN_OK;
+    made = made && tn_quadratic_init(ps, "q", &qd, &whole) == TN_OK && tn_modifier_init(ps, "m", &md, &modifier) == TN_OK;
+    made = made && (cp[0] = tn_cp_from_mlp(ctx, &product)) && (cp[1] = tn_cp_from_quadratic(ctx, &whole))
+        && (cp[2] = tn_cp_from_modifier(ctx, &modifier));
+    made = made && tn_mlp_from_cp(ps, "pp", cp[0], &back) == TN_OK
+        && tn_quadratic_from_cp(ps, "qq", cp[2], &whole_back) == TN_OK;
     made = made && tn_params_tie(ps, "tied", "q.t") == TN_OK;
     for (i = 0; i < 3; i++) tn_cp_destroy(cp[i]);
     return made;
@@ -870,7 +874,7 @@ TEST(failing_allocations_leave_nothing)
     bool       made = false;
     memset(&d, 0, sizeof d);
     d.allocator = test_heap_allocator(&heap);
-    REQUIRE(tn_ctx_create(&ctx, &d, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     CHECK(tn_tensor_1d(ctx, TN_REAL, 1) != NULL);                /* the arenas' first blocks */
     blocks = heap.blocks;
     for (fail = 1; fail < 2000 && !made; fail++) {

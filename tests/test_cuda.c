@@ -55,7 +55,7 @@ TEST(sentinels)
         const guard_block *b;
         tn_tensor *t;
         int was;
-        REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
         t = tn_tensor_create(ctx, TN_F32, 1, &n);
         for (b = guard.blocks; b && b->bytes != (char *)t->data; b = b->next) {}
         REQUIRE(CHECK(b != NULL));
@@ -212,7 +212,7 @@ static bool oracle_ready(void)
     tn_ctx *ctx;
     int index;
     if (oracle_there) return true;
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return false;
     printf("%d cases, %d rounds each, seed %d\n", (int)CASES, CASE_ROUNDS, CASE_SEED);
     for (index = 0; index < RESULTS; index++) {
         const int k = index / CASE_ROUNDS, round = index % CASE_ROUNDS;
@@ -244,7 +244,7 @@ static double cpu_error(const way *w, int index, int gradient)
     setting s;
     result r;
     double e = 0;
-    if (tn_ctx_create(&ctx, &d, NULL) != TN_OK) return 0;
+    if (tn_ctx_create(&d, &ctx, NULL) != TN_OK) return 0;
     if (run_one(ctx, index, &r, &s)) e = gradient < 0 ? nmse(r.y, o->y, r.count) : nmse(r.gradient[gradient], o->gradient[gradient], r.of[gradient]);
     setting_end(&s);
     result_free(&r);
@@ -387,7 +387,7 @@ static void walk(const way *w)
     int index, shown = 0;
     memset(&t, 0, sizeof t);
     d.allocator = test_heap_allocator(&heap);
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_OK)) { printf("     %s: %s\n", w->name, why); return; }
+    if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_OK)) { printf("     %s: %s\n", w->name, why); return; }
     guard.stage = w->stage;
     guard.shift = w->shift;
     for (index = 0; index < RESULTS; index++) {
@@ -860,7 +860,6 @@ static tn_tensor *tall_attend(tn_ctx *ctx, tn_tensor *x, tn_attend_kind kind, tn
     memset(&d, 0, sizeof d);
     d.kind = kind;
     d.form = form;
-    d.causal = true;
     return tn_attend(ctx, x, x, kind == TN_ATTEND_BILINEAR ? tn_slice(x, 2, 0, 1) : x, &d);
 }
 
@@ -885,10 +884,10 @@ static tn_tensor *tall_run(tn_ctx *ctx, tn_tensor *x, tn_tensor *ids, int what)
     case TALL_AFFINE:    return tn_affine(ctx, x, tn_copy(ctx, tn_slice(x, 0, 0, 3)), NULL);
     case TALL_THIN:      return tn_matmul(ctx, tn_transpose(tn_slice(x, 1, 0, 2), 0, 1), x);
     case TALL_ROPE:      return tn_rope(ctx, x, &rope);
-    case TALL_SOFTMAX:   return tall_attend(ctx, x, TN_ATTEND_SOFTMAX, TN_ATTEND_AUTO);
-    case TALL_SQUARED:   return tall_attend(ctx, x, TN_ATTEND_SQUARED, TN_ATTEND_QUADRATIC);
-    case TALL_BILINEAR:  return tall_attend(ctx, x, TN_ATTEND_BILINEAR, TN_ATTEND_QUADRATIC);
-    case TALL_LINEAR:    return tall_attend(ctx, x, TN_ATTEND_BILINEAR, TN_ATTEND_LINEAR);
+    case TALL_SOFTMAX:   return tall_attend(ctx, x, TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_AUTO);
+    case TALL_SQUARED:   return tall_attend(ctx, x, TN_ATTEND_SQUARED, TN_ATTEND_FORM_QUADRATIC);
+    case TALL_BILINEAR:  return tall_attend(ctx, x, TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC);
+    case TALL_LINEAR:    return tall_attend(ctx, x, TN_ATTEND_BILINEAR, TN_ATTEND_FORM_LINEAR);
     case TALL_TURNED:    return tn_copy(ctx, tn_transpose(x, 0, 1));
     case TALL_STRETCHED: return tn_mul(ctx, tn_slice(x, 1, 0, 1), x);
     case TALL_DROPOUT:   return tn_dropout(ctx, x, 0.25);
@@ -915,10 +914,10 @@ static bool tall_on(const tn_backend *backend, tn_dtype dtype, const tall_case *
     d.arena_bytes = 0;
     for (i = 0; i < n; i++) v[i] = (double)(float)(test_random_real(&rng) + 1.25);
     for (i = 0; i < rows; i++) id[i] = (int32_t)test_random_int(&rng, 0, limit - 1);
-    ok = CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK);
+    ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     if (ok) {
         tn_ctx_reset(ctx);
-        x = tn_tensor_new(ctx, TN_REAL, c->rank, c->shape);
+        x = tn_tensor_nd(ctx, TN_REAL, c->rank, c->shape);
         ids = tn_tensor_1d(ctx, TN_I32, rows);
         CHECK_STATUS(tn_write(x, TN_F64, v, n), TN_OK);
         CHECK_STATUS(tn_write(ids, TN_I32, id, rows), TN_OK);
@@ -931,7 +930,7 @@ static bool tall_on(const tn_backend *backend, tn_dtype dtype, const tall_case *
             r->y = (double *)malloc(sizeof *r->y * (size_t)r->count);
             ok = CHECK_STATUS(tn_read(y, TN_F64, r->y, r->count), TN_OK);
             if (ok && c->what != TALL_ARGMAX && c->what != TALL_ACCURACY) {
-                tn_tensor *w = tn_tensor_new(ctx, TN_REAL, y->rank, y->shape);
+                tn_tensor *w = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
                 double    *weights = (double *)malloc(sizeof *weights * (size_t)r->count);
                 for (i = 0; i < r->count; i++) weights[i] = weight_of(i);
                 CHECK_STATUS(tn_write(w, TN_F64, weights, r->count), TN_OK);
@@ -1099,8 +1098,8 @@ static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
     int     index, shown = 0;
     int64_t special = 0, i;
     d.activations = e.activations = activations;
-    if (!CHECK_STATUS(tn_ctx_create(&reference, &d, NULL), TN_OK)) return;
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &e, NULL), TN_OK)) return;
+    if (!CHECK_STATUS(tn_ctx_create(&d, &reference, NULL), TN_OK)) return;
+    if (!CHECK_STATUS(tn_ctx_create(&e, &ctx, NULL), TN_OK)) return;
     for (index = 0; index < RESULTS; index++) {
         const test_case *c = &cases[index / CASE_ROUNDS];
         const int round = index % CASE_ROUNDS;
@@ -1170,7 +1169,7 @@ static void determinism_in(tn_dtype dtype, tn_dtype activations)
         tn_tensor *kept = NULL;
         int64_t odd = 1009;
         d.activations = activations;
-        if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return;
+        if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return;
         if (run) kept = tn_tensor_create(ctx, TN_REAL, 1, &odd);             /* other addresses */
         for (index = run ? RESULTS - 1 : 0; run ? index >= 0 : index < RESULTS; run ? index-- : index++) {
             const int round = index % CASE_ROUNDS;
@@ -1229,7 +1228,7 @@ static bool stream_on(const tn_backend *backend, int64_t n, uint64_t seed, int s
     s->uniform = (float *)malloc(sizeof *one * (size_t)n);
     s->normal = (float *)malloc(sizeof *one * (size_t)n);
     s->dropped = (float *)malloc(sizeof *one * (size_t)n);
-    ok = CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK);
+    ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     if (ok) {
         tn_ctx_seed(ctx, seed);
         for (k = 0; k < steps; k++) tn_ctx_reset(ctx);                       /* the clock of the stream goes on */
@@ -1290,7 +1289,7 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
     double     v[12];
     text[0] = 0;
     memcpy(bad, id, sizeof bad);
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return;
+    if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return;
     ps = tn_params_create(ctx);
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_ZERO;
@@ -1364,6 +1363,7 @@ static tn_transformer_desc lesson_desc(const lesson *l)
     d.form = l->form;
     if (l->what == LESSON_GPT2) {
         d.norm = TN_NORM_LAYER;
+        d.norm_bias = true;
         d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = d.tied = true;
         d.positions = TN_POSITIONS_LEARNED;
         d.mlp = TN_MLP_GELU;
@@ -1386,12 +1386,12 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
     tn_params     *ps;
     tn_transformer model;
     tn_mlp         mlp;
-    tn_product     product;
+    tn_mlp         product;
     tn_optim      *optim;
     int            step;
     bool           ok;
     d.activations = activations;
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return false;
     ps = tn_params_create(ctx);
     if (l->what == LESSON_MLP) {
         tn_mlp_desc md;
@@ -1400,22 +1400,22 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
         md.hidden = 17;
         md.out = 10;
         md.bias = md.out_bias = true;
-        ok = CHECK_STATUS(tn_mlp_init(ps, "mlp", &mlp, &md), TN_OK);
+        ok = CHECK_STATUS(tn_mlp_init(ps, "mlp", &md, &mlp), TN_OK);
     } else if (l->what == LESSON_DEEP) {
-        tn_product_desc pd;
+        tn_mlp_desc pd;
         memset(&pd, 0, sizeof pd);
         pd.order = 3;
         pd.in = PIXELS;
         pd.hidden = 17;
         pd.out = 10;
-        ok = CHECK_STATUS(tn_product_init(ps, "product", &product, &pd), TN_OK);
+        ok = CHECK_STATUS(tn_mlp_init(ps, "product", &pd, &product), TN_OK);
     } else {
         tn_transformer_desc td = lesson_desc(l);
-        ok = CHECK_STATUS(tn_transformer_init(ps, "", &model, &td), TN_OK);
+        ok = CHECK_STATUS(tn_transformer_init(ps, "", &td, &model), TN_OK);
     }
     memset(&od, 0, sizeof od);
     od.kind = l->optim;
-    od.momentum = l->optim == TN_SGD ? 0.9 : 0;
+    od.momentum = l->optim == TN_OPTIM_SGD ? 0.9 : 0;
     od.weight_decay = 0.1;
     od.clip_norm = 0.5;
     od.schedule.kind = TN_SCHEDULE_COSINE;
@@ -1445,7 +1445,9 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
         ok = ok && CHECK_STATUS(tn_write(y, TN_I32, next, n), TN_OK);
         tn_record(ctx);
         loss = text ? tn_transformer_loss(ctx, &model, x, y)
-                    : tn_cross_entropy(ctx, l->what == LESSON_MLP ? tn_mlp_forward(ctx, &mlp, x) : tn_product_forward(ctx, &product, x), y);
+                    : tn_cross_entropy(ctx, l->what == LESSON_MLP ? tn_mlp_forward(ctx, &mlp, x) : tn_mlp_forward(ctx,
+                                                                                                                  &product,
+                                                                                                                      x), y);
         losses[step] = tn_item(loss);
         ok = ok && CHECK_STATUS(tn_backward(ctx, loss), TN_OK) && CHECK_STATUS(tn_optim_step(optim), TN_OK);
     }
@@ -1455,18 +1457,19 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
 }
 
 static const lesson lessons[] = {
-    {"softmax, AdamW",            TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_ADAMW, LESSON_PLAIN},
-    {"GPT-2's shape, AdamW",      TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_ADAMW, LESSON_GPT2},
-    {"softmax, residuals, Muon",  TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_MUON,  LESSON_RESIDUALS},
-    {"squared, Muon",             TN_ATTENTION_SQUARED,            TN_ATTEND_QUADRATIC, TN_MUON,  LESSON_PLAIN},
-    {"squared, linear, AdamW",    TN_ATTENTION_SQUARED,            TN_ATTEND_LINEAR,    TN_ADAMW, LESSON_PLAIN},
-    {"bilinear, AdamW",           TN_ATTENTION_BILINEAR,           TN_ATTEND_QUADRATIC, TN_ADAMW, LESSON_PLAIN},
-    {"bilinear, linear, Muon",    TN_ATTENTION_BILINEAR,           TN_ATTEND_LINEAR,    TN_MUON,  LESSON_PLAIN},
-    {"differential, AdamW",       TN_ATTENTION_DIFFERENTIAL,       TN_ATTEND_AUTO,      TN_ADAMW, LESSON_PLAIN},
-    {"plain differential, Muon",  TN_ATTENTION_DIFFERENTIAL_PLAIN, TN_ATTEND_AUTO,      TN_MUON,  LESSON_PLAIN},
-    {"bilinear MLP, AdamW",       TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_ADAMW, LESSON_MLP},
-    {"bilinear MLP, Muon",        TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_MUON,  LESSON_MLP},
-    {"product of three, SGD",     TN_ATTENTION_SOFTMAX,            TN_ATTEND_AUTO,      TN_SGD,   LESSON_DEEP},
+    {"softmax, AdamW",            TN_ATTENTION_SOFTMAX,            TN_ATTEND_FORM_AUTO,      TN_OPTIM_ADAMW, LESSON_PLAIN},
+    {"GPT-2's shape, AdamW",      TN_ATTENTION_SOFTMAX,            TN_ATTEND_FORM_AUTO,      TN_OPTIM_ADAMW, LESSON_GPT2},
+    {"softmax, residuals, Muon",  TN_ATTENTION_SOFTMAX,            TN_ATTEND_FORM_AUTO,      TN_OPTIM_MUON,
+      LESSON_RESIDUALS},
+    {"squared, Muon",             TN_ATTENTION_SQUARED,            TN_ATTEND_FORM_QUADRATIC, TN_OPTIM_MUON,  LESSON_PLAIN},
+    {"squared, linear, AdamW",    TN_ATTENTION_SQUARED,            TN_ATTEND_FORM_LINEAR,    TN_OPTIM_ADAMW, LESSON_PLAIN},
+    {"bilinear, AdamW",           TN_ATTENTION_BILINEAR,           TN_ATTEND_FORM_QUADRATIC, TN_OPTIM_ADAMW, LESSON_PLAIN},
+    {"bilinear, linear, Muon",    TN_ATTENTION_BILINEAR,           TN_ATTEND_FORM_LINEAR,    TN_OPTIM_MUON,  LESSON_PLAIN},
+    {"differential, AdamW",       TN_ATTENTION_DIFFERENTIAL,       TN_ATTEND_FORM_AUTO,      TN_OPTIM_ADAMW, LESSON_PLAIN},
+    {"plain differential, Muon",  TN_ATTENTION_DIFFERENTIAL_PLAIN, TN_ATTEND_FORM_AUTO,      TN_OPTIM_MUON,  LESSON_PLAIN},
+    {"bilinear MLP, AdamW",       TN_ATTENTION_SOFTMAX,            TN_ATTEND_FORM_AUTO,      TN_OPTIM_ADAMW, LESSON_MLP},
+    {"bilinear MLP, Muon",        TN_ATTENTION_SOFTMAX,            TN_ATTEND_FORM_AUTO,      TN_OPTIM_MUON,  LESSON_MLP},
+    {"product of three, SGD",     TN_ATTENTION_SOFTMAX,            TN_ATTEND_FORM_AUTO,      TN_OPTIM_SGD,   LESSON_DEEP},
 };
 
 enum { LESSON_STEPS = 100 };
@@ -1513,7 +1516,7 @@ TEST(two_contexts)
         for (k = 0; k < 2; k++) {
             tn_desc d = desc_with(device(), k ? TN_F64 : TN_F32);
             d.seed = 5 + (uint64_t)k;
-            REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx[k], &d, NULL), TN_OK));
+            REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx[k], NULL), TN_OK));
             x[k] = tn_tensor_keep(tn_normal(ctx[k], 1, &n, 0, 1));
             if (round) continue;
             for (step = 0; step < 5; step++) {
@@ -1554,7 +1557,7 @@ TEST(a_device_that_is_not_there)
         char    why[256] = "", part[32];
         d.device = wrong[k];
         snprintf(part, sizeof part, "desc.device is %d", wrong[k]);
-        CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+        CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_BACKEND);
         CHECK(ctx == NULL);
         if (!CHECK(strstr(why, part) != NULL)) printf("     %s\n", why);
     }
@@ -1576,13 +1579,13 @@ static void falls_back(const char *part)
     tn_ctx *ctx;
     char    why[256] = "";
     int64_t n = 3;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_BACKEND);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_BACKEND);
     CHECK(ctx == NULL);
     if (!CHECK(strstr(why, part) != NULL)) printf("     \"%s\" says nothing of \"%s\"\n", why, part);
     d.backend_required = false;
     d.log = keep_log;
     logged[0] = 0;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_OK));
     CHECK_STR(tn_ctx_backend_name(ctx), "cpu");
     if (!CHECK(strstr(logged, part) != NULL)) printf("     \"%s\" says nothing of \"%s\"\n", logged, part);
     CHECK(tn_item(tn_sum(ctx, tn_full(ctx, 1, &n, 2))) == 6);
@@ -1628,10 +1631,10 @@ TEST(memory_full)
     tn_memory before, after;
     int64_t   huge = (int64_t)1 << 42, n = 3;
     NEED_GPU();
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     CHECK(tn_full(ctx, 1, &n, 2) != NULL);
     before = tn_ctx_memory(ctx);
-    CHECK(tn_tensor_new(ctx, TN_REAL, 1, &huge) == NULL);
+    CHECK(tn_tensor_nd(ctx, TN_REAL, 1, &huge) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "17592186044");
     CHECK(tn_tensor_create(ctx, TN_REAL, 1, &huge) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "17592186044");
@@ -1647,7 +1650,7 @@ TEST(memory_full)
 /* Every allocation of a training fails once: an error, all is freed, and nothing else happens. */
 TEST(each_allocation_fails)
 {
-    static const lesson l = {"bilinear, Muon", TN_ATTENTION_BILINEAR, TN_ATTEND_LINEAR, TN_MUON, LESSON_PLAIN};
+    static const lesson l = {"bilinear, Muon", TN_ATTENTION_BILINEAR, TN_ATTEND_FORM_LINEAR, TN_OPTIM_MUON, LESSON_PLAIN};
     long   n, failed = 0, well = 0;
     NEED_GPU();
     for (n = 1; n < 400 && well < 12; n++) {
@@ -1657,7 +1660,7 @@ TEST(each_allocation_fails)
         char    why[256] = "";
         d.allocator = test_heap_allocator(&heap);
         tnch_fail_malloc(n);
-        if (tn_ctx_create(&ctx, &d, why) != TN_OK) {
+        if (tn_ctx_create(&d, &ctx, why) != TN_OK) {
             CHECK(strlen(why) > 5);
             failed++;
             well = 0;
@@ -1669,7 +1672,8 @@ TEST(each_allocation_fails)
             tn_tensor     *ids;
             tn_optim      *optim;
             int64_t        three = 3;
-            if (tn_transformer_init(ps, "", &model, &td) == TN_OK && (optim = tn_optim_create(ps, NULL)) != NULL && (ids = tn_tensor_2d(ctx, TN_I32, 1, 12)) != NULL) {
+            if (tn_transformer_init(ps, "", &td, &model) == TN_OK && (optim = tn_optim_create(ps, NULL)) != NULL
+                && (ids = tn_tensor_2d(ctx, TN_I32, 1, 12)) != NULL) {
                 tn_write(ids, TN_I32, id, 12);
                 tn_record(ctx);
                 if (tn_backward(ctx, tn_transformer_loss(ctx, &model, ids, ids)) == TN_OK) tn_optim_step(optim);
@@ -1717,7 +1721,7 @@ static void lose(bool waits)
     char       text[512];
     double     v[15];
     setenv("TN_SYNC", waits ? "1" : "0", 1);
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     x = tn_full(ctx, 2, shape, 1);
     CHECK_STATUS(tn_ctx_sync(ctx), TN_OK);
     BREAK_NEXT_LAUNCH(x);

@@ -35,7 +35,7 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     desc.activations = activations;
     desc.gemm_precision = precision;
     desc.threads = 1;
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, why), TN_OK)) printf("     %s\n", why);
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) printf("     %s\n", why);
     return ctx;
 }
 
@@ -46,7 +46,7 @@ static tn_tensor *operand(tn_ctx *ctx, const problem *p, operand_of of)
     const int64_t T = of == Q || of == W ? p->Tq : p->Tk, wide = p->pad ? d + 1 + p->pad : d;
     const int64_t shape[4] = {p->B, T, n, wide}, count = p->B * T * n * wide;
     uint64_t   seed = (uint64_t)of + 1;
-    tn_tensor *t = tn_tensor_new(ctx, TN_REAL, 4, shape);
+    tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     double    *x = (double *)malloc(sizeof *x * (size_t)(count + 1));
     for (int64_t i = 0; i < count; i++) x[i] = p->any ? 2 * test_random_real(&seed) : floor(test_random_real(&seed) * 256) / 128;
     for (int64_t i = 0; i < count && p->facing && of < V; i += wide) x[i] = fabs(x[i]) + 0.25;
@@ -98,7 +98,8 @@ static int    tried, compared;
 static void tell(const problem *p, int way, const char *what)
 {
     printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d causal %d window %d row %d pad %d, way %d: %s\n", (int)p->B, (int)p->Tq, (int)p->Tk,
-           (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, p->a.causal, (int)p->a.window, (int)p->a.row, (int)p->pad, way, what);
+           (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, !p->a.bidirectional, (int)p->a.window, (int)p->a.row,
+               (int)p->pad, way, what);
 }
 
 static void compare(const problem *p, const results *got, const results *right, int way, double bound)
@@ -144,8 +145,7 @@ static problem make(tn_attend_kind kind, int64_t B, int64_t Tq, int64_t Tk, int6
     memset(&p, 0, sizeof p);
     p.B = B; p.Tq = Tq; p.Tk = Tk; p.H = H; p.d = d; p.dv = dv;
     p.a.kind = kind;
-    p.a.form = TN_ATTEND_QUADRATIC;
-    p.a.causal = true;
+    p.a.form = TN_ATTEND_FORM_QUADRATIC;
     p.a.length = 64;
     return p;
 }
@@ -251,7 +251,7 @@ TEST(shapes)
         for (int causal = 0; causal < 2; causal++)
             for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
                 problem p = make((tn_attend_kind)kind, shape[i][0], shape[i][1], shape[i][2], shape[i][3], 32, 32);
-                p.a.causal = causal == 1;
+                p.a.bidirectional = causal != 1;
                 try_problem(&p);
             }
     finish();
@@ -261,12 +261,12 @@ TEST(options)
 {
     NEED_GPU();
     for (int kind = 0; kind < 3; kind++)
-        for (int row = TN_ROW_NONE; row <= TN_ROW_SUM; row++)
+        for (int row = TN_ROW_SCALE_NONE; row <= TN_ROW_SCALE_SUM; row++)
             for (int causal = 0; causal < 2; causal++) {
                 problem p = make((tn_attend_kind)kind, 1, 200, 230, 2, 16, 16);
-                if (row == TN_ROW_SUM && kind != TN_ATTEND_SQUARED) continue;
+                if (row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) continue;
                 p.a.row = (tn_row_scale)row;
-                p.a.causal = causal == 1;
+                p.a.bidirectional = causal != 1;
                 p.a.eps = 0.25;
                 try_problem(&p);
                 p.a.window = 37;
@@ -288,8 +288,8 @@ TEST(few_queries)
             problem p = make((tn_attend_kind)kind, 2, Tq, 300, 1, 32, 32);
             if (test_small() && Tq == 1) continue;
             try_all_ways(p);
-            p.a.causal = false;
-            p.a.row = kind == TN_ATTEND_SQUARED ? TN_ROW_SUM : TN_ROW_DEFAULT;
+            p.a.bidirectional = true;
+            p.a.row = kind == TN_ATTEND_SQUARED ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_DEFAULT;
             try_all_ways(p);
         }
     printf("%d problems\n", compared);
@@ -357,8 +357,8 @@ TEST(infinities)
         if (size[2] > 5 && size[0] < 140 && option > 0) continue;
         p.facing = which > 6;
         p.a.window = option == 1 ? 33 : 0;
-        p.a.causal = option < 2;
-        if (kind == TN_ATTEND_SQUARED && which % 2) p.a.row = TN_ROW_SUM;
+        p.a.bidirectional = option >= 2;
+        if (kind == TN_ATTEND_SQUARED && which % 2) p.a.row = TN_ROW_SCALE_SUM;
         for (int i = 0; i < list[which].n; i++) {
             p.bad[i] = list[which].bad[i];
             if (p.bad[i].t >= p.Tk) p.bad[i].t = p.Tk - 1;
@@ -381,7 +381,7 @@ TEST(workspaces)
     problem    p = make(TN_ATTEND_BILINEAR, 1, 20, 20, 1, 128, 128);
     results    right;
     int        k;
-    p.a.form = TN_ATTEND_LINEAR;
+    p.a.form = TN_ATTEND_FORM_LINEAR;
     if (test_small()) p.d = p.dv = 96;
     right = right_of(&p);
     sparse.fn[TN_KERNEL_ATTENTION_LINEAR] = sparse.fn[TN_KERNEL_ATTENTION_LINEAR_BACKWARD] = NULL;

@@ -154,7 +154,7 @@ static void fill_state(world *w, const shape *s, operand *state, double size)
 /* The call forwards, of keys and queries of this size. */
 static attempt forwards(world *w, const shape *s, tn_dtype dtype, double size)
 {
-    const bool     squared = s->kind == TN_ATTEND_SQUARED, sums = s->row == TN_ROW_SUM;
+    const bool     squared = s->kind == TN_ATTEND_SQUARED, sums = s->row == TN_ROW_SCALE_SUM;
     const int64_t  sets = squared ? 1 : 2, n = s->dv + sums, F = squared ? s->d * (s->d + 1) / 2 : s->d * s->d;
     const tn_dtype real = dtype == TN_F64 ? TN_F64 : TN_F32;
     attempt        t;
@@ -195,7 +195,7 @@ static void backwards(world *w, const shape *s, attempt *t)
     t->c.kernel = TN_KERNEL_ATTENTION_LINEAR_BACKWARD;
     t->c.n_in = 6;
     t->c.in[5] = t->dout.v;
-    if (s->row == TN_ROW_SUM) { t->c.in[3] = t->o.v; t->c.in[4] = t->stat.v; }
+    if (s->row == TN_ROW_SCALE_SUM) { t->c.in[3] = t->o.v; t->c.in[4] = t->stat.v; }
     for (i = 0; i < 3; i++) {
         const operand *of = i == 0 ? &t->q : i == 1 ? &t->k : &t->v;
         t->to[i] = make(w, of->B, of->T, of->n, of->d, s->pad, dtype, 0.5);
@@ -205,7 +205,7 @@ static void backwards(world *w, const shape *s, attempt *t)
     t->r.kernel = t->c.kernel;
     t->r.n_in = t->c.n_in;
     t->r.in[5] = plain(&t->dout, NULL);
-    if (s->row == TN_ROW_SUM) { t->r.in[3] = plain(&t->o, NULL); t->r.in[4] = plain(&t->stat, NULL); }
+    if (s->row == TN_ROW_SCALE_SUM) { t->r.in[3] = plain(&t->o, NULL); t->r.in[4] = plain(&t->stat, NULL); }
 }
 
 static void run(world *w, attempt *t)
@@ -267,7 +267,7 @@ static double forms(world *w, const shape *s, tn_dtype dtype)
     c.in[0] = q.v; c.in[1] = k.v; c.in[2] = v.v;
     c.out[0] = o.v;
     stat.v.rank = 3; stat.v.shape[0] = s->B; stat.v.shape[1] = s->H; stat.v.shape[2] = s->Tq;
-    if (s->row == TN_ROW_SUM) c.out[1] = stat.v;
+    if (s->row == TN_ROW_SCALE_SUM) c.out[1] = stat.v;
     c.i[0] = s->kind; c.i[1] = s->causal;
     c.f[0] = 0.8; c.f[1] = 20; c.f[2] = s->row; c.f[3] = 0.25;
     c.kernel = TN_KERNEL_ATTENTION_LINEAR;
@@ -341,7 +341,7 @@ static void any(tn_dtype dtype, double bound, const char *what, int rounds, int6
         s.d = between(&w, 1, d_most); s.dv = between(&w, 0, d_most + 4);
         s.kind = i % 2 ? TN_ATTEND_SQUARED : TN_ATTEND_BILINEAR;
         s.causal = i / 2 % 2;
-        s.row = (int)between(&w, TN_ROW_NONE, i % 2 ? TN_ROW_SUM : TN_ROW_MEAN);
+        s.row = (int)between(&w, TN_ROW_SCALE_NONE, i % 2 ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_MEAN);
         s.kept = i % 3 == 0;
         if (s.kept && between(&w, 0, 1)) s.Tk = between(&w, 0, 9);
         if (s.kept && s.Tq > s.Tk) s.Tq = s.Tk;
@@ -398,7 +398,7 @@ static void some(tn_dtype dtype, double bound, const char *what, const shape *li
 }
 
 enum { S = TN_ATTEND_SQUARED, L = TN_ATTEND_BILINEAR };
-enum { NONE = TN_ROW_NONE, LENGTH = TN_ROW_LENGTH, MEAN = TN_ROW_MEAN, SUM = TN_ROW_SUM };
+enum { NONE = TN_ROW_SCALE_NONE, LENGTH = TN_ROW_SCALE_LENGTH, MEAN = TN_ROW_SCALE_MEAN, SUM = TN_ROW_SCALE_SUM };
 
 TEST(tensor_cores)
 {

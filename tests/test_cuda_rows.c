@@ -1399,7 +1399,7 @@ static row attention(tn_dtype dtype, int kind, int row_scale, int64_t B, int64_t
 {
     const int64_t sets = kind == TN_ATTEND_BILINEAR ? 2 : 1;
     const tn_dtype real = wide_of(dtype);
-    const bool    has_stat = kind == TN_ATTEND_SOFTMAX || row_scale == TN_ROW_SUM;
+    const bool    has_stat = kind == TN_ATTEND_SOFTMAX || row_scale == TN_ROW_SCALE_SUM;
     static double work[1 << 14];
     row           r = row_of(TN_KERNEL_ATTENTION);
     r.work = work;
@@ -1427,8 +1427,9 @@ static row attention(tn_dtype dtype, int kind, int row_scale, int64_t B, int64_t
 TEST(attention_to_nothing)
 {
     static const struct { int kind, row; } what[] = {
-        {TN_ATTEND_SOFTMAX, TN_ROW_NONE}, {TN_ATTEND_SQUARED, TN_ROW_SUM}, {TN_ATTEND_SQUARED, TN_ROW_MEAN},
-        {TN_ATTEND_BILINEAR, TN_ROW_LENGTH},
+        {TN_ATTEND_SOFTMAX, TN_ROW_SCALE_NONE}, {TN_ATTEND_SQUARED, TN_ROW_SCALE_SUM},
+            {TN_ATTEND_SQUARED, TN_ROW_SCALE_MEAN},
+        {TN_ATTEND_BILINEAR, TN_ROW_SCALE_LENGTH},
     };
     static const int64_t shape[][2] = {{4, 1}, {3, 0}, {20, 7}, {200, 140}};
     int k;
@@ -1457,7 +1458,8 @@ TEST(few_queries_of_many_heads)
     NEED_GPU();
     if (!open_place()) return;
     for (kind = 0; kind < 3; kind++) {
-        row r = attention(TN_F32, kind, kind == TN_ATTEND_SQUARED ? TN_ROW_MEAN : TN_ROW_NONE, 1, H, 4, 9, 5, 3, 1e-5, 6);
+        row r = attention(TN_F32, kind, kind == TN_ATTEND_SQUARED ? TN_ROW_SCALE_MEAN : TN_ROW_SCALE_NONE, 1, H, 4, 9, 5, 3,
+                          1e-5, 6);
         NAME("attention of kind %d, four queries in %d heads", kind, (int)H);
         both(&r);
         finish();
@@ -1504,7 +1506,7 @@ TEST(linear_attention_at_the_end_of_memory)
         const int      kind = k / 3 % 2 ? TN_ATTEND_SQUARED : TN_ATTEND_BILINEAR;
         row            f, b;
         if (left_out(k)) continue;
-        f = attention(dtype, kind, TN_ROW_MEAN, 1, 2, at[0], at[1], at[2], at[3], bound, 7);
+        f = attention(dtype, kind, TN_ROW_SCALE_MEAN, 1, 2, at[0], at[1], at[2], at[3], bound, 7);
         NAME("linear attention of kind %d, %d queries of %d keys, d %d, dtype %d", kind, (int)at[0], (int)at[1], (int)at[2],
              (int)dtype);
         f.c.kernel = TN_KERNEL_ATTENTION_LINEAR;
@@ -1528,7 +1530,7 @@ static void to_bf16(operand *o) { for (int64_t i = 0; i < o->n; i++) o->x[i] = r
    reference is compared with: the cpu backend multiplies unseen values by 0, which makes a NaN of an infinity. */
 TEST(tensor_cores_in_many_blocks)
 {
-    static const int row_scale[] = {TN_ROW_NONE, TN_ROW_SUM, TN_ROW_LENGTH};
+    static const int row_scale[] = {TN_ROW_SCALE_NONE, TN_ROW_SCALE_SUM, TN_ROW_SCALE_LENGTH};
     const char    *wanted = getenv("TN_CUDA_LARGE");
     const int64_t  H = wanted && *wanted && strcmp(wanted, "0") != 0 ? 6000 : test_small() ? 70 : 150;
     const int64_t  Tq = 5, Tk = 128, d = 16;

@@ -21,7 +21,7 @@ static tn_ctx *ctx_on(const tn_backend *backend)
     tn_ctx *ctx;
     memset(&d, 0, sizeof d);
     d.backend = backend;
-    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
 static void stale(const tn_backend *backend)
@@ -70,13 +70,13 @@ TEST(poison)
     REQUIRE(ctx != NULL);
     tn_full(ctx, 1, &n, 1);
     tn_ctx_reset(ctx);
-    t = tn_tensor_new(ctx, TN_F32, 1, &n);
+    t = tn_tensor_nd(ctx, TN_F32, 1, &n);
     CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
     for (i = 0; i < 6; i++) CHECK(v[i] != v[i]);
     mark = tn_arena_mark(ctx);
     tn_full(ctx, 1, &n, 1);
     CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
-    t = tn_tensor_new(ctx, TN_F32, 1, &n);
+    t = tn_tensor_nd(ctx, TN_F32, 1, &n);
     CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
     for (i = 0; i < 6; i++) CHECK(v[i] != v[i]);
     CHECK_CTX(ctx);
@@ -96,9 +96,10 @@ TEST(debug_training)
     int step;
     float first = 0, loss = 0;
     memset(&d, 0, sizeof d);
+    d.bias = true;
     d.in = 3;
     d.out = 2;
-    REQUIRE(tn_linear_init(ps, "fc", &fc, &d) == TN_OK);
+    REQUIRE(tn_linear_init(ps, "fc", &d, &fc) == TN_OK);
     optim = tn_optim_create(ps, NULL);
     for (step = 0; step < 20; step++) {
         tn_tensor *x = tn_uniform(ctx, 2, shape, 0, 1), *labels = tn_cast(ctx, tn_full(ctx, 1, &n, 1), TN_I32), *y;
@@ -120,7 +121,7 @@ TEST(debug_training)
 static void opens(void)
 {
     tn_ctx *ctx = NULL;
-    CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK);
+    CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK);
     tn_ctx_destroy(ctx);
 }
 

@@ -18,7 +18,7 @@ static tn_ctx *context(tn_dtype dtype, tn_simd simd, int threads, tn_parallel_fo
     desc.simd = simd;
     desc.threads = threads;
     desc.parallel_for = pool;
-    CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK);
+    CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK);
     return ctx;
 }
 
@@ -27,7 +27,7 @@ static tn_status solve(tn_ctx *ctx, int64_t n, const double *a, const tn_eigh_de
     tn_tensor     *t = tn_tensor_2d(ctx, TN_REAL, n, n);
     tn_eigh_result e;
     tn_status      s = tn_write(t, TN_F64, a, n * n);
-    if (s == TN_OK) s = tn_eigh(ctx, &e, t, desc);
+    if (s == TN_OK) s = tn_eigh(ctx, t, desc, &e);
     if (s != TN_OK) return s;
     CHECK_STATUS(tn_read(e.values, TN_F64, values, n), TN_OK);
     if (vectors) CHECK_STATUS(tn_read(e.vectors, TN_F64, vectors, n * n), TN_OK);

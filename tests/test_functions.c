@@ -16,7 +16,7 @@ static tn_ctx *ctx_of(tn_dtype dtype, int level)
     d.backend = level == 0 ? tn_reference_backend() : NULL;
     d.simd = (tn_simd)level;
     d.threads = 1;
-    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
 static tn_tensor *row(tn_ctx *ctx, int64_t n, const double *v) { return tn_tensor_from(ctx, 1, &n, TN_F64, v); }

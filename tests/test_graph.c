@@ -33,6 +33,7 @@ static bool study_open(study *s, const tn_backend *backend, tn_dtype dtype, tn_o
     memset(&nd, 0, sizeof nd);
     memset(&md, 0, sizeof md);
     memset(&ld, 0, sizeof ld);
+    ld.bias = true;
     memset(&od, 0, sizeof od);
     ed.count = ld.out = VOCAB;
     ed.dim = nd.dim = md.in = ld.in = 6;
@@ -45,12 +46,12 @@ static bool study_open(study *s, const tn_backend *backend, tn_dtype dtype, tn_o
     od.schedule.kind = TN_SCHEDULE_COSINE;
     od.schedule.warmup = 4;
     od.schedule.total = STEPS;
-    od.momentum = kind == TN_ADAMW ? 0 : 0.9;
-    od.momentum_warmup = kind == TN_MUON ? 30 : 0;
-    if (!CHECK(tn_embedding_init(s->w.params, "embed", &s->embed, &ed) == TN_OK)
-        || !CHECK(tn_norm_init(s->w.params, "norm", &s->norm, &nd) == TN_OK)
-        || !CHECK(tn_mlp_init(s->w.params, "mlp", &s->mlp, &md) == TN_OK)
-        || !CHECK(tn_linear_init(s->w.params, "head", &s->head, &ld) == TN_OK)) return false;
+    od.momentum = kind == TN_OPTIM_ADAMW ? 0 : 0.9;
+    od.momentum_warmup = kind == TN_OPTIM_MUON ? 30 : 0;
+    if (!CHECK(tn_embedding_init(s->w.params, "embed", &ed, &s->embed) == TN_OK)
+        || !CHECK(tn_norm_init(s->w.params, "norm", &nd, &s->norm) == TN_OK)
+        || !CHECK(tn_mlp_init(s->w.params, "mlp", &md, &s->mlp) == TN_OK)
+        || !CHECK(tn_linear_init(s->w.params, "head", &ld, &s->head) == TN_OK)) return false;
     s->optim = tn_optim_create(s->w.params, &od);
     for (k = 0; k < PARTS; k++) {
         s->ids[k] = tn_tensor_create(s->w.ctx, TN_I32, 2, shape);
@@ -157,7 +158,7 @@ static void study_train(study *s, bool with_graph, trace *t)
 /* Schedule, momentum's warm-up, bias corrections, clipping, noise, dropout, parts, a step that is skipped: the same bits. */
 TEST(replay_is_the_step)
 {
-    static const tn_optim_kind kind[] = {TN_ADAMW, TN_MUON, TN_SGD};
+    static const tn_optim_kind kind[] = {TN_OPTIM_ADAMW, TN_OPTIM_MUON, TN_OPTIM_SGD};
     static trace plain[STEPS], replayed[STEPS];
     int d, k, i;
     for (d = 0; d < 2; d++)
@@ -190,7 +191,7 @@ TEST(replay_names_its_step)
     tn_graph *g;
     int64_t   step;
     double    wide[6] = {1e30, -1e30, 1e30, 1e30, -1e30, 1e30};
-    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_ADAMW));
+    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_OPTIM_ADAMW));
     for (step = 0; step < 5; step++) {
         study_batch(&s, step, false);
         if (step == 1) {
@@ -234,7 +235,7 @@ static void by_file(void)
 {
     char   bytes[4096];
     size_t used;
-    tn_params_write(bad->w.params, tn_to_memory(bytes, sizeof bytes, &used), NULL, 0);
+    tn_params_write(bad->w.params, tn_sink_memory(bytes, sizeof bytes, &used), NULL, 0);
 }
 
 TEST(what_no_graph_can_hold)
@@ -252,7 +253,7 @@ TEST(what_no_graph_can_hold)
         study     s;
         tn_graph *g = NULL;
         double    sum;
-        REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_MUON));
+        REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_OPTIM_MUON));
         bad = &s;
         study_batch(&s, 0, false);
         study_step(&s);
@@ -281,7 +282,7 @@ TEST(first_step_is_no_graph)
 {
     study     s;
     tn_graph *g;
-    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_ADAMW));
+    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_OPTIM_ADAMW));
     study_batch(&s, 0, false);
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
     study_step(&s);
@@ -312,40 +313,40 @@ TEST(graphs_that_no_longer_fit)
     study       s;
     tn_graph   *g;
     size_t      used = 0;
-    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     tn_tensor_destroy(s.labels[1]);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "graph: a tensor [3,5] that it uses was destroyed; it must be captured anew");
     close_world(&s.w);
 
-    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     tn_params_destroy(s.w.params);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "that it uses was destroyed");
     close_world(&s.w);
 
-    REQUIRE((g = ready(&s, TN_MUON)) != NULL);
+    REQUIRE((g = ready(&s, TN_OPTIM_MUON)) != NULL);
     tn_optim_destroy(s.optim);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "that it uses was destroyed");
     close_world(&s.w);
 
-    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     tn_ctx_seed(s.w.ctx, 12345);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "another seed");
     close_world(&s.w);
 
-    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
-    CHECK_STATUS(tn_checkpoint_write(s.optim, tn_to_memory(checkpoint, sizeof checkpoint, &used), NULL, 0), TN_OK);
+    REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
+    CHECK_STATUS(tn_checkpoint_write(s.optim, tn_sink_memory(checkpoint, sizeof checkpoint, &used), NULL, 0), TN_OK);
     CHECK(used <= sizeof checkpoint);
     CHECK_STATUS(tn_graph_run(g), TN_OK);                     /* writing one changes nothing */
-    CHECK_STATUS(tn_checkpoint_read(s.optim, tn_from_memory(checkpoint, used)), TN_OK);
+    CHECK_STATUS(tn_checkpoint_read(s.optim, tn_source_memory(checkpoint, used)), TN_OK);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "a checkpoint was read");
     close_world(&s.w);
 
-    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);               /* a pass of backward that no step has used up */
+    REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);         /* a pass of backward that no step has used up */
     tn_ctx_reset(s.w.ctx);
     tn_record(s.w.ctx);
     tn_backward(s.w.ctx, tn_sum(s.w.ctx, s.head.w));
@@ -374,7 +375,7 @@ TEST(caches_are_no_part_of_a_graph)
     d.dim = 8;
     d.heads = 2;
     d.context = 8;
-    REQUIRE(open_on(&w, TN_F32, 3, 1, capture_backend()) && CHECK(tn_transformer_init(w.params, "", &m, &d) == TN_OK));
+    REQUIRE(open_on(&w, TN_F32, 3, 1, capture_backend()) && CHECK(tn_transformer_init(w.params, "", &d, &m) == TN_OK));
     cache = tn_transformer_cache_create(w.ctx, &m, 1, 8);
     layer = tn_attention_cache_create(w.ctx, &m.blocks[0].attn, 1, 8);
     ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
@@ -425,10 +426,10 @@ static double train_model(tn_dtype dtype, tn_dtype activations, int attention, b
     d.attention = attention ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
     d.x0_residual = attention != 0;
     d.recompute = recompute;
-    od.kind = attention ? TN_MUON : TN_ADAMW;
+    od.kind = attention ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
     od.clip_norm = 0.3;
     if (!open_as(&w, dtype, activations, 5, 1, capture_backend())
-        || !CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK)) return NAN;
+        || !CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK)) return NAN;
     o = tn_optim_create(w.params, &od);
     ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
     kept = tn_tensor_create(w.ctx, TN_REAL, 0, NULL);
@@ -494,7 +495,7 @@ TEST(backends_with_half_of_it)
         if (k == 2) half.replay = NULL;
         if (k == 3) half.graph_release = NULL;
         if (k == 4) half.host = true;
-        CHECK_STATUS(tn_ctx_create(&ctx, &desc, why), TN_ERR_BACKEND);
+        CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_ERR_BACKEND);
         CHECK(strstr(why, "graphs are four functions, all or none") != NULL);
     }
 }
@@ -503,7 +504,7 @@ TEST(backends_that_fail)
 {
     study     s;
     tn_graph *g;
-    REQUIRE((g = ready(&s, TN_ADAMW)) != NULL);
+    REQUIRE((g = ready(&s, TN_OPTIM_ADAMW)) != NULL);
     capture_last->refuse_replay = true;
     CHECK_STATUS(tn_graph_run(g), TN_ERR_BACKEND);
     CHECK_ERROR(s.w.ctx, TN_ERR_BACKEND, "graph: backend capture: the list is burnt");
@@ -528,7 +529,7 @@ TEST(backends_that_fail)
     study_step(&s);
     close_world(&s.w);
 
-    REQUIRE(study_open(&s, NULL, TN_F32, TN_ADAMW));
+    REQUIRE(study_open(&s, NULL, TN_F32, TN_OPTIM_ADAMW));
     CHECK(!tn_graph_supported(s.w.ctx) && !tn_graph_supported(NULL));
     CHECK_STR(tn_ctx_device_name(s.w.ctx), "");
     CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_ERR_BACKEND);
@@ -612,7 +613,7 @@ TEST(calls_of_a_graph_are_counted)
     const uint64_t plain = 1, none = 0;
     uint64_t       before[TN_KERNEL_COUNT], step[TN_KERNEL_COUNT];
     int            k, called = 0;
-    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_ADAMW));
+    REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_OPTIM_ADAMW));
     study_batch(&s, 0, false);
     study_step(&s);
     for (k = 0; k < (int)TN_KERNEL_COUNT; k++) before[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k);

@@ -18,7 +18,7 @@ static tn_ctx *open_ctx(test_heap *heap)
     char    why[256] = "";
     memset(&desc, 0, sizeof desc);
     if (heap) desc.allocator = test_heap_allocator(heap);
-    tn_ctx_create(&ctx, &desc, why);
+    tn_ctx_create(&desc, &ctx, why);
     CHECK_STR(why, "");
     return ctx;
 }
@@ -1021,7 +1021,7 @@ TEST(a_memory_limit_is_kept)
     tn_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.max_bytes = 400000;
-    tn_ctx_create(&ctx, &desc, NULL);
+    tn_ctx_create(&desc, &ctx, NULL);
     REQUIRE(ctx != NULL);
     refused(ctx, figure(ctx, 2, 4), TN_ERR_MEMORY, "max_bytes");
     tn_ctx_destroy(ctx);
@@ -1058,7 +1058,7 @@ TEST(ppm_holds_the_pixels)
     char      head[64], *file = (char *)malloc(bytes + 64);
     int       n = snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)image->width, (int)image->height);
     REQUIRE(file != NULL);
-    CHECK_STATUS(tn_image_write_ppm(image, tn_to_memory(file, bytes + 64, &used)), TN_OK);
+    CHECK_STATUS(tn_image_write_ppm(image, tn_sink_memory(file, bytes + 64, &used)), TN_OK);
     CHECK_INT(used, bytes + (size_t)n);
     CHECK(memcmp(file, head, (size_t)n) == 0 && memcmp(file + n, image->pixels, bytes) == 0);
     CHECK_STATUS(tn_image_save_ppm(image, "no/such/folder/figure.ppm"), TN_ERR_FILE);
@@ -1077,7 +1077,7 @@ TEST(png_reads_back)
         uint8_t  *file = (uint8_t *)malloc(room), *back;
         int       width = 0, height = 0, channels = 0;
         REQUIRE(file != NULL);
-        CHECK_STATUS(tn_image_write_png(image, tn_to_memory(file, room, &used)), TN_OK);
+        CHECK_STATUS(tn_image_write_png(image, tn_sink_memory(file, room, &used)), TN_OK);
         back = stbi_load_from_memory(file, (int)used, &width, &height, &channels, 3);
         REQUIRE(back != NULL);
         CHECK(width == image->width && height == image->height && channels == 3);
@@ -1106,10 +1106,10 @@ static char *svg_of(const tn_image *image, size_t *bytes)
     char  *file;
     size_t again = 0;
     *bytes = 0;
-    CHECK_STATUS(tn_image_write_svg(image, tn_to_memory(NULL, 0, bytes)), TN_OK);
+    CHECK_STATUS(tn_image_write_svg(image, tn_sink_memory(NULL, 0, bytes)), TN_OK);
     file = (char *)malloc(*bytes + 1);
     if (!CHECK(file != NULL)) return NULL;
-    CHECK_STATUS(tn_image_write_svg(image, tn_to_memory(file, *bytes, &again)), TN_OK);
+    CHECK_STATUS(tn_image_write_svg(image, tn_sink_memory(file, *bytes, &again)), TN_OK);
     CHECK_INT(again, *bytes);
     file[*bytes] = 0;
     return file;
@@ -1157,7 +1157,7 @@ TEST(svg_has_every_cell_and_escapes_text)
     for (size_t i = 0; i < bytes; i++) CHECK((unsigned char)svg[i] >= 32 || svg[i] == '\n');
     free(svg);
     tn_image_destroy(image);
-    CHECK_STATUS(tn_image_write_svg(NULL, tn_to_memory(NULL, 0, NULL)), TN_ERR_ARG);
+    CHECK_STATUS(tn_image_write_svg(NULL, tn_sink_memory(NULL, 0, NULL)), TN_ERR_ARG);
     CHECK_STATUS(tn_image_save_svg(figure(ctx, 0, 1), "no/such/folder/figure.svg"), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/folder/figure.svg");
     tn_ctx_destroy(ctx);

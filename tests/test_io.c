@@ -10,7 +10,7 @@ static tn_ctx *make_context(tn_dtype dtype)
     tn_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.dtype = dtype;
-    return CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK) ? ctx : NULL;
+    return CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK) ? ctx : NULL;
 }
 
 /* A file in memory. Readers get a copy of its exact size, so that a sanitizer sees the first byte too many. */
@@ -103,7 +103,7 @@ static bool reads_bytes(tn_ctx *ctx, format f, const void *p, size_t n)
     bool  ok;
     if (!CHECK(exact)) return false;
     memcpy(exact, p, n);
-    ok = reads(ctx, f, tn_from_memory(exact, n));
+    ok = reads(ctx, f, tn_source_memory(exact, n));
     free(exact);
     return ok;
 }
@@ -114,8 +114,11 @@ static void refuses(tn_ctx *ctx, format f, const bytes *b, tn_status status, con
     CHECK_ERROR(ctx, status, part);
 }
 
-static tn_tensor *read_npy(tn_ctx *ctx, const bytes *b) { return tn_npy_read(ctx, tn_from_memory(b->p, b->n)); }
-static tn_tensor *read_idx(tn_ctx *ctx, const bytes *b, double scale) { return tn_idx_read(ctx, tn_from_memory(b->p, b->n), scale); }
+static tn_tensor *read_npy(tn_ctx *ctx, const bytes *b) { return tn_npy_read(ctx, tn_source_memory(b->p, b->n)); }
+static tn_tensor *read_idx(tn_ctx *ctx, const bytes *b, double scale)
+{
+    return tn_idx_read(ctx, tn_source_memory(b->p, b->n), scale);
+}
 
 /* The tensor has this dtype and these values; it is destroyed. */
 static void check_values(tn_tensor *t, tn_dtype dtype, int64_t n, const double *expected)
@@ -197,7 +200,7 @@ static void check_verdict(tn_ctx *ctx, format f, const char *path, bool accept)
 {
     size_t n;
     unsigned char *p = read_file(path, &n);
-    bool ok = reads(ctx, f, tn_from_path(path));
+    bool ok = reads(ctx, f, tn_source_path(path));
     if (ok != accept) printf("     %s: %s\n", path, tn_ctx_error(ctx));
     CHECK(ok == accept);
     if (!accept) {
@@ -207,7 +210,7 @@ static void check_verdict(tn_ctx *ctx, format f, const char *path, bool accept)
     tn_ctx_clear_error(ctx);
     CHECK(p && reads_bytes(ctx, f, p, n) == accept);
     tn_ctx_clear_error(ctx);
-    CHECK(reads(ctx, f, tn_from_calls(memory_fetch, p, n)) == accept);
+    CHECK(reads(ctx, f, tn_source_calls(memory_fetch, p, n)) == accept);
     tn_ctx_clear_error(ctx);
     free(p);
 }
@@ -253,27 +256,27 @@ TEST(safetensors_values)
     tn_safetensors *f;
     REQUIRE(test_data("safetensors/ok_scalar_rank0.safetensors", path));
     ctx = make_context(TN_F32);
-    f = tn_safetensors_open(ctx, tn_from_path(path));
+    f = tn_safetensors_open(ctx, tn_source_path(path));
     check_values(tn_safetensors_read(f, "test"), TN_I32, 1, zero);
     CHECK_INT(tn_safetensors_find(f, "test")->rank, 0);
     CHECK(!tn_safetensors_read(f, "tes"));
     CHECK_ERROR(ctx, TN_ERR_ARG, "it has no tensor \"tes\"");
 
     REQUIRE(test_data("safetensors/ok_zero_sized.safetensors", path));
-    f = tn_safetensors_open(ctx, tn_from_path(path));
+    f = tn_safetensors_open(ctx, tn_source_path(path));
     CHECK_INT(tn_safetensors_at(f, 0)->shape[0], 2);
     CHECK_INT(tn_safetensors_at(f, 0)->shape[1], 0);
     CHECK(!tn_safetensors_at(f, 1) && !tn_safetensors_at(f, -1));
 
     REQUIRE(test_data("safetensors/ok_metadata_only.safetensors", path));
-    f = tn_safetensors_open(ctx, tn_from_path(path));
+    f = tn_safetensors_open(ctx, tn_source_path(path));
     CHECK_INT(tn_safetensors_count(f), 0);
     CHECK_STR(tn_safetensors_metadata(f, "format"), "pt");
     CHECK_STR(tn_safetensors_metadata(f, "note"), "h\xC3\xA9llo");
     CHECK(!tn_safetensors_metadata(f, "other"));
 
     REQUIRE(test_data("safetensors/ok_out_of_order_keys.safetensors", path));
-    f = tn_safetensors_open(ctx, tn_from_path(path));
+    f = tn_safetensors_open(ctx, tn_source_path(path));
     CHECK_STR(tn_safetensors_at(f, 0)->name, "a");
     check_values(tn_safetensors_read(f, "a"), TN_I32, 1, one);
     check_values(tn_safetensors_read(f, "b"), TN_I32, 1, two);
@@ -349,7 +352,7 @@ static double error_of_model(tn_ctx *ctx, const char *model, const char *images,
 {
     static double e[512 * 784], w[1024 * 512], h[10 * 512], v[3 * 784], expected[30], x[512], y[512];
     double     worst = 0;
-    tn_safetensors *f = tn_safetensors_open(ctx, tn_from_path(model));
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(model));
     tn_tensor *t = tn_npy_load(ctx, images);
     CHECK_CTX(ctx);
     if (!CHECK(f && t)) return HUGE_VAL;
@@ -430,7 +433,7 @@ TEST(sixteen_bit_floats)
         file[8 + n + 3 + 2 * i] = (unsigned char)i;
         file[8 + n + 4 + 2 * i] = (unsigned char)(i >> 8);
     }
-    f = tn_safetensors_open(ctx, tn_from_memory(file, sizeof file));
+    f = tn_safetensors_open(ctx, tn_source_memory(file, sizeof file));
     REQUIRE(f);
     for (int kind = 0; kind < 2; kind++) {
         tn_tensor *t = tn_safetensors_read(f, kind ? "b" : "f");
@@ -467,7 +470,7 @@ TEST(integers)
         snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[2],\"data_offsets\":[0,%d]}}", row[i].dtype, 2 * row[i].width);
         b = safetensors_of(header, NULL, (size_t)row[i].width);
         add_word(&b, row[i].bits, row[i].width, false);
-        f = tn_safetensors_open(ctx, tn_from_memory(b.p, b.n));
+        f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
         t = tn_safetensors_read(f, "a");
         if (row[i].fits) check_values(t, TN_I32, 2, expected);
         else CHECK_ERROR(ctx, TN_ERR_DATA, row[i].width == 1 ? "2 does not fit a truth value" : "does not fit I32");
@@ -483,7 +486,7 @@ TEST(raw_bytes)
     unsigned char got[4];
     tn_ctx *ctx = make_context(TN_F32);
     bytes b = safetensors_of(header, "\1\2\3\4\5\6\7", 7);
-    tn_safetensors *f = tn_safetensors_open(ctx, tn_from_memory(b.p, b.n));
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
     CHECK_STR(tn_safetensors_find(f, "q")->dtype, "F8_E4M3");
     CHECK_STATUS(tn_safetensors_read_bytes(f, "p", got, 3), TN_OK);
     CHECK(memcmp(got, "\5\6\7", 3) == 0);
@@ -607,11 +610,11 @@ TEST(hostile_safetensors)
     }
     b.n = 0;
     refuses(ctx, SAFETENSORS, &b, TN_ERR_FORMAT, "memory: byte 0: 8 bytes are wanted here, but the file has 0");
-    CHECK(!reads(ctx, SAFETENSORS, tn_from_memory(NULL, 100)));
+    CHECK(!reads(ctx, SAFETENSORS, tn_source_memory(NULL, 100)));
     CHECK_ERROR(ctx, TN_ERR_ARG, "100 bytes at NULL");
     b.n = 0;
     add_word(&b, 100000001, 8, false);
-    CHECK(!tn_safetensors_open(ctx, tn_from_calls(vast_fetch, &b, 200000000)));
+    CHECK(!tn_safetensors_open(ctx, tn_source_calls(vast_fetch, &b, 200000000)));
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "callback: byte 8: header of 100000001 bytes, but 100000000 are the most");
     tn_ctx_destroy(ctx);
 }
@@ -634,7 +637,7 @@ TEST(json_strings)
         bytes b;
         snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", good[i].json);
         b = safetensors_of(header, NULL, 0);
-        f = tn_safetensors_open(ctx, tn_from_memory(b.p, b.n));
+        f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
         if (CHECK(f)) CHECK_STR(tn_safetensors_at(f, 0)->name, good[i].name);
         tn_safetensors_close(f);
     }
@@ -793,8 +796,8 @@ TEST(safetensors_round_trip)
             named[i].name = odd_names[i];
             named[i].tensor = make_random(ctx, &state, dtype, rank, shape);
         }
-        CHECK_STATUS(tn_safetensors_write(ctx, tn_to_calls(grow, &g), named, ODD_NAMES, notes, trial % 3), TN_OK);
-        f = tn_safetensors_open(ctx, tn_from_memory(g.p, g.n));
+        CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_calls(grow, &g), named, ODD_NAMES, notes, trial % 3), TN_OK);
+        f = tn_safetensors_open(ctx, tn_source_memory(g.p, g.n));
         CHECK_CTX(ctx);
         REQUIRE(f);
         CHECK_INT(tn_safetensors_count(f), ODD_NAMES);
@@ -826,8 +829,8 @@ TEST(large_and_strided)
     named[0].tensor = t;
     named[1].name = "columns";
     named[1].tensor = tn_slice_step(tn_transpose(t, 0, 1), 0, 70000, -1, -2);
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_path(path), named, 2, NULL, 0), TN_OK);
-    f = tn_safetensors_open(ctx, tn_from_path(path));
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_path(path), named, 2, NULL, 0), TN_OK);
+    f = tn_safetensors_open(ctx, tn_source_path(path));
     same(t, tn_safetensors_read(f, "rows"));
     same(named[1].tensor, tn_safetensors_read(f, "columns"));
     tn_safetensors_close(f);
@@ -856,13 +859,13 @@ TEST(npy_round_trip)
         tn_tensor *t;
         for (int k = 0; k < rank; k++) shape[k] = test_random_int(&state, trial % 5 == 0 ? 0 : 1, 2);
         t = make_random(ctx, &state, trial % 3 ? TN_REAL : TN_I32, rank, shape);
-        CHECK_STATUS(tn_npy_write(t, tn_to_memory(file, sizeof file, &n)), TN_OK);
+        CHECK_STATUS(tn_npy_write(t, tn_sink_memory(file, sizeof file, &n)), TN_OK);
         CHECK_INT((n - (t->dtype == TN_F64 ? 8u : 4u) * (size_t)tn_tensor_count(t)) % 64, 0);
-        same(t, tn_npy_read(ctx, tn_from_memory(file, n)));
+        same(t, tn_npy_read(ctx, tn_source_memory(file, n)));
         if (trial == 0) {
             static const int64_t two[] = {2};
             bytes b = npy_of(1, head, NULL, 8);
-            CHECK_STATUS(tn_npy_write(tn_tensor_create(ctx, TN_I32, 1, two), tn_to_memory(file, sizeof file, &n)), TN_OK);
+            CHECK_STATUS(tn_npy_write(tn_tensor_create(ctx, TN_I32, 1, two), tn_sink_memory(file, sizeof file, &n)), TN_OK);
             CHECK(n == b.n && memcmp(file, b.p, n) == 0);
         }
         CHECK_CTX(ctx);
@@ -880,41 +883,41 @@ TEST(bad_writes)
     size_t   used = 0, need;
     named[0].name = named[1].name = "w";
     named[0].tensor = named[1].tensor = tn_tensor_create(ctx, TN_F32, 1, two);
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0), TN_ERR_ARG);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 2, NULL, 0), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "\"w\" is given twice");
     named[1].name = NULL;
-    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 2, NULL, 0);
     CHECK_ERROR(ctx, TN_ERR_ARG, "a name is NULL");
     named[1].name = "\xC0\x80";
-    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 2, NULL, 0);
     CHECK_ERROR(ctx, TN_ERR_ARG, "a name is no UTF-8");
     named[1].name = "__metadata__";
-    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 2, NULL, 0);
     CHECK_ERROR(ctx, TN_ERR_ARG, "__metadata__");
     named[1].name = "v";
-    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, note, 1);
+    tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 2, note, 1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "a metadata value is no UTF-8");
     named[1].tensor = NULL;
-    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 2, NULL, 0);
     CHECK_ERROR(ctx, TN_ERR_ARG, "v is NULL");
     named[1].tensor = tn_tensor_create(other, TN_F32, 1, two);
-    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 2, NULL, 0);
+    tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 2, NULL, 0);
     CHECK_ERROR(ctx, TN_ERR_ARG, "another context");
-    tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, -1, NULL, 0);
+    tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, -1, NULL, 0);
     CHECK_ERROR(ctx, TN_ERR_ARG, "negative count");
-    CHECK_STATUS(tn_safetensors_write(NULL, tn_to_memory(NULL, 0, &need), named, 1, NULL, 0), TN_ERR_ARG);
+    CHECK_STATUS(tn_safetensors_write(NULL, tn_sink_memory(NULL, 0, &need), named, 1, NULL, 0), TN_ERR_ARG);
 
     /* measured, too small, and none at all */
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(NULL, 0, &need), named, 1, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_memory(NULL, 0, &need), named, 1, NULL, 0), TN_OK);
     CHECK_INT(need, 8 + 56 + 8);
     memset(room, '~', sizeof room);
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(room, 60, &used), named, 1, NULL, 0), TN_ERR_FILE);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_memory(room, 60, &used), named, 1, NULL, 0), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "more than there is room for");
     CHECK_INT(used, need);
     CHECK(room[59] != '~' && room[60] == '~');
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(room, sizeof room, &used), NULL, 0, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_memory(room, sizeof room, &used), NULL, 0, NULL, 0), TN_OK);
     CHECK(used == 16 && memcmp(room, "\x08\0\0\0\0\0\0\0{}      ", 16) == 0);
-    CHECK_STATUS(tn_npy_write(NULL, tn_to_memory(room, sizeof room, &used)), TN_ERR_ARG);
+    CHECK_STATUS(tn_npy_write(NULL, tn_sink_memory(room, sizeof room, &used)), TN_ERR_ARG);
     CHECK_CTX(ctx);
     tn_ctx_destroy(other);
     tn_ctx_destroy(ctx);
@@ -950,7 +953,7 @@ static void values_of(tn_params *params, double v[64])
 static bytes params_bytes(tn_params *params)
 {
     bytes b;
-    CHECK_STATUS(tn_params_write(params, tn_to_memory(b.p, sizeof b.p, &b.n), NULL, 0), TN_OK);
+    CHECK_STATUS(tn_params_write(params, tn_sink_memory(b.p, sizeof b.p, &b.n), NULL, 0), TN_OK);
     return b;
 }
 
@@ -960,7 +963,7 @@ static void check_untouched(tn_ctx *ctx, tn_params *params, const bytes *b, tn_s
     double before[64], after[64];
     size_t live = tn_ctx_memory(ctx).live;
     values_of(params, before);
-    CHECK_STATUS(tn_params_read(params, tn_from_memory(b->p, b->n), TN_MATCH_ALL), status);
+    CHECK_STATUS(tn_params_read(params, tn_source_memory(b->p, b->n), TN_MATCH_ALL), status);
     CHECK_ERROR(ctx, status, part);
     values_of(params, after);
     CHECK(memcmp(before, after, sizeof before) == 0);
@@ -984,8 +987,8 @@ TEST(params_round_trip)
     CHECK(memcmp(v, w, sizeof v) == 0);
     values_of(c, w);
     CHECK(memcmp(v, w, sizeof v) == 0);
-    CHECK_STATUS(tn_params_write(a, tn_to_path(path), note, 1), TN_OK);      /* over the old one */
-    f = tn_safetensors_open(ctx, tn_from_path(path));
+    CHECK_STATUS(tn_params_write(a, tn_sink_path(path), note, 1), TN_OK);    /* over the old one */
+    f = tn_safetensors_open(ctx, tn_source_path(path));
     CHECK_STR(tn_safetensors_metadata(f, "step"), "12");
     CHECK_STATUS(tn_params_load(NULL, path), TN_ERR_ARG);
     CHECK_STATUS(tn_params_save(NULL, path), TN_ERR_ARG);
@@ -1014,13 +1017,13 @@ TEST(params_that_do_not_fit)
     tn_params_destroy(other);
     other = make_params(ctx, 2);
     check_untouched(ctx, other, &b, TN_ERR_ARG, "tensor \"extra\" [3] is no parameter");
-    CHECK_STATUS(tn_params_read(other, tn_from_memory(b.p, b.n), TN_MATCH_IGNORE_EXTRA), TN_OK);
+    CHECK_STATUS(tn_params_read(other, tn_source_memory(b.p, b.n), TN_MATCH_IGNORE_EXTRA), TN_OK);
     same(tn_params_at(params, 0)->value, tn_params_at(other, 0)->value);
     integer[0].name = "blocks.0.w";
     integer[0].tensor = tn_params_at(other, 0)->value;
     integer[1].name = "b";
     integer[1].tensor = tn_tensor_create(ctx, TN_I32, 1, three);
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(b.p, sizeof b.p, &b.n), integer, 2, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_memory(b.p, sizeof b.p, &b.n), integer, 2, NULL, 0), TN_OK);
     check_untouched(ctx, other, &b, TN_ERR_DTYPE, "parameter \"b\": the file's I32 is no float");
     tn_ctx_destroy(ctx);
 }
@@ -1051,7 +1054,7 @@ TEST(failing_source)
     do {
         f.b = &b;
         f.left = calls++;
-        s = tn_params_read(params, tn_from_calls(failing_fetch, &f, b.n), TN_MATCH_ALL);
+        s = tn_params_read(params, tn_source_calls(failing_fetch, &f, b.n), TN_MATCH_ALL);
         values_of(params, after);
         CHECK((memcmp(before, after, sizeof before) == 0) == (s != TN_OK));
         if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_FILE, "bytes could not be read");
@@ -1073,7 +1076,7 @@ TEST(no_memory)
     size_t  live;
     memset(&desc, 0, sizeof desc);
     desc.allocator = test_heap_allocator(&heap);
-    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
     params = make_params(ctx, 2);
     b = params_bytes(params);
     tn_params_destroy(params);
@@ -1082,7 +1085,7 @@ TEST(no_memory)
     live = heap.live;
     for (uint64_t k = 1; s != TN_OK && k < 100; k++) {
         heap.fail_at = heap.count + k;
-        s = tn_params_read(params, tn_from_memory(b.p, b.n), TN_MATCH_ALL);
+        s = tn_params_read(params, tn_source_memory(b.p, b.n), TN_MATCH_ALL);
         heap.fail_at = 0;
         values_of(params, after);
         CHECK((memcmp(before, after, sizeof before) == 0) == (s != TN_OK));
@@ -1093,7 +1096,7 @@ TEST(no_memory)
     s = TN_ERR_MEMORY;
     for (uint64_t k = 1; s != TN_OK && k < 100; k++) {
         heap.fail_at = heap.count + k;
-        s = tn_params_write(params, tn_to_memory(out.p, sizeof out.p, &out.n), NULL, 0);
+        s = tn_params_write(params, tn_sink_memory(out.p, sizeof out.p, &out.n), NULL, 0);
         heap.fail_at = 0;
         CHECK_INT(heap.live, live);
         if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_MEMORY, "no memory");
@@ -1110,7 +1113,7 @@ TEST(paths_that_fail)
 {
     tn_ctx *ctx = make_context(TN_F32);
     tn_params *params = make_params(ctx, 2);
-    CHECK(!tn_safetensors_open(ctx, tn_from_path("no/such/w.safetensors")));
+    CHECK(!tn_safetensors_open(ctx, tn_source_path("no/such/w.safetensors")));
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.safetensors: could not be opened: ");
     CHECK(!tn_npy_load(ctx, "no/such.npy"));
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such.npy: could not be opened: ");
@@ -1212,7 +1215,7 @@ TEST(failing_sink)
     for (fail_at = 1; s != TN_OK && fail_at < 20; fail_at++) {
         growing g = {NULL, 0, 0, 0};
         g.fail_at = fail_at;
-        s = tn_params_write(params, tn_to_calls(grow, &g), NULL, 0);
+        s = tn_params_write(params, tn_sink_calls(grow, &g), NULL, 0);
         if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_FILE, "callback: byte ");
         free(g.p);
     }
@@ -1233,7 +1236,7 @@ TEST(vast_file)
     tn_safetensors *f;
     if (sizeof(size_t) < 8) SKIP("64 bits", "a tensor of 7 GB");
     ctx = make_context(TN_F32);
-    f = tn_safetensors_open(ctx, tn_from_calls(vast_fetch, &b, b.n + 7516192776u));
+    f = tn_safetensors_open(ctx, tn_source_calls(vast_fetch, &b, b.n + 7516192776u));
     CHECK_CTX(ctx);
     REQUIRE(f);
     CHECK_STR(tn_safetensors_at(f, 1)->name, "vast");
@@ -1242,7 +1245,8 @@ TEST(vast_file)
     check_values(tn_safetensors_read(f, "last"), TN_I32, 1, seven);
     CHECK_STATUS(tn_safetensors_read_bytes(f, "vast", row, 4), TN_ERR_ARG);
     tn_ctx_clear_error(ctx);
-    CHECK(!tn_safetensors_open(ctx, tn_from_calls(vast_fetch, &b, b.n + 7516192776u - 4294967296u)));      /* the same modulo 2^32 */
+    /* the same modulo 2^32 */
+    CHECK(!tn_safetensors_open(ctx, tn_source_calls(vast_fetch, &b, b.n + 7516192776u - 4294967296u)));
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "past the end");
     tn_ctx_destroy(ctx);
 }
@@ -1293,11 +1297,11 @@ TEST(escapes_at_the_end)
     memset(&desc, 0, sizeof desc);
     desc.allocator.alloc = digits_behind;
     desc.allocator.release = digits_release;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     for (size_t i = 0; i < sizeof header / sizeof *header; i++) {
         bytes b = safetensors_of(header[i], NULL, 0);
         char  place[64];
-        CHECK(tn_safetensors_open(ctx, tn_from_memory(b.p, b.n)) == NULL);
+        CHECK(tn_safetensors_open(ctx, tn_source_memory(b.p, b.n)) == NULL);
         snprintf(place, sizeof place, "byte %d: \\u without four hexadecimal digits", (int)(8 + strlen(header[i])));
         CHECK_ERROR(ctx, TN_ERR_FORMAT, place);
     }

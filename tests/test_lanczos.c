@@ -73,7 +73,7 @@ static tn_ctx *open_ctx(tn_dtype dtype, test_heap *heap)
     desc.dtype = dtype;
     desc.threads = 1;
     if (heap) desc.allocator = test_heap_allocator(heap);
-    tn_ctx_create(&ctx, &desc, NULL);
+    tn_ctx_create(&desc, &ctx, NULL);
     return ctx;
 }
 
@@ -148,7 +148,7 @@ static double *dense_values(tn_ctx *ctx, const double *a, int64_t n)
     tn_eigh_result e;
     double        *values = NULL;
     tn_write(t, TN_F64, a, n * n);
-    if (CHECK_STATUS(tn_eigh(ctx, &e, t, NULL), TN_OK)) values = read_all(e.values);
+    if (CHECK_STATUS(tn_eigh(ctx, t, NULL, &e), TN_OK)) values = read_all(e.values);
     tn_ctx_clear_error(ctx);
     tn_eigh_destroy(&e);
     tn_ctx_reset(ctx);
@@ -167,7 +167,7 @@ static void against_dense(tn_ctx *ctx, uint64_t *seed, int64_t n, int64_t top, i
         desc.top = top;
         desc.block = block;
         d.calls = 0;
-        if (!CHECK_STATUS(tn_lanczos(ctx, &r, n, times_dense, &d, &desc), TN_OK)) break;
+        if (!CHECK_STATUS(tn_lanczos(ctx, n, times_dense, &d, &desc, &r), TN_OK)) break;
         CHECK_INT(r.products, d.calls);
         check_result(&r, n, top ? top : n, desc.end, all, times_dense, &d, w);
         tn_lanczos_destroy(&r);
@@ -238,7 +238,7 @@ TEST(multiple_values_and_breakdown)
                     desc.end = (tn_lanczos_end)end;
                     desc.top = top;
                     desc.block = block;
-                    if (!CHECK_STATUS(tn_lanczos(ctx, &r, N, times_diagonal, &d, &desc), TN_OK)) {
+                    if (!CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, &desc, &r), TN_OK)) {
                         printf("     kind %d, top %d, block %d, end %d: %s\n", kind, (int)top, (int)block, end, tn_ctx_error(ctx));
                         tn_ctx_clear_error(ctx);
                         continue;
@@ -270,7 +270,7 @@ TEST(any_scale)
         memset(&desc, 0, sizeof desc);
         desc.top = 3;
         desc.measure = true;
-        if (!CHECK_STATUS(tn_lanczos(ctx, &r, n, times_dense, &d, &desc), TN_OK)) break;
+        if (!CHECK_STATUS(tn_lanczos(ctx, n, times_dense, &d, &desc, &r), TN_OK)) break;
         values = read_all(r.values);
         for (int i = 0; i < 3; i++) test_raise(&worst, fabs(values[i] / scales[k] - all[i]) / fabs(all[0]));
         CHECK(r.residual <= 1.1e-12);
@@ -315,7 +315,7 @@ TEST(golden)
             desc.end = (tn_lanczos_end)end;
             desc.top = 8;
             desc.block = block;
-            if (!CHECK_STATUS(tn_lanczos(ctx, &r, n, times_banded, &n, &desc), TN_OK)) continue;
+            if (!CHECK_STATUS(tn_lanczos(ctx, n, times_banded, &n, &desc, &r), TN_OK)) continue;
             values = read_all(r.values);
             for (int i = 0; i < 8; i++)
                 test_raise(&worst, fabs(key(desc.end, values[i]) - key(desc.end, golden_of[end][i])));
@@ -342,7 +342,7 @@ TEST(same_bits_and_any_seed)
         memset(&desc, 0, sizeof desc);
         desc.top = 4;
         desc.seed = round == 2;
-        CHECK_STATUS(tn_lanczos(ctx, &r, n, times_dense, &d, &desc), TN_OK);
+        CHECK_STATUS(tn_lanczos(ctx, n, times_dense, &d, &desc, &r), TN_OK);
         values = read_all(r.values);
         vectors = read_all(r.vectors);
         if (round == 0) {
@@ -398,47 +398,47 @@ TEST(bad_calls)
     tn_lanczos_result r;
     for (int64_t i = 0; i < N; i++) a[i] = (double)i;
     memset(&desc, 0, sizeof desc);
-    CHECK_STATUS(tn_lanczos(ctx, NULL, N, times_diagonal, &d, NULL), TN_ERR_ARG);
-    CHECK_STATUS(tn_lanczos(NULL, &r, N, times_diagonal, &d, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, NULL, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(NULL, N, times_diagonal, &d, NULL, &r), TN_ERR_ARG);
     CHECK(!r.values && !r.vectors);
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, NULL, &d, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, N, NULL, &d, NULL, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "lanczos: there is no product");
-    CHECK_STATUS(tn_lanczos(ctx, &r, -1, times_diagonal, &d, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, -1, times_diagonal, &d, NULL, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "size -1");
-    CHECK_STATUS(tn_lanczos(ctx, &r, (int64_t)1 << 40, times_diagonal, &d, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, (int64_t)1 << 40, times_diagonal, &d, NULL, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "1099511627776");
-    CHECK_STATUS(tn_lanczos(ctx, &r, INT32_MAX, times_diagonal, &d, NULL), TN_ERR_MEMORY);
+    CHECK_STATUS(tn_lanczos(ctx, INT32_MAX, times_diagonal, &d, NULL, &r), TN_ERR_MEMORY);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "2147483647");
     desc.top = N + 1;
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, times_diagonal, &d, &desc), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, &desc, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "top is 301, but there are 300");
     desc.top = 5;
     desc.tol = -1;
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, times_diagonal, &d, &desc), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, &desc, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tol -1");
     desc.tol = 0;
     desc.block = 4;
     desc.basis = 12;
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, times_diagonal, &d, &desc), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, &desc, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "it must be 13 at least");
     desc.basis = 13;
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, times_diagonal, &d, &desc), TN_OK);
+    CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, &desc, &r), TN_OK);
     tn_lanczos_destroy(&r);
     desc.products = 30;
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, times_diagonal, &d, &desc), TN_ERR_CONVERGENCE);
+    CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, &desc, &r), TN_ERR_CONVERGENCE);
     CHECK(!r.values && !r.vectors && r.residual > 1e-12 && r.residual < 1 && r.products >= 30 && r.products < 60);
     CHECK_ERROR(ctx, TN_ERR_CONVERGENCE, "products the residual is");
     desc.products = 0;
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, gives_nan, &d, &desc), TN_ERR_NONFINITE);
+    CHECK_STATUS(tn_lanczos(ctx, N, gives_nan, &d, &desc, &r), TN_ERR_NONFINITE);
     CHECK_ERROR(ctx, TN_ERR_NONFINITE, "lanczos: a product holds NaN");
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, gives_up, &d, &desc), TN_ERR_BACKEND);
+    CHECK_STATUS(tn_lanczos(ctx, N, gives_up, &d, &desc, &r), TN_ERR_BACKEND);
     CHECK_ERROR(ctx, TN_ERR_BACKEND, "lanczos: the product failed");
-    CHECK_STATUS(tn_lanczos(ctx, &r, N, shifts, &d, &desc), TN_ERR_ARG);
+    CHECK_STATUS(tn_lanczos(ctx, N, shifts, &d, &desc, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "not symmetric");
     CHECK_INT(heap.live, live);
     for (uint64_t k = 1; k < 40; k++) {                  /* the k-th allocation fails */
         heap.fail_at = heap.count + k;
-        if (tn_lanczos(ctx, &r, N, times_diagonal, &d, NULL) == TN_OK) {
+        if (tn_lanczos(ctx, N, times_diagonal, &d, NULL, &r) == TN_OK) {
             tn_lanczos_destroy(&r);
             CHECK(k > 2);
             k = 40;

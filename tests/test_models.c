@@ -29,33 +29,37 @@ static tn_transformer_desc variant(int k, const char **what)
     *what = "as it comes";
     switch (k) {
     case 1:  *what = "squared"; d.attention = TN_ATTENTION_SQUARED; d.mlp = TN_MLP_SWIGLU; break;
-    case 2:  *what = "squared, linear form"; d.attention = TN_ATTENTION_SQUARED; d.form = TN_ATTEND_LINEAR; break;
-    case 3:  *what = "squared, row sum"; d.attention = TN_ATTENTION_SQUARED; d.row = TN_ROW_SUM; d.attn_bias = true; break;
-    case 4:  *what = "bilinear"; d.attention = TN_ATTENTION_BILINEAR; d.row = TN_ROW_MEAN; break;
+    case 2:  *what = "squared, linear form"; d.attention = TN_ATTENTION_SQUARED; d.form = TN_ATTEND_FORM_LINEAR; break;
+    case 3:  *what = "squared, row sum"; d.attention = TN_ATTENTION_SQUARED; d.row = TN_ROW_SCALE_SUM; d.attn_bias = true;
+    break;
+    case 4:  *what = "bilinear"; d.attention = TN_ATTENTION_BILINEAR; d.row = TN_ROW_SCALE_MEAN; break;
     case 5:  *what = "bilinear, linear form, short rows";
-             d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_LINEAR; d.row_length = 2; d.qk_norm = true; break;
+             d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR; d.row_length = 2; d.qk_norm = true; break;
     case 6:  *what = "differential"; d.attention = TN_ATTENTION_DIFFERENTIAL; d.d_qk = 3; d.d_v = 1; break;
     case 7:  *what = "plain differential"; d.attention = TN_ATTENTION_DIFFERENTIAL_PLAIN; d.lambda_init = 0.3; break;
     case 8:  *what = "LayerNorm, all biases, learned positions, tied, GELU of GPT-2";
-             d.norm = TN_NORM_LAYER; d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = d.tied = true;
+             d.norm = TN_NORM_LAYER; d.norm_bias = true;
+             d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = d.tied = true;
              d.positions = TN_POSITIONS_LEARNED; d.mlp = TN_MLP_GELU_TANH; break;
     case 9:  *what = "modded-nanoGPT's residuals, soft-cap";
              d.x0_residual = d.value_residual = d.embed_norm = d.no_gain = d.qk_norm = true; d.softcap = 3; d.layers = 3; break;
-    case 10: *what = "post norm"; d.place = TN_NORM_POST; d.norm = TN_NORM_LAYER; d.no_norm_bias = true; d.mlp = TN_MLP_SWISH; break;
-    case 11: *what = "sandwich"; d.place = TN_NORM_SANDWICH; d.embed_norm = true; d.norm_eps = 0.01; break;
+    case 10: *what = "post norm"; d.place = TN_PLACE_POST; d.norm = TN_NORM_LAYER; d.mlp = TN_MLP_SWISH; break;
+    case 11: *what = "sandwich"; d.place = TN_PLACE_SANDWICH; d.embed_norm = true; d.norm_eps = 0.01; break;
     case 12: *what = "no norm, no positions, scaled branches";
              d.no_norm = true; d.positions = TN_POSITIONS_NONE; d.attn_scale = TN_SCALE_DEPTH; d.mlp_scale = 0.7; break;
     case 13: *what = "three encoders"; d.order = 3; d.mlp_bias = d.mlp_out_bias = true; break;
     case 14: *what = "no projection"; d.hidden = 0; d.no_projection = true; break;
     case 15: *what = "window, tied, soft-cap"; d.window = 2; d.tied = true; d.softcap = 2; d.rope_base = 100; break;
-    case 16: *what = "not causal"; d.not_causal = true; d.head_norm = true; d.score_scale = 0.4; d.mlp = TN_MLP_GELU; break;
+    case 16: *what = "not causal"; d.bidirectional = true; d.head_norm = true; d.score_scale = 0.4; d.mlp = TN_MLP_GELU;
+    break;
     case 17: *what = "one layer, one head, dim 1"; d.layers = d.heads = d.dim = d.context = 1; d.attn_out_bias = true; break;
     case 18: *what = "heads wider than the model"; d.d_qk = 5; d.d_v = 6; d.mlp = TN_MLP_GEGLU; break;
     case 19: *what = "value residual, bilinear attention, post norm, tied";
-             d.attention = TN_ATTENTION_BILINEAR; d.value_residual = d.tied = true; d.place = TN_NORM_POST; break;
+             d.attention = TN_ATTENTION_BILINEAR; d.value_residual = d.tied = true; d.place = TN_PLACE_POST; break;
     case 20: *what = "linear MLP"; d.order = 1; d.hidden = 0; break;
     case 21: *what = "GLU, sandwich of LayerNorms without gain";
-             d.mlp = TN_MLP_GLU; d.place = TN_NORM_SANDWICH; d.norm = TN_NORM_LAYER; d.no_gain = true; break;
+             d.mlp = TN_MLP_GLU; d.place = TN_PLACE_SANDWICH; d.norm = TN_NORM_LAYER; d.norm_bias = true; d.no_gain = true;
+             break;
     default: break;
     }
     return d;
@@ -92,7 +96,7 @@ static tn_tensor *ids_of(tn_ctx *ctx, const tn_transformer_desc *d, int64_t text
 static bool model_on(world *w, tn_dtype dtype, const tn_transformer_desc *d, tn_transformer *m, uint64_t seed)
 {
     if (!open_on(w, dtype, seed, 1, NULL)) return false;
-    return CHECK_STATUS(tn_transformer_init(w->params, "", m, d), TN_OK) && stir(w->params, seed, 0.5);
+    return CHECK_STATUS(tn_transformer_init(w->params, "", d, m), TN_OK) && stir(w->params, seed, 0.5);
 }
 
 /* ---- gradients ----------------------------------------------------------------------------------------------- */
@@ -294,7 +298,7 @@ TEST(decoding)
     for (k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
-        if (test_leave_out(d.not_causal, "transformers that cannot decode: they are not causal")) continue;
+        if (test_leave_out(d.bidirectional, "transformers that cannot decode: they are not causal")) continue;
         for (f = 0; f < 2; f++) {
             tn_transformer m;
             world          w;
@@ -364,7 +368,7 @@ TEST(causality)
         tn_write(ids, TN_I32, id, 6);
         after = numbers(tn_transformer_forward(w.ctx, &m, ids));
         moved = test_max_error(after, before, 4 * d.vocab);
-        if (!CHECK(d.not_causal ? moved > 1e-6 : moved == 0)) printf("     %s\n", what);
+        if (!CHECK(d.bidirectional ? moved > 1e-6 : moved == 0)) printf("     %s\n", what);
         CHECK(test_max_error(after + 4 * d.vocab, before + 4 * d.vocab, d.vocab) > 1e-6);
         free(before);
         free(after);
@@ -405,7 +409,7 @@ TEST(decoding_refuses)
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "recording");
     tn_ctx_reset(w.ctx);
     d.layers = 3;
-    CHECK_STATUS(tn_transformer_init(w.params, "other", &other, &d), TN_OK);
+    CHECK_STATUS(tn_transformer_init(w.params, "other", &d, &other), TN_OK);
     CHECK(tn_transformer_decode(w.ctx, &other, ids_of(w.ctx, &d, 2, 1, 1), c) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "of another model");
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, 3, 1), c) != NULL);
@@ -471,7 +475,7 @@ TEST(counts)
     /* GPT-2 small, Radford et al. 2019: 124,439,808 parameters */
     memset(&d, 0, sizeof d);
     d.vocab = 50257; d.layers = 12; d.dim = 768; d.heads = 12; d.context = 1024;
-    d.mlp = TN_MLP_GELU_TANH; d.norm = TN_NORM_LAYER; d.positions = TN_POSITIONS_LEARNED; d.tied = true;
+    d.mlp = TN_MLP_GELU_TANH; d.norm = TN_NORM_LAYER; d.norm_bias = true; d.positions = TN_POSITIONS_LEARNED; d.tied = true;
     d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = true;
     CHECK_INT(tn_transformer_cost_of(&d, 0).params, 124439808);
     /* by hand: a token of 3 sees 2 keys in the mean. Per head and key 2 d_qk + 2 d_v flops, per matrix 2 flops a number. */
@@ -485,7 +489,7 @@ TEST(counts)
     CHECK_NEAR(c.training, 3 * c.forward, 0);
     d.window = 2;                                            /* 1, 2, 2 keys */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * (5 / 3.0) * 8, 1e-12);
-    d.not_causal = true;                                     /* 2, 3, 2 keys */
+    d.bidirectional = true;                                     /* 2, 3, 2 keys */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * (7 / 3.0) * 8, 1e-12);
     d.window = 0;
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 3 * 8, 1e-12);
@@ -494,7 +498,7 @@ TEST(counts)
     d.attention = TN_ATTENTION_DIFFERENTIAL;                 /* heads of d_qk 1; two patterns, each with the values */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 3 * (2 * 2 * 1 + 2 * 2 * 2), 1e-12);
     d.attention = TN_ATTENTION_BILINEAR;
-    d.form = TN_ATTEND_LINEAR;                               /* states of 2 x 2 x 2, read and added to */
+    d.form = TN_ATTEND_FORM_LINEAR;                          /* states of 2 x 2 x 2, read and added to */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 4 * 8, 1e-12);
     d.attention = TN_ATTENTION_SQUARED;                      /* of 3 x 2 */
     CHECK_NEAR(tn_transformer_cost_of(&d, 3).scores, 2 * 2 * 4 * 6, 1e-12);
@@ -547,7 +551,7 @@ TEST(starts)
     d.positions = TN_POSITIONS_LEARNED;
     d.x0_residual = true;
     REQUIRE(open_on(&w, TN_F32, 3, 1, NULL));
-    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "a", &m, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "a", &d, &m), TN_OK));
     CHECK_NEAR(spread(m.embed.w), 0.02, 0.001);
     CHECK_NEAR(spread(m.position), 0.02, 0.001);
     CHECK_NEAR(spread(m.head.w), 0.02, 0.001);
@@ -560,12 +564,12 @@ TEST(starts)
     CHECK(tn_params_find(w.params, "a.blocks.7.attn.qk") && tn_params_find(w.params, "a.norm.gain"));
     CHECK_NEAR(tn_params_find(w.params, "a.blocks.0.lambdas")->decay_scale, 0, 0);
     d.init = TN_INIT_NORMAL; d.zero_out = d.zero_head = true;
-    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "b", &m, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "b", &d, &m), TN_OK));
     CHECK_NEAR(spread(m.embed.w), 1, 0.05);
     CHECK_NEAR(spread(m.blocks[7].attn.v), 0.125, 0.006);
     CHECK(spread(m.blocks[7].attn.o) == 0 && spread(m.blocks[0].mlp.p) == 0 && spread(m.head.w) == 0);
     d.init_std = 0.5; d.embed_std = 0.3; d.zero_out = false;
-    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "c", &m, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "c", &d, &m), TN_OK));
     CHECK_NEAR(spread(m.embed.w), 0.3, 0.01);
     CHECK_NEAR(spread(m.blocks[1].attn.o), 0.5, 0.02);
     close_world(&w);
@@ -576,10 +580,10 @@ static void refused(world *w, tn_transformer_desc d, tn_status s, const char *pa
 {
     const int64_t  count = tn_params_count(w->params);
     tn_transformer m, zeros;
-    tn_sink        nowhere = tn_to_memory(NULL, 0, NULL);
+    tn_sink        nowhere = tn_sink_memory(NULL, 0, NULL);
     memset(&zeros, 0, sizeof zeros);
     memset(&m, 1, sizeof m);
-    CHECK_STATUS(tn_transformer_init(w->params, "m", &m, &d), s);
+    CHECK_STATUS(tn_transformer_init(w->params, "m", &d, &m), s);
     CHECK(memcmp(&m, &zeros, sizeof m) == 0);
     CHECK_ERROR(w->ctx, s, part);
     CHECK_INT(tn_params_count(w->params), count);
@@ -620,15 +624,17 @@ TEST(bad_descs)
     REFUSED(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "no_projection contradicts it");
     REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.norm_bias = true, TN_ERR_ARG, "norm_bias belongs to layer norm");
-    REFUSED(d.no_norm = true; d.place = TN_NORM_POST, TN_ERR_ARG, "no_norm contradicts");
+    REFUSED(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "no_norm contradicts");
     REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "a tied unembedding cannot begin as 0");
-    REFUSED(d.row = TN_ROW_SUM, TN_ERR_ARG, "only squared attention has a row sum");
-    REFUSED(d.form = TN_ATTEND_LINEAR, TN_ERR_ARG, "softmax has no linear form");
-    REFUSED(d.form = TN_ATTEND_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG, "a window has no linear");
+    REFUSED(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "only squared attention has a row sum");
+    REFUSED(d.form = TN_ATTEND_FORM_LINEAR, TN_ERR_ARG, "softmax has no linear form");
+    REFUSED(d.form = TN_ATTEND_FORM_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG,
+            "a window has no linear");
     REFUSED(d.hidden = 2147483646; d.dim = 2147483646; d.heads = 1, TN_ERR_SHAPE, "parameters");
     REFUSED(d.heads = d.d_qk = 60000; d.d_v = 1, TN_ERR_SHAPE, "d_qk is 60000, but must be at least 1, and below 2^31 - 1");
     REFUSED(d.heads = d.d_v = 60000; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 60000");
-    REFUSED(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_LINEAR, TN_ERR_SHAPE,
+    REFUSED(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR,
+            TN_ERR_SHAPE,
             "the linear form's state");
     REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
     REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
@@ -640,29 +646,29 @@ TEST(bad_descs)
     REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row scale 7");
     REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "3 is no kind of positions");
     REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "9 is no kind of norm");     /* which no cast may be */
-    REFUSED(d.place = (tn_norm_place)3, TN_ERR_ARG, "3 is no place of norms");
+    REFUSED(d.place = (tn_place)3, TN_ERR_ARG, "3 is no place of norms");
     REFUSED(d.init = (tn_init_rule)7, TN_ERR_ARG, "7 is no init rule");
     CHECK(tn_params_add(w.params, "m.blocks.1.mlp.p", 1, &one, zero) != NULL);
     REFUSED(d.tied = true, TN_ERR_ARG, "there is a parameter m.blocks.1.mlp.p already");
     CHECK(tn_params_add(w.params, "m.head.w", 1, &one, zero) != NULL);
-    CHECK_STATUS(tn_transformer_init(w.params, NULL, &m, &none), TN_OK);
-    CHECK_STATUS(tn_transformer_init(w.params, "", &m, &none), TN_ERR_ARG);
+    CHECK_STATUS(tn_transformer_init(w.params, NULL, &none, &m), TN_OK);
+    CHECK_STATUS(tn_transformer_init(w.params, "", &none, &m), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "there is a parameter embed.w already");
     CHECK(m.blocks == NULL);
     CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &none, 1, 1, 1)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is not made");
     memset(name, 'n', 199);
     memset(&m, 1, sizeof m);
-    CHECK_STATUS(tn_transformer_init(w.params, name, &m, &none), TN_ERR_ARG);
+    CHECK_STATUS(tn_transformer_init(w.params, name, &none, &m), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "is too long");
     CHECK(m.blocks == NULL && m.desc.dim == 0);
     m.desc = none;                                           /* a desc may be that of the model */
-    CHECK_STATUS(tn_transformer_init(w.params, "own", &m, &m.desc), TN_OK);
+    CHECK_STATUS(tn_transformer_init(w.params, "own", &m.desc, &m), TN_OK);
     CHECK_INT(m.desc.dim, none.dim);
     memset(&m, 1, sizeof m);
-    CHECK_STATUS(tn_transformer_init(NULL, "", &m, &none), TN_ERR_ARG);
+    CHECK_STATUS(tn_transformer_init(NULL, "", &none, &m), TN_ERR_ARG);
     CHECK(m.blocks == NULL && m.desc.dim == 0);
-    CHECK_STATUS(tn_transformer_init(w.params, "", NULL, &none), TN_ERR_ARG);
+    CHECK_STATUS(tn_transformer_init(w.params, "", &none, NULL), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "model or desc is NULL");
     CHECK_STATUS(tn_transformer_check(w.ctx, NULL, NULL), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "desc is NULL");
@@ -684,13 +690,13 @@ TEST(check_is_init)
         d.form = (tn_attend_form)(k / 5 % 3);
         d.row = (tn_row_scale)(k / 15 % 5);
         d.window = k / 75 % 2;
-        d.not_causal = k / 150 % 2 == 1;
+        d.bidirectional = k / 150 % 2 == 1;
         d.value_residual = k / 300 == 1;
         snprintf(name, sizeof name, "m%d", (int)k);
         ok = tn_transformer_check(w.ctx, &d, NULL) == TN_OK;
         CHECK(ok == (tn_ctx_status(w.ctx) == TN_OK));
         tn_ctx_clear_error(w.ctx);
-        CHECK(ok == (tn_transformer_init(w.params, name, &m, &d) == TN_OK));
+        CHECK(ok == (tn_transformer_init(w.params, name, &d, &m) == TN_OK));
         tn_ctx_clear_error(w.ctx);
         taken += ok;
     }
@@ -714,7 +720,7 @@ TEST(clones)
         double             *before, *after;
         int64_t             n, V = d.vocab;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 400 + (uint64_t)k));
-        REQUIRE(CHECK_STATUS(tn_ctx_create(&single, NULL, NULL), TN_OK));
+        REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &single, NULL), TN_OK));
         ids = ids_of(w.ctx, &d, 1, 1, 2);
         before = numbers(tn_transformer_forward(w.ctx, &m, ids));
         other = tn_params_clone(single, w.params);
@@ -746,7 +752,7 @@ TEST(clones_refuse)
     REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
     other = tn_params_create(w.ctx);
     d.layers = 1;
-    REQUIRE(CHECK_STATUS(tn_transformer_init(other, "", &small, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(other, "", &d, &small), TN_OK));
     copy = m;
     live = w.heap.live;
     CHECK_INT(tn_params_rebind(other, w.params, &copy, sizeof copy), -1);
@@ -766,15 +772,15 @@ TEST(clones_refuse)
 
 static tn_status read_text(tn_ctx *ctx, const char *text, tn_transformer_desc *d)
 {
-    tn_source s = tn_from_memory(text, strlen(text));
+    tn_source s = tn_source_memory(text, strlen(text));
     s.name = "config.json";
-    return tn_transformer_config_read(ctx, d, s);
+    return tn_transformer_config_read(ctx, s, d);
 }
 
 static size_t write_text(tn_ctx *ctx, const tn_transformer_desc *d, char *text, size_t room)
 {
     size_t used = 0;
-    CHECK_STATUS(tn_transformer_config_write(ctx, d, tn_to_memory(text, room - 1, &used)), TN_OK);
+    CHECK_STATUS(tn_transformer_config_write(ctx, d, tn_sink_memory(text, room - 1, &used)), TN_OK);
     text[used < room ? used : room - 1] = 0;
     return used;
 }
@@ -784,7 +790,7 @@ TEST(configs)
     tn_ctx *ctx;
     char    text[4096], again[4096];
     int     k;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
     for (k = 0; k < VARIANTS + TN_MLP_GELU_TANH + 1; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what), full, back;
@@ -834,7 +840,7 @@ TEST(configs_refuse)
 {
     tn_transformer_desc d;
     tn_ctx *ctx;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
     CHECK_STATUS(read_text(ctx, "{" OURS "}", &d), TN_OK);
     CHECK(d.hidden == 8 && d.rope_base == 10000 && d.mlp == TN_MLP_BILINEAR);
     CHECK_STATUS(read_text(ctx, " {" OURS ", \"tied\" :\n true , \"softcap\": 1.5e1 } ", &d), TN_OK);
@@ -871,7 +877,7 @@ TEST(configs_refuse)
     misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is no string");
     CHECK_STATUS(read_text(ctx, "{}", NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "desc is NULL");
-    CHECK_STATUS(tn_transformer_config_read(ctx, &d, tn_from_path("/nowhere/config.json")), TN_ERR_FILE);
+    CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_path("/nowhere/config.json"), &d), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "could not be opened");
     tn_ctx_destroy(ctx);
 }
@@ -883,7 +889,7 @@ TEST(configs_mutated)
     char     text[4096], changed[4096], again[4096];
     uint64_t seed = 6;
     int      round, taken = 0;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
     for (round = 0; round < 6000; round++) {
         const char         *what;
         tn_transformer_desc d = variant((int)test_random_int(&seed, 0, VARIANTS - 1), &what), back;
@@ -901,9 +907,9 @@ TEST(configs_mutated)
             if (n == 0) break;
         }
         memcpy(changed, text, (size_t)n);
-        source = tn_from_memory(text, (size_t)n);
+        source = tn_source_memory(text, (size_t)n);
         memset(&back, 0, sizeof back);
-        if (tn_transformer_config_read(ctx, &back, source) == TN_OK) {
+        if (tn_transformer_config_read(ctx, source, &back) == TN_OK) {
             taken++;
             write_text(ctx, &back, again, sizeof again);
             CHECK_STATUS(read_text(ctx, again, &d), TN_OK);
@@ -930,7 +936,7 @@ TEST(configs_of_others)
 {
     tn_transformer_desc d;
     tn_ctx *ctx;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
     CHECK_STATUS(read_text(ctx, gpt2_config, &d), TN_OK);
     CHECK_CTX(ctx);
     CHECK(d.layers == 2 && d.heads == 2 && d.dim == 6 && d.context == 5 && d.vocab == 7 && d.hidden == 24 && d.tied);
@@ -988,7 +994,7 @@ static size_t golden_file(tn_ctx *ctx, const golden_tensor *t, size_t count, con
         if (drop && strcmp(t[k].name, drop) == 0) continue;
         if (turned && n == 0) { shape[0] = t[k].shape[1]; shape[1] = t[k].shape[0]; }
         for (i = 0; i < all; i++) v[i] = (float)weights[t[k].at + i] / 256;
-        x = tn_tensor_new(ctx, TN_F32, t[k].rank, shape);
+        x = tn_tensor_nd(ctx, TN_F32, t[k].rank, shape);
         CHECK_STATUS(tn_write(x, TN_F32, v, all), TN_OK);
         named[n].name = t[k].name + skip;
         named[n++].tensor = x;
@@ -998,7 +1004,7 @@ static size_t golden_file(tn_ctx *ctx, const golden_tensor *t, size_t count, con
         named[n].tensor = named[0].tensor;
         n++;
     }
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(file, FILE_ROOM, &used), named, (int64_t)n, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_memory(file, FILE_ROOM, &used), named, (int64_t)n, NULL, 0), TN_OK);
     return used;
 }
 
@@ -1006,7 +1012,7 @@ static size_t golden_file(tn_ctx *ctx, const golden_tensor *t, size_t count, con
 
 static tn_source file_of(const char *file, size_t bytes)
 {
-    tn_source s = tn_from_memory(file, bytes);
+    tn_source s = tn_source_memory(file, bytes);
     s.name = "model.safetensors";
     return s;
 }
@@ -1035,7 +1041,7 @@ TEST(golden_models)
         const tn_name_map  *map = which ? tn_name_map_llama(&lines) : tn_name_map_gpt2(&lines);
         REQUIRE(open_on(&w, f ? TN_F64 : TN_F32, 1, 1, NULL));
         CHECK_STATUS(read_text(w.ctx, which ? llama_config : gpt2_config, &d), TN_OK);
-        REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, plain ? "" : "theirs", &m, &d), TN_OK));
+        REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, plain ? "" : "theirs", &d, &m), TN_OK));
         /* with and without the "transformer." that files may have; the head of Llama's has no prefix to lose */
         bytes = which ? golden_file(w.ctx, GOLDEN(llama), NULL, "model.rotary.inv_freq", false, 0, file)
                       : golden_file(w.ctx, GOLDEN(gpt2), NULL, "h.0.attn.bias", false, plain ? 12 : 0, file);
@@ -1077,7 +1083,7 @@ TEST(weights_refuse)
     tn_name_map         own[3];
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
     CHECK_STATUS(read_text(w.ctx, gpt2_config, &d), TN_OK);
-    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
     bytes = golden_file(w.ctx, GOLDEN(gpt2), "transformer.h.1.ln_2.bias", NULL, false, 0, file);
     unread(&w, &m, file, bytes, TN_ERR_ARG, "model.safetensors: it has no tensor \"transformer.h.1.ln_2.bias\" for parameter "
            "blocks.1.norm2.bias [6]");
@@ -1087,14 +1093,14 @@ TEST(weights_refuse)
     bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, false, 0, file);
     /* a model without biases: those of the file would be lost */
     d.attn_bias = false;
-    CHECK_STATUS(tn_transformer_init(w.params, "other", &other, &d), TN_OK);
+    CHECK_STATUS(tn_transformer_init(w.params, "other", &d, &other), TN_OK);
     unread(&w, &other, file, bytes, TN_ERR_ARG,
            "tensor \"transformer.h.0.attn.c_attn.bias\" [18] would be parameter other.blocks.0.attn.qk_b, which the model has not");
     d.attn_bias = true; d.tied = false;                      /* an unembedding that the file has not */
-    CHECK_STATUS(tn_transformer_init(w.params, "untied", &other, &d), TN_OK);
+    CHECK_STATUS(tn_transformer_init(w.params, "untied", &d, &other), TN_OK);
     unread(&w, &other, file, bytes, TN_ERR_ARG, "no tensor \"lm_head.weight\" for parameter untied.head.w [7,6]");
     d.tied = true; d.d_qk = 2;
-    CHECK_STATUS(tn_transformer_init(w.params, "narrow", &other, &d), TN_OK);
+    CHECK_STATUS(tn_transformer_init(w.params, "narrow", &d, &other), TN_OK);
     unread(&w, &other, file, bytes, TN_ERR_SHAPE,
            "part 0 of 3 of \"transformer.h.0.attn.c_attn.weight\" [6,18] transposed does not fit part 0 of 2 of narrow.blocks.0.attn.qk");
     /* maps */
@@ -1143,20 +1149,20 @@ TEST(head_rows)
     memset(&desc, 0, sizeof desc);
     desc.log = say_last;
     desc.log_user = said;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     ps = tn_params_create(ctx);
     d.layers = 1; d.heads = H; d.dim = N; d.d_qk = d.d_v = d.hidden = D; d.no_gain = d.tied = true; d.mlp = TN_MLP_RELU;
-    REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &m, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &d, &m), TN_OK));
     other = tn_params_add(ps, "other", 2, two_by_three, ones);     /* it is not the model's, and stays */
     REQUIRE(other != NULL);
     for (i = 0; i < H * D * N; i++) q[i] = (float)i;
     for (i = 0; i < D * N; i++) k[i] = (float)(100 + i);
-    named[0].name = "q"; named[0].tensor = tn_tensor_new(ctx, TN_F32, 2, shape);
+    named[0].name = "q"; named[0].tensor = tn_tensor_nd(ctx, TN_F32, 2, shape);
     named[1].name = "k"; named[1].tensor = tn_tensor_2d(ctx, TN_F32, D, N);
     named[2].name = "none of it"; named[2].tensor = named[1].tensor;
     tn_write((tn_tensor *)named[0].tensor, TN_F32, q, H * D * N);
     tn_write((tn_tensor *)named[1].tensor, TN_F32, k, D * N);
-    CHECK_STATUS(tn_safetensors_write(ctx, tn_to_memory(file, FILE_ROOM, &used), named, 3, NULL, 0), TN_OK);
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_memory(file, FILE_ROOM, &used), named, 3, NULL, 0), TN_OK);
     memset(map, 0, sizeof map);
     map[0].file = "q"; map[0].param = "blocks.{l}.attn.qk"; map[0].parts = 2; map[0].rows = TN_HEAD_ROWS_SWAPPED;
     map[1] = map[0];
@@ -1344,7 +1350,7 @@ TEST(learns)
         double              loss = 0, first = 0;
         uint64_t            before = 0;
         int                 i;
-        if (test_leave_out(d.not_causal || d.dim == 1 || d.no_projection || d.positions == TN_POSITIONS_NONE,
+        if (test_leave_out(d.bidirectional || d.dim == 1 || d.no_projection || d.positions == TN_POSITIONS_NONE,
                            "transformers that are too small, or blind, to learn a text by heart")) continue;
         memset(&od, 0, sizeof od);
         od.lr = 1e-2;
@@ -1352,7 +1358,7 @@ TEST(learns)
         d.dim = 16; d.hidden = 0; d.context = 16; d.d_qk = d.d_v = 0; d.softcap = d.softcap > 0 ? 10 : 0; d.init = TN_INIT_NORMAL;
         d.row_length = 0; d.window = d.window ? 8 : 0;
         REQUIRE(open_on(&w, TN_F32, 5, 1, NULL));
-        REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK));
+        REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
         o = tn_optim_create(w.params, &od);
         for (i = 0; i < STEPS; i++) {
             loss = step(w.ctx, &m, o, text, 2, TOKENS);
@@ -1380,7 +1386,7 @@ TEST(decoding_memory)
         world                 w;
         uint64_t              before;
         int                   i;
-        if (test_leave_out(d.not_causal || d.context < 6, "transformers without decoding of six tokens, for its memory"))
+        if (test_leave_out(d.bidirectional || d.context < 6, "transformers without decoding of six tokens, for its memory"))
             continue;
         REQUIRE(model_on(&w, TN_F32, &d, &m, 3));
         c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
@@ -1410,13 +1416,13 @@ static bool run_on(const tn_backend *backend, int threads, int k, double *out, i
     int32_t               text[12] = {0, 3, 1, 1, 4, 2, 2, 0, 1, 4, 4, 3};
     *n = 0;
     if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
-    if (!CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK) || !stir(w.params, 9, 0.5)) return false;
+    if (!CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK) || !stir(w.params, 9, 0.5)) return false;
     o = tn_optim_create(w.params, NULL);
     out[(*n)++] = step(w.ctx, &m, o, text, 2, tokens);
     y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1));
     CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
     *n += tn_tensor_count(y);
-    c = d.not_causal ? NULL : tn_transformer_cache_create(w.ctx, &m, 2, tokens);
+    c = d.bidirectional ? NULL : tn_transformer_cache_create(w.ctx, &m, 2, tokens);
     y = c ? tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1), c) : NULL;
     if (y) CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
     *n += y ? tn_tensor_count(y) : 0;
@@ -1459,7 +1465,7 @@ static bool starve(uint64_t n, const char *file, size_t bytes)
     memset(&m, 0, sizeof m);
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return true;
     w.heap.fail_at = n ? w.heap.count + n : 0;
-    ok = read_text(w.ctx, llama_config, &d) == TN_OK && tn_transformer_init(w.params, "", &m, &d) == TN_OK;
+    ok = read_text(w.ctx, llama_config, &d) == TN_OK && tn_transformer_init(w.params, "", &d, &m) == TN_OK;
     if (!ok) CHECK_INT(tn_params_count(w.params), 0);
     ok = ok && tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines) == TN_OK;
     ok = ok && (c = tn_transformer_cache_create(w.ctx, &m, 2, 4)) != NULL;
@@ -1518,7 +1524,7 @@ static bool starve_init(uint64_t n)
     bool                ok;
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return true;
     w.heap.fail_at = w.heap.count + n;
-    ok = tn_transformer_init(w.params, "", &m, &d) == TN_OK;
+    ok = tn_transformer_init(w.params, "", &d, &m) == TN_OK;
     if (!ok) CHECK_INT(tn_params_count(w.params), 0);
     CHECK_STATUS(tn_ctx_status(w.ctx), ok ? TN_OK : TN_ERR_MEMORY);
     tn_ctx_clear_error(w.ctx);
@@ -1588,7 +1594,7 @@ TEST(a_map_that_begins_with_a_mistake)
     double              before[6], after[6];
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
     CHECK_STATUS(read_text(w.ctx, gpt2_config, &d), TN_OK);
-    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &m, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
     bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, false, 0, file);
     REQUIRE(CHECK(lines < 64));
     memset(own, 0, sizeof own);
@@ -1616,7 +1622,7 @@ TEST(config_norm_bias)
     };
     tn_ctx *ctx;
     size_t  i;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
     for (i = 0; i < sizeof list / sizeof *list; i++) {
         tn_transformer_desc d;
         char                text[4096];

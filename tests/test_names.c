@@ -32,7 +32,7 @@ TEST(names)
     tn_ctx *ctx;
     char    name[80], why[256];
     int     k;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, NULL, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
     for (k = 0; k <= TN_MLP_GELU_TANH; k++) {
         snprintf(name, sizeof name, "gpt2-%s-12l-6h-768embd", tn_mlp_kind_name((tn_mlp_kind)k));
         named(ctx, name);

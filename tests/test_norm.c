@@ -10,7 +10,7 @@ static tn_ctx *ctx_of(tn_dtype dtype, tn_simd simd)
     d.dtype = dtype;
     d.simd = simd;
     d.seed = 5;
-    return CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK) ? ctx : NULL;
+    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
 }
 
 static tn_tensor *matrix_of(tn_ctx *ctx, int64_t n, int64_t m, const double *v)
@@ -240,7 +240,7 @@ TEST(rows_far_from_one)
         memset(&d, 0, sizeof d);
         d.backend = level == 0 ? tn_reference_backend() : NULL;
         d.simd = (tn_simd)level;
-        REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK));
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
         for (centred = 0; centred < 2; centred++)
             for (k = 0; k < sizeof size / sizeof *size; k++) {
                 double e = far_from_one(ctx, centred != 0, size[k][0], size[k][1]);
@@ -262,25 +262,26 @@ TEST(the_layer)
     const int absurd = 2;                                        /* no enumerator: C++ would not let it be cast */
     memset(&d, 0, sizeof d);
     d.dim = 6;
-    CHECK_STATUS(tn_norm_init(ps, "rms", &norm, &d), TN_OK);
+    CHECK_STATUS(tn_norm_init(ps, "rms", &d, &norm), TN_OK);
     CHECK(norm.gain && !norm.bias);
     d.kind = TN_NORM_LAYER;
-    CHECK_STATUS(tn_norm_init(ps, "ln", &norm, &d), TN_OK);
+    d.bias = true;
+    CHECK_STATUS(tn_norm_init(ps, "ln", &d, &norm), TN_OK);
     REQUIRE(norm.gain && norm.bias);
     CHECK(tn_params_find(ps, "ln.gain")->value == norm.gain && tn_params_find(ps, "ln.bias")->value == norm.bias);
     CHECK(tn_item(tn_sum(ctx, norm.gain)) == 6 && tn_item(tn_sum(ctx, norm.bias)) == 0 && norm.desc.eps == (double)1e-5);
     CHECK(tn_params_find(ps, "ln.gain")->decay_scale == 0 && tn_params_find(ps, "ln.bias")->decay_scale == 0);
-    d.no_bias = true;
-    CHECK_STATUS(tn_norm_init(ps, "no bias", &norm, &d), TN_OK);
+    d.bias = false;
+    CHECK_STATUS(tn_norm_init(ps, "no bias", &d, &norm), TN_OK);
     CHECK(norm.gain && !norm.bias);
     d.no_gain = true;
-    CHECK_STATUS(tn_norm_init(ps, "bare", &norm, &d), TN_OK);
+    CHECK_STATUS(tn_norm_init(ps, "bare", &d, &norm), TN_OK);
     CHECK(!norm.gain && !norm.bias);
     CHECK_INT(tn_params_count(ps), 4);
     CHECK(tn_norm_forward(ctx, NULL, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "norm: the layer is NULL");
     memcpy(&d.kind, &absurd, sizeof d.kind);
-    CHECK_STATUS(tn_norm_init(ps, "n", &norm, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_norm_init(ps, "n", &d, &norm), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "norm n: 2 is no kind");
     tn_ctx_destroy(ctx);
 }
@@ -295,7 +296,7 @@ TEST(only_layer_norm_has_a_bias)
     memset(&d, 0, sizeof d);
     d.dim = 6;
     d.bias = true;
-    CHECK_STATUS(tn_norm_init(ps, "n", &norm, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_norm_init(ps, "n", &d, &norm), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "norm n: bias is true, expected false: only TN_NORM_LAYER has one");
     CHECK_INT(tn_params_count(ps), 0);
     tn_ctx_destroy(ctx);

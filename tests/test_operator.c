@@ -201,7 +201,7 @@ static tn_cp *any_cp(world *w, int order, int64_t out, int64_t terms, const int6
 {
     tn_tensor *f[TN_CP_MAX_ORDER];
     for (int k = 0; k < order; k++) f[k] = any_matrix(w, terms, in[k]);
-    return tn_cp_create(w->ctx, order, any_matrix(w, out, terms), f, constant);
+    return tn_cp_create(w->ctx, order, any_matrix(w, out, terms), f, constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
 }
 
 static tn_cp *any_square_cp(world *w, int order, int64_t out, int64_t terms, int64_t n, bool constant)
@@ -216,7 +216,7 @@ static tn_cp *cp_of(world *w, int64_t out, int64_t terms, int64_t n, const doubl
     tn_tensor *f[2];
     f[0] = matrix(w, terms, n, f0);
     f[1] = matrix(w, terms, n, f1);
-    return tn_cp_create(w->ctx, 2, matrix(w, out, terms, p), f, false);
+    return tn_cp_create(w->ctx, 2, matrix(w, out, terms, p), f, TN_CP_INPUT_PLAIN);
 }
 
 typedef struct shape { int64_t n, h, o; } shape;
@@ -245,7 +245,7 @@ static bool any_mlp(world *w, tn_mlp *mlp, int flags, shape s)
     d.residual = (flags & RESIDUAL) != 0;
     d.augmented = (flags & AUGMENTED) != 0;
     d.no_projection = (flags & NO_PROJECTION) != 0;
-    return CHECK(tn_mlp_init(w->params, "mlp", mlp, &d) == TN_OK);
+    return CHECK(tn_mlp_init(w->params, "mlp", &d, mlp) == TN_OK);
 }
 
 /* ---- the layer is its tensor ------------------------------------------------------ */
@@ -269,7 +269,7 @@ static void layer_against_tensor(world *w, int flags, shape s, int64_t batch, do
     xs = cp->constant ? plain_with_one(host(x), batch, n) : host(x);
     y = tn_mlp_forward(w->ctx, &m, augmented ? tn_append_one(w->ctx, x) : x);
     ys = host(augmented ? tn_slice(y, 1, 0, cp->out) : y);
-    full = tn_cp_dense(cp, false);
+    full = tn_cp_dense(cp);
     plain = plain_dense(cp);
     test_raise(dense, error_of(full, plain, cp->out * cp->in[0] * cp->in[0]));
     test_raise(apply, error_of(tn_cp_apply(w->ctx, cp, x), ys, batch * cp->out));
@@ -356,7 +356,7 @@ TEST(dense_of_every_order)
             tn_cp     *cp;
             for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6);
             cp = any_cp(&w, order, out, terms, in, false);
-            full = tn_cp_dense(cp, false);
+            full = tn_cp_dense(cp);
             if (!CHECK(full != NULL)) break;
             CHECK_INT(full->rank, order + 1);
             plain = plain_dense(cp);
@@ -400,7 +400,8 @@ TEST(symmetric_forms)
             shape      s = shapes[i];
             tn_cp     *cp = any_square_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
             double    *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *sum = room(s.n * s.n), *us, *y;
-            tn_tensor *full = tn_cp_dense(cp, true), *u = any_vector(&w, s.o), *q = tn_cp_interaction(cp, u), *x = any_matrix(&w, 6, s.n);
+            tn_tensor *full = tn_cp_dense_symmetric(cp), *u = any_vector(&w, s.o), *q = tn_cp_interaction(cp, u),
+                *x = any_matrix(&w, 6, s.n);
             if (!CHECK(symmetric != NULL)) break;
             CHECK_INT(symmetric->terms, 2 * s.h);
             test_raise(&dense, error_of(full, plain, s.o * s.n * s.n));
@@ -417,7 +418,7 @@ TEST(symmetric_forms)
             y = plain_contract(plain, cp, host(x), 6);
             test_raise(&apply, error_of(tn_cp_apply(w.ctx, symmetric, x), y, 6 * s.o));
             tn_tensor_destroy(full);
-            full = tn_cp_dense(symmetric, false);
+            full = tn_cp_dense(symmetric);
             test_raise(&twice, error_of(full, plain, s.o * s.n * s.n));
             tn_tensor_destroy(full);
             tn_tensor_destroy(q);
@@ -511,11 +512,11 @@ static void stack_against_forward(world *w, int stack, int flags, double *worst)
     if (!any_mlp(w, &mlp, flags, s)) return;
     memset(&d, 0, sizeof d);
     d.augmented = augmented;
-    d.no_bias = !augmented && !(stack & LINEAR_BIAS);
+    d.bias = !augmented && (stack & LINEAR_BIAS) != 0;
     d.in = 9; d.out = s.n;
-    CHECK(!e || tn_linear_init(w->params, "embed", e, &d) == TN_OK);
+    CHECK(!e || tn_linear_init(w->params, "embed", &d, e) == TN_OK);
     d.in = mlp.desc.out; d.out = 3;
-    CHECK(!u || tn_linear_init(w->params, "unembed", u, &d) == TN_OK);
+    CHECK(!u || tn_linear_init(w->params, "unembed", &d, u) == TN_OK);
     cp = tn_cp_from_stack(w->ctx, e, &mlp, u);
     if (!CHECK(cp != NULL)) return;
     CHECK_INT(cp->constant, augmented || (flags & (BIAS | OUT_BIAS | RESIDUAL)) || ((e || u) && (stack & LINEAR_BIAS)));
@@ -557,7 +558,7 @@ TEST(operators_of_no_terms)
     if (!open_world(&w, TN_F64, 1)) return;
     cp = any_cp(&w, 2, 3, 0, in, false);
     if (!CHECK(cp != NULL)) return;
-    CHECK_NEAR(frobenius(host(tn_cp_dense(cp, true)), 48), 0, 0);
+    CHECK_NEAR(frobenius(host(tn_cp_dense_symmetric(cp)), 48), 0, 0);
     CHECK_NEAR(frobenius(host(tn_cp_apply(w.ctx, cp, any_matrix(&w, 2, 4))), 6), 0, 0);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
     CHECK(e.outputs == 3 && e.count == 0 && e.n == 4);
@@ -598,7 +599,7 @@ TEST(residual_operator)
             magnitude = host(y);
             for (int64_t i = 0; i < rows * n; i++) { magnitude[i] = fabs(sum[i]) + fabs(xs[i]); sum[i] += xs[i]; }
             test_raise(&function, off(host(tn_cp_apply(w.ctx, plus, x)), sum, magnitude, rows * n));
-            full = tn_cp_dense(plus, true);
+            full = tn_cp_dense_symmetric(plus);
             check_symmetric_bits(&w, full);
             small = plain_symmetric(plain_dense(cp), n, l);
             big = room(n * m * m);
@@ -792,7 +793,7 @@ TEST(freezing_each_slot)
             test_raise(&worst, error_of(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)),
                                         rows * out));
             if (order == 2) {                                         /* a matrix */
-                dense = tn_cp_dense(frozen, false);
+                dense = tn_cp_dense(frozen);
                 CHECK(dense && dense->rank == 2 && dense->shape[0] == out && dense->shape[1] == in[1 - slot]);
                 test_raise(&frozen_matrix, error_of(tn_cp_apply_each(w.ctx, cp, x),
                                               plain_affine(host(x[1 - slot]), rows, in[1 - slot], host(dense), out, NULL), rows * out));
@@ -1028,7 +1029,8 @@ TEST(pairs_of_a_direction)
         tn_eigh_result full;
         memset(&by_magnitude, 0, sizeof by_magnitude);
         by_magnitude.order = TN_EIGH_MAGNITUDE;
-        if (!CHECK_STATUS(tn_cp_eigen(cp, u, 0, &e), TN_OK) || !CHECK_STATUS(tn_eigh(w.ctx, &full, q, &by_magnitude), TN_OK)) break;
+        if (!CHECK_STATUS(tn_cp_eigen(cp, u, 0, &e), TN_OK) || !CHECK_STATUS(tn_eigh(w.ctx, q, &by_magnitude, &full), TN_OK))
+            break;
         k = e.count;
         test_raise(&worst, test_frobenius(host(e.values), host(full.values), k));
         test_raise(&worst, test_frobenius(plain_from_pairs(&e, k), host(q), n * n));
@@ -1295,7 +1297,7 @@ TEST(operators_are_not_recorded)
             CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
             CHECK_STATUS(tn_cp_cosine(cp, more, &cosine), TN_OK);
             CHECK_STATUS(tn_cp_split(cp, &q, &l, &c), TN_OK);
-            CHECK(tn_cp_interaction_of(cp, 1) && tn_cp_dense(cp, true) && tn_cp_gram(cp, cp) && tn_cp_truncate(cp, 2));
+            CHECK(tn_cp_interaction_of(cp, 1) && tn_cp_dense_symmetric(cp) && tn_cp_gram(cp, cp) && tn_cp_truncate(cp, 2));
             CHECK(tn_cp_freeze(cp, 0, any_vector(&w, 6)) && tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 5)));
         }
         CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
@@ -1323,7 +1325,8 @@ TEST(operators_leave_the_arena)
     v = any_vector(&w, 5);
     e = any_matrix(&w, 4, 3);
     before = tn_arena_mark(w.ctx);
-    CHECK(tn_cp_interaction(cp, u) && tn_cp_interaction_of(cp, 3) && tn_cp_dense(cp, false) && tn_cp_dense(cp, true) && tn_cp_gram(cp, cp));
+    CHECK(tn_cp_interaction(cp, u) && tn_cp_interaction_of(cp, 3) && tn_cp_dense(cp) && tn_cp_dense_symmetric(cp)
+          && tn_cp_gram(cp, cp));
     CHECK(tn_cp_freeze(cp, 1, v) && tn_cp_fold_in(cp, e, u) && tn_cp_fold_out(cp, e, NULL) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "fold_out: u is [4,3]");
     CHECK(tn_cp_residual(cp) && tn_cp_symmetrise(cp) && tn_cp_truncate(cp, 1));
@@ -1349,7 +1352,7 @@ TEST(small_example)
     double    cosine, *y, *v;
     if (!open_world(&w, TN_F64, 1)) return;
     cp = cp_of(&w, 2, 2, 2, identity, f, g);
-    CHECK_NEAR(error_of(tn_cp_dense(cp, true), slices, 8), 0, 0);
+    CHECK_NEAR(error_of(tn_cp_dense_symmetric(cp), slices, 8), 0, 0);
     y = host(tn_cp_apply(w.ctx, cp, vector(&w, 2, one)));
     CHECK(y[0] == 33 && y[1] == 105);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
@@ -1379,7 +1382,7 @@ TEST(gates)
         tn_cp     *cp;
         factor[0] = matrix(&w, 2, 3, f);
         factor[1] = matrix(&w, 2, 3, g);
-        cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), factor, true);
+        cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), factor, TN_CP_INPUT_CONSTANT);
         y = host(tn_cp_apply(w.ctx, cp, matrix(&w, 4, 2, bits)));
         for (int k = 0; k < 4; k++) CHECK_NEAR(y[k], gate[i].truth >> k & 1, 0);
     }
@@ -1458,20 +1461,20 @@ TEST(bad_factors)
     f[1] = any_matrix(&w, 6, 5);
     f[2] = NULL;
     foreign = any_matrix(&other, 3, 4);
-    CHECK(tn_cp_create(NULL, 2, p, f, false) == NULL);
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, NULL, f, false), TN_ERR_ARG, "p is NULL");
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, foreign, f, false), TN_ERR_ARG, "another context");
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, any_vector(&w, 4), f, false), TN_ERR_SHAPE, "p is [4]");
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 0, p, f, false), TN_ERR_ARG, "order 0");
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 7, p, f, false), TN_ERR_ARG, "order 7");
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, NULL, false), TN_ERR_ARG, "cp:");
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, false), TN_ERR_SHAPE, "p is [3,4] but factor 1 is [6,5]");
+    CHECK(tn_cp_create(NULL, 2, p, f, TN_CP_INPUT_PLAIN) == NULL);
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, NULL, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "p is NULL");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, foreign, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "another context");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, any_vector(&w, 4), f, TN_CP_INPUT_PLAIN), TN_ERR_SHAPE, "p is [4]");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 0, p, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "order 0");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 7, p, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "order 7");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, NULL, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "cp:");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN), TN_ERR_SHAPE, "p is [3,4] but factor 1 is [6,5]");
     f[1] = any_matrix(&w, 4, 0);
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, true), TN_ERR_SHAPE, "factor 1 is [4,0]");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_CONSTANT), TN_ERR_SHAPE, "factor 1 is [4,0]");
     f[1] = f[0];
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 3, p, f, false), TN_ERR_ARG, "factor is NULL");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 3, p, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "factor is NULL");
     f[1] = tn_tensor_2d(w.ctx, TN_I32, 4, 5);
-    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, false), TN_ERR_DTYPE, "I32");
+    REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN), TN_ERR_DTYPE, "I32");
     leave(&other);
     leave(&w);
 }
@@ -1486,16 +1489,17 @@ TEST(bad_layers)
     if (!open_world(&w, TN_F32, 1)) return;
     memset(&d, 0, sizeof d);
     d.in = 4; d.hidden = 3; d.kind = TN_MLP_SWIGLU;
-    CHECK_STATUS(tn_mlp_init(w.params, "m", &m, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(w.params, "m", &d, &m), TN_OK);
     REFUSED(w.ctx, tn_cp_from_mlp(w.ctx, &m), TN_ERR_ARG, "swiglu");
     REFUSED(w.ctx, tn_cp_from_mlp(w.ctx, NULL), TN_ERR_ARG, "mlp is NULL");
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, NULL, NULL), TN_ERR_ARG, "mlp is NULL");
     CHECK(tn_cp_from_mlp(NULL, &m) == NULL);
     d.kind = TN_MLP_BILINEAR;
-    CHECK_STATUS(tn_mlp_init(w.params, "b", &m, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(w.params, "b", &d, &m), TN_OK);
     memset(&ld, 0, sizeof ld);
+    ld.bias = true;
     ld.in = 5; ld.out = 6;
-    CHECK_STATUS(tn_linear_init(w.params, "l", &l, &ld), TN_OK);
+    CHECK_STATUS(tn_linear_init(w.params, "l", &ld, &l), TN_OK);
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_SHAPE, "fold_in: e is [6,5], but the operator takes 4 inputs");
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, &m, &l), TN_ERR_SHAPE, "fold_out: u is [6,5], but the operator gives 4 outputs");
     memset(&l, 0, sizeof l);
@@ -1527,7 +1531,7 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_residual(cp), TN_ERR_SHAPE, "5 inputs but 3 outputs");
     REFUSED(w.ctx, tn_cp_symmetrise(cube), TN_ERR_SHAPE, "symmetrise: the operator has order 3");
     REFUSED(w.ctx, tn_cp_symmetrise(narrow), TN_ERR_SHAPE, "3 and 5 elements");
-    REFUSED(w.ctx, tn_cp_dense(cube, true), TN_ERR_SHAPE, "dense: the operator has order 3");
+    REFUSED(w.ctx, tn_cp_dense_symmetric(cube), TN_ERR_SHAPE, "dense: the operator has order 3");
     REFUSED(w.ctx, tn_cp_interaction(cube, u), TN_ERR_SHAPE, "interaction: the operator has order 3");
     REFUSED(w.ctx, tn_cp_interaction(cp, any_vector(&w, 4)), TN_ERR_SHAPE, "u is [4], but must be [3]");
     REFUSED(w.ctx, tn_cp_interaction(cp, NULL), TN_ERR_ARG, "u is NULL");
@@ -1542,11 +1546,11 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_truncate(cp, -1), TN_ERR_ARG, "-1 pairs");
     REFUSED(w.ctx, tn_cp_truncate(cube, 1), TN_ERR_SHAPE, "order 3");
     CHECK_STATUS(tn_cp_eigen_all(cp, 2, &e), TN_OK);
-    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 3, false), TN_ERR_ARG, "3 of 2 pairs");
-    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, -1, false), TN_ERR_ARG, "-1 of 2 pairs");
-    REFUSED(other.ctx, tn_cp_from_eigen(other.ctx, &e, 1, false), TN_ERR_ARG, "another context");
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 3), TN_ERR_ARG, "3 of 2 pairs");
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, -1), TN_ERR_ARG, "-1 of 2 pairs");
+    REFUSED(other.ctx, tn_cp_from_eigen(other.ctx, &e, 1), TN_ERR_ARG, "another context");
     tn_eigen_destroy(&e);
-    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 0, false), TN_ERR_ARG, "values is NULL");
+    REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 0), TN_ERR_ARG, "values is NULL");
     REFUSED(w.ctx, tn_cp_gram(cp, foreign), TN_ERR_ARG, "two contexts");
     REFUSED(w.ctx, tn_cp_gram(cp, cube), TN_ERR_SHAPE, "orders 2 and 3");
     REFUSED(w.ctx, tn_cp_gram(cp, narrow), TN_ERR_SHAPE, "gram:");
@@ -1575,8 +1579,8 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_apply_each(w.ctx, narrow, x), TN_ERR_SHAPE, "[2,4]");
 
     CHECK(!tn_cp_fold_in(NULL, u, NULL) && !tn_cp_fold_out(NULL, u, NULL) && !tn_cp_residual(NULL) && !tn_cp_symmetrise(NULL));
-    CHECK(!tn_cp_freeze(NULL, 0, u) && !tn_cp_dense(NULL, false) && !tn_cp_interaction(NULL, u) && !tn_cp_interaction_of(NULL, 0));
-    CHECK(!tn_cp_from_eigen(w.ctx, NULL, 0, false));
+    CHECK(!tn_cp_freeze(NULL, 0, u) && !tn_cp_dense(NULL) && !tn_cp_interaction(NULL, u) && !tn_cp_interaction_of(NULL, 0));
+    CHECK(!tn_cp_from_eigen(w.ctx, NULL, 0));
     CHECK(!tn_cp_apply(w.ctx, NULL, u) && !tn_cp_apply_each(w.ctx, NULL, x) && !tn_cp_truncate(NULL, 1) && !tn_cp_gram(NULL, cp));
     CHECK_STATUS(tn_cp_split(NULL, NULL, NULL, NULL), TN_ERR_ARG);
     CHECK_STATUS(tn_cp_norm(NULL, &value), TN_ERR_ARG);
@@ -1643,19 +1647,19 @@ TEST(dense_that_does_not_fit)
     desc.max_bytes = (size_t)16 << 20;
     desc.arena_bytes = 1 << 20;
     desc.threads = 1;
-    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
     p = tn_tensor_2d(ctx, TN_REAL, n, 2);
     f[0] = tn_full(ctx, 2, p->shape, 1);
     f[0] = f[1] = tn_tensor_2d(ctx, TN_REAL, 2, n);
-    cp = tn_cp_create(ctx, 2, p, f, false);
+    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     CHECK_CTX(ctx);
-    REFUSED(ctx, tn_cp_dense(cp, false), TN_ERR_MEMORY, "32000000 bytes");      /* 200^3 floats */
-    REFUSED(ctx, tn_cp_dense(cp, true), TN_ERR_MEMORY, "max_bytes = 16777216");
+    REFUSED(ctx, tn_cp_dense(cp), TN_ERR_MEMORY, "32000000 bytes");      /* 200^3 floats */
+    REFUSED(ctx, tn_cp_dense_symmetric(cp), TN_ERR_MEMORY, "max_bytes = 16777216");
     tn_cp_destroy(cp);
     for (int k = 0; k < 6; k++) f[k] = tn_tensor_2d(ctx, TN_REAL, 2, 5000);
-    cp = tn_cp_create(ctx, 6, p, f, false);
+    cp = tn_cp_create(ctx, 6, p, f, TN_CP_INPUT_PLAIN);
     CHECK_CTX(ctx);
-    CHECK(tn_cp_dense(cp, false) == NULL);                                      /* 5000^6 does not fit a size */
+    CHECK(tn_cp_dense(cp) == NULL);                                      /* 5000^6 does not fit a size */
     CHECK(strstr(tn_ctx_error(ctx), "5000,5000") != NULL);
     tn_ctx_destroy(ctx);
 }
@@ -1681,13 +1685,15 @@ static void all_of_it(tn_ctx *ctx, test_heap *heap)
     double         value;
     int64_t        n = 3, m = 11, square[2] = {3, 3}, wide[2] = {10, 3};
     memset(&ld, 0, sizeof ld);
+    ld.bias = true;
     memset(&md, 0, sizeof md);
     ld.augmented = true;
+    ld.bias = false;
     md.in = md.out = 6; md.hidden = 4; md.residual = md.augmented = true;
     ld.in = 10; ld.out = 6;
-    if (!params || tn_linear_init(params, "embed", &embed, &ld) != TN_OK) return;
+    if (!params || tn_linear_init(params, "embed", &ld, &embed) != TN_OK) return;
     ld.in = 6; ld.out = 3;
-    if (tn_linear_init(params, "unembed", &unembed, &ld) != TN_OK || tn_mlp_init(params, "mlp", &mlp, &md) != TN_OK) return;
+    if (tn_linear_init(params, "unembed", &ld, &unembed) != TN_OK || tn_mlp_init(params, "mlp", &md, &mlp) != TN_OK) return;
     FAILS_IF_MEMORY_DID(!(cp = tn_cp_from_stack(ctx, &embed, &mlp, &unembed)));
     FAILS_IF_MEMORY_DID(tn_cp_eigen_all(cp, 0, &e) != TN_OK);
     FAILS_IF_MEMORY_DID(!(cut = tn_cp_truncate(cp, 2)));
@@ -1698,13 +1704,13 @@ static void all_of_it(tn_ctx *ctx, test_heap *heap)
     FAILS_IF_MEMORY_DID(tn_cp_eigen(cut, u, 0, &one) != TN_OK);
     FAILS_IF_MEMORY_DID(!tn_cp_interaction(cp, u));
     FAILS_IF_MEMORY_DID(!tn_cp_interaction_of(cp, 1));
-    FAILS_IF_MEMORY_DID(!tn_cp_dense(cut, true));
+    FAILS_IF_MEMORY_DID(!tn_cp_dense_symmetric(cut));
     FAILS_IF_MEMORY_DID(!(other = tn_cp_symmetrise(cp)));
     FAILS_IF_MEMORY_DID(tn_cp_split(cp, &quadratic, &l, &c) != TN_OK);
     FAILS_IF_MEMORY_DID(!(x = tn_full(ctx, 2, square, 1)));
     FAILS_IF_MEMORY_DID(!tn_cp_fold_out(other, x, u));
     FAILS_IF_MEMORY_DID(!(frozen = tn_cp_freeze(cp, 0, in)));
-    FAILS_IF_MEMORY_DID(!tn_cp_dense(frozen, false));
+    FAILS_IF_MEMORY_DID(!tn_cp_dense(frozen));
     FAILS_IF_MEMORY_DID(!tn_cp_apply(ctx, cp, in));
     FAILS_IF_MEMORY_DID(!tn_cp_residual(tn_cp_fold_in(quadratic, tn_full(ctx, 2, wide, 1), NULL)));
 }
@@ -1729,7 +1735,7 @@ static void memory_that_ends(const tn_backend *backend)
             desc.backend = backend;
             desc.backend_required = true;
             desc.arena_bytes = 2048;
-            if (tn_ctx_create(&ctx, &desc, why) != TN_OK) {
+            if (tn_ctx_create(&desc, &ctx, why) != TN_OK) {
                 CHECK(ctx == NULL && heap.count >= k);
             } else {
                 all_of_it(ctx, &heap);
@@ -1975,7 +1981,7 @@ TEST(data_metric)
             CHECK(!metric->constant && metric->order == 2 && metric->in[0] == n);
             if (!CHECK_STATUS(tn_cp_eigen_all(metric, 0, &a), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(other, 0, &b), TN_OK)) break;
             test_raise(&same, test_frobenius(host(b.values), host(a.values), 3 * a.count));
-            check_s = tn_cp_dense(metric, true);             /* tr (S^1/2 Q S^1/2)^2 = tr (Q S Q S) */
+            check_s = tn_cp_dense_symmetric(metric);             /* tr (S^1/2 Q S^1/2)^2 = tr (Q S Q S) */
             {
                 tn_tensor *q = tn_cp_interaction_of(bare, 1), *qs = tn_matmul(w.ctx, q, s);
                 double     t = frobenius(host(check_s) + n * n, n * n), u = inner_product(host(qs), host(tn_copy(w.ctx, tn_transpose(qs, 0, 1))), n * n);
@@ -2103,9 +2109,9 @@ TEST(spectra_keep_no_vectors)
     memset(&desc, 0, sizeof desc);
     desc.threads = 1;
     desc.allocator = test_heap_allocator(&heap);
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
     for (int i = 0; i < 3; i++) t[i] = tn_normal(ctx, 2, extents[i], 0, 1);
-    cp = tn_cp_create(ctx, 2, t[0], t + 1, false);
+    cp = tn_cp_create(ctx, 2, t[0], t + 1, TN_CP_INPUT_PLAIN);
     tn_ctx_reset(ctx);
     live = heap.live;
     CHECK_STATUS(tn_cp_spectrum(cp, 2, &s), TN_OK);
@@ -2128,7 +2134,7 @@ TEST(no_memory_for_few_pairs)
     memset(&desc, 0, sizeof desc);
     desc.threads = 1;
     desc.allocator = test_heap_allocator(&heap);
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
     p = tn_tensor_2d(ctx, TN_REAL, 1, h);
     f[0] = tn_tensor_2d(ctx, TN_REAL, h, n);
     f[1] = tn_tensor_2d(ctx, TN_REAL, h, n);
@@ -2141,7 +2147,7 @@ TEST(no_memory_for_few_pairs)
         tn_write(f[1], TN_F32, zeros, h * n);
         free(zeros);
     }
-    cp = tn_cp_create(ctx, 2, p, f, false);
+    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     tn_ctx_reset(ctx);
     live = heap.live;
     for (uint64_t k = 1; k < 100; k++) {
@@ -2168,7 +2174,7 @@ TEST(operators_of_nothing)
     tn_mlp             mlp, relu;
     tn_modifier_desc   d;
     tn_modifier        modifier, foreign;
-    tn_product         product;
+    tn_mlp             product;
     tn_quadratic       quadratic;
     tn_linear_desc     ld;
     tn_linear          fc;
@@ -2176,19 +2182,20 @@ TEST(operators_of_nothing)
     memset(&md, 0, sizeof md);
     memset(&d, 0, sizeof d);
     memset(&ld, 0, sizeof ld);
+    ld.bias = true;
     md.in = md.out = d.in = d.out = ld.in = ld.out = 3;
     md.hidden = d.hidden = 4;
     REQUIRE(open_world(&w, TN_F64, 1) && open_world(&elsewhere, TN_F64, 1));
-    REQUIRE(CHECK_STATUS(tn_mlp_init(w.params, "m", &mlp, &md), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_mlp_init(w.params, "m", &md, &mlp), TN_OK));
     md.kind = TN_MLP_RELU;
-    REQUIRE(CHECK_STATUS(tn_mlp_init(w.params, "relu", &relu, &md), TN_OK));
-    REQUIRE(CHECK_STATUS(tn_modifier_init(w.params, "v", &modifier, &d), TN_OK));
-    REQUIRE(CHECK_STATUS(tn_linear_init(w.params, "fc", &fc, &ld), TN_OK));
-    REQUIRE(CHECK_STATUS(tn_modifier_init(elsewhere.params, "v", &foreign, &d), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_mlp_init(w.params, "relu", &md, &relu), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_modifier_init(w.params, "v", &d, &modifier), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_linear_init(w.params, "fc", &ld, &fc), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_modifier_init(elsewhere.params, "v", &d, &foreign), TN_OK));
     cp = tn_cp_from_mlp(w.ctx, &mlp);
     REQUIRE(CHECK(cp != NULL));
-    CHECK(tn_product_from_cp(NULL, "p", &product, cp) != TN_OK);            /* no parameters, so no context to keep a message */
-    CHECK(tn_quadratic_from_cp(NULL, "q", &quadratic, cp) != TN_OK);
+    CHECK(tn_mlp_from_cp(NULL, "p", cp, &product) != TN_OK);             /* no parameters, so no context to keep a message */
+    CHECK(tn_quadratic_from_cp(NULL, "q", cp, &quadratic) != TN_OK);
     CHECK_CTX(w.ctx);
     CHECK(tn_cp_from_modifier(w.ctx, NULL) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "cp_from_modifier: layer is NULL");

@@ -46,7 +46,7 @@ static void walk(const configuration *c, const uint64_t *seeds, visit_fn visit, 
     desc.parallel_for = backwards;
     desc.parallel_user = &cut;
     desc.arena_bytes = 1 << 16;          /* what is sealed again and again is better small */
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, why), TN_OK)) { printf("     %s: %s\n", c->name, why); return; }
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) { printf("     %s: %s\n", c->name, why); return; }
     for (k = 0, index = 0; k < CASES; k++)
         for (round = 0; round < CASE_ROUNDS; round++, index++) {
             setting s;
@@ -83,7 +83,7 @@ static void draw_seeds(void)
     int k, round, index;
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
-    if (!CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK)) return;
+    if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
     for (k = 0, index = 0; k < CASES; k++)
         for (round = 0; round < CASE_ROUNDS; round++, index++) {
             bool kink = true;
@@ -320,7 +320,7 @@ TEST(simd_levels)
         bool here;
         memset(&desc, 0, sizeof desc);
         desc.simd = (tn_simd)level;
-        REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
         here = strstr(wide[level], tn_ctx_simd_name(ctx)) != NULL;
         tn_ctx_destroy(ctx);
         if (test_leave_out(!here, "SIMD levels that this processor lacks")) continue;
@@ -402,7 +402,7 @@ static bool dies(const tn_backend *backend, bool write)
         FILE *quiet = freopen("/dev/null", "w", stderr);
         memset(&desc, 0, sizeof desc);
         desc.backend = backend;
-        if (quiet && tn_ctx_create(&ctx, &desc, NULL) == TN_OK) {
+        if (quiet && tn_ctx_create(&desc, &ctx, NULL) == TN_OK) {
             int64_t n = 3;
             t = tn_full(ctx, 1, &n, 1);
             if (write) ((volatile float *)t->data)[0] = 2;
@@ -472,16 +472,16 @@ TEST(augmented_is_biased)
     int r, c;
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
-    REQUIRE(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
     params = tn_params_create(ctx);
     memset(&d, 0, sizeof d);
     d.in = d.out = 4;
     d.hidden = 7;
     d.residual = d.bias = d.out_bias = true;
-    CHECK_STATUS(tn_mlp_init(params, "biased", &biased, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(params, "biased", &d, &biased), TN_OK);
     d.bias = d.out_bias = false;
     d.augmented = true;
-    CHECK_STATUS(tn_mlp_init(params, "augmented", &augmented, &d), TN_OK);
+    CHECK_STATUS(tn_mlp_init(params, "augmented", &d, &augmented), TN_OK);
     random_write(biased.w, &rng);
     random_write(biased.b, &rng);
     random_write(biased.p, &rng);
@@ -530,7 +530,7 @@ TEST(composed_rows_stay_on_the_device)
     desc.backend = &b;
     desc.log = count_host;
     said_host = 0;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     x = tn_normal(ctx, 2, shape, 0, 1);
     tn_watch(x);
     tn_record(ctx);
@@ -552,11 +552,11 @@ TEST(ids_at_the_ends_of_a_table)
     double        v[4 * 16];
     int           k;
     memset(&desc, 0, sizeof desc);
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     tn_full(ctx, 2, table, 7);                                   /* what lies in front of the table, and behind it */
     t = tn_full(ctx, 2, table, 1);
     tn_full(ctx, 2, table, 7);
-    ids = tn_tensor_new(ctx, TN_I32, 1, &four);
+    ids = tn_tensor_nd(ctx, TN_I32, 1, &four);
     tn_write(ids, TN_I32, id, 4);
     y = tn_embed(ctx, t, ids);
     CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);                  /* the context tells */

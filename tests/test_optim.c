@@ -48,7 +48,7 @@ static tn_status give(world *w, const double *const *g)
     for (int64_t i = 0; i < tn_params_count(w->params); i++) {
         tn_tensor *p = tn_params_at(w->params, i)->value, *t, *product;
         if (!g[i]) continue;
-        t = tn_tensor_new(w->ctx, TN_REAL, p->rank, p->shape);
+        t = tn_tensor_nd(w->ctx, TN_REAL, p->rank, p->shape);
         tn_write(t, TN_F64, g[i], tn_tensor_count(p));
         product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
         loss = loss ? tn_add(w->ctx, loss, product) : product;
@@ -89,7 +89,7 @@ static void plain_step(const tn_optim_desc *d, plain *a, const double *g, double
     double eps = d->eps > 0 ? d->eps : 1e-8;
     for (int64_t i = 0; i < a->n; i++) {
         double gi = g[i] * factor, move;
-        if (d->kind == TN_ADAMW) {
+        if (d->kind == TN_OPTIM_ADAMW) {
             a->m[i] = b1 * a->m[i] + (1 - b1) * gi;
             a->v[i] = b2 * a->v[i] + (1 - b2) * gi * gi;
             move = a->m[i] / (1 - pow(b1, (double)t)) / (sqrt(a->v[i] / (1 - pow(b2, (double)t))) + eps);
@@ -115,7 +115,7 @@ enum { RULES = 9 };
 
 static tn_optim_desc rule(int k)
 {
-    tn_optim_desc d = desc_of(k < 4 ? TN_ADAMW : TN_SGD, k == 0 || k == 4 ? 0 : 0.05, k % 2 ? 0.1 : 0);
+    tn_optim_desc d = desc_of(k < 4 ? TN_OPTIM_ADAMW : TN_OPTIM_SGD, k == 0 || k == 4 ? 0 : 0.05, k % 2 ? 0.1 : 0);
     if (k == 2 || k == 3) { d.beta1 = 0.8; d.beta2 = 0.95; d.eps = 1e-3; }
     if (k > 4) d.momentum = 0.9;
     if (k > 6) d.nesterov = true;
@@ -144,14 +144,14 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
     plain     a[3], *all[3];
     tn_optim *o;
     double    g[3][MOST], v[MOST], worst = 0, norm, factor;
-    double    lr = d->lr > 0 ? d->lr : d->kind == TN_ADAMW ? 1e-3 : 1e-2;
+    double    lr = d->lr > 0 ? d->lr : d->kind == TN_OPTIM_ADAMW ? 1e-3 : 1e-2;
     const double *gs[3];
     if (!open_on(&w, dtype, 5, 1, backend)) return 1;
     memset(a, 0, sizeof a);
     for (int k = 0; k < 3; k++) {
         tn_param *p = add(&w, name[k], size[k]);
-        if (k == 1) CHECK_INT(tn_params_group(w.params, "b", 1, 0), 1);
-        if (k == 2) CHECK_INT(tn_params_group(w.params, "head.", 0.1, 3), 1);
+        if (k == 1) CHECK_INT(tn_params_set_scales(w.params, "b", 1, 0), 1);
+        if (k == 2) CHECK_INT(tn_params_set_scales(w.params, "head.", 0.1, 3), 1);
         a[k].n = values_of(p->value, a[k].p);
         a[k].lr_scale = k == 2 ? 0.1 : 1;
         a[k].decay_scale = k == 0 ? 1 : k == 1 ? 0 : 3;
@@ -235,7 +235,7 @@ TEST(golden)
     double worst = 0;
     for (int k = 0; k < 5; k++) {
         world         w;
-        tn_optim_desc d = desc_of(k < 2 ? TN_ADAMW : TN_SGD, k == 0 ? 0 : k == 1 ? 0.05 : 0.1, k == 1 ? 0.1 : 0);
+        tn_optim_desc d = desc_of(k < 2 ? TN_OPTIM_ADAMW : TN_OPTIM_SGD, k == 0 ? 0 : k == 1 ? 0.05 : 0.1, k == 1 ? 0.1 : 0);
         tn_optim     *o;
         double        v[MOST], error;
         if (k == 1) { d.beta1 = 0.8; d.beta2 = 0.95; d.eps = 1e-3; }
@@ -331,14 +331,15 @@ TEST(biases_and_gains_take_no_decay)
     tn_norm        n;
     if (!open_world(&w, TN_F32)) return;
     memset(&ld, 0, sizeof ld);
+    ld.bias = true;
     memset(&md, 0, sizeof md);
     memset(&nd, 0, sizeof nd);
     ld.in = md.in = nd.dim = 4;
     ld.out = md.hidden = 5;
     md.bias = md.out_bias = true;
-    CHECK_STATUS(tn_linear_init(w.params, "a.l", &l, &ld), TN_OK);
-    CHECK_STATUS(tn_mlp_init(w.params, "a.m", &m, &md), TN_OK);
-    CHECK_STATUS(tn_norm_init(w.params, "b.n", &n, &nd), TN_OK);
+    CHECK_STATUS(tn_linear_init(w.params, "a.l", &ld, &l), TN_OK);
+    CHECK_STATUS(tn_mlp_init(w.params, "a.m", &md, &m), TN_OK);
+    CHECK_STATUS(tn_norm_init(w.params, "b.n", &nd, &n), TN_OK);
     CHECK_INT(tn_params_count(w.params), 7);
     CHECK_INT(tn_params_elements(w.params), 20 + 5 + 40 + 10 + 20 + 4 + 4);
     for (int64_t i = 0; i < 7; i++) {
@@ -350,13 +351,13 @@ TEST(biases_and_gains_take_no_decay)
         CHECK(tn_params_find(w.params, name[i]) == p);
     }
     CHECK(!tn_params_at(w.params, 7) && !tn_params_at(w.params, -1) && !tn_params_find(w.params, "a") && !tn_params_find(w.params, NULL));
-    CHECK_INT(tn_params_group(w.params, "a.m.", 0.1, 0.5), 4);
+    CHECK_INT(tn_params_set_scales(w.params, "a.m.", 0.1, 0.5), 4);
     CHECK(tn_params_find(w.params, "a.m.p")->lr_scale == (double)0.1 && tn_params_find(w.params, "a.m.p")->decay_scale == 0.5);
     CHECK(tn_params_find(w.params, "a.l.w")->lr_scale == 1);
-    CHECK_INT(tn_params_group(w.params, "", 1, 1), 7);
-    CHECK_INT(tn_params_group(w.params, "x", 1, 1), 0);
-    CHECK_INT(tn_params_freeze(w.params, "a", true), 6);
-    CHECK_INT(tn_params_freeze(w.params, NULL, true), 0);
+    CHECK_INT(tn_params_set_scales(w.params, "", 1, 1), 7);
+    CHECK_INT(tn_params_set_scales(w.params, "x", 1, 1), 0);
+    CHECK_INT(tn_params_freeze(w.params, "a"), 6);
+    CHECK_INT(tn_params_freeze(w.params, NULL), 0);
     CHECK(!tn_params_create(NULL) && !tn_params_ctx(NULL) && tn_params_count(NULL) == 0 && tn_params_elements(NULL) == 0);
     CHECK(tn_params_ctx(w.params) == w.ctx);
     close_world(&w);
@@ -366,11 +367,11 @@ TEST(a_group_s_scales_are_doubles)
 {
     world     w;
     tn_optim *o;
-    tn_optim_desc d = desc_of(TN_SGD, 1, 0);
+    tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    g[1] = {1}, before[MOST], after[MOST];
     if (!open_world(&w, TN_F64)) return;
     add(&w, "p", 1);
-    tn_params_group(w.params, "p", 0.1, 1);
+    tn_params_set_scales(w.params, "p", 0.1, 1);
     o = tn_optim_create(w.params, &d);
     values_of(tn_params_at(w.params, 0)->value, before);
     CHECK_STATUS(step_with(&w, o, g), TN_OK);
@@ -384,17 +385,17 @@ TEST(frozen_parameters)
     world     w;
     tn_param *p, *q;
     tn_optim *o;
-    tn_optim_desc d = desc_of(TN_SGD, 1, 0.5);
+    tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0.5);
     double    ones[3] = {1, 1, 1}, before[MOST], after[MOST], g[MOST];
     const double *both_of[2] = {ones, ones};
     size_t    live;
     if (!open_world(&w, TN_F64)) return;
     p = add(&w, "p", 3);
     q = add(&w, "q", 3);
-    tn_params_group(w.params, "", 1, 0);
+    tn_params_set_scales(w.params, "", 1, 0);
     o = tn_optim_create(w.params, &d);
     values_of(p->value, before);
-    tn_params_freeze(w.params, "p", true);
+    tn_params_freeze(w.params, "p");
     CHECK(p->frozen && !q->frozen);
     CHECK_STATUS(give(&w, both_of), TN_OK);
     CHECK(p->value->grad == NULL && q->value->grad != NULL);                /* no memory for it */
@@ -402,7 +403,7 @@ TEST(frozen_parameters)
     CHECK_NEAR(tn_optim_grad_norm(o), sqrt(3), 1e-15);                      /* nor a share of the norm */
     values_of(p->value, after);
     CHECK(memcmp(before, after, sizeof *before * 3) == 0);
-    tn_params_freeze(w.params, "p", false);
+    tn_params_thaw(w.params, "p");
     CHECK_STATUS(give(&w, both_of), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     values_of(p->value, after);
@@ -410,15 +411,15 @@ TEST(frozen_parameters)
     /* A gradient that waits is dropped when its parameter is frozen: it may not turn up later. */
     CHECK_STATUS(give(&w, both_of), TN_OK);
     live = w.heap.live;
-    tn_params_freeze(w.params, "p", true);
+    tn_params_freeze(w.params, "p");
     CHECK(p->value->grad == NULL && w.heap.live < live);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
-    tn_params_freeze(w.params, "p", false);
+    tn_params_thaw(w.params, "p");
     CHECK_STATUS(give(&w, both_of), TN_OK);
     values_of(p->value->grad, g);
     for (int i = 0; i < 3; i++) CHECK(g[i] == 1);
     /* All frozen: nothing leads to a parameter, and a step has nothing to do. */
-    tn_params_freeze(w.params, "", true);
+    tn_params_freeze(w.params, "");
     CHECK_STATUS(give(&w, both_of), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "nothing was recorded");
     CHECK_STATUS(tn_optim_step(o), TN_OK);
@@ -431,7 +432,7 @@ TEST(gradients_add_up)
 {
     world     w;
     tn_optim *o;
-    tn_optim_desc d = desc_of(TN_SGD, 1, 0);
+    tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    a[3] = {1, 2, 3}, b[3] = {0.5, -4, 1}, before[MOST], after[MOST], g[MOST];
     const double *ga = a, *gb = b;
     if (!open_world(&w, TN_F64)) return;
@@ -456,7 +457,7 @@ TEST(clipping_is_by_the_global_norm)
 {
     world     w;
     tn_optim *o;
-    tn_optim_desc d = desc_of(TN_SGD, 1, 0);
+    tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    a[2] = {3, 0}, b[1] = {4}, before[2][MOST], after[2][MOST];
     const double *g[2] = {a, b};
     if (!open_world(&w, TN_F64)) return;
@@ -488,7 +489,7 @@ static void not_finite_on(const tn_backend *backend)
 {
     for (int k = 0; k < 8; k++) {
         world     w, same;
-        tn_optim_desc d = desc_of(k & 4 ? TN_SGD : TN_ADAMW, 0.1, 0.1);
+        tn_optim_desc d = desc_of(k & 4 ? TN_OPTIM_SGD : TN_OPTIM_ADAMW, 0.1, 0.1);
         tn_optim *o, *p;
         double    g[2][MOST], before[2][MOST], after[2][MOST], bad[MOST];
         const double *good[2] = {g[0], g[1]}, *broken[2] = {g[0], g[1]};
@@ -543,7 +544,7 @@ TEST(two_optimisers)
     world      w;
     tn_params *more;
     tn_optim  *first, *second;
-    tn_optim_desc d = desc_of(TN_SGD, 0.1, 0);
+    tn_optim_desc d = desc_of(TN_OPTIM_SGD, 0.1, 0);
     double     bad[1] = {(double)NAN};
     if (!open_world(&w, TN_F32)) return;
     add(&w, "mine", 1);
@@ -568,7 +569,7 @@ TEST(a_norm_that_overflows)
 {
     world     w;
     tn_optim *o;
-    tn_optim_desc d = desc_of(TN_SGD, 1, 0);
+    tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    a[1] = {3e25}, b[1] = {-4e25}, before[2][MOST], after[2][MOST];
     const double *g[2] = {a, b};
     if (!open_world(&w, TN_F32)) return;
@@ -600,7 +601,7 @@ TEST(a_bad_label)
     tn_tensor *logits, *labels, *p;
     int32_t   label[2] = {1, 7};
     double    before[MOST], after[MOST];
-    tn_optim_desc d = desc_of(TN_ADAMW, 0.1, 0.1);
+    tn_optim_desc d = desc_of(TN_OPTIM_ADAMW, 0.1, 0.1);
     if (!open_world(&w, TN_F32)) return;
     p = add(&w, "p", 8)->value;
     o = tn_optim_create(w.params, &d);
@@ -665,7 +666,7 @@ static bool plain_failure(const tn_optim_desc *d, tn_kernel row, int at, plain *
     const int reached = row == TN_KERNEL_GEMM ? 0 : at - 1;
     if (row == TN_KERNEL_SUMSQ || row == TN_KERNEL_STEP_BEGIN) return false;
     for (int i = 0; i < reached; i++) {
-        if (d->kind == TN_MUON) plain_muon(&a[i], g[i], d->lr, false);
+        if (d->kind == TN_OPTIM_MUON) plain_muon(&a[i], g[i], d->lr, false);
         else plain_step(d, &a[i], g[i], 1, d->lr, 2);
     }
     if (row == TN_KERNEL_GEMM || row == TN_KERNEL_MUON_END) plain_muon(&a[reached], g[reached], d->lr, true);
@@ -676,9 +677,10 @@ static bool plain_failure(const tn_optim_desc *d, tn_kernel row, int at, plain *
 TEST(a_device_that_fails_halfway)
 {
     static const struct { tn_kernel row; tn_optim_kind kind; int calls; } fails[] = {
-        {TN_KERNEL_SUMSQ, TN_ADAMW, 3}, {TN_KERNEL_STEP_BEGIN, TN_ADAMW, 1}, {TN_KERNEL_ADAMW, TN_ADAMW, 3},
-        {TN_KERNEL_SGD, TN_SGD, 3}, {TN_KERNEL_MUON_BEGIN, TN_MUON, 3}, {TN_KERNEL_GEMM, TN_MUON, 2},
-        {TN_KERNEL_MUON_END, TN_MUON, 3}
+        {TN_KERNEL_SUMSQ, TN_OPTIM_ADAMW, 3}, {TN_KERNEL_STEP_BEGIN, TN_OPTIM_ADAMW, 1},
+            {TN_KERNEL_ADAMW, TN_OPTIM_ADAMW, 3},
+        {TN_KERNEL_SGD, TN_OPTIM_SGD, 3}, {TN_KERNEL_MUON_BEGIN, TN_OPTIM_MUON, 3}, {TN_KERNEL_GEMM, TN_OPTIM_MUON, 2},
+        {TN_KERNEL_MUON_END, TN_OPTIM_MUON, 3}
     };
     static const int64_t shape[2] = {2, 3};
     tn_backend flaky = *tn_cpu_backend();
@@ -708,7 +710,7 @@ TEST(a_device_that_fails_halfway)
                 a[i].lr_scale = a[i].decay_scale = 1;
                 for (int pass = 0; pass < 2; pass++) {
                     any(&w, v[pass][i], 6, 1);
-                    for (int e = 0; e < 6 && d.kind == TN_MUON; e++) if (e != 1 && e != 5) v[pass][i][e] = 0;
+                    for (int e = 0; e < 6 && d.kind == TN_OPTIM_MUON; e++) if (e != 1 && e != 5) v[pass][i][e] = 0;
                     g[pass][i] = v[pass][i];
                 }
             }
@@ -716,7 +718,7 @@ TEST(a_device_that_fails_halfway)
             CHECK_STATUS(give(&w, g[0]), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);               /* one that does not fail, so that moments exist */
             for (int i = 0; i < 3; i++) {
-                if (d.kind == TN_MUON) plain_muon(&a[i], g[0][i], d.lr, false);
+                if (d.kind == TN_OPTIM_MUON) plain_muon(&a[i], g[0][i], d.lr, false);
                 else plain_step(&d, &a[i], g[0][i], 1, d.lr, 1);
             }
             CHECK_STATUS(give(&w, g[0]), TN_OK);
@@ -733,7 +735,7 @@ TEST(a_device_that_fails_halfway)
             CHECK_STATUS(tn_optim_step(o), TN_OK);
             CHECK_INT(tn_optim_steps(o), counts ? 3 : 2);
             for (int i = 0; i < 3; i++) {
-                if (d.kind == TN_MUON) plain_muon(&a[i], g[1][i], d.lr, false);
+                if (d.kind == TN_OPTIM_MUON) plain_muon(&a[i], g[1][i], d.lr, false);
                 else plain_step(&d, &a[i], g[1][i], 1, d.lr, counts ? 3 : 2);
                 values_of(tn_params_at(w.params, i)->value, after);
                 test_raise(&worst, test_frobenius(after, a[i].p, 6));
@@ -751,7 +753,7 @@ TEST(a_step_after_an_error)
 {
     world     w;
     tn_optim *o;
-    tn_optim_desc d = desc_of(TN_ADAMW, 0.1, 0.1);
+    tn_optim_desc d = desc_of(TN_OPTIM_ADAMW, 0.1, 0.1);
     double    g[3] = {1, 1, 1}, before[MOST], after[MOST];
     const double *gs = g;
     if (!open_world(&w, TN_F32)) return;
@@ -777,7 +779,7 @@ TEST(parameters_that_come_later)
     for (int kind = 0; kind < 2; kind++) {
         world     w;
         plain     a[20];
-        tn_optim_desc d = desc_of(kind ? TN_SGD : TN_ADAMW, 0.1, 0);
+        tn_optim_desc d = desc_of(kind ? TN_OPTIM_SGD : TN_OPTIM_ADAMW, 0.1, 0);
         tn_optim *o;
         double    g[3] = {1, -2, 0.5}, v[MOST], worst = 0, error;
         const double *gs[20];
@@ -819,22 +821,22 @@ static bool train(run *r, tn_optim_kind kind, int steps, int threads, const tn_b
     tn_mlp    student, teacher;
     tn_params *fixed;
     tn_mlp_desc d;
-    tn_optim_desc od = desc_of(kind, kind == TN_ADAMW ? 0.02 : 0.15, 0);
+    tn_optim_desc od = desc_of(kind, kind == TN_OPTIM_ADAMW ? 0.02 : 0.15, 0);
     tn_optim *o;
     const int64_t shape[2] = {ROWS, IN};
     memset(&d, 0, sizeof d);
     memset(r, 0, sizeof *r);
     d.in = IN; d.out = OUT; d.hidden = HIDDEN / 2;
     d.init.rule = d.init_out.rule = TN_INIT_NORMAL;
-    od.momentum = kind == TN_SGD ? 0.9 : 0;
+    od.momentum = kind == TN_OPTIM_SGD ? 0.9 : 0;
     od.clip_norm = 5;
     od.schedule = schedule(TN_SCHEDULE_COSINE, 10, steps, 0.01);
     if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
     fixed = tn_params_create(w.ctx);
-    if (!CHECK_STATUS(tn_mlp_init(fixed, "teacher", &teacher, &d), TN_OK)) return false;
-    tn_params_freeze(fixed, "", true);
+    if (!CHECK_STATUS(tn_mlp_init(fixed, "teacher", &d, &teacher), TN_OK)) return false;
+    tn_params_freeze(fixed, "");
     d.hidden = HIDDEN;
-    if (!CHECK_STATUS(tn_mlp_init(w.params, "student", &student, &d), TN_OK)) return false;
+    if (!CHECK_STATUS(tn_mlp_init(w.params, "student", &d, &student), TN_OK)) return false;
     if (!CHECK((o = tn_optim_create(w.params, &od)) != NULL)) return false;
     for (int t = 0; t < steps; t++) {
         tn_tensor *x, *loss;
@@ -857,10 +859,10 @@ static bool train(run *r, tn_optim_kind kind, int steps, int threads, const tn_b
 TEST(a_teacher_is_learnt)
 {
     run r;
-    if (!train(&r, TN_ADAMW, 1500, 1, NULL)) return;
+    if (!train(&r, TN_OPTIM_ADAMW, 1500, 1, NULL)) return;
     WORST("bilinear student, AdamW: last loss / first", r.last / r.first, 1e-12);
     CHECK_INT(r.allocations, 0);
-    if (!train(&r, TN_SGD, 1500, 1, NULL)) return;
+    if (!train(&r, TN_OPTIM_SGD, 1500, 1, NULL)) return;
     WORST("bilinear student, SGD: last loss / first", r.last / r.first, 1e-12);
     CHECK_INT(r.allocations, 0);
 }
@@ -869,17 +871,17 @@ TEST(same_bits_for_any_threads_and_twice)
 {
     run first, again;
     for (int threads = 1; threads <= 3; threads++) {
-        if (!train(threads == 1 ? &first : &again, TN_ADAMW, 60, threads, NULL)) return;
+        if (!train(threads == 1 ? &first : &again, TN_OPTIM_ADAMW, 60, threads, NULL)) return;
         if (threads > 1) CHECK(memcmp(first.w, again.w, sizeof first.w) == 0);
     }
-    if (!train(&again, TN_ADAMW, 60, 1, NULL)) return;
+    if (!train(&again, TN_OPTIM_ADAMW, 60, 1, NULL)) return;
     CHECK(memcmp(first.w, again.w, sizeof first.w) == 0 && first.last == again.last);
 }
 
 TEST(training_on_reference)
 {
     run r, cpu;
-    if (!train(&r, TN_ADAMW, 100, 1, tn_reference_backend()) || !train(&cpu, TN_ADAMW, 100, 1, NULL)) return;
+    if (!train(&r, TN_OPTIM_ADAMW, 100, 1, tn_reference_backend()) || !train(&cpu, TN_OPTIM_ADAMW, 100, 1, NULL)) return;
     CHECK_INT(r.allocations, 0);
     WORST("100 steps, reference against cpu", test_frobenius(r.w, cpu.w, 2 * HIDDEN * IN), 3e-6);
 }
@@ -916,7 +918,7 @@ TEST(defaults_and_bad_descs)
     if (!open_world(&w, TN_F32)) return;
     o = tn_optim_create(w.params, NULL);
     CHECK_NEAR(tn_optim_lr(o), 1e-3, 0);
-    d = desc_of(TN_SGD, 0, 0);
+    d = desc_of(TN_OPTIM_SGD, 0, 0);
     o = tn_optim_create(w.params, &d);
     CHECK_NEAR(tn_optim_lr(o), 1e-2, 0);
     CHECK_INT(tn_optim_steps(o), 0);
@@ -924,7 +926,7 @@ TEST(defaults_and_bad_descs)
     CHECK_STATUS(tn_optim_step(NULL), TN_ERR_ARG);
     CHECK(tn_optim_steps(NULL) == 0 && tn_optim_lr(NULL) == 0 && tn_optim_grad_norm(NULL) != tn_optim_grad_norm(NULL));
 #define BAD(change, part) do { \
-        d = desc_of(TN_ADAMW, 0, 0); \
+        d = desc_of(TN_OPTIM_ADAMW, 0, 0); \
         change; \
         CHECK(tn_optim_create(w.params, &d) == NULL); \
         CHECK_ERROR(w.ctx, TN_ERR_ARG, part); } while (0)
@@ -1023,33 +1025,36 @@ TEST(init_of_the_layers)
     tn_norm           n;
     if (!open_world(&w, TN_F32)) return;
     memset(&ld, 0, sizeof ld);
+    ld.bias = true;
     memset(&md, 0, sizeof md);
     memset(&ed, 0, sizeof ed);
     memset(&nd, 0, sizeof nd);
     ld.in = 100; ld.out = 2000;
-    CHECK_STATUS(tn_linear_init(w.params, "l", &l, &ld), TN_OK);
+    CHECK_STATUS(tn_linear_init(w.params, "l", &ld, &l), TN_OK);
     check_init(l.w, 0.1, true);
     check_init(l.b, 0.1, true);
     ld.augmented = true;
-    CHECK_STATUS(tn_linear_init(w.params, "augmented", &l, &ld), TN_OK);
+    ld.bias = false;
+    CHECK_STATUS(tn_linear_init(w.params, "augmented", &ld, &l), TN_OK);
     CHECK(l.w->shape[1] == 101 && !l.b);
     check_init(l.w, 0.1, true);                                             /* the one does not count */
     ld.augmented = false;
+    ld.bias = true;
     ld.init.rule = TN_INIT_HE;
-    CHECK_STATUS(tn_linear_init(w.params, "he", &l, &ld), TN_OK);
+    CHECK_STATUS(tn_linear_init(w.params, "he", &ld, &l), TN_OK);
     check_init(l.w, sqrt(2.0 / 100), false);
     CHECK(moments_of(l.b).std == 0 && moments_of(l.b).mean == 0);
     ed.count = 500; ed.dim = 40;
-    CHECK_STATUS(tn_embedding_init(w.params, "e", &e, &ed), TN_OK);
+    CHECK_STATUS(tn_embedding_init(w.params, "e", &ed, &e), TN_OK);
     check_init(e.w, 1, false);
     nd.dim = 30;
-    CHECK_STATUS(tn_norm_init(w.params, "n", &n, &nd), TN_OK);
+    CHECK_STATUS(tn_norm_init(w.params, "n", &nd, &n), TN_OK);
     CHECK(moments_of(n.gain).low == 1 && moments_of(n.gain).high == 1 && n.desc.eps == (double)1e-5);
     nd.no_gain = true;
-    CHECK_STATUS(tn_norm_init(w.params, "n2", &n, &nd), TN_OK);
+    CHECK_STATUS(tn_norm_init(w.params, "n2", &nd, &n), TN_OK);
     CHECK(n.gain == NULL);
     md.in = 64; md.hidden = 900; md.out = 20; md.bias = md.out_bias = true;
-    CHECK_STATUS(tn_mlp_init(w.params, "m", &m, &md), TN_OK);
+    CHECK_STATUS(tn_mlp_init(w.params, "m", &md, &m), TN_OK);
     CHECK(m.w->rank == 3 && m.w->shape[0] == 2 && m.w->shape[1] == 900 && m.w->shape[2] == 64);
     check_init(m.w, 0.125, true);
     check_init(m.b, 0.125, true);
@@ -1057,7 +1062,7 @@ TEST(init_of_the_layers)
     CHECK(moments_of(m.pb).high <= 1.0 / 30);
     md.init.rule = TN_INIT_GLOROT;
     md.kind = TN_MLP_RELU;
-    CHECK_STATUS(tn_mlp_init(w.params, "m2", &m, &md), TN_OK);
+    CHECK_STATUS(tn_mlp_init(w.params, "m2", &md, &m), TN_OK);
     CHECK(m.w->shape[0] == 1 && tn_mlp_encoders(TN_MLP_RELU) == 1 && tn_mlp_encoders(TN_MLP_SWIGLU) == 2);
     check_init(m.w, sqrt(6.0 / 964), true);
     CHECK_STR(tn_mlp_kind_name(TN_MLP_BILINEAR), "bilinear");
@@ -1144,15 +1149,15 @@ TEST(bad_layers)
     if (!open_world(&w, TN_F32)) return;
 #define LINEAR(change, status, part) do { \
         memset(&ld, 0, sizeof ld); ld.in = 3; ld.out = 4; change; \
-        CHECK_STATUS(tn_linear_init(w.params, "l", &l, &ld), status); CHECK_ERROR(w.ctx, status, part); \
+        CHECK_STATUS(tn_linear_init(w.params, "l", &ld, &l), status); CHECK_ERROR(w.ctx, status, part); \
         CHECK(all_zero(&l, sizeof l)); CHECK_INT(tn_params_count(w.params), 0); } while (0)
 #define MLP(change, status, part) do { \
         memset(&md, 0, sizeof md); md.in = 3; md.hidden = 4; change; \
-        CHECK_STATUS(tn_mlp_init(w.params, "m", &m, &md), status); CHECK_ERROR(w.ctx, status, part); \
+        CHECK_STATUS(tn_mlp_init(w.params, "m", &md, &m), status); CHECK_ERROR(w.ctx, status, part); \
         CHECK(all_zero(&m, sizeof m)); CHECK_INT(tn_params_count(w.params), 0); } while (0)
     LINEAR(ld.in = 0, TN_ERR_SHAPE, "linear l: extents 0 and 4");
     LINEAR(ld.out = -2, TN_ERR_SHAPE, "3 and -2");
-    LINEAR((ld.augmented = ld.no_bias = true), TN_ERR_ARG, "no_bias contradicts");
+    LINEAR((ld.augmented = ld.bias = true), TN_ERR_ARG, "contradicts it");
     LINEAR(ld.init.rule = (tn_init_rule)7, TN_ERR_ARG, "7 is no rule");
     MLP(md.hidden = 0, TN_ERR_SHAPE, "mlp m: extents 3 and 0");
     MLP(md.kind = (tn_mlp_kind)15, TN_ERR_ARG, "15 is no kind");
@@ -1163,21 +1168,21 @@ TEST(bad_layers)
     MLP((md.augmented = md.bias = true), TN_ERR_ARG, "augmented");
     MLP(md.init_out.rule = (tn_init_rule)7, TN_ERR_ARG, "7 is no rule");
     memset(&ed, 0, sizeof ed);
-    CHECK_STATUS(tn_embedding_init(w.params, "e", &e, &ed), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_embedding_init(w.params, "e", &ed, &e), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "embedding e: extents 0 and 0");
     memset(&nd, 0, sizeof nd);
-    CHECK_STATUS(tn_norm_init(w.params, NULL, &n, &nd), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_norm_init(w.params, NULL, &nd, &n), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "norm");
     memset(&ld, 0, sizeof ld);
-    CHECK_STATUS(tn_linear_init(w.params, "l", NULL, &ld), TN_ERR_ARG);
+    CHECK_STATUS(tn_linear_init(w.params, "l", &ld, NULL), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "linear");
-    CHECK_STATUS(tn_mlp_init(w.params, "l", &m, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_mlp_init(w.params, "l", NULL, &m), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "mlp");
     ld.in = ld.out = 2;
-    CHECK_STATUS(tn_linear_init(NULL, "l", &l, &ld), TN_ERR_ARG);
+    CHECK_STATUS(tn_linear_init(NULL, "l", &ld, &l), TN_ERR_ARG);
     memset(name, 'x', sizeof name);
     name[sizeof name - 1] = 0;
-    CHECK_STATUS(tn_linear_init(w.params, name, &l, &ld), TN_ERR_ARG);
+    CHECK_STATUS(tn_linear_init(w.params, name, &ld, &l), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "too long");
     memset(&l, 0, sizeof l);
     CHECK(tn_linear_forward(w.ctx, &l, tn_tensor_2d(w.ctx, TN_REAL, 2, 2)) == NULL);
@@ -1196,14 +1201,15 @@ TEST(half_a_layer)
     tn_init        i;
     int64_t        one = 1;
     memset(&d, 0, sizeof d);
+    d.bias = true;
     memset(&i, 0, sizeof i);
     if (!open_world(&w, TN_F32)) return;
     CHECK(tn_params_add(w.params, "l.b", 1, &one, i) != NULL);
     d.in = d.out = 3;
-    CHECK_STATUS(tn_linear_init(w.params, "l", &l, &d), TN_ERR_ARG);
+    CHECK_STATUS(tn_linear_init(w.params, "l", &d, &l), TN_ERR_ARG);
     CHECK_INT(tn_params_count(w.params), 1);
     CHECK(tn_params_find(w.params, "l.w") == NULL && all_zero(&l, sizeof l));
-    CHECK_STATUS(tn_linear_init(w.params, "k", &l, &d), TN_OK);             /* while the error is still held */
+    CHECK_STATUS(tn_linear_init(w.params, "k", &d, &l), TN_OK);             /* while the error is still held */
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "l.b");
     close_world(&w);
 }
@@ -1222,7 +1228,7 @@ TEST(no_memory)
         tn_optim     *o = NULL;
         tn_mlp_desc   d;
         tn_mlp        m;
-        tn_optim_desc od = desc_of(TN_ADAMW, 0.1, 0);
+        tn_optim_desc od = desc_of(TN_OPTIM_ADAMW, 0.1, 0);
         memset(&heap, 0, sizeof heap);
         memset(&desc, 0, sizeof desc);
         memset(&d, 0, sizeof d);
@@ -1232,13 +1238,13 @@ TEST(no_memory)
         desc.arena_bytes = 1024;
         d.in = d.hidden = 8;
         d.bias = d.out_bias = true;
-        if (tn_ctx_create(&ctx, &desc, NULL) == TN_OK) {
+        if (tn_ctx_create(&desc, &ctx, NULL) == TN_OK) {
             bool made = false;
             for (int attempt = 0; attempt < 6; attempt++) {
                 tn_status s;
                 if (attempt == 0) params = tn_params_create(ctx);
                 if (!params) params = tn_params_create(ctx);
-                if (params && !made) made = tn_mlp_init(params, "m", &m, &d) == TN_OK;
+                if (params && !made) made = tn_mlp_init(params, "m", &d, &m) == TN_OK;
                 if (made && !o) o = tn_optim_create(params, &od);
                 if (!o) { CHECK_ERROR(ctx, TN_ERR_MEMORY, "memory"); continue; }
                 tn_ctx_reset(ctx);

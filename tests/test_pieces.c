@@ -11,7 +11,7 @@ static tn_ctx *ctx_of(const tn_backend *backend)
     memset(&d, 0, sizeof d);
     d.backend = backend;
     d.dtype = TN_F64;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     return ctx;
 }
 
@@ -60,7 +60,7 @@ TEST(first_writer_overwrites)
         tn_tensor *v;
         int        i, round;
         memset(&d, 0, sizeof d);
-        d.kind = TN_SGD;
+        d.kind = TN_OPTIM_SGD;
         d.lr = 1e-3;
         o = tn_optim_create(ps, &d);
         random_values(&seed, x, N);
@@ -119,18 +119,19 @@ TEST(writers_add)
         memset(&td, 0, sizeof td);
         memset(&nd, 0, sizeof nd);
         memset(&fd, 0, sizeof fd);
+        fd.bias = true;
         td.count = 5; td.dim = C;
         nd.dim = C;
         fd.in = C; fd.out = 3;
-        CHECK_STATUS(tn_embedding_init(ps, "table", &table, &td), TN_OK);
-        CHECK_STATUS(tn_norm_init(ps, "norm", &norm, &nd), TN_OK);
-        CHECK_STATUS(tn_linear_init(ps, "fc", &fc, &fd), TN_OK);
+        CHECK_STATUS(tn_embedding_init(ps, "table", &td, &table), TN_OK);
+        CHECK_STATUS(tn_norm_init(ps, "norm", &nd, &norm), TN_OK);
+        CHECK_STATUS(tn_linear_init(ps, "fc", &fd, &fc), TN_OK);
         for (round = 1; round <= 4; round++) {
             tn_tensor *x, *y;
             if (round == 3) CHECK_STATUS(tn_params_zero_grad(ps), TN_OK);
             tn_ctx_reset(ctx);
-            x = tn_tensor_new(ctx, TN_I32, 1, &six);
-            y = tn_tensor_new(ctx, TN_I32, 1, &six);
+            x = tn_tensor_nd(ctx, TN_I32, 1, &six);
+            y = tn_tensor_nd(ctx, TN_I32, 1, &six);
             CHECK(tn_write(x, TN_I32, ids, six) == TN_OK && tn_write(y, TN_I32, labels, six) == TN_OK);
             tn_record(ctx);
             x = tn_linear_forward(ctx, &fc, tn_norm_forward(ctx, &norm, tn_embedding_forward(ctx, &table, x)));
@@ -175,7 +176,7 @@ TEST(cross_entropy_counts)
             tn_ctx_reset(ctx);
             CHECK_STATUS(tn_params_zero_grad(ps), TN_OK);
             x = tn_tensor_2d(ctx, TN_REAL, R, C);
-            y = tn_tensor_new(ctx, TN_I32, 1, &rows);
+            y = tn_tensor_nd(ctx, TN_I32, 1, &rows);
             CHECK(tn_write(x, TN_F64, z, N) == TN_OK && tn_write(y, TN_I32, label, R) == TN_OK && tn_watch(x) == TN_OK);
             tn_record(ctx);
             one = way == 4 ? p->value : way == 5 ? tn_slice(x, 0, 0, R) : x;
@@ -208,7 +209,7 @@ TEST(cross_entropy_of_a_constant)
     tn_ctx_reset(ctx);
     x = tn_full(ctx, 1, &rows, 0);
     x = tn_mul(ctx, tn_reshape_2d(x, rows, 1), tn_reshape_2d(tn_full(ctx, 1, &rows, 1), 1, rows));
-    y = tn_tensor_new(ctx, TN_I32, 1, &rows);
+    y = tn_tensor_nd(ctx, TN_I32, 1, &rows);
     {
         int32_t *label = (int32_t *)calloc((size_t)rows, sizeof *label);
         CHECK_STATUS(tn_write(y, TN_I32, label, rows), TN_OK);

@@ -65,8 +65,8 @@ static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool froz
     d.in = d.out = 5;
     d.hidden = 6;
     d.bias = d.out_bias = true;
-    if (!open_as(&w, dtype, activations, 11, 1, NULL) || !CHECK(tn_mlp_init(w.params, "m", &mlp, &d) == TN_OK)) return false;
-    if (frozen) tn_params_freeze(w.params, "", true);
+    if (!open_as(&w, dtype, activations, 11, 1, NULL) || !CHECK(tn_mlp_init(w.params, "m", &d, &mlp) == TN_OK)) return false;
+    if (frozen) tn_params_freeze(w.params, "");
     q.mlp = &mlp;
     q.p = 0.25;
     for (k = 0; k < 2; k++) {                             /* the second step has other random numbers, and memory used before */
@@ -140,7 +140,8 @@ static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype act
     tn_tensor     *x, *y, *loss;
     int64_t        i, k;
     memset(r, 0, sizeof *r);
-    if (!open_as(&w, dtype, activations, 5, 1, backend) || !CHECK(tn_transformer_init(w.params, "", &m, d) == TN_OK)) return false;
+    if (!open_as(&w, dtype, activations, 5, 1, backend) || !CHECK(tn_transformer_init(w.params, "", d, &m) == TN_OK))
+        return false;
     for (i = 0; i < TEXTS * 7; i++) {
         ids[i] = (int32_t)(i * 5 % 13);
         next[i] = (int32_t)(i * 3 % 13);
@@ -175,8 +176,8 @@ TEST(transformers_have_the_same_bits)
             if (kind == 1) d.attention = TN_ATTENTION_BILINEAR;
             if (kind == 2) d.x0_residual = d.value_residual = true;
             if (kind == 3) d.order = 3;
-            if (kind == 4) d.place = TN_NORM_SANDWICH, d.norm = TN_NORM_LAYER;
-            if (kind == 5) d.place = TN_NORM_POST, d.x0_residual = true;
+            if (kind == 4) d.place = TN_PLACE_SANDWICH, d.norm = TN_NORM_LAYER, d.norm_bias = true;
+            if (kind == 5) d.place = TN_PLACE_POST, d.x0_residual = true;
             if (kind == 6) d.attention = TN_ATTENTION_SQUARED, d.tied = true, d.positions = TN_POSITIONS_LEARNED;
             if (kind == 7) d.value_residual = true, d.attn_bias = d.mlp_bias = true;
             REQUIRE(run_model(&d, real, activations, backend, &plain));
@@ -203,9 +204,9 @@ static void step_memory(const tn_transformer_desc *d, size_t first, double *held
     memset(&desc, 0, sizeof desc);
     desc.arena_bytes = first;
     desc.threads = 1;
-    REQUIRE(CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK));
+    REQUIRE(CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK));
     params = tn_params_create(ctx);
-    CHECK_STATUS(tn_transformer_init(params, "", &m, d), TN_OK);
+    CHECK_STATUS(tn_transformer_init(params, "", d, &m), TN_OK);
     ids = tn_tensor_create(ctx, TN_I32, 2, shape);
     tn_record(ctx);
     loss = tn_transformer_loss(ctx, &m, ids, ids);
@@ -257,7 +258,7 @@ TEST(no_allocations_after_the_second)
     uint64_t            before = 0;
     small_model(&d);
     d.recompute = true;
-    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_transformer_init(w.params, "", &m, &d) == TN_OK));
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_transformer_init(w.params, "", &d, &m) == TN_OK));
     ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
     for (k = 0; k < 4; k++) {
         tn_ctx_reset(w.ctx);
@@ -454,7 +455,7 @@ TEST(parameters_stay)
     memset(&d, 0, sizeof d);
     d.in = d.out = 5;
     d.hidden = 6;
-    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_mlp_init(w.params, "m", &mlp, &d) == TN_OK));
+    REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_mlp_init(w.params, "m", &d, &mlp) == TN_OK));
     q.mlp = &mlp;
     q.p = 0.1;
     x = tn_tensor_2d(w.ctx, TN_REAL, 1, 5);
@@ -507,7 +508,7 @@ static void draw_after(bool recompute, double out[4])
     memset(&d, 0, sizeof d);
     d.in = d.out = 5;
     d.hidden = 6;
-    if (!open_on(&w, TN_F32, 1, 1, NULL) || !CHECK(tn_mlp_init(w.params, "m", &mlp, &d) == TN_OK)) return;
+    if (!open_on(&w, TN_F32, 1, 1, NULL) || !CHECK(tn_mlp_init(w.params, "m", &d, &mlp) == TN_OK)) return;
     q.mlp = &mlp;
     q.p = 0.1;
     in[0] = tn_tensor_2d(w.ctx, TN_REAL, 2, 5);

@@ -75,7 +75,7 @@ static tn_status save_in_a_context(moment *m, const char *path, char message[256
         desc.allocator.release = moment_release;
         desc.allocator.user = m;
     }
-    if (tn_ctx_create(&ctx, &desc, NULL) != TN_OK) return TN_ERR_MEMORY;
+    if (tn_ctx_create(&desc, &ctx, NULL) != TN_OK) return TN_ERR_MEMORY;
     params = tn_params_create(ctx);
     tn_params_add(params, "w", 2, shape, init);
     if (m) m->armed = true;
@@ -138,7 +138,7 @@ static void check_whole(const char *path)
     tn_params *params;
     tn_init    init;
     memset(&init, 0, sizeof init);
-    if (!CHECK(tn_ctx_create(&ctx, NULL, NULL) == TN_OK)) return;
+    if (!CHECK(tn_ctx_create(NULL, &ctx, NULL) == TN_OK)) return;
     params = tn_params_create(ctx);
     tn_params_add(params, "w", 2, shape, init);
     CHECK_STATUS(tn_params_load(params, path), TN_OK);

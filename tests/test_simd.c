@@ -29,7 +29,7 @@ static tn_ctx *ctx_logged(tn_gemm_precision precision, tn_dtype dtype, tn_simd s
     d.simd = simd;
     d.log = write_diary;
     d.log_user = log;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, NULL), TN_OK);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     return ctx;
 }
 
@@ -98,7 +98,7 @@ TEST(an_unknown_precision_is_refused)
     char    why[256];
     memset(&d, 0, sizeof d);
     d.gemm_precision = (tn_gemm_precision)5;
-    CHECK_STATUS(tn_ctx_create(&ctx, &d, why), TN_ERR_ARG);
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
     CHECK_STR(why, "desc.gemm_precision: 5 is none, the last is 4");
     CHECK(ctx == NULL);
 }

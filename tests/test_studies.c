@@ -16,7 +16,7 @@ static tn_ctx *context(uint64_t seed, tn_dtype dtype)
 {
     tn_ctx *ctx = NULL;
     tn_desc desc = { .threads = 1, .seed = seed, .dtype = dtype };
-    CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK);
+    CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
     return ctx;
 }
 
@@ -188,7 +188,7 @@ TEST(schedules_fit)
     tn_transformer model;
     tn_transformer_desc form = usual_model(16, 4, 4, 1, 1);
     lesson         l = { .params = params, .model = &model, .lr = 0.02 };
-    tn_transformer_init(params, "", &model, &form);
+    tn_transformer_init(params, "", &form, &model);
     lesson_begin(&l);
     for (l.steps = LEAST_STEPS / TRIAL; l.steps < 400; l.steps++) {
         int64_t end = l.steps < LEAST_STEPS ? l.steps : l.steps >> (POINTS - 1);
@@ -304,7 +304,7 @@ TEST(bytes_of_a_text)
     CHECK_NEAR(per_byte(&c.held, 0), 24 * log(256) / c.held.bytes, 1e-12);
 
     form = usual_model(300, 8, 8, 1, 1);          /* its head is zero: every token is as likely */
-    tn_transformer_init(params, "", &model, &form);
+    tn_transformer_init(params, "", &form, &model);
     CHECK_CTX(ctx);
     r = read_held_out(ctx, &model, &c.held, 8, INT64_MAX);
     CHECK_NEAR(r.token, log(300), 1e-12);
@@ -359,7 +359,7 @@ TEST(readings_against_one_token_at_a_time)
     double         worst = 0;
     int            trial;
     form.zero_out = form.zero_head = false;
-    tn_transformer_init(params, "", &model, &form);
+    tn_transformer_init(params, "", &form, &model);
     REQUIRE(CHECK_CTX(ctx));
     for (trial = 0; trial < 40; trial++) {
         const int64_t length = 1 + below(9), count = 2 + below(70), most = below(2) ? INT64_MAX : 1 + below(80);

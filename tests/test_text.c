@@ -8,7 +8,7 @@
 static tn_ctx *make_context(void)
 {
     tn_ctx *ctx = NULL;
-    return CHECK(tn_ctx_create(&ctx, NULL, NULL) == TN_OK) ? ctx : NULL;
+    return CHECK(tn_ctx_create(NULL, &ctx, NULL) == TN_OK) ? ctx : NULL;
 }
 
 /* A copy of its exact size, so that a sanitizer sees the first byte too many; ` becomes ". */
@@ -23,7 +23,7 @@ static tn_tokenizer *read_text(tn_ctx *ctx, const char *text)
 {
     size_t        n = strlen(text);
     char         *p = exact(text, n);
-    tn_tokenizer *t = tn_tokenizer_read(ctx, tn_from_memory(p, n));
+    tn_tokenizer *t = tn_tokenizer_read(ctx, tn_source_memory(p, n));
     free(p);
     return t;
 }
@@ -47,10 +47,10 @@ static char *slurp(const char *path, size_t *n)
 static char *written(const tn_tokenizer *t, size_t *n)
 {
     char *p;
-    CHECK_STATUS(tn_tokenizer_write(t, tn_to_memory(NULL, 0, n)), TN_OK);
+    CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(NULL, 0, n)), TN_OK);
     p = (char *)malloc(*n + 1);
     if (!CHECK(p)) return NULL;
-    CHECK_STATUS(tn_tokenizer_write(t, tn_to_memory(p, *n, n)), TN_OK);
+    CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(p, *n, n)), TN_OK);
     p[*n] = 0;
     return p;
 }
@@ -161,7 +161,7 @@ static void check_encodings(const char *tokenizer, const char *encodings, int te
         id = (int32_t *)malloc((size_t)(l.n + 1) * sizeof *id);
         REQUIRE(text && id);
         memcpy(text, l.text, l.bytes);
-        got = tn_encode(t, text, l.bytes, true, id, l.n, NULL);
+        got = tn_tokenizer_encode(t, text, l.bytes, TN_BOS_FIRST, id, l.n, NULL);
         if (got == l.n && memcmp(id, l.id, (size_t)l.n * sizeof *id) == 0) equal++;
         else printf("     line %d of %s has other ids\n", lines + 1, encodings);
         free(text);
@@ -198,7 +198,7 @@ TEST(golden_encodings)
     for (size_t k = 0; k < sizeof golden / sizeof *golden; k++) {
         char   *text = exact(golden[k].text, (size_t)golden[k].bytes);
         int32_t id[16];
-        int64_t n = tn_encode(t, text, (size_t)golden[k].bytes, false, id, 16, NULL);
+        int64_t n = tn_tokenizer_encode(t, text, (size_t)golden[k].bytes, TN_BOS_NONE, id, 16, NULL);
         if (!CHECK_INT(n, golden[k].n) || !CHECK(memcmp(id, golden[k].id, (size_t)n * sizeof *id) == 0)) printf("     text %zu\n", k);
         free(text);
     }
@@ -226,7 +226,7 @@ static void check_file_comes_back(const char *path)
     REQUIRE(out = written(t, &m));
     CHECK_INT(m, n);
     CHECK(memcmp(file, out, n < m ? n : m) == 0);
-    again = tn_tokenizer_read(ctx, tn_from_memory(out, m));
+    again = tn_tokenizer_read(ctx, tn_source_memory(out, m));
     same_tokenizers(t, again);
     CHECK_CTX(ctx);
     free(file);
@@ -251,7 +251,7 @@ TEST(small_files_come_back)
         tn_tokenizer *t = read_text(ctx, file[k]), *again;
         size_t n, m;
         char  *a = written(t, &n), *b;
-        again = tn_tokenizer_read(ctx, tn_from_memory(a, n));
+        again = tn_tokenizer_read(ctx, tn_source_memory(a, n));
         same_tokenizers(t, again);
         b = written(again, &m);
         CHECK(n == m && memcmp(a, b, n) == 0);
@@ -272,24 +272,24 @@ static bool refuse_fetch(void *user, uint64_t at, void *dst, size_t bytes) { (vo
 TEST(files_that_fail)
 {
     tn_ctx       *ctx = make_context();
-    tn_tokenizer *t = read_text(ctx, plain), *bytes = tn_tokenizer_bytes(ctx);
+    tn_tokenizer *t = read_text(ctx, plain), *bytes = tn_tokenizer_create_bytes(ctx);
     char          room[16];
     size_t        used = 0;
-    CHECK_STATUS(tn_tokenizer_write(t, tn_to_memory(room, sizeof room, &used)), TN_ERR_FILE);
+    CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(room, sizeof room, &used)), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "more than there is room for");
     CHECK(used > sizeof room);
-    CHECK_STATUS(tn_tokenizer_write(t, tn_to_calls(refuse_store, NULL)), TN_ERR_FILE);
+    CHECK_STATUS(tn_tokenizer_write(t, tn_sink_calls(refuse_store, NULL)), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "callback");
-    CHECK_STATUS(tn_tokenizer_write(bytes, tn_to_memory(NULL, 0, &used)), TN_ERR_ARG);
+    CHECK_STATUS(tn_tokenizer_write(bytes, tn_sink_memory(NULL, 0, &used)), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "bytes has no vocabulary");
-    CHECK_STATUS(tn_tokenizer_write(NULL, tn_to_memory(NULL, 0, &used)), TN_ERR_ARG);
-    CHECK(!tn_tokenizer_read(ctx, tn_from_calls(refuse_fetch, NULL, 100)));
+    CHECK_STATUS(tn_tokenizer_write(NULL, tn_sink_memory(NULL, 0, &used)), TN_ERR_ARG);
+    CHECK(!tn_tokenizer_read(ctx, tn_source_calls(refuse_fetch, NULL, 100)));
     CHECK_ERROR(ctx, TN_ERR_FILE, "100 bytes could not be read");
-    CHECK(!tn_tokenizer_read(ctx, tn_from_calls(refuse_fetch, NULL, (uint64_t)1 << 40)));
+    CHECK(!tn_tokenizer_read(ctx, tn_source_calls(refuse_fetch, NULL, (uint64_t)1 << 40)));
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "JSON of 1099511627776 bytes");
     CHECK(!tn_tokenizer_load(ctx, "no such folder/tokenizer.json"));
     CHECK_ERROR(ctx, TN_ERR_FILE, "tokenizer.json: could not be opened");
-    CHECK(!tn_tokenizer_read(NULL, tn_from_memory("", 0)) && !tn_tokenizer_bytes(NULL));
+    CHECK(!tn_tokenizer_read(NULL, tn_source_memory("", 0)) && !tn_tokenizer_create_bytes(NULL));
     tn_ctx_destroy(ctx);
 }
 
@@ -382,7 +382,7 @@ TEST(files_that_end_early)
     size_t  live = tn_ctx_memory(ctx).live;
     for (size_t n = 0; n + 1 < sizeof plain; n++) {
         char *p = exact(plain, n);
-        CHECK(!tn_tokenizer_read(ctx, tn_from_memory(p, n)));
+        CHECK(!tn_tokenizer_read(ctx, tn_source_memory(p, n)));
         CHECK_ERROR(ctx, TN_ERR_FORMAT, "memory: byte ");
         CHECK_INT(tn_ctx_memory(ctx).live, live);
         free(p);
@@ -399,17 +399,17 @@ TEST(deep_files)
     tn_tokenizer *t;
     REQUIRE(p);
     memset(p, '[', DEPTH);
-    CHECK(!tn_tokenizer_read(ctx, tn_from_memory(p, DEPTH)));
+    CHECK(!tn_tokenizer_read(ctx, tn_source_memory(p, DEPTH)));
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "byte 200000: a value is missing");
     memset(p + DEPTH, ']', DEPTH);
-    CHECK(!tn_tokenizer_read(ctx, tn_from_memory(p, 2 * DEPTH)));
+    CHECK(!tn_tokenizer_read(ctx, tn_source_memory(p, 2 * DEPTH)));
     CHECK_ERROR(ctx, TN_ERR_FORMAT, "a tokenizer is an object");
     for (size_t i = 0; i < n; i++) p[i] = (char)(plain[i] == '`' ? '"' : plain[i]);      /* deep in what nobody reads: fine */
     n += (size_t)snprintf(p + n, 8, ",\"x\":");
     memset(p + n, '[', DEPTH);
     memset(p + n + DEPTH, ']', DEPTH);
     p[n + 2 * DEPTH] = '}';
-    t = tn_tokenizer_read(ctx, tn_from_memory(p, n + 2 * DEPTH + 1));
+    t = tn_tokenizer_read(ctx, tn_source_memory(p, n + 2 * DEPTH + 1));
     CHECK_CTX(ctx);
     CHECK_INT(tn_tokenizer_count(t), 4);
     free(p);
@@ -431,7 +431,7 @@ TEST(files_in_any_order)
     CHECK_INT(tn_tokenizer_count(t), 5);
     CHECK_INT(tn_tokenizer_id(t, "<e>"), 4);
     CHECK_STR(tn_tokenizer_token(t, 4), "<e>");
-    CHECK_INT(tn_encode(t, "aa<e>b", 6, false, id, 4, NULL), 4);
+    CHECK_INT(tn_tokenizer_encode(t, "aa<e>b", 6, TN_BOS_NONE, id, 4, NULL), 4);
     CHECK(id[0] == 1 && id[1] == 2 && id[2] == 4 && id[3] == 3);
     free(file);
     free(added);
@@ -445,32 +445,32 @@ TEST(room_and_bad_calls)
     tn_ctx       *ctx = make_context();
     tn_tokenizer *t = read_text(ctx, small_file), *nobos = read_text(ctx, plain);
     static const char text[] = "the caf\xC3\xA9 is x!";
-    int64_t n = tn_encode(t, text, sizeof text - 1, true, NULL, 0, NULL);
+    int64_t n = tn_tokenizer_encode(t, text, sizeof text - 1, TN_BOS_FIRST, NULL, 0, NULL);
     int32_t all[16], some[17];
     CHECK_INT(n, 7);
-    CHECK_INT(tn_encode(t, text, sizeof text - 1, true, all, 16, NULL), n);
+    CHECK_INT(tn_tokenizer_encode(t, text, sizeof text - 1, TN_BOS_FIRST, all, 16, NULL), n);
     CHECK_INT(all[0], 1);
     for (int64_t room = 0; room <= n; room++) {
         tn_span span[17];
         memset(some, 0x5A, sizeof some);
         memset(span, 0x5A, sizeof span);
-        CHECK_INT(tn_encode(t, text, sizeof text - 1, true, some, room, span), n);
+        CHECK_INT(tn_tokenizer_encode(t, text, sizeof text - 1, TN_BOS_FIRST, some, room, span), n);
         CHECK(memcmp(some, all, (size_t)room * sizeof *some) == 0);
         CHECK_INT(some[room], 0x5A5A5A5A);
         CHECK(span[room].begin == span[room].end && span[room].begin != 0);
     }
-    CHECK_INT(tn_encode(t, NULL, 0, false, NULL, 0, NULL), 0);
+    CHECK_INT(tn_tokenizer_encode(t, NULL, 0, TN_BOS_NONE, NULL, 0, NULL), 0);
     CHECK_CTX(ctx);
-    CHECK_INT(tn_encode(nobos, "a", 1, true, NULL, 0, NULL), -1);
+    CHECK_INT(tn_tokenizer_encode(nobos, "a", 1, TN_BOS_FIRST, NULL, 0, NULL), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "encode: this tokenizer has no [BOS]");
-    CHECK_INT(tn_encode(t, NULL, 1, false, NULL, 0, NULL), -1);
+    CHECK_INT(tn_tokenizer_encode(t, NULL, 1, TN_BOS_NONE, NULL, 0, NULL), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "encode: 1 bytes at NULL");
-    CHECK_INT(tn_encode(t, "a", 1, false, NULL, 5, NULL), -1);
+    CHECK_INT(tn_tokenizer_encode(t, "a", 1, TN_BOS_NONE, NULL, 5, NULL), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "5 ids at NULL");
-    CHECK_INT(tn_encode(t, "a", 1, false, all, -1, NULL), -1);
+    CHECK_INT(tn_tokenizer_encode(t, "a", 1, TN_BOS_NONE, all, -1, NULL), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "-1 ids");
-    CHECK_INT(tn_encode(NULL, "a", 1, false, all, 1, NULL), -1);
-    CHECK_INT(tn_decode(NULL, all, 1, NULL, 0), -1);
+    CHECK_INT(tn_tokenizer_encode(NULL, "a", 1, TN_BOS_NONE, all, 1, NULL), -1);
+    CHECK_INT(tn_tokenizer_decode(NULL, all, 1, NULL, 0), -1);
     CHECK_INT(tn_tokenizer_count(NULL), 0);
     CHECK(!tn_tokenizer_token(NULL, 0) && tn_tokenizer_id(NULL, "a") == -1 && tn_tokenizer_id(t, NULL) == -1);
     CHECK(tn_tokenizer_bos(NULL) == -1 && tn_tokenizer_eos(NULL) == -1 && tn_tokenizer_unk(NULL) == -1 && !tn_tokenizer_is_bytes(NULL));
@@ -481,7 +481,7 @@ TEST(room_and_bad_calls)
 TEST(bytes_are_their_ids)
 {
     tn_ctx       *ctx = make_context();
-    tn_tokenizer *t = tn_tokenizer_bytes(ctx);
+    tn_tokenizer *t = tn_tokenizer_create_bytes(ctx);
     char          text[512], back[513];
     int32_t       id[514];
     tn_span       span[514];
@@ -497,14 +497,14 @@ TEST(bytes_are_their_ids)
     CHECK_STR(tn_tokenizer_token(t, 256), "[BOS]");
     CHECK_INT(tn_tokenizer_id(t, "<0xFF>"), 255);
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i < 256 ? i : test_random(&state));
-    CHECK_INT(tn_encode(t, text, sizeof text, true, id, 513, span), 513);
+    CHECK_INT(tn_tokenizer_encode(t, text, sizeof text, TN_BOS_FIRST, id, 513, span), 513);
     CHECK_INT(id[0], 256);
     for (size_t i = 0; i < sizeof text; i++) {
         CHECK_INT(id[i + 1], (unsigned char)text[i]);
         CHECK(span[i + 1].begin == i && span[i + 1].end == i + 1);
     }
     id[513] = 257;
-    CHECK_INT(tn_decode(t, id, 514, back, sizeof back), 512);
+    CHECK_INT(tn_tokenizer_decode(t, id, 514, back, sizeof back), 512);
     CHECK(memcmp(back, text, sizeof text) == 0 && back[512] == 0);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);
@@ -539,7 +539,7 @@ TEST(spans_cover_what_counts)
         size_t  bytes = random_text(&state, text, sizeof text), at = 0;
         int32_t id[300], alone[8];
         tn_span span[300];
-        int64_t n = tn_encode(t, text, bytes, round % 2 == 1, id, 300, span), k, m;
+        int64_t n = tn_tokenizer_encode(t, text, bytes, (round % 2 == 1) ? TN_BOS_FIRST : TN_BOS_NONE, id, 300, span), k, m;
         REQUIRE(n >= 0 && n <= 300);
         for (k = round % 2; k < n; k++) {
             bool shared = k > 0 && span[k].begin < at;
@@ -548,14 +548,14 @@ TEST(spans_cover_what_counts)
                 CHECK(span[k].begin + 3 <= at && (text[span[k].begin] == '\xED' || text[span[k].begin] == '\xEA'));
             } else {
                 /* between two spans is nothing that has an id */
-                CHECK_INT(tn_encode(t, text + at, span[k].begin - at, false, alone, 8, NULL), 0);
-                m = tn_encode(t, text + span[k].begin, span[k].end - span[k].begin, false, alone, 8, NULL);
+                CHECK_INT(tn_tokenizer_encode(t, text + at, span[k].begin - at, TN_BOS_NONE, alone, 8, NULL), 0);
+                m = tn_tokenizer_encode(t, text + span[k].begin, span[k].end - span[k].begin, TN_BOS_NONE, alone, 8, NULL);
                 CHECK(m >= 1);
                 if (strncmp(tn_tokenizer_token(t, id[k]), "##", 2) != 0 && m == 1) CHECK_INT(alone[0], id[k]);
             }
             at = span[k].end;
         }
-        CHECK_INT(tn_encode(t, text + at, bytes - at, false, alone, 8, NULL), 0);
+        CHECK_INT(tn_tokenizer_encode(t, text + at, bytes - at, TN_BOS_NONE, alone, 8, NULL), 0);
         if (round % 2 == 1) CHECK(id[0] == 1 && span[0].begin == 0 && span[0].end == 0);
     }
     CHECK_CTX(ctx);
@@ -570,7 +570,7 @@ TEST(an_unknown_word_has_its_bytes)
     tn_tokenizer *t = read_text(ctx, small_file);
     int32_t       id[9];
     tn_span       span[9];
-    int64_t       n = tn_encode(t, text, sizeof text - 1, false, id, 9, span), k;
+    int64_t       n = tn_tokenizer_encode(t, text, sizeof text - 1, TN_BOS_NONE, id, 9, span), k;
     static const size_t begin[] = {0, 4, 6, 7, 9, 14, 16}, end[] = {3, 6, 7, 8, 14, 15, 17};
     static const char *const token[] = {"the", NULL, "[UNK]", "z", "the", "[UNK]", "7"};
     if (n == 8) {                                        /* x ##y: two pieces of one word */
@@ -581,7 +581,7 @@ TEST(an_unknown_word_has_its_bytes)
             CHECK_INT(span[k + 1].end, end[k]);
         }
     } else CHECK_INT(n, 8);
-    n = tn_encode(t, "abcdefg e\xCC\x81", 11, false, id, 9, span);
+    n = tn_tokenizer_encode(t, "abcdefg e\xCC\x81", 11, TN_BOS_NONE, id, 9, span);
     CHECK_INT(n, 2);
     CHECK(id[0] == 0 && span[0].begin == 0 && span[0].end == 7);
     CHECK(span[1].begin == 8 && span[1].end == 11);
@@ -603,9 +603,9 @@ static void check_decode(const tn_tokenizer *t, const char *text, const char *ex
 {
     int32_t id[200];
     char    out[400];
-    int64_t n = tn_encode(t, text, strlen(text), false, id, 200, NULL), length;
+    int64_t n = tn_tokenizer_encode(t, text, strlen(text), TN_BOS_NONE, id, 200, NULL), length;
     CHECK(n >= 0 && n <= 200);
-    length = tn_decode(t, id, n, out, sizeof out);
+    length = tn_tokenizer_decode(t, id, n, out, sizeof out);
     CHECK_INT(length, strlen(expected));
     CHECK_STR(out, expected);
 }
@@ -637,32 +637,32 @@ TEST(decoding_of_several_texts)
     char          out[40];
     int64_t       n = 1;
     REQUIRE(t);
-    n += tn_encode(t, "\"she said", 9, false, id + n, 10, NULL);
+    n += tn_tokenizer_encode(t, "\"she said", 9, TN_BOS_NONE, id + n, 10, NULL);
     id[n++] = 2;
     id[n++] = 1;
-    n += tn_encode(t, "\"no\"", 4, false, id + n, 10, NULL);
+    n += tn_tokenizer_encode(t, "\"no\"", 4, TN_BOS_NONE, id + n, 10, NULL);
     id[n++] = 2;
-    CHECK_INT(tn_decode(t, id, n, out, sizeof out), 14);
+    CHECK_INT(tn_tokenizer_decode(t, id, n, out, sizeof out), 14);
     CHECK_STR(out, "\"she said\n\"no\"");
     for (size_t room = 0; room < 20; room++) {
         char small[20];
         memset(small, 'x', sizeof small);
-        CHECK_INT(tn_decode(t, id, n, room ? small : NULL, room), 14);
+        CHECK_INT(tn_tokenizer_decode(t, id, n, room ? small : NULL, room), 14);
         if (room > 0) CHECK(strncmp(small, out, room - 1) == 0 && strlen(small) == (room > 14 ? 14 : room - 1));
     }
-    CHECK_INT(tn_decode(t, NULL, 0, out, sizeof out), 0);
+    CHECK_INT(tn_tokenizer_decode(t, NULL, 0, out, sizeof out), 0);
     CHECK_STR(out, "");
     CHECK_CTX(ctx);
-    CHECK_INT(tn_decode(t, bad, 2, out, sizeof out), -1);
+    CHECK_INT(tn_tokenizer_decode(t, bad, 2, out, sizeof out), -1);
     CHECK_ERROR(ctx, TN_ERR_DATA, "decode: id -1 at 1, but the tokenizer has ");
     bad[0] = (int32_t)tn_tokenizer_count(t);
-    CHECK_INT(tn_decode(t, bad, 1, out, sizeof out), -1);
+    CHECK_INT(tn_tokenizer_decode(t, bad, 1, out, sizeof out), -1);
     CHECK_ERROR(ctx, TN_ERR_DATA, "at 0");
-    CHECK_INT(tn_decode(t, id, -1, out, 1), -1);
+    CHECK_INT(tn_tokenizer_decode(t, id, -1, out, 1), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "decode: -1 ids");
-    CHECK_INT(tn_decode(t, NULL, 1, out, 1), -1);
+    CHECK_INT(tn_tokenizer_decode(t, NULL, 1, out, 1), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "decode: 1 ids at NULL");
-    CHECK_INT(tn_decode(t, id, 1, NULL, 1), -1);
+    CHECK_INT(tn_tokenizer_decode(t, id, 1, NULL, 1), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "1 bytes at NULL");
     tn_ctx_destroy(ctx);
 }
@@ -670,21 +670,21 @@ TEST(decoding_of_several_texts)
 /* The text of n ids begins the text of n + 1; encoded it gives the same ids. */
 static void check_there_and_back(const tn_tokenizer *t, const char *text, size_t bytes, bool prefixes)
 {
-    int64_t  n = tn_encode(t, text, bytes, false, NULL, 0, NULL), k, length, m = 0;
+    int64_t  n = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, NULL, 0, NULL), k, length, m = 0;
     int32_t *id = (int32_t *)malloc(((size_t)n + 1) * 2 * sizeof *id);
     char    *out;
     if (!CHECK(n >= 0 && id)) { free(id); return; }
-    tn_encode(t, text, bytes, false, id, n, NULL);
+    tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, n, NULL);
     for (k = 0; k < n; k++) if (id[k] != tn_tokenizer_bos(t) && id[k] != tn_tokenizer_eos(t)) id[m++] = id[k];
-    length = tn_decode(t, id, m, NULL, 0);
+    length = tn_tokenizer_decode(t, id, m, NULL, 0);
     out = (char *)malloc((size_t)length + 1);
-    if (CHECK(out) && CHECK_INT(tn_decode(t, id, m, out, (size_t)length + 1), length)) {
+    if (CHECK(out) && CHECK_INT(tn_tokenizer_decode(t, id, m, out, (size_t)length + 1), length)) {
         for (k = 0; prefixes && k < m; k++) {
             char    part[600];
-            int64_t some = tn_decode(t, id, k, part, sizeof part);
+            int64_t some = tn_tokenizer_decode(t, id, k, part, sizeof part);
             CHECK(some <= length && some < (int64_t)sizeof part && memcmp(part, out, (size_t)some) == 0);
         }
-        CHECK_INT(tn_encode(t, out, (size_t)length, false, id + n, m, NULL), m);
+        CHECK_INT(tn_tokenizer_encode(t, out, (size_t)length, TN_BOS_NONE, id + n, m, NULL), m);
         CHECK(memcmp(id, id + n, (size_t)m * sizeof *id) == 0);
     }
     free(out);
@@ -831,9 +831,9 @@ TEST(training_by_desc)
     CHECK(has(t, "ab") && has(t, "cd") && has(t, "e") && !has(t, "|") && !has(t, "<") && !has(t, "\xC3\xA9"));
     CHECK_STR(tn_tokenizer_token(t, 12), "ab");                         /* 4 times; cd once */
     a = written(t, &n);
-    again = tn_tokenizer_read(ctx, tn_from_memory(a, n));
+    again = tn_tokenizer_read(ctx, tn_source_memory(a, n));
     same_tokenizers(t, again);
-    CHECK_INT(tn_encode(again, "[BOS]ab[EOS]", 12, true, NULL, 0, NULL), 4);
+    CHECK_INT(tn_tokenizer_encode(again, "[BOS]ab[EOS]", 12, TN_BOS_FIRST, NULL, 0, NULL), 4);
     again = tn_tokenizer_train(ctx, text, sizeof text - 1, 100, &d);
     b = written(again, &m);
     CHECK(n == m && memcmp(a, b, n) == 0);
@@ -874,7 +874,7 @@ TEST(training_by_desc)
     CHECK_ERROR(ctx, TN_ERR_DATA, "no words");
     t = tn_tokenizer_train(ctx, long_text, 400, 200, &d);
     CHECK_CTX(ctx);
-    CHECK_INT(tn_encode(t, long_text, 400, false, NULL, 0, NULL), 1);
+    CHECK_INT(tn_tokenizer_encode(t, long_text, 400, TN_BOS_NONE, NULL, 0, NULL), 1);
     free(long_text);
     free(a);
     tn_ctx_destroy(ctx);
@@ -900,7 +900,7 @@ static void check_stories(const char *path, const int vocab[3], const int64_t ex
         for (const char *s = text, *e; s; s = e ? e + sizeof end - 1 : NULL, stories++) {
             e = strstr(s, end);
             if (k == 1) check_there_and_back(t, s, e ? (size_t)(e - s) : strlen(s), false);
-            tokens += tn_encode(t, s, e ? (size_t)(e - s) : strlen(s), false, NULL, 0, NULL);
+            tokens += tn_tokenizer_encode(t, s, e ? (size_t)(e - s) : strlen(s), TN_BOS_NONE, NULL, 0, NULL);
         }
         CHECK_INT(stories, count);
         printf("tokens_per_story_%d: %.1f\n", vocab[k], (double)tokens / stories);
@@ -930,7 +930,7 @@ static void put_word(unsigned char *p, uint64_t v, int width) { for (int i = 0; 
 
 static tn_shard *open_shard(tn_ctx *ctx, const unsigned char *p, size_t n, int64_t vocab)
 {
-    tn_source s = tn_from_memory(p, n);
+    tn_source s = tn_source_memory(p, n);
     s.name = "shard.bin";
     return tn_shard_open(ctx, s, vocab);
 }
@@ -951,7 +951,7 @@ TEST(shards_come_back)
             REQUIRE(id && back && file);
             for (int64_t i = 0; i < n; i++) id[i] = (int32_t)test_random_int(&state, 0, vocab[v] - 1);
             if (n > 0) id[n - 1] = (int32_t)vocab[v] - 1;
-            CHECK_STATUS(tn_shard_write(ctx, tn_to_memory(file, size, &used), id, n, vocab[v]), TN_OK);
+            CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), id, n, vocab[v]), TN_OK);
             CHECK_INT(used, size);
             CHECK(file[0] == (width == 2 ? 0x88 : 0xA1) && file[4] == (width == 2 ? 1 : 7) && file[8] == n % 256);
             s = open_shard(ctx, file, size, vocab[v]);
@@ -982,7 +982,7 @@ TEST(shards_that_are_none)
     int32_t        id[5] = {1, 2, 300, 4, 5}, back[6];
     tn_shard      *s;
     size_t         used, live = tn_ctx_memory(ctx).live;
-    CHECK_STATUS(tn_shard_write(ctx, tn_to_memory(file, size, &used), id, 5, 301), TN_OK);
+    CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), id, 5, 301), TN_OK);
     for (size_t n = 0; n < size; n++) {                                  /* the file ends early */
         unsigned char *p = (unsigned char *)malloc(n + 1);
         REQUIRE(p);
@@ -1029,17 +1029,17 @@ TEST(shards_that_are_none)
     CHECK_INT(tn_shard_count(NULL), 0);
     tn_shard_close(NULL);
     tn_shard_close(s);
-    CHECK_STATUS(tn_shard_write(ctx, tn_to_memory(file, size, &used), id, 5, 300), TN_ERR_DATA);
+    CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), id, 5, 300), TN_ERR_DATA);
     CHECK_ERROR(ctx, TN_ERR_DATA, "token 2 is id 300, but the vocabulary has 300");
-    CHECK_STATUS(tn_shard_write(ctx, tn_to_memory(file, 1033, &used), id, 5, 301), TN_ERR_FILE);
+    CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, 1033, &used), id, 5, 301), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "more than there is room for");
-    CHECK_STATUS(tn_shard_write(ctx, tn_to_calls(refuse_store, NULL), id, 5, 301), TN_ERR_FILE);
+    CHECK_STATUS(tn_shard_write(ctx, tn_sink_calls(refuse_store, NULL), id, 5, 301), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "callback");
-    CHECK_STATUS(tn_shard_write(ctx, tn_to_memory(file, size, &used), NULL, 5, 301), TN_ERR_ARG);
+    CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), NULL, 5, 301), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "5 ids at NULL");
-    CHECK_STATUS(tn_shard_write(NULL, tn_to_memory(file, size, &used), id, 5, 301), TN_ERR_ARG);
+    CHECK_STATUS(tn_shard_write(NULL, tn_sink_memory(file, size, &used), id, 5, 301), TN_ERR_ARG);
     put_word(file + 1024, 0, 2);
-    CHECK(!tn_shard_open(ctx, tn_from_calls(refuse_fetch, NULL, 2000), 9));
+    CHECK(!tn_shard_open(ctx, tn_source_calls(refuse_fetch, NULL, 2000), 9));
     CHECK_ERROR(ctx, TN_ERR_FILE, "could not be read");
     tn_ctx_destroy(ctx);
 }
@@ -1052,14 +1052,14 @@ static bool job_read(tn_ctx *ctx)
 {
     tn_tokenizer *t = read_text(ctx, small_file);
     size_t n;
-    bool   ok = t && tn_tokenizer_write(t, tn_to_memory(NULL, 0, &n)) == TN_OK;
+    bool   ok = t && tn_tokenizer_write(t, tn_sink_memory(NULL, 0, &n)) == TN_OK;
     tn_tokenizer_destroy(t);
     return ok;
 }
 
 static bool job_bytes(tn_ctx *ctx)
 {
-    tn_tokenizer *t = tn_tokenizer_bytes(ctx);
+    tn_tokenizer *t = tn_tokenizer_create_bytes(ctx);
     tn_tokenizer_destroy(t);
     return t != NULL;
 }
@@ -1078,7 +1078,7 @@ static bool job_shard(tn_ctx *ctx)
     tn_shard     *s;
     put_word(file, 20240520, 4);
     put_word(file + 4, 1, 4);
-    s = tn_shard_open(ctx, tn_from_memory(file, 1024), 9);
+    s = tn_shard_open(ctx, tn_source_memory(file, 1024), 9);
     tn_shard_close(s);
     return s != NULL;
 }
@@ -1096,7 +1096,7 @@ TEST(memory_that_ends)
             size_t    live;
             memset(&d, 0, sizeof d);
             d.allocator = test_heap_allocator(&heap);
-            REQUIRE(tn_ctx_create(&ctx, &d, NULL) == TN_OK);
+            REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
             live = heap.live;
             heap.fail_at = heap.count + k;
             done = jobs[j](ctx);
@@ -1130,10 +1130,11 @@ TEST(nothing_is_allocated)
     uint64_t      count;
     memset(&d, 0, sizeof d);
     d.allocator = test_heap_allocator(&heap);
-    REQUIRE(tn_ctx_create(&ctx, &d, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     t = letters(ctx);
     count = heap.count;
-    CHECK_INT(tn_decode(t, id, tn_encode(t, "let us say \xED\x95\x9C", 14, true, id, 64, NULL), out, sizeof out), 16);
+    CHECK_INT(tn_tokenizer_decode(t, id, tn_tokenizer_encode(t, "let us say \xED\x95\x9C", 14, TN_BOS_FIRST, id, 64, NULL),
+                                  out, sizeof out), 16);
     CHECK_INT(heap.count, count);
     CHECK_CTX(ctx);
     tn_ctx_destroy(ctx);

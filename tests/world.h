@@ -25,7 +25,7 @@ static inline bool open_as(world *w, tn_dtype dtype, tn_dtype activations, uint6
     desc.backend = backend;
     desc.backend_required = true;
     desc.allocator = test_heap_allocator(&w->heap);
-    if (!CHECK(tn_ctx_create(&w->ctx, &desc, NULL) == TN_OK)) return false;
+    if (!CHECK(tn_ctx_create(&desc, &w->ctx, NULL) == TN_OK)) return false;
     w->params = tn_params_create(w->ctx);
     return CHECK(w->params != NULL);
 }

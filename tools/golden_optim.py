@@ -68,7 +68,7 @@ def muon(scale, decay, warmup):
 
 print("static const double golden_muon[2][12] = {")
 for name, v in [("lr 0.05", muon((4 / 3) ** 0.5, 0, 0)),
-                ("TN_MUON_RMS, lr 0.05, decay 0.1, momentum from 0.85 in 5 steps", muon(0.2 * 4 ** 0.5, 0.1, 5))]:
+                ("TN_MUON_SCALE_RMS, lr 0.05, decay 0.1, momentum from 0.85 in 5 steps", muon(0.2 * 4 ** 0.5, 0.1, 5))]:
     v = ["%.17g" % x for x in v]
     print("    /* %s */\n    {%s}," % (name, ",\n     ".join(", ".join(v[i:i + 3]) for i in range(0, 12, 3))))
 print("};")

@@ -28,10 +28,12 @@ int main(void)
     char         why[256];
     tn_ctx      *ctx;
     tn_mlp       layer;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .threads = 1 }, why) != TN_OK) return puts(why), 1;
+    if (tn_ctx_create(&(tn_desc){ .threads = 1 }, &ctx, why) != TN_OK) return puts(why), 1;
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "digits", &layer, &(tn_mlp_desc){ .in = SEGMENTS, .hidden = HIDDEN, .out = DIGITS, .bias = true, .out_bias = true });
-    if (tn_params_read(params, tn_from_memory(weights, sizeof weights), TN_MATCH_ALL) != TN_OK) return puts(tn_ctx_error(ctx)), 1;
+    tn_mlp_init(params, "digits", &(tn_mlp_desc){ .in = SEGMENTS, .hidden = HIDDEN, .out = DIGITS, .bias = true,
+                                                  .out_bias = true }, &layer);
+    if (tn_params_read(params, tn_source_memory(weights, sizeof weights), TN_MATCH_ALL) != TN_OK)
+        return puts(tn_ctx_error(ctx)), 1;
 
     if (!predict(ctx, &layer, segments_of[0], DIGITS, answer)) return puts(tn_ctx_error(ctx)), 1;
     for (i = 0; i < DIGITS; i++) {

@@ -14,7 +14,7 @@ struct Context {
     tn_ctx *ctx = nullptr;
     explicit Context(const tn_desc &desc = {}) {
         char why[256];
-        if (tn_ctx_create(&ctx, &desc, why) != TN_OK) throw std::runtime_error(why);
+        if (tn_ctx_create(&desc, &ctx, why) != TN_OK) throw std::runtime_error(why);
     }
     ~Context() { tn_ctx_destroy(ctx); }
     Context(const Context &) = delete;
@@ -32,8 +32,8 @@ public:
         desc.out = DIGITS;
         desc.bias = desc.out_bias = true;
         tn_params *params = tn_params_create(ctx);
-        tn_mlp_init(params, "digits", &layer, &desc);
-        tn_params_read(params, tn_from_memory(weights, sizeof weights), TN_MATCH_ALL);
+        tn_mlp_init(params, "digits", &desc, &layer);
+        tn_params_read(params, tn_source_memory(weights, sizeof weights), TN_MATCH_ALL);
         ctx.check();
     }
     int read(const float *display) {

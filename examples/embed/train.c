@@ -28,13 +28,14 @@ int main(int argc, char **argv)
     double         loss_now = 0;
     tn_ctx        *ctx;
     tn_mlp         layer;
-    if (tn_ctx_create(&ctx, &(tn_desc){ .seed = 1 }, why) != TN_OK) return puts(why), 1;
+    if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) return puts(why), 1;
     for (row = 0; row < ROWS; row++) {
         memcpy(display[row], segments_of[row % DIGITS], sizeof *display);
         digit[row] = row % DIGITS;
     }
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "digits", &layer, &(tn_mlp_desc){ .in = SEGMENTS, .hidden = HIDDEN, .out = DIGITS, .bias = true, .out_bias = true });
+    tn_mlp_init(params, "digits", &(tn_mlp_desc){ .in = SEGMENTS, .hidden = HIDDEN, .out = DIGITS, .bias = true,
+                                                  .out_bias = true }, &layer);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 5e-3, .weight_decay = 1e-2,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .total = STEPS } });
     for (step = 0; step < STEPS; step++) {

@@ -74,7 +74,8 @@ static void gated_init(tn_ctx *ctx, gated *g, const options *o, tn_mlp_kind kind
     g->params = tn_params_create(ctx);
     g->act = kind == TN_MLP_SWIGLU ? TN_ACT_SWISH : kind == TN_MLP_REGLU ? TN_ACT_RELU : TN_ACT_NONE;
     g->t = 0;
-    tn_mlp_init(g->params, "mlp", &g->layer, &(tn_mlp_desc){ .in = PIXELS, .hidden = o->width, .out = CLASSES, .kind = kind, .bias = true, .out_bias = true });
+    tn_mlp_init(g->params, "mlp", &(tn_mlp_desc){ .in = PIXELS, .hidden = o->width, .out = CLASSES, .kind = kind,
+                                                  .bias = true, .out_bias = true }, &g->layer);
     check(ctx);
 }
 
@@ -123,7 +124,7 @@ int main(int argc, char **argv)
     image_set set, test;
     gated     g;
 
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
     gated_init(ctx, &g, &o, TN_MLP_BILINEAR);

@@ -32,12 +32,12 @@ typedef struct curve {
 } curve;
 
 static const curve curves[CURVES] = {
-    {"softmax", TN_ATTEND_SOFTMAX, TN_ATTEND_QUADRATIC, 1},
-    {"differential", TN_ATTEND_SOFTMAX, TN_ATTEND_QUADRATIC, 2},
-    {"squared", TN_ATTEND_SQUARED, TN_ATTEND_QUADRATIC, 1},
-    {"squared, linear", TN_ATTEND_SQUARED, TN_ATTEND_LINEAR, 1},
-    {"bilinear", TN_ATTEND_BILINEAR, TN_ATTEND_QUADRATIC, 2},
-    {"bilinear, linear", TN_ATTEND_BILINEAR, TN_ATTEND_LINEAR, 2}
+    {"softmax", TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_QUADRATIC, 1},
+    {"differential", TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_QUADRATIC, 2},
+    {"squared", TN_ATTEND_SQUARED, TN_ATTEND_FORM_QUADRATIC, 1},
+    {"squared, linear", TN_ATTEND_SQUARED, TN_ATTEND_FORM_LINEAR, 1},
+    {"bilinear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, 2},
+    {"bilinear, linear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_LINEAR, 2}
 };
 
 typedef struct measured {           /* [backward too][curve][T = 256 2^i]; NaN where the curve has ended */
@@ -69,7 +69,7 @@ static tn_ctx *context(const options *o, tn_dtype dtype)
     tn_ctx *ctx;
     tn_desc desc = { .dtype = dtype, .threads = (int)o->threads, .arena_bytes = 1 << 16 };
     char    why[256];
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     return ctx;
 }
 
@@ -125,7 +125,7 @@ static double measure(const options *o, const curve *c, int64_t length, bool bac
             tn_watch(v);
         }
         start = now();
-        y = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .form = c->form, .causal = true });
+        y = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .form = c->form });
         if (is_differential(c)) y = tn_scale(ctx, tn_rmsnorm(ctx, y, NULL, 1e-5), 0.8);
         if (backward) tn_backward(ctx, tn_sum(ctx, y));
         check(ctx);
@@ -259,11 +259,12 @@ static int64_t pattern_rank(tn_ctx *ctx, const curve *c, bool causal)
     tn_ctx_reset(ctx);
     q = sets_of(ctx, c, n, 1, RANK_DIM);
     k = sets_of(ctx, c, n, 1, RANK_DIM);
-    v = tn_tensor_new(ctx, TN_REAL, 4, shape);
+    v = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     tn_write(v, TN_F64, unit, n * n);
     free(unit);
-    pattern = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .causal = causal, .row = TN_ROW_NONE });
-    tn_svd(ctx, &svd, tn_reshape_2d(pattern, n, n), NULL);
+    pattern = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .row = TN_ROW_SCALE_NONE,
+                                                         .bidirectional = !causal });
+    tn_svd(ctx, tn_reshape_2d(pattern, n, n), NULL, &svd);
     check(ctx);
     tn_read(svd.s, TN_F64, sigma, n);
     tn_svd_destroy(&svd);
@@ -279,7 +280,7 @@ static void print_ranks(const options *o)
            RANK_DIM);
     for (c = 0; c < CURVES; c++) {
         const curve *of = &curves[c];
-        if (of->form == TN_ATTEND_LINEAR) continue;
+        if (of->form == TN_ATTEND_FORM_LINEAR) continue;
         printf("rank_%s: %lld\n", of->name, (long long)pattern_rank(ctx, of, false));
         if (of->kind != TN_ATTEND_SOFTMAX) printf("rank_%s_at_most: %.0f\n", of->name, features(of->kind, RANK_DIM));
         printf("rank_%s_masked: %lld\n", of->name, (long long)pattern_rank(ctx, of, true));
@@ -297,7 +298,7 @@ static tn_tensor *new_state(tn_ctx *ctx)
 
 static tn_tensor *attend_on(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, tn_tensor *state, int64_t past)
 {
-    return tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR, .causal = true, .form = TN_ATTEND_LINEAR,
+    return tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR, .form = TN_ATTEND_FORM_LINEAR,
         .state = state, .past = past });
 }
 
@@ -310,8 +311,8 @@ static double pieces_difference(tn_ctx *ctx)
     double       *a = calloc((size_t)(2 * n * LONG_DIM), sizeof *a), *b = a + n * LONG_DIM, worst = 0, most = 0;
     int64_t       i, from, to;
     if (!a) stop("no memory");
-    whole = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR, .causal = true,
-        .form = TN_ATTEND_QUADRATIC });
+    whole = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR,
+        .form = TN_ATTEND_FORM_QUADRATIC });
     tn_read(whole, TN_F64, a, n * LONG_DIM);
     for (from = 0; from < n; from = to) {
         to = from + 777 < n ? from + 777 : n;

@@ -272,9 +272,10 @@ static inline void network_init(tn_ctx *ctx, network *net, int64_t width, double
 {
     net->params = tn_params_create(ctx);
     net->noise = noise;
-    tn_linear_init(net->params, "embed", &net->embed, &(tn_linear_desc){ .in = PIXELS, .out = width, .no_bias = true });
-    tn_mlp_init(net->params, "bilinear", &net->bilinear, &(tn_mlp_desc){ .in = width, .hidden = width, .no_projection = true });
-    tn_linear_init(net->params, "unembed", &net->unembed, &(tn_linear_desc){ .in = width, .out = CLASSES, .no_bias = true });
+    tn_linear_init(net->params, "embed", &(tn_linear_desc){ .in = PIXELS, .out = width }, &net->embed);
+    tn_mlp_init(net->params, "bilinear", &(tn_mlp_desc){ .in = width, .hidden = width, .no_projection = true },
+                &net->bilinear);
+    tn_linear_init(net->params, "unembed", &(tn_linear_desc){ .in = width, .out = CLASSES }, &net->unembed);
     check(ctx);
 }
 

@@ -131,7 +131,7 @@ int main(int argc, char **argv)
     int        i;
 
     make_folder(o.out);
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
     cp[0] = trained(ctx, &o, o.seed, "first   ", &set, &test, &before[0], &accuracy[0]);

@@ -69,7 +69,7 @@ static tn_mlp layer_of(tn_params *params, const char *name, int n, int outputs, 
     }
     for (k = 0; k < 2; k++) for (m = 0; m < hidden; m++) for (j = 0; j <= n; j++) packed[at++] = w[k][m][j];
     for (o = 0; o < outputs; o++) for (m = 1; m <= hidden + 1; m++) p[o * (hidden + 1) + m - 1] = f[(o << n) + (m > hidden ? 0 : m)];
-    tn_mlp_init(params, name, &layer, &(tn_mlp_desc){ .in = n, .hidden = hidden, .out = outputs, .augmented = true });
+    tn_mlp_init(params, name, &(tn_mlp_desc){ .in = n, .hidden = hidden, .out = outputs, .augmented = true }, &layer);
     tn_write(layer.w, TN_F64, packed, at);
     tn_write(layer.p, TN_F64, p, outputs * (hidden + 1));
     check(tn_params_ctx(params));
@@ -195,7 +195,7 @@ static void gates_by_training(tn_ctx *ctx, const double *by_hand, double *traine
     int        o, x, i;
     tn_mlp     layer;
     tn_params *params = tn_params_create(ctx);
-    tn_mlp_init(params, "trained", &layer, &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 16, .augmented = true });
+    tn_mlp_init(params, "trained", &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 16, .augmented = true }, &layer);
     check(ctx);
     train(ctx, params, &layer);
     tn_read(answers(ctx, &layer), TN_F64, y, 4 * 16);
@@ -295,8 +295,8 @@ static void full_adder(tn_ctx *ctx, tn_params *params, claims *c)
     double y[8][3];
     int    x;
     tn_mlp first, second;
-    tn_mlp_init(params, "adder.0", &first, &(tn_mlp_desc){ .in = 3, .hidden = 3, .out = 3, .augmented = true });
-    tn_mlp_init(params, "adder.1", &second, &(tn_mlp_desc){ .in = 3, .hidden = 3, .out = 2, .augmented = true });
+    tn_mlp_init(params, "adder.0", &(tn_mlp_desc){ .in = 3, .hidden = 3, .out = 3, .augmented = true }, &first);
+    tn_mlp_init(params, "adder.1", &(tn_mlp_desc){ .in = 3, .hidden = 3, .out = 2, .augmented = true }, &second);
     tn_write(first.w, TN_F64, w1, 24);
     tn_write(first.p, TN_F64, p1, 12);
     tn_write(second.w, TN_F64, w2, 24);
@@ -339,7 +339,7 @@ static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const d
     tn_write(w, TN_F64, a_minus_b, 3);
     memcpy(three, by_hand + 9 * XOR, 9 * sizeof *three);
     memcpy(three + 9, trained + 9 * XOR, 9 * sizeof *three);
-    matrices(ctx, tn_cp_create(ctx, 2, p, both, true), three + 18);
+    matrices(ctx, tn_cp_create(ctx, 2, p, both, TN_CP_INPUT_CONSTANT), three + 18);
     save(ctx, tn_image_tiles(ctx, by_hand, 16, 3, 3, &(tn_tiles_desc){ .rows = 4, .columns = 4, .captions = gate_name, .cell = 28,
         .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "The sixteen gates as interaction matrices on [a b 1]", .scale = 2 }), folder, "gates");
@@ -365,7 +365,7 @@ int main(int argc, char **argv)
 #ifdef HAVE_STB_IMAGE_WRITE
     pictures = true;
 #endif
-    if (tn_ctx_create(&ctx, &(tn_desc){ .dtype = TN_F64, .threads = 1 }, why) != TN_OK) return puts(why), 1;
+    if (tn_ctx_create(&(tn_desc){ .dtype = TN_F64, .threads = 1 }, &ctx, why) != TN_OK) return puts(why), 1;
     params = tn_params_create(ctx);
     gates_by_hand(ctx, params, by_hand, &c);
     gates_by_training(ctx, by_hand, trained, &c);

@@ -105,13 +105,13 @@ static task task_make(tn_ctx *ctx, const options *o)
         load_half(ctx, &t, 1, "data/fashion/t10k-images-idx3-ubyte", "data/fashion/t10k-labels-idx1-ubyte");
     } else {
         tn_params *params = tn_params_create(ctx);
-        tn_product teacher;
+        tn_mlp     teacher;
         tn_cp     *cp;
         t.name = "synthetic (no data/fashion: sh examples/get_data.sh fashion)";
         t.n = 32;
-        tn_product_init(params, "teacher", &teacher, &(tn_product_desc){ .in = t.n, .hidden = 2 * CLASSES, .out = CLASSES,
-                        .init.rule = TN_INIT_NORMAL, .init_out.rule = TN_INIT_NORMAL });
-        cp = tn_cp_from_product(ctx, &teacher);
+        tn_mlp_init(params, "teacher", &(tn_mlp_desc){ .in = t.n, .hidden = 2 * CLASSES, .out = CLASSES,
+                    .init.rule = TN_INIT_NORMAL, .init_out.rule = TN_INIT_NORMAL }, &teacher);
+        cp = tn_cp_from_mlp(ctx, &teacher);
         check(ctx);
         make_half(ctx, &t, 0, cp);
         make_half(ctx, &t, 1, cp);
@@ -167,7 +167,7 @@ static result train(tn_ctx *ctx, const task *t, const options *o, tn_modifier_de
     desc.hidden = o->hidden;
     desc.out = CLASSES;
     desc.out_bias = true;
-    tn_modifier_init(params, "modifier", &layer, &desc);
+    tn_modifier_init(params, "modifier", &desc, &layer);
     optim = tn_optim_create(params, &(tn_optim_desc){
         .lr = 3e-3, .schedule = { .kind = TN_SCHEDULE_COSINE, .warmup = per_epoch / 4, .total = per_epoch * o->epochs } });
     check(ctx);
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
     memset(&desc, 0, sizeof desc);
     desc.seed = (uint64_t)o.seed;
     desc.threads = (int)o.threads;
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     t = task_make(ctx, &o);
     printf("%s: %lld inputs, %lld examples, %lld to test with; %lld features, %lld epochs\n", t.name, (long long)t.n, (long long)t.count[0],
            (long long)t.count[1], (long long)o.hidden, (long long)o.epochs);

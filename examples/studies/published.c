@@ -100,8 +100,8 @@ int main(int argc, char **argv)
     size_t          i;
 
     if (argc < 2 || argc > 3) stop("usage: published MODEL.safetensors [MNIST_DIR]");
-    if (tn_ctx_create(&ctx, NULL, why) != TN_OK) stop(why);
-    file = tn_safetensors_open(ctx, tn_from_path(argv[1]));
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) stop(why);
+    file = tn_safetensors_open(ctx, tn_source_path(argv[1]));
     check(ctx);
     e = tn_safetensors_read(file, "embed.weight");
     lr = tn_safetensors_read(file, "blocks.0.weight");
@@ -120,7 +120,7 @@ int main(int argc, char **argv)
     free(ones);
     factor[0] = tn_slice(lr, 0, 0, d);
     factor[1] = tn_slice(lr, 0, d, 2 * d);
-    layer = tn_cp_create(ctx, 2, identity, factor, false);
+    layer = tn_cp_create(ctx, 2, identity, factor, TN_CP_INPUT_PLAIN);
     hidden = tn_cp_fold_out(layer, h, NULL);
     pixel = tn_cp_fold_in(hidden, e, NULL);
     check(ctx);
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
         printf("test_accuracy: %.4f\n", accuracy(ctx, hidden, e, h, images, labels));
         if (tn_cp_eigen_all(hidden, 0, &pairs) != TN_OK) check(ctx);
         for (i = 0; i < sizeof ks / sizeof *ks && ks[i] <= pairs.count; i++) {       /* k pairs a class, in embedding space */
-            tn_cp *cut = tn_cp_from_eigen(ctx, &pairs, ks[i], false);
+            tn_cp *cut = tn_cp_from_eigen(ctx, &pairs, ks[i]);
             check(ctx);
             printf("accuracy_k%lld: %.4f\n", (long long)ks[i], accuracy(ctx, cut, e, h, images, labels));
             tn_cp_destroy(cut);

@@ -128,7 +128,7 @@ static inline void study_open(study *s)
     make_folder(s->out);
     snprintf(folder, sizeof folder, "%s/runs", s->out);
     make_folder(folder);
-    if (tn_ctx_create(&s->ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &s->ctx, why) != TN_OK) stop(why);
     s->text = load_corpus(s->ctx, s->data, s->vocab, FAR * s->context);
     s->vocab = tn_tokenizer_count(s->text.tokenizer);     /* a small text has no more */
     s->hash = corpus_hash(&s->text);
@@ -211,9 +211,9 @@ static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
     memset(p, 0, sizeof *p);
     p->study = s;
     p->record = r;
-    if (tn_ctx_create(&p->ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &p->ctx, why) != TN_OK) stop(why);
     p->params = tn_params_create(p->ctx);
-    tn_transformer_init(p->params, "", &p->model, &r->variant->desc);
+    tn_transformer_init(p->params, "", &r->variant->desc, &p->model);
     p->lesson = (lesson){ .params = p->params, .model = &p->model, .text = &s->text,
                           .steps = r->steps, .batch = s->batch, .context = s->context, .seed = r->seed, .lr = r->rate };
     lesson_begin(&p->lesson);
@@ -252,10 +252,10 @@ static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point
     size_t        bytes = 0;
     void         *before = NULL;
     if (!last) {
-        tn_checkpoint_write(optim, tn_to_memory(NULL, 0, &bytes), NULL, 0);
+        tn_checkpoint_write(optim, tn_sink_memory(NULL, 0, &bytes), NULL, 0);
         before = grown(NULL, (int64_t)bytes, 1);
-        tn_checkpoint_write(optim, tn_to_memory(before, bytes, &bytes), NULL, 0);
-        tn_checkpoint_read(copy, tn_from_memory(before, bytes));
+        tn_checkpoint_write(optim, tn_sink_memory(before, bytes, &bytes), NULL, 0);
+        tn_checkpoint_read(copy, tn_source_memory(before, bytes));
         check(p->ctx);
     }
     advance(p, copy, end, last);
@@ -266,7 +266,7 @@ static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point
         p->diverged = !is_number(held_out.token);
     }
     if (!last) {
-        tn_checkpoint_read(optim, tn_from_memory(before, bytes));
+        tn_checkpoint_read(optim, tn_source_memory(before, bytes));
         tn_optim_destroy(copy);
         free(before);
         check(p->ctx);
@@ -304,13 +304,13 @@ static inline void read_far(pupil *p)
     training *r = p->record;
     const tn_attention_desc *d = &p->model.blocks[0].attn.desc;
     const bool scaled = d->kind != TN_ATTENTION_SOFTMAX && d->kind != TN_ATTENTION_DIFFERENTIAL
-        && (d->row == TN_ROW_DEFAULT || d->row == TN_ROW_LENGTH);
+        && (d->row == TN_ROW_SCALE_DEFAULT || d->row == TN_ROW_SCALE_LENGTH);
     int64_t    i;
     int        way;
     for (way = 0; way < 2; way++) {
         for (i = 0; i < QUARTERS; i++) r->far[way][i] = NAN;
         if (!r->variant->far || p->diverged || (way == 1 && !scaled)) continue;
-        for (i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_NONE;
+        for (i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_SCALE_NONE;
         read_parts(p->ctx, &p->model, &p->study->text.held, FAR * p->study->context, QUARTERS, r->far[way]);
     }
 }
@@ -345,7 +345,7 @@ static inline void settings_line(const study *s, const training *r, char *line, 
     char     config[8192];
     size_t   used = 0, i;
     uint64_t model = UINT64_C(1469598103934665603);           /* FNV-1a */
-    tn_transformer_config_write(s->ctx, &r->variant->desc, tn_to_memory(config, sizeof config, &used));
+    tn_transformer_config_write(s->ctx, &r->variant->desc, tn_sink_memory(config, sizeof config, &used));
     check(s->ctx);
     for (i = 0; i < used; i++) model = (model ^ (unsigned char)config[i]) * UINT64_C(1099511628211);
     snprintf(line, bytes, "settings: recipe %d text %016llx model %016llx steps %lld batch %lld context %lld rate %.9g "

@@ -478,7 +478,7 @@ int main(int argc, char **argv)
     int       k;
 
     make_folder(o.out);
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     set = load_set(ctx, o.data, "train");
     test = load_set(ctx, o.data, "t10k");
     pixel_std = standard_deviation(&set, &image_norm);

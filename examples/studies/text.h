@@ -85,14 +85,14 @@ static inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' 
 
 static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *to, const char *text, int64_t bytes)
 {
-    int64_t  n = tn_encode(t, text, (size_t)bytes, true, NULL, 0, NULL), i;
+    int64_t  n = tn_tokenizer_encode(t, text, (size_t)bytes, TN_BOS_FIRST, NULL, 0, NULL), i;
     tn_span *span = grown(NULL, n, sizeof *span);
     check(ctx);
     if (to->count + n > to->room) {
         to->room = 2 * (to->count + n);
         to->id = grown(to->id, to->room, sizeof *to->id);
     }
-    tn_encode(t, text, (size_t)bytes, true, to->id + to->count, n, span);
+    tn_tokenizer_encode(t, text, (size_t)bytes, TN_BOS_FIRST, to->id + to->count, n, span);
     check(ctx);
     for (i = 0; i < n; i++)
         if (to->id[to->count + i] == tn_tokenizer_unk(t)) to->unknown += (double)(span[i].end - span[i].begin);
@@ -227,7 +227,7 @@ static inline double embedding_share(const tn_tensor *table)
 /* What the first step of a lesson begins with; must be called before its first optimiser is made. */
 static inline void lesson_begin(const lesson *l)
 {
-    tn_params_group(l->params, "embed.w", embedding_share(l->model->embed.w), 1);
+    tn_params_set_scales(l->params, "embed.w", embedding_share(l->model->embed.w), 1);
 }
 
 /* Muon and AdamW for a training that ends after `steps`, perhaps before the lesson does: until it settles that is no
@@ -235,7 +235,7 @@ static inline void lesson_begin(const lesson *l)
 static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
 {
     return tn_optim_create(l->params, &(tn_optim_desc){
-        .kind = TN_MUON, .lr = l->lr, .adam_lr = ADAM_SHARE * l->lr, .beta2 = 0.95, .clip_norm = 1,
+        .kind = TN_OPTIM_MUON, .lr = l->lr, .adam_lr = ADAM_SHARE * l->lr, .beta2 = 0.95, .clip_norm = 1,
         .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = l->steps / 8 < WARMUP ? l->steps / 8 : WARMUP, .total = steps,
                       .decay = steps - settles_at(steps) } });
 }
@@ -336,14 +336,15 @@ static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const cor
                              double temperature, int64_t top_k, uint64_t seed)
 {
     const tn_tokenizer *t = c->tokenizer;
-    int64_t  vocab = tn_tokenizer_count(t), past = tn_encode(t, prompt, strlen(prompt), c->marks, NULL, 0, NULL);
+    int64_t  vocab = tn_tokenizer_count(t), past = tn_tokenizer_encode(t, prompt, strlen(prompt), c->marks ? TN_BOS_FIRST
+                                                                       : TN_BOS_NONE, NULL, 0, NULL);
     int64_t  n, given, bytes;
     int32_t *ids = grown(NULL, past + most, sizeof *ids);
     float   *logits = grown(NULL, vocab, sizeof *logits);
     char    *text;
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, model, 1, past + most);
     check(ctx);
-    tn_encode(t, prompt, strlen(prompt), c->marks, ids, past, NULL);
+    tn_tokenizer_encode(t, prompt, strlen(prompt), c->marks ? TN_BOS_FIRST : TN_BOS_NONE, ids, past, NULL);
     for (n = past, given = 0; n < past + most; n++) {
         tn_tensor *in, *out;
         double     u;
@@ -359,9 +360,9 @@ static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const cor
         if (ids[n] == tn_tokenizer_bos(t) || ids[n] == tn_tokenizer_eos(t)) break;
     }
     tn_transformer_cache_destroy(cache);
-    bytes = tn_decode(t, ids, n, NULL, 0);
+    bytes = tn_tokenizer_decode(t, ids, n, NULL, 0);
     text = grown(NULL, bytes + 1, 1);
-    tn_decode(t, ids, n, text, (size_t)bytes + 1);
+    tn_tokenizer_decode(t, ids, n, text, (size_t)bytes + 1);
     check(ctx);
     free(ids);
     free(logits);

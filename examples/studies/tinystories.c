@@ -94,8 +94,8 @@ static const char *file_in(const char *folder, const char *name)
 static void save(tn_ctx *ctx, const options *o, tn_params *params, const tn_transformer *model, const tn_tokenizer *t)
 {
     tn_params_save(params, file_in(o->out, "model.safetensors"));
-    tn_transformer_config_write(ctx, &model->desc, tn_to_path(file_in(o->out, "config.json")));
-    tn_tokenizer_write(t, tn_to_path(file_in(o->out, "tokenizer.json")));
+    tn_transformer_config_write(ctx, &model->desc, tn_sink_path(file_in(o->out, "config.json")));
+    tn_tokenizer_write(t, tn_sink_path(file_in(o->out, "tokenizer.json")));
     check(ctx);
     printf("saved: %s/model.safetensors, config.json, tokenizer.json\n", o->out);
 }
@@ -117,14 +117,14 @@ int main(int argc, char **argv)
     int64_t        i;
 
     make_folder(o.out);
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) stop(why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     if (!strcmp(o.data, DEFAULT_TEXT))
         printf("without --data FILE this is the King James Bible, which is harder than stories\n");
     text = load_corpus(ctx, o.data, o.vocab, o.context);
     params = tn_params_create(ctx);
     form = usual_model(tn_tokenizer_count(text.tokenizer), o.context, o.dim, o.heads, o.layers);
     form.attention = bilinear ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
-    tn_transformer_init(params, "", &model, &form);
+    tn_transformer_init(params, "", &form, &model);
     check(ctx);
     l = (lesson){ .params = params, .model = &model, .text = &text, .steps = (o.tokens - 1) / (o.batch * o.context) + 1,
                   .batch = o.batch, .context = o.context, .seed = (uint64_t)o.seed, .lr = o.rate };

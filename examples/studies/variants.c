@@ -38,17 +38,17 @@ static const mlp_form mlps[MLPS] = {
 
 /* The first four are the attention axis. */
 static const attention_form attentions[FORMS] = {
-    {"bilinear", "softmax", "none", TN_ATTENTION_SOFTMAX, TN_ROW_DEFAULT, false, 0},
-    {"attention_squared", "squared", "length", TN_ATTENTION_SQUARED, TN_ROW_DEFAULT, false, 0},
-    {"attention_bilinear", "bilinear", "length", TN_ATTENTION_BILINEAR, TN_ROW_DEFAULT, false, 0},
-    {"attention_differential", "differential", "head_norm", TN_ATTENTION_DIFFERENTIAL, TN_ROW_DEFAULT, false, 0},
-    {"attention_squared", "squared", "none", TN_ATTENTION_SQUARED, TN_ROW_DEFAULT, false, 1},
-    {"attention_squared_mean", "squared", "mean", TN_ATTENTION_SQUARED, TN_ROW_MEAN, false, 0},
-    {"attention_squared_sum", "squared", "sum", TN_ATTENTION_SQUARED, TN_ROW_SUM, false, 0},
-    {"attention_squared_head_norm", "squared", "head_norm", TN_ATTENTION_SQUARED, TN_ROW_NONE, true, 0},
-    {"attention_bilinear", "bilinear", "none", TN_ATTENTION_BILINEAR, TN_ROW_DEFAULT, false, 1},
-    {"attention_bilinear_mean", "bilinear", "mean", TN_ATTENTION_BILINEAR, TN_ROW_MEAN, false, 0},
-    {"attention_bilinear_head_norm", "bilinear", "head_norm", TN_ATTENTION_BILINEAR, TN_ROW_NONE, true, 0}
+    {"bilinear", "softmax", "none", TN_ATTENTION_SOFTMAX, TN_ROW_SCALE_DEFAULT, false, 0},
+    {"attention_squared", "squared", "length", TN_ATTENTION_SQUARED, TN_ROW_SCALE_DEFAULT, false, 0},
+    {"attention_bilinear", "bilinear", "length", TN_ATTENTION_BILINEAR, TN_ROW_SCALE_DEFAULT, false, 0},
+    {"attention_differential", "differential", "head_norm", TN_ATTENTION_DIFFERENTIAL, TN_ROW_SCALE_DEFAULT, false, 0},
+    {"attention_squared", "squared", "none", TN_ATTENTION_SQUARED, TN_ROW_SCALE_DEFAULT, false, 1},
+    {"attention_squared_mean", "squared", "mean", TN_ATTENTION_SQUARED, TN_ROW_SCALE_MEAN, false, 0},
+    {"attention_squared_sum", "squared", "sum", TN_ATTENTION_SQUARED, TN_ROW_SCALE_SUM, false, 0},
+    {"attention_squared_head_norm", "squared", "head_norm", TN_ATTENTION_SQUARED, TN_ROW_SCALE_NONE, true, 0},
+    {"attention_bilinear", "bilinear", "none", TN_ATTENTION_BILINEAR, TN_ROW_SCALE_DEFAULT, false, 1},
+    {"attention_bilinear_mean", "bilinear", "mean", TN_ATTENTION_BILINEAR, TN_ROW_SCALE_MEAN, false, 0},
+    {"attention_bilinear_head_norm", "bilinear", "head_norm", TN_ATTENTION_BILINEAR, TN_ROW_SCALE_NONE, true, 0}
 };
 
 typedef struct axes { entry mlp[MLPS], attention[FORMS]; } axes;

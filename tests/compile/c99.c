@@ -7,7 +7,7 @@ TEST(c99)
     tn_desc desc = {0};
     tn_ctx *ctx = NULL;
     desc.seed = 1;
-    CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK);
+    CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK);
     tn_ctx_destroy(ctx);
 }
 

@@ -7,7 +7,7 @@ TEST(cpp17)
     tn_desc desc = {};
     tn_ctx *ctx = nullptr;
     desc.seed = 1;
-    CHECK_STATUS(tn_ctx_create(&ctx, &desc, nullptr), TN_OK);
+    CHECK_STATUS(tn_ctx_create(&desc, &ctx, nullptr), TN_OK);
     tn_ctx_destroy(ctx);
 }
 

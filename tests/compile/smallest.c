@@ -25,7 +25,7 @@ static tn_params *make_layer(tn_ctx *ctx, tn_mlp *layer)
     desc.hidden = HIDDEN;
     desc.out = OUT;
     desc.bias = desc.out_bias = true;
-    CHECK_STATUS(tn_mlp_init(params, "layer", layer, &desc), TN_OK);
+    CHECK_STATUS(tn_mlp_init(params, "layer", &desc, layer), TN_OK);
     return params;
 }
 
@@ -62,17 +62,17 @@ TEST(predicts)
     int          i, r;
     memset(&desc, 0, sizeof desc);
     desc.seed = 5;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     CHECK_STR(tn_ctx_simd_name(ctx), "plain");
     params = make_layer(ctx, &first);
     CHECK_STATUS(tn_write(tn_params_find(params, "layer.b")->value, TN_F32, biases, 2 * HIDDEN), TN_OK);
-    CHECK_STATUS(tn_params_write(params, tn_to_memory(file, sizeof file, &bytes), NULL, 0), TN_OK);
+    CHECK_STATUS(tn_params_write(params, tn_sink_memory(file, sizeof file, &bytes), NULL, 0), TN_OK);
     tn_params_destroy(params);
     desc.seed = 6;                                          /* other numbers, until those of the file are there */
     tn_ctx_destroy(ctx);
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&ctx, &desc, NULL), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     params = make_layer(ctx, &second);
-    CHECK_STATUS(tn_params_read(params, tn_from_memory(file, bytes), TN_MATCH_ALL), TN_OK);
+    CHECK_STATUS(tn_params_read(params, tn_source_memory(file, bytes), TN_MATCH_ALL), TN_OK);
     for (i = 0; i < ROWS * IN; i++) x[i] = 0.25f * (float)(i % 7) - 0.5f;
     input = tn_tensor_2d(ctx, TN_REAL, ROWS, IN);
     CHECK_STATUS(tn_write(input, TN_F32, x, ROWS * IN), TN_OK);
@@ -93,7 +93,7 @@ TEST(what_is_left_out_is_an_error)
     char    why[256];
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
-    CHECK_STATUS(tn_ctx_create(&ctx, &desc, why), TN_ERR_DTYPE);
+    CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_ERR_DTYPE);
     CHECK(strstr(why, "TN_NO_F64") != NULL);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_ADAMW] == NULL && tn_reference_backend()->fn[TN_KERNEL_ADAMW] == NULL);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM] != NULL);

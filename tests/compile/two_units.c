@@ -12,7 +12,7 @@ tn_status other_unit(tn_ctx *ctx);
 TEST(two_units)
 {
     tn_ctx *ctx = NULL;
-    REQUIRE(tn_ctx_create(&ctx, NULL, NULL) == TN_OK);
+    REQUIRE(tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     CHECK_STATUS(other_unit(ctx), tn_ctx_status(ctx));
     tn_ctx_destroy(ctx);
 }

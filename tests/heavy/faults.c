@@ -42,7 +42,7 @@ static tn_status write_kind(int kind, tn_sink sink)
 
 static tn_status save(int kind, bool no_sync)
 {
-    tn_sink sink = tn_to_path(path);
+    tn_sink sink = tn_sink_path(path);
     sink.no_sync = no_sync;
     return write_kind(kind, sink);
 }
@@ -88,7 +88,7 @@ static bool begin(void)
     desc.threads = 1;
     init.rule = TN_INIT_NORMAL;
     rule.lr = 0.1;
-    if (!CHECK(tn_ctx_create(&ctx, &desc, NULL) == TN_OK)) return false;
+    if (!CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK)) return false;
     params = tn_params_create(ctx);
     tn_params_add(params, "w", 2, shape, init);
     tn_params_add(params, "b", 1, shape + 1, init);
@@ -96,7 +96,7 @@ static bool begin(void)
     tokenizer = tn_tokenizer_train(ctx, words, sizeof words - 1, 40, &none);
     image = tn_image_create(ctx, 60, 40);
     for (int kind = 0; kind < KINDS; kind++)
-        CHECK_STATUS(write_kind(kind, tn_to_memory(new_bytes[kind], FILE_ROOM, &new_size[kind])), TN_OK);
+        CHECK_STATUS(write_kind(kind, tn_sink_memory(new_bytes[kind], FILE_ROOM, &new_size[kind])), TN_OK);
     snprintf(folder, sizeof folder, "%s/faults-%ld", test_folder(), (long)getpid());
     snprintf(path, sizeof path, "%s/file", folder);
     return CHECK_CTX(ctx) && CHECK(mkdir(folder, 0777) == 0);

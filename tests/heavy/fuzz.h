@@ -37,7 +37,7 @@ static void fuzz_failed(tn_ctx *ctx)
 /* From an allocation of just the size, so that a sanitizer sees the first byte too many. */
 static tn_source fuzz_source(const void *data, size_t n)
 {
-    tn_source s = tn_from_memory(data, n);
+    tn_source s = tn_source_memory(data, n);
     s.name = "fuzz";
     return s;
 }
@@ -68,7 +68,7 @@ static tn_ctx *fuzz_context(tn_dtype dtype)
     d.dtype = dtype;
     d.threads = 1;
     d.max_bytes = FUZZ_MEMORY;
-    DEMAND(tn_ctx_create(&ctx, &d, NULL) == TN_OK);
+    DEMAND(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     return ctx;
 }
 

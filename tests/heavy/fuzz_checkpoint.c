@@ -8,7 +8,7 @@ static char fuzz_before[FUZZ_FILE], fuzz_after[FUZZ_FILE];
 static size_t fuzz_write(tn_optim *o, char *to)
 {
     size_t used = 0;
-    DEMAND(tn_checkpoint_write(o, tn_to_memory(to, FUZZ_FILE, &used), NULL, 0) == TN_OK);
+    DEMAND(tn_checkpoint_write(o, tn_sink_memory(to, FUZZ_FILE, &used), NULL, 0) == TN_OK);
     return used;
 }
 
@@ -54,7 +54,7 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     size_t        before, after;
     memset(&d, 0, sizeof d);
     memset(&zero, 0, sizeof zero);
-    d.kind = TN_MUON;
+    d.kind = TN_OPTIM_MUON;
     tn_ctx_seed(ctx, 1);
     tn_params_add(ps, "p", 2, shape, zero);
     tn_params_add(ps, "q", 1, shape, zero);
@@ -64,7 +64,7 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     if (tn_checkpoint_read(o, fuzz_source(data, n)) == TN_OK) {
         fuzz_values(ctx, ps, data, n);
         before = fuzz_write(o, fuzz_before);
-        DEMAND(tn_checkpoint_read(o, tn_from_memory(fuzz_before, before)) == TN_OK);
+        DEMAND(tn_checkpoint_read(o, tn_source_memory(fuzz_before, before)) == TN_OK);
         after = fuzz_write(o, fuzz_after);
         DEMAND(before == after && memcmp(fuzz_before, fuzz_after, after) == 0);
         fuzz_step(ctx, ps, o);

@@ -10,7 +10,7 @@ static void fuzz_again(tn_ctx *ctx, const tn_named *named, int64_t count)
     static const tn_note note[] = {{"made by", "fuzz \"\\\x01\xC3\xA4"}};
     tn_safetensors *file;
     size_t          used = 0;
-    tn_status       s = tn_safetensors_write(ctx, tn_to_memory(fuzz_file, FUZZ_FILE, &used), named, count, note, 1);
+    tn_status       s = tn_safetensors_write(ctx, tn_sink_memory(fuzz_file, FUZZ_FILE, &used), named, count, note, 1);
     if (s == TN_ERR_MEMORY || (s == TN_ERR_FILE && used > FUZZ_FILE)) { tn_ctx_clear_error(ctx); return; }
     DEMAND(s == TN_OK);
     file = tn_safetensors_open(ctx, fuzz_source(fuzz_file, used));

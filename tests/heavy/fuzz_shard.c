@@ -16,7 +16,7 @@ static void fuzz_ids(tn_ctx *ctx, const void *data, size_t n, int64_t vocab)
     if (tn_shard_read(s, 0, count, id) != TN_OK) fuzz_failed(ctx);
     else {
         for (int64_t i = 0; i < count; i++) DEMAND(id[i] >= 0 && id[i] < vocab);
-        DEMAND(tn_shard_write(ctx, tn_to_memory(fuzz_file, FUZZ_FILE, &used), id, count, vocab) == TN_OK);
+        DEMAND(tn_shard_write(ctx, tn_sink_memory(fuzz_file, FUZZ_FILE, &used), id, count, vocab) == TN_OK);
         if (((const uint8_t *)data)[0] == fuzz_file[0]) {                 /* words of the same width: the bytes come back */
             DEMAND(used == n && memcmp(fuzz_file, data, 12) == 0);
             DEMAND(memcmp(fuzz_file + 1024, (const uint8_t *)data + 1024, n - 1024) == 0);

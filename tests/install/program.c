@@ -13,7 +13,7 @@ int main(void)
 #ifdef WITH_CUDA
     desc.backend = tn_cuda_backend();
 #endif
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) return 1;
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) return 1;
     puts(tn_version());
     tn_ctx_destroy(ctx);
     return 0;

@@ -28,7 +28,8 @@ static void run_attend(void *arg, long runs)
 static double flops_of(const attend_work *a, double heads, double T, double d)
 {
     const double sets = a->desc.kind == TN_ATTEND_BILINEAR ? 2 : 1, pairs = T * (T + 1) / 2;
-    if (a->desc.form == TN_ATTEND_LINEAR)       /* beyond the first chunk a state is read and added to; backwards three more products */
+    /* beyond the first chunk a state is read and added to; backwards three more products */
+    if (a->desc.form == TN_ATTEND_FORM_LINEAR)
         return heads * T * 2 * d * d * d * (a->backward ? 7 : 2) / (a->desc.kind == TN_ATTEND_SQUARED ? 2 : 1);
     return heads * pairs * 2 * d * (a->backward ? 4 * sets + 3 : sets + 1);     /* scores twice, dq and dk; dP, dv and o */
 }
@@ -47,7 +48,6 @@ static void attend(const char *name, tn_attend_kind kind, tn_attend_form form, b
     a.w = bench_normal(ctx, 4, v, 1);
     a.desc.kind = kind;
     a.desc.form = form;
-    a.desc.causal = true;
     row.flops = flops_of(&a, (double)(batch * heads), (double)T, (double)d);
     snprintf(row.name, sizeof row.name, "%s%s", name, backward ? " fwd+bwd" : "");
     snprintf(row.shape, sizeof row.shape, "%dx%dx%d", (int)(batch * heads), (int)T, (int)d);
@@ -63,12 +63,18 @@ void bench_attention(void)
 {
     for (int threads = 1; threads <= 2; threads++) {
         for (int backward = 0; backward < 2; backward++) {
-            attend("softmax", TN_ATTEND_SOFTMAX, TN_ATTEND_QUADRATIC, backward, 16, 4, 256, 64, threads, backward ? 0 : 2.2, "softmax_heads");
-            attend("bilinear", TN_ATTEND_BILINEAR, TN_ATTEND_QUADRATIC, backward, 16, 4, 256, 64, threads, backward ? 0 : 2.2, "bilinear_heads");
-            attend("bilinear tiles", TN_ATTEND_BILINEAR, TN_ATTEND_QUADRATIC, backward, 1, 1, 4096, 64, threads, backward ? 0 : 1.4, "bilinear_blocks");
-            attend("bilinear linear", TN_ATTEND_BILINEAR, TN_ATTEND_LINEAR, backward, 1, 1, 16384, 32, threads, backward ? 0 : 1.3, "bilinear_state");
-            attend("bilinear linear", TN_ATTEND_BILINEAR, TN_ATTEND_LINEAR, backward, 1, 1, 16384, 64, threads, backward ? 0 : 1.3, "bilinear_state");
+            attend("softmax", TN_ATTEND_SOFTMAX, TN_ATTEND_FORM_QUADRATIC, backward, 16, 4, 256, 64, threads,
+                   backward ? 0 : 2.2, "softmax_heads");
+            attend("bilinear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, backward, 16, 4, 256, 64, threads,
+                   backward ? 0 : 2.2, "bilinear_heads");
+            attend("bilinear tiles", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, backward, 1, 1, 4096, 64, threads,
+                   backward ? 0 : 1.4, "bilinear_blocks");
+            attend("bilinear linear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_LINEAR, backward, 1, 1, 16384, 32, threads,
+                   backward ? 0 : 1.3, "bilinear_state");
+            attend("bilinear linear", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_LINEAR, backward, 1, 1, 16384, 64, threads,
+                   backward ? 0 : 1.3, "bilinear_state");
         }
-        attend("bilinear tiles", TN_ATTEND_BILINEAR, TN_ATTEND_QUADRATIC, false, 1, 1, 16384, 64, threads, 1.4, "bilinear_blocks");
+        attend("bilinear tiles", TN_ATTEND_BILINEAR, TN_ATTEND_FORM_QUADRATIC, false, 1, 1, 16384, 64, threads, 1.4,
+               "bilinear_blocks");
     }
 }

@@ -183,7 +183,7 @@ tn_ctx *bench_ctx(tn_dtype dtype, int threads)
     tn_ctx **ctx = &made[dtype == TN_F64][threads];
     char     why[256];
     tn_desc  desc = { .dtype = dtype, .threads = threads, .seed = 1 };
-    if (!*ctx && tn_ctx_create(ctx, &desc, why) != TN_OK) {
+    if (!*ctx && tn_ctx_create(&desc, ctx, why) != TN_OK) {
         fprintf(stderr, "bench: %s\n", why);
         exit(1);
     }

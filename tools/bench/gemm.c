@@ -96,7 +96,7 @@ static void bf16(tn_gemm_precision precision, const char *what, double goal)
     tn_ctx *ctx;
     char    name[64];
     double  sum = 0;
-    if (tn_ctx_create(&ctx, &desc, NULL) != TN_OK) exit(1);
+    if (tn_ctx_create(&desc, &ctx, NULL) != TN_OK) exit(1);
     if (none) printf("SKIP gemm %s: this processor has no unit that gains by it\n", what);
     for (int i = 0; i < 3 && !none; i++) sum += log(one_shape(what, large[i], 1, bench_state(ctx), goal));
     snprintf(name, sizeof name, "gemm_%s_vs_openblas_1t", what);

@@ -18,6 +18,7 @@ static tn_transformer_desc model_of(int kind, int layers)
     d.mlp_bias = d.mlp_out_bias = d.attn_bias = d.attn_out_bias = true;
     d.positions = TN_POSITIONS_LEARNED;
     d.norm = TN_NORM_LAYER;
+    d.norm_bias = true;
     d.tied = true;
     return d;
 }
@@ -31,7 +32,7 @@ static lm lm_make(int threads, const tn_transformer_desc *d)
     int32_t *text = malloc(sizeof *text * BATCH * TIME);
     if (!text) exit(1);
     m.params = tn_params_create(m.ctx);
-    tn_transformer_init(m.params, "", &m.model, d);
+    tn_transformer_init(m.params, "", d, &m.model);
     m.optim = tn_optim_create(m.params, &(tn_optim_desc){ .weight_decay = 0.1 });
     m.ids = tn_tensor_create(m.ctx, TN_I32, 2, shape);
     m.next = tn_tensor_create(m.ctx, TN_I32, 2, shape);
@@ -98,7 +99,7 @@ static void run_generation(void *arg, long runs)
             int64_t    one[2] = {1, 1};
             tn_tensor *ids;
             tn_ctx_reset(ctx);
-            ids = tn_tensor_new(ctx, TN_I32, 2, one);
+            ids = tn_tensor_nd(ctx, TN_I32, 2, one);
             tn_write(ids, TN_I32, &id, 1);
             if (tn_read(tn_argmax(ctx, tn_transformer_decode(ctx, &g->m.model, ids, g->cache)), TN_I32, &id, 1) != TN_OK) bench_check(ctx);
         }
@@ -118,12 +119,13 @@ static void generate(int threads, int kind, tn_attend_form form)
     g.cache = tn_transformer_cache_create(g.m.ctx, &g.m.model, 1, TIME);
     bench_check(g.m.ctx);
     snprintf(row.name, sizeof row.name, "%d tokens, %s", TIME, kind_name[kind]);
-    snprintf(row.shape, sizeof row.shape, "%s, %.1f MiB", form == TN_ATTEND_LINEAR ? "state" : "cache",
+    snprintf(row.shape, sizeof row.shape, "%s, %.1f MiB", form == TN_ATTEND_FORM_LINEAR ? "state" : "cache",
              (double)tn_transformer_cache_bytes(g.cache) / 1048576);
     snprintf(work, sizeof work, "lm_generate %d 4", kind);
     row.flops = tn_transformer_cost_of(&g.m.model.desc, TIME).forward * TIME;
-    bench_turns(&row, (bench_side){ run_generation, &g }, form == TN_ATTEND_LINEAR ? none : bench_torch(work, threads));
-    snprintf(work, sizeof work, "tokens_per_second_%s_%s_%dt", kind_name[kind], form == TN_ATTEND_LINEAR ? "state" : "cache", threads);
+    bench_turns(&row, (bench_side){ run_generation, &g }, form == TN_ATTEND_FORM_LINEAR ? none : bench_torch(work, threads));
+    snprintf(work, sizeof work, "tokens_per_second_%s_%s_%dt", kind_name[kind],
+             form == TN_ATTEND_FORM_LINEAR ? "state" : "cache", threads);
     bench_value(work, TIME / row.ours);
     tn_transformer_cache_destroy(g.cache);
     lm_drop(&g.m);
@@ -134,7 +136,7 @@ void bench_lm(void)
     for (int threads = 1; threads <= 2; threads++)
         for (int layers = 1; layers <= 4; layers += 3)
             for (int kind = 0; kind < (layers > 1 ? 3 : 2); kind++) step(threads, kind, layers);
-    generate(1, 0, TN_ATTEND_AUTO);
-    generate(1, 1, TN_ATTEND_QUADRATIC);
-    generate(1, 1, TN_ATTEND_LINEAR);
+    generate(1, 0, TN_ATTEND_FORM_AUTO);
+    generate(1, 1, TN_ATTEND_FORM_QUADRATIC);
+    generate(1, 1, TN_ATTEND_FORM_LINEAR);
 }

@@ -17,7 +17,7 @@ static void run_eigh(void *arg, long runs)
     eigh_work *w = arg;
     for (long i = 0; i < runs; i++) {
         tn_eigh_result r;
-        if (tn_eigh(w->ctx, &r, w->a, NULL) != TN_OK) bench_check(w->ctx);
+        if (tn_eigh(w->ctx, w->a, NULL, &r) != TN_OK) bench_check(w->ctx);
         tn_eigh_destroy(&r);
     }
 }
@@ -63,7 +63,7 @@ static tn_cp *random_operator(tn_ctx *ctx, int64_t out, int64_t terms, int64_t n
 {
     int64_t    p_shape[2] = {out, terms}, f_shape[2] = {terms, n};
     tn_tensor *p = bench_normal(ctx, 2, p_shape, 1), *f[2] = {bench_normal(ctx, 2, f_shape, 1), bench_normal(ctx, 2, f_shape, 1)};
-    tn_cp     *cp = tn_cp_create(ctx, 2, p, f, false);
+    tn_cp     *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     bench_check(ctx);
     tn_tensor_destroy(p);
     tn_tensor_destroy(f[0]);
@@ -107,7 +107,7 @@ static void run_hosvd(void *arg, long runs)
     for (long i = 0; i < runs; i++) {
         tn_tensor     *gram = tn_cp_gram(w->cp, w->cp);
         tn_eigh_result r;
-        if (tn_eigh(w->cp->ctx, &r, gram, NULL) != TN_OK) bench_check(w->cp->ctx);
+        if (tn_eigh(w->cp->ctx, gram, NULL, &r) != TN_OK) bench_check(w->cp->ctx);
         tn_eigh_destroy(&r);
         tn_tensor_destroy(gram);
     }

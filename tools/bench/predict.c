@@ -73,7 +73,7 @@ static void small_net(int in, int hidden, int out)
     bench_row   row = { "prediction, batch 1", "", 1, .flops = 4.0 * hidden * in + 2.0 * hidden * out, .peer_name = "plain C" };
     char        name[64];
     float       ours[64];
-    if (tn_mlp_init(params, "net", &n.layer, &desc) != TN_OK) bench_check(ctx);
+    if (tn_mlp_init(params, "net", &desc, &n.layer) != TN_OK) bench_check(ctx);
     n.w = copy_of(n.layer.w);
     n.b = copy_of(n.layer.b);
     n.p = copy_of(n.layer.p);

@@ -163,7 +163,7 @@ static void fashion(int threads, int batch, double goal)
     double       weights = 784 * 512 + 256 * 10;
     bench_row    row = { "bilinear 784-256-10 step", "", threads, .goal = goal, .peer_name = "PyTorch" };
     char         work[64];
-    tn_mlp_init(params, "mlp", &s.mlp, &desc);
+    tn_mlp_init(params, "mlp", &desc, &s.mlp);
     s.optim = tn_optim_create(params, NULL);
     s.x = bench_normal(s.ctx, 2, shape, 1);
     s.y = owned(s.ctx, TN_I32, batch, 0);

@@ -30,9 +30,10 @@ static void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     tn_optim_desc desc;
     m->ctx = ctx;
     m->params = tn_params_create(ctx);
-    tn_transformer_init(m->params, "", &m->net, &m->desc);
+    tn_transformer_init(m->params, "", &m->desc, &m->net);
     set_optim_desc(r->s, &desc);
-    tn_params_group(m->params, "embed.w", embedding_scale(r, m, desc.kind == TN_ADAMW ? desc.lr : desc.adam_lr), 1);
+    tn_params_set_scales(m->params, "embed.w", embedding_scale(r, m, desc.kind == TN_OPTIM_ADAMW ? desc.lr : desc.adam_lr),
+                         1);
     *optim = tn_optim_create(m->params, &desc);
     check_ctx(ctx, "the model");
 }
@@ -49,7 +50,7 @@ static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
     double    start = 0;
     memset(&m, 0, sizeof m);
     m.desc = r->m.desc;
-    if (tn_ctx_create(&ctx, desc, NULL) != TN_OK) fail("a context for measuring the speed cannot be created");
+    if (tn_ctx_create(desc, &ctx, NULL) != TN_OK) fail("a context for measuring the speed cannot be created");
     make_model(r, ctx, &m, &optim);
     open_feed(r, &m, optim, &f);
     while (done < warm + 2 || now() - start < 2) {
@@ -194,9 +195,9 @@ static char *config_json(const model *m)
 {
     size_t used = 0;
     char  *text;
-    tn_transformer_config_write(m->ctx, &m->desc, tn_to_memory(NULL, 0, &used));
+    tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(NULL, 0, &used));
     text = (char *)allocate(used + 1, 1);
-    tn_transformer_config_write(m->ctx, &m->desc, tn_to_memory(text, used, &used));
+    tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(text, used, &used));
     check_ctx(m->ctx, "config.json");
     return text;
 }
@@ -235,7 +236,7 @@ static void make_absolute(const char **path)
 static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
 {
     char why[256];
-    if (tn_ctx_create(&r->m.ctx, desc, why) != TN_OK) fail("--backend %s: %s", desc->backend->name, why);
+    if (tn_ctx_create(desc, &r->m.ctx, why) != TN_OK) fail("--backend %s: %s", desc->backend->name, why);
     r->device = !desc->backend->host;
     read_data(r, tokenizer);
     set_model_desc(r->m.ctx, r->m.desc.vocab, &r->m.desc);
@@ -274,7 +275,7 @@ static char *find_tokenizer(const settings *s)
 /* Reads weights, moments and step of another run's checkpoint. */
 static void continue_from(run *r, const char *path)
 {
-    tn_checkpoint_read(r->optim, tn_from_path(path));
+    tn_checkpoint_read(r->optim, tn_source_path(path));
     check_ctx(r->m.ctx, "checkpoint");
     if (r->step >= r->steps)
         fail("--steps is %lld, and %s is of step %lld already, expected a larger --steps", (long long)r->steps, path,
@@ -417,7 +418,7 @@ void resume_run(run *r)
              checkpoint_note(st, r->saved, "tn.machine"), machine);
     r->step = strtoll(checkpoint_note(st, r->saved, "tn.step"), NULL, 10);
     lines = strtoll(checkpoint_note(st, r->saved, "tn.log_lines"), NULL, 10);
-    tn_checkpoint_read(r->optim, tn_from_path(r->saved));
+    tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
     journal_resume(&r->journal, r->folder, r->step, lines);

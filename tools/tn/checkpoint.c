@@ -99,8 +99,8 @@ tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
 {
     char            why[256];
     tn_safetensors *st;
-    if (tn_ctx_create(look, NULL, why) != TN_OK) fail("%s", why);
-    st = tn_safetensors_open(*look, tn_from_path(path));
+    if (tn_ctx_create(NULL, look, why) != TN_OK) fail("%s", why);
+    st = tn_safetensors_open(*look, tn_source_path(path));
     if (!st) fail("%s", tn_ctx_error(*look));
     if (strcmp(checkpoint_note(st, path, "tn.format"), RUN_FORMAT))
         fail("%s has format %s, expected format %s (this is tn %s)", path, checkpoint_note(st, path, "tn.format"),

@@ -9,7 +9,7 @@
 
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path)
 {
-    tn_tokenizer *t = path ? tn_tokenizer_load(ctx, path) : tn_tokenizer_bytes(ctx);
+    tn_tokenizer *t = path ? tn_tokenizer_load(ctx, path) : tn_tokenizer_create_bytes(ctx);
     check_ctx(ctx, "tokenizer");           /* the library names the file */
     return t;
 }
@@ -55,7 +55,8 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
             *spans = (tn_span *)need_memory(realloc(*spans, sizeof **spans * (n + 1)));
         }
         list_reserve(l, (int64_t)n + 1);
-        count = tn_encode(t, text, n, first, l->ids + l->count, (int64_t)n + 1, *spans);
+        count = tn_tokenizer_encode(t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, l->ids + l->count, (int64_t)n + 1,
+                                    *spans);
         if (count < 0 || count > (int64_t)n + 1) fail("the tokenizer failed on a text of %zu bytes", n);
         for (i = 0; i < count; i++)
             if (l->ids[l->count + i] == unknown) hidden += (double)((*spans)[i].end - (*spans)[i].begin);
@@ -149,7 +150,7 @@ void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, 
     int64_t    i, held;
     memset(c, 0, sizeof *c);
     for (i = 0; i < files->count; i++) {
-        tn_shard *shard = tn_shard_open(ctx, tn_from_path(files->path[i]), vocab);
+        tn_shard *shard = tn_shard_open(ctx, tn_source_path(files->path[i]), vocab);
         int64_t   n = tn_shard_count(shard);
         check_ctx(ctx, "token shard");
         list_reserve(&l, n);

@@ -161,7 +161,7 @@ char *write_file_with(const char *path, writer_fn writer, void *user, const tn_c
 {
     atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
     char        *why = NULL;
-    bool         good = atomic_open(f, path) && writer(user, tn_to_calls(atomic_store, f)) == TN_OK;
+    bool         good = atomic_open(f, path) && writer(user, tn_sink_calls(atomic_store, f)) == TN_OK;
     if (good) good = atomic_commit(f);
     else atomic_abandon(f);
     if (!good) why = write_failure(f, path, f->error ? strerror(f->error) : tn_ctx_error(ctx));

@@ -35,7 +35,7 @@ static void print_json(tn_ctx *ctx, const char *path)
     char               *text = read_file(path, &bytes);
     const char         *to, *bad;
     if (json_find(text, text + bytes, "model_type", &to, &bad)) {
-        tn_transformer_config_read(ctx, &desc, tn_from_memory(text, bytes));
+        tn_transformer_config_read(ctx, tn_source_memory(text, bytes), &desc);
         check_ctx(ctx, path);
         print_model(ctx, &desc);
     } else print_tokenizer(ctx, path);
@@ -45,7 +45,7 @@ static void print_json(tn_ctx *ctx, const char *path)
 static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
 {
     static const char *const notes[] = {"tn.step", "tn.machine", "tn.data", "tn.format"};
-    tn_safetensors     *st = tn_safetensors_open(ctx, tn_from_path(path));
+    tn_safetensors     *st = tn_safetensors_open(ctx, tn_source_path(path));
     const char         *text, *value;
     tn_transformer_desc desc;
     int64_t             i, k;
@@ -55,7 +55,7 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     for (n = 0; n < sizeof notes / sizeof *notes; n++)
         if ((value = tn_safetensors_metadata(st, notes[n])) != NULL) printf("%s: %s\n", notes[n] + 3, value);
     if ((text = tn_safetensors_metadata(st, "tn.model")) != NULL) {
-        tn_transformer_config_read(ctx, &desc, tn_from_memory(text, strlen(text)));
+        tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &desc);
         check_ctx(ctx, path);
         print_model(ctx, &desc);
         printf("%s\n", text);
@@ -124,12 +124,12 @@ int info_main(int argc, char **argv)
     char        why[256];
     size_t      n;
     if (!path) usage_error("no run or file is given, expected tn info RUN, or tn info FILE");
-    if (tn_ctx_create(&ctx, NULL, why) != TN_OK) fail("%s", why);
+    if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
     n = strlen(path);
     if (is_folder(path)) print_run(ctx, path, !no_tensors);
     else if (!is_file(path)) fail("%s: no such run or file", path);
     else if (is_shard(path)) {
-        tn_shard *shard = tn_shard_open(ctx, tn_from_path(path), INT32_MAX);
+        tn_shard *shard = tn_shard_open(ctx, tn_source_path(path), INT32_MAX);
         check_ctx(ctx, "token shard");
         printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
     } else if (n > 5 && !strcmp(path + n - 5, ".json")) print_json(ctx, path);

@@ -115,9 +115,9 @@ static bool same_model(const tn_transformer_desc *a, const tn_transformer_desc *
     size_t      bytes[2] = {0, 0};
     tn_ctx     *ctx;
     bool        same;
-    if (tn_ctx_create(&ctx, NULL, NULL) != TN_OK) return false;
-    same = tn_transformer_config_write(ctx, a, tn_to_memory(text[0], ROOM, &bytes[0])) == TN_OK
-        && tn_transformer_config_write(ctx, b, tn_to_memory(text[1], ROOM, &bytes[1])) == TN_OK
+    if (tn_ctx_create(NULL, &ctx, NULL) != TN_OK) return false;
+    same = tn_transformer_config_write(ctx, a, tn_sink_memory(text[0], ROOM, &bytes[0])) == TN_OK
+        && tn_transformer_config_write(ctx, b, tn_sink_memory(text[1], ROOM, &bytes[1])) == TN_OK
         && bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0;
     tn_ctx_destroy(ctx);
     return same;

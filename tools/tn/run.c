@@ -111,12 +111,12 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     const char     *text;
     tn_safetensors *st;
     memset(m, 0, sizeof *m);
-    if (tn_ctx_create(&m->ctx, desc, why) != TN_OK) fail("%s", why);
-    st = tn_safetensors_open(m->ctx, tn_from_path(file));
+    if (tn_ctx_create(desc, &m->ctx, why) != TN_OK) fail("%s", why);
+    st = tn_safetensors_open(m->ctx, tn_source_path(file));
     check_ctx(m->ctx, "weights");
     text = tn_safetensors_metadata(st, "tn.model");
-    if (text) tn_transformer_config_read(m->ctx, &m->desc, tn_from_memory(text, strlen(text)));
-    else if (is_file(beside)) tn_transformer_config_read(m->ctx, &m->desc, tn_from_path(beside));
+    if (text) tn_transformer_config_read(m->ctx, tn_source_memory(text, strlen(text)), &m->desc);
+    else if (is_file(beside)) tn_transformer_config_read(m->ctx, tn_source_path(beside), &m->desc);
     else fail("%s does not describe its model, expected %s beside it", file, beside);
     check_ctx(m->ctx, text ? file : "model");
     read_start_tokens(m, tn_safetensors_metadata(st, "tn.begin"));
@@ -126,10 +126,10 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
     m->tokenizer = open_tokenizer(m->ctx, tokenizer || is_file(beside) ? beside : NULL);
     check_vocabulary(m->tokenizer, tokenizer || is_file(beside) ? beside : "the tokenizer of bytes", m->desc.vocab);
     m->params = tn_params_create(m->ctx);
-    tn_transformer_init(m->params, "", &m->net, &m->desc);
+    tn_transformer_init(m->params, "", &m->desc, &m->net);
     check_ctx(m->ctx, "the model");
-    tn_params_freeze(m->params, "", true);
-    tn_params_read(m->params, tn_from_path(file), TN_MATCH_IGNORE_EXTRA);
+    tn_params_freeze(m->params, "");
+    tn_params_read(m->params, tn_source_path(file), TN_MATCH_IGNORE_EXTRA);
     check_ctx(m->ctx, "weights");
     free(beside);
     free(folder);
@@ -170,11 +170,11 @@ const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes)
 
 char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes)
 {
-    int64_t n = tn_decode(t, ids, count, NULL, 0);
+    int64_t n = tn_tokenizer_decode(t, ids, count, NULL, 0);
     char   *text;
     if (n < 0) fail("the tokenizer cannot decode these ids");
     text = (char *)allocate((size_t)n + 1, 1);
-    tn_decode(t, ids, count, text, (size_t)n + 1);
+    tn_tokenizer_decode(t, ids, count, text, (size_t)n + 1);
     *bytes = (size_t)n;
     return text;
 }
@@ -199,7 +199,7 @@ int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t
     const bool learnt = m->start_count == 0, bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0;
     int64_t    capacity = (int64_t)strlen(prompt) + 2, n;
     *ids = (int32_t *)allocate((size_t)capacity, sizeof **ids);
-    n = tn_encode(m->tokenizer, prompt, strlen(prompt), bos, *ids, capacity, NULL);
+    n = tn_tokenizer_encode(m->tokenizer, prompt, strlen(prompt), bos ? TN_BOS_FIRST : TN_BOS_NONE, *ids, capacity, NULL);
     check_ctx(m->ctx, "the prompt");
     if (n == 0 && !learnt) (*ids)[n++] = m->start[splitmix64(seed) % (uint64_t)m->start_count];
     return n;

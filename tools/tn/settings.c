@@ -152,7 +152,8 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (is_set("window")) desc->window = train_settings.window;
     if (is_set("positions")) desc->positions = (tn_positions)train_settings.positions;
     if (is_set("norm")) desc->norm = (tn_norm_kind)train_settings.norm;
-    if (is_set("norm-place")) desc->place = (tn_norm_place)train_settings.place;
+    if (is_set("norm")) desc->norm_bias = desc->norm == TN_NORM_LAYER;
+    if (is_set("norm-place")) desc->place = (tn_place)train_settings.place;
     if (is_set("gain")) desc->no_gain = !train_settings.gain;
     if (is_set("no-qk-norm")) desc->qk_norm = !train_settings.no_qk_norm;
     if (is_set("head-norm")) desc->head_norm = train_settings.head_norm;
@@ -176,7 +177,7 @@ void set_optim_desc(const settings *s, tn_optim_desc *desc)
         TN_SCHEDULE_CONSTANT};
     const int64_t steps = s->steps ? s->steps : 1000;         /* not known yet while the speed is measured */
     memset(desc, 0, sizeof *desc);
-    desc->kind = s->optimiser ? TN_ADAMW : TN_MUON;
+    desc->kind = s->optimiser ? TN_OPTIM_ADAMW : TN_OPTIM_MUON;
     desc->lr = s->lr > 0 ? s->lr : s->optimiser ? 0.002 : 0.02;
     desc->adam_lr = s->adam_lr;
     desc->beta2 = 0.95;

@@ -37,7 +37,7 @@ double measure_peak(const tn_desc *desc)
     tn_ctx    *ctx;
     double     rate = NAN, seconds = 0;
     char       why[256];
-    tn_status  status = tn_ctx_create(&ctx, desc, why);
+    tn_status  status = tn_ctx_create(desc, &ctx, why);
     const char *what = host ? "processor" : "device";
     if (status != TN_OK) {                            /* a missing device: creating the run's own context reports it */
         if (status == TN_ERR_MEMORY) warn("the speed of the %s could not be measured: %s", what, why);

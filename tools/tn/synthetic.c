@@ -49,7 +49,7 @@ int synthetic_main(int argc, char **argv)
     if (!settings.out) usage_error("no --out is given, expected tn synthetic --out FILE");
     memset(&desc, 0, sizeof desc);
     desc.log = show_log;
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) fail("%s", why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
     ids = (int32_t *)allocate((size_t)settings.tokens, sizeof *ids);
     state = splitmix64((uint64_t)settings.seed);
     for (i = 0; i < settings.tokens; i++) ids[i] = next_token(i ? ids[i - 1] : 0, settings.vocab, &state);

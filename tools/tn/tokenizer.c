@@ -11,7 +11,7 @@ static tn_ctx *new_context(void)
     char    why[256];
     memset(&desc, 0, sizeof desc);
     desc.log = show_log;
-    if (tn_ctx_create(&ctx, &desc, why) != TN_OK) fail("%s", why);
+    if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
     return ctx;
 }
 
@@ -35,7 +35,7 @@ static double tokens_per_story(const tn_tokenizer *t, const char *text, size_t b
     int64_t tokens = 0;
     *stories = 0;
     while (next_story(text, bytes, split, &at, &start, &length)) {
-        tokens += tn_encode(t, text + start, length, false, NULL, 0, NULL);
+        tokens += tn_tokenizer_encode(t, text + start, length, TN_BOS_NONE, NULL, 0, NULL);
         ++*stories;
     }
     return *stories ? (double)tokens / (double)*stories : 0;
@@ -117,7 +117,7 @@ static int32_t *encode(const tn_tokenizer *t, const char *text, size_t bytes, bo
 {
     int64_t  capacity = (int64_t)bytes + 1;
     int32_t *ids = (int32_t *)allocate((size_t)capacity, sizeof *ids);
-    *count = tn_encode(t, text, bytes, bos, ids, capacity, NULL);
+    *count = tn_tokenizer_encode(t, text, bytes, bos ? TN_BOS_FIRST : TN_BOS_NONE, ids, capacity, NULL);
     if (*count < 0 || *count > capacity) fail("the tokenizer failed on a text of %zu bytes", bytes);
     return ids;
 }

@@ -289,7 +289,7 @@ static void attend(bool linear, bool backward, int64_t B, int64_t H, int64_t T, 
     calls   c = { .count = backward ? 2 : 1 };
     row     r = { .name = name, .peer = work, .run = run_calls, .arg = &c };
     tn_view v[8];
-    tn_call f = { .n_in = 3, .i = { TN_ATTEND_BILINEAR, 1, 0, 0 }, .f = { 1 / D, 512, TN_ROW_LENGTH, 1e-6 } }, b = f;
+    tn_call f = { .n_in = 3, .i = { TN_ATTEND_BILINEAR, 1, 0, 0 }, .f = { 1 / D, 512, TN_ROW_SCALE_LENGTH, 1e-6 } }, b = f;
     /* what is needed: both score products and the output's forwards; backwards dP, dS1, dS2 and five products of gradients, the scores once
        more. Linear: the state is read and added to; backwards three times as much */
     r.flops = linear ? heads * (double)T * 4 * chunk * D * (backward ? 3.5 : 1) : heads * pairs * (backward ? 22 : 6) * D;
@@ -372,7 +372,7 @@ static bool step_open(step *s, tn_gemm_precision precision, tn_dtype activations
     memset(s, 0, sizeof *s);
     if (state) backend->close(state);
     state = NULL;
-    if (tn_ctx_create(&s->ctx, &d, why) != TN_OK) { printf("SKIP steps: %s\n", why); return false; }
+    if (tn_ctx_create(&d, &s->ctx, why) != TN_OK) { printf("SKIP steps: %s\n", why); return false; }
     s->params = tn_params_create(s->ctx);
     return true;
 }
@@ -394,7 +394,8 @@ static void lm(const char *name, const char *peer, int64_t layers, int64_t dim, 
     step    s;
     row     r = { .name = name, .peer = work, .run = run_step, .arg = &s };
     if (!step_open(&s, activations == TN_BF16 ? TN_GEMM_BF16 : TN_GEMM_TF32, activations)) return;
-    if (tn_transformer_init(s.params, "", &s.model, &d) != TN_OK) { printf("SKIP %s: %s\n", name, tn_ctx_error(s.ctx)); return; }
+    if (tn_transformer_init(s.params, "", &d, &s.model) != TN_OK) { printf("SKIP %s: %s\n", name, tn_ctx_error(s.ctx));
+                                                                    return; }
     s.optim = tn_optim_create(s.params, &(tn_optim_desc){ .weight_decay = 0.1, .clip_norm = 1 });
     s.x = tn_tensor_create(s.ctx, TN_I32, 2, shape);
     s.y = tn_tensor_create(s.ctx, TN_I32, 2, shape);
@@ -428,7 +429,7 @@ static void fashion(const char *name, const char *peer, int64_t batch)
     int64_t shape[2] = {batch, 784};
     if (!v) fail("no memory");
     for (int64_t i = 0; i < batch * 784; i++) v[i] = (float)(i * 37 % 101) / 101;
-    if (step_open(&s, TN_GEMM_TF32, TN_REAL) && tn_mlp_init(s.params, "mlp", &s.mlp, &d) == TN_OK) {
+    if (step_open(&s, TN_GEMM_TF32, TN_REAL) && tn_mlp_init(s.params, "mlp", &d, &s.mlp) == TN_OK) {
         s.mlp_only = true;
         s.optim = tn_optim_create(s.params, NULL);
         s.x = tn_tensor_create(s.ctx, TN_F32, 2, shape);
